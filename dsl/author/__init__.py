@@ -1,1 +1,1 @@
-"""Writing algorithms in Python: the builder, its contribution check, recipes and their files."""
+"""Algorithms written in Python: builder, contribution check, recipes and their files."""

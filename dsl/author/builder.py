@@ -1,4 +1,6 @@
-"""Write a collective by hand: chunk references that are copied and summed, judged line by line.
+"""Builder of hand-written algorithms: chunk references that are copied and summed.
+
+Every call is checked at its line.
 
 >>> from weft.dsl.author.standard import Allreduce
 >>> p = Builder(Allreduce(2, chunks=2), in_place=True)
@@ -9,16 +11,16 @@ chunk 0 of rank 1 in o[0]
 >>> len(p.algorithm().moves)
 4
 
-**Chunks by number.** ``p.chunk(rank, k)`` is chunk *k of the collective* as the rank holds it now,
-wherever that is: in its input at first, later where the last copy or sum went. What arrives goes
-to the output if the rank must end with it, to scratch otherwise; the input is never written. So
-one text serves in place and out of place. Chunk k is the k-th of the buffer for allreduce, reduce
+**Chunks by number.** ``p.chunk(rank, k)`` is chunk *k of the collective* at its current location on
+the rank: in the input at first, later where the last copy or sum was stored. Received chunks go to
+the output if the rank must end with them, otherwise to scratch; the input is never written. So one
+program works in place and out of place. Chunk k is the k-th of the buffer for allreduce, reduce
 and broadcast, of the whole output for allgather and gather, of the whole input for reduce_scatter
-and scatter; for alltoall on n ranks, what rank s has for rank d is chunk ``s * n + d`` (times the
-factor).
+and scatter; for alltoall on n ranks, the data of rank s for rank d is chunk ``s * n + d`` (times
+the factor).
 
-**Chunks by place.** ``p.chunk(rank, i, buffer="scratch")`` is what lies there, and ``copy_to`` and
-``reduce_into`` take a buffer and an index as well.
+**Chunks by location.** ``p.chunk(rank, i, buffer="scratch")`` is the chunk at that index of a
+buffer; ``copy_to`` and ``reduce_into`` also accept a buffer and an index.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ from ..nouns.collective import Collective, Kind
 from ..nouns.program import Buffer, Protocol, protocol_of
 from ..nouns.slots import BASE, NONE, OUTPUT, SCRATCH, slice_of
 from .call_site import user_span
-from .contributions import Ledger, Value, Wishes, place_of, said, spoken
+from .contributions import Contributions, Value, Wishes, numbers_text, place_of, value_text
 
 MOST_INSTANCES = 64
-"""No runtime has channels for more."""
+"""Most instances of a program; no runtime has channels for more."""
 
 _NUMBERED = {
     Kind.ALLGATHER: "numbers are those of the whole output: rank r has {r}",
@@ -48,7 +50,7 @@ _NUMBERED = {
     Kind.SCATTER: "numbers are those of the root's whole input: rank r ends with {r}",
     Kind.ALLTOALL: "numbers are the collective's: what rank s has for rank d is {sd}",
 }
-"""How chunks are numbered where a buffer holds only some of them."""
+"""Chunk numbering of kinds whose buffers hold only some of the chunks, for error messages."""
 
 _OTHERS_CHUNK = {
     "reduce": "a.reduce(b) of MSCCLang is b.reduce_into(rank=…, buffer=…, index=…)",
@@ -68,29 +70,26 @@ _OTHERS_OPTION = {
     "sendtb": "send_block",
     "recvtb": "recv_block",
 }
-"""Names that authors know from MSCCLang, and ours."""
+"""Option names of MSCCLang, with their names here."""
 
 
 class NoSuchName(BadAlgorithm, AttributeError):
-    """An attribute that builders or references do not have."""
+    """An unknown attribute of a builder or a reference."""
 
 
 class Builder:
-    """Records an algorithm for a collective.
+    """Recorder of an algorithm for a collective.
 
     Args:
-        collective: what it must achieve (``Allreduce(8, chunks=8)``, ``custom(…)``).
-        name: how the algorithm calls itself.
-        in_place: input and output are one buffer, where the collective says so.
-        instances: copies side by side that the program shall have.
-        protocol: the protocol of the program.
-
-    As a context manager it holds the result against the postcondition when the block ends.
+        collective: the collective to achieve (``Allreduce(8, chunks=8)``, ``custom(…)``).
+        name: name of the algorithm.
+        in_place: input and output alias as the collective defines.
+        instances: parallel copies of the algorithm in the program.
+        protocol: protocol of the program.
 
     Raises:
-        BadAlgorithm: from every method, at the caller's line: a rank, chunk or buffer that is not
-            there; reading what was never written, or was overwritten since; sums that make no
-            sense.
+        BadAlgorithm: from every method, at the caller's line: a rank, chunk or buffer that does
+            not exist; a read of a slot never written, or overwritten since; an invalid sum.
     """
 
     def __init__(
@@ -114,16 +113,16 @@ class Builder:
         settled = settle(name, in_place, instances, protocol)
         name, self.in_place, self.instances, self.protocol = settled
         self.name = name or collective.name or str(collective.kind)
-        self._ledger = Ledger(collective, self.in_place)
+        self._state = Contributions(collective, self.in_place)
 
     @property
     def ranks(self) -> int:
-        """How many ranks take part."""
+        """Return the number of ranks."""
         return self.collective.ranks
 
     @property
     def chunks(self) -> int:
-        """How many chunks the collective has."""
+        """Return the number of chunks of the collective."""
         return self.collective.chunks
 
     def chunk(
@@ -135,14 +134,14 @@ class Builder:
         buffer: Buffer | str | None = None,
         **unknown: Never,
     ) -> Chunk:
-        """A reference to ``count`` chunks from ``index``, by number or, with a buffer, by place."""
+        """Return a reference to ``count`` chunks from ``index``: numbers, or buffer indices."""
         _refuse(unknown)
-        ledger = self._ledger
+        state = self._state
         rank, index, count = _whole(rank=rank, index=index, count=count)
         self._check_rank(rank)
         if count < 1:
             raise BadAlgorithm(f"{count} chunks are nothing to refer to", where=user_span())
-        held = ledger.held[rank]
+        held = state.held[rank]
         if buffer is None:
             if not 0 <= index <= index + count - 1 < self.chunks:
                 raise BadAlgorithm(
@@ -150,7 +149,7 @@ class Builder:
                     where=user_span(),
                     hint=f"the chunks are 0 … {self.chunks - 1}",
                 )
-            place = ledger.place[rank]
+            place = state.place[rank]
             slots = tuple([place.get(k, NONE) for k in range(index, index + count)])
             if NONE in slots:
                 raise BadAlgorithm(
@@ -161,13 +160,13 @@ class Builder:
             for k, slot in enumerate(slots, index):
                 if held[slot][0] != k:
                     raise BadAlgorithm(
-                        f"rank {rank} holds chunk {k} no longer: {ledger.overwritten(rank, slot)}",
+                        f"rank {rank} holds chunk {k} no longer: {state.overwritten(rank, slot)}",
                         where=user_span(),
                         hint="use it before, or keep a copy in scratch",
                     )
         else:
             first = self._slot(rank, buffer, index, count)
-            slots = tuple([ledger.aliases.name(rank, first + k) for k in range(count)])
+            slots = tuple([state.aliases.name(rank, first + k) for k in range(count)])
             for slot in slots:
                 if slot not in held:
                     raise BadAlgorithm(
@@ -176,19 +175,20 @@ class Builder:
         return Chunk(self, rank, slots, tuple([held[slot] for slot in slots]))
 
     def algorithm(self) -> Algorithm:
-        """The finished algorithm.
+        """Return the finished algorithm.
 
-        Chunks that a rank has in its input, must end with, and never moved, are copied.
+        Chunks of a rank's input that it must end with and that never moved are copied to the
+        output.
 
         Raises:
-            BadAlgorithm: a rank does not end with what it must.
+            BadAlgorithm: a rank does not meet its postcondition.
         """
-        self._ledger.finish()
+        self._state.finish()
         return Algorithm(
             self.name,
             self.collective,
-            self._ledger.moves(),
-            tuple(self._ledger.scratch),
+            self._state.moves(),
+            tuple(self._state.scratch),
             self.in_place,
             self.instances,
             self.protocol,
@@ -204,22 +204,22 @@ class Builder:
         trace: TracebackType | None,
     ) -> None:
         if kind is None:
-            self._ledger.finish()
+            self._state.finish()
 
     if not TYPE_CHECKING:  # it knows which attributes there are
 
         def __getattr__(self, name: str) -> Never:
             raise _no_attribute("a builder", name, _OTHERS_BUILDER)
 
-    # --- what references need ---------------------------------------------------------------------
+    # --- used by references -----------------------------------------------------------------------
 
     def _numbers(self, rank: int) -> str:
-        """Which chunks a rank holds, and how they are counted."""
-        ledger = self._ledger
-        chunks = [k for k, slot in ledger.place[rank].items() if ledger.held[rank][slot][0] == k]
+        """Return a hint with the chunks that a rank holds, and how they are numbered."""
+        state = self._state
+        chunks = [k for k, slot in state.place[rank].items() if state.held[rank][slot][0] == k]
         hint = "copy it there first"
         if chunks:
-            hint += f"; it holds {spoken('chunk', sorted(chunks))}"
+            hint += f"; it holds {numbers_text('chunk', sorted(chunks))}"
         n, f = self.ranks, self.collective.factor
         r, sd = (
             ("r", f"s * {n} + d")
@@ -242,7 +242,7 @@ class Builder:
             )
 
     def _slot(self, rank: int, buffer: Buffer | str, index: int, count: int) -> int:
-        """The first slot of a place; scratch grows as it is used."""
+        """Return the first slot of a location, checked; scratch grows as it is used."""
         named = {b.name.lower(): b for b in Buffer} | {b.value: b for b in Buffer}
         which = named.get(str(buffer))
         if which is None:
@@ -262,17 +262,17 @@ class Builder:
                 hint=f"its chunks are 0 … {limit - 1}",
             )
         if which is Buffer.SCRATCH:
-            self._ledger.scratch[rank] = max(self._ledger.scratch[rank], index + count)
+            self._state.scratch[rank] = max(self._state.scratch[rank], index + count)
         return BASE[which] + index
 
 
 def settle(
     name: str, in_place: bool, instances: int, protocol: Protocol | str
 ) -> tuple[str, bool, int, Protocol]:
-    """What an author says of a program, as the types that it has.
+    """Return the arguments of a program, converted and checked.
 
     Raises:
-        UserError: it is something else.
+        UserError: an argument of another type or range.
     """
     if not isinstance(name, str):
         raise UserError(f"the name is {name!r}", hint='name="…" is a text')
@@ -285,10 +285,10 @@ def settle(
 
 
 class Chunk:
-    """Some chunks on one rank, as they were when the reference was made.
+    """Reference to chunks on one rank, with their values at the time it was made.
 
-    A reference is stale once its place has been overwritten by something else; using it then is
-    an error.
+    A reference is stale once one of its slots has been overwritten with another value; using a
+    stale reference is an error.
     """
 
     __slots__ = ("_builder", "_slots", "_values", "rank")
@@ -303,15 +303,16 @@ class Chunk:
 
     @property
     def count(self) -> int:
-        """How many chunks it stands for."""
+        """Return the number of chunks."""
         return len(self._slots)
 
     @property
     def contiguous(self) -> bool:
-        """Whether the chunks lie side by side, so that they can travel as one message.
+        """Return True if the chunks are adjacent, so that they can be sent as one message.
 
-        Each instance of the program has its share of every unit of the collective (the block of a
-        rank): with several, what spans units in the caller's buffers does not.
+        Each instance of the program has a part of every unit of the collective (the block of a
+        rank): with several instances, chunks of different units in the caller's buffers are not
+        adjacent.
         """
         first, builder = self._slots[0], self._builder
         if builder.instances > 1 and self.count > builder.collective.factor and first < SCRATCH:
@@ -343,24 +344,24 @@ class Chunk:
         recv_block: int = NONE,
         **unknown: Never,
     ) -> Chunk:
-        """Copy to another rank, or another place; the reference to the copy.
+        """Copy to another rank or location, and return the reference to the copy.
 
-        Without a buffer the chunk goes where that rank keeps it; scratch without an index is
-        fresh. ``channel``, ``send_block`` and ``recv_block`` are wishes for the program: the
-        channel, and numbers that tell thread blocks of the two ranks apart.
+        Without a buffer the chunk goes to that rank's location for it; scratch without an index is
+        newly allocated. ``channel``, ``send_block`` and ``recv_block`` are requests for the
+        program: the channel, and numbers that distinguish thread blocks of the two ranks.
         """
         _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
-        ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        state, wishes = self._builder._state, self._wishes(channel, send_block, recv_block)
         there = []
         for source, value, target in zip(self._slots, self._values, targets, strict=True):
             self._check_fresh(source, value)
             if target == NONE:
-                target = ledger.room_for(dst, value[0])
+                target = state.room_for(dst, value[0])
             if (self.rank, source) != (dst, target):
-                ledger.move(self.rank, source, dst, target, NONE, wishes)
+                state.move(self.rank, source, dst, target, NONE, wishes)
             there.append(self._arrived(dst, value[0], target, buffer is None))
-        return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
+        return Chunk(self._builder, dst, tuple(there), tuple([state.held[dst][s] for s in there]))
 
     def reduce_into(
         self,
@@ -373,30 +374,30 @@ class Chunk:
         recv_block: int = NONE,
         **unknown: Never,
     ) -> Chunk:
-        """Add to what the other rank (or this one, elsewhere) holds; the reference to the sum."""
+        """Add to another rank's chunk, or another of this rank; return the reference to the sum."""
         _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
-        ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        state, wishes = self._builder._state, self._wishes(channel, send_block, recv_block)
         there = []
         for source, value, target in zip(self._slots, self._values, targets, strict=True):
             self._check_fresh(source, value)
             operand = target
             if target == NONE:
-                operand = ledger.place[dst].get(value[0], NONE)
-                target = NONE if operand == NONE else ledger.room_for(dst, value[0])
-            if operand == NONE or operand not in ledger.held[dst]:
+                operand = state.place[dst].get(value[0], NONE)
+                target = NONE if operand == NONE else state.room_for(dst, value[0])
+            if operand == NONE or operand not in state.held[dst]:
                 what = f"rank {dst}" if target == NONE else place_of(dst, target)
                 raise BadAlgorithm(
                     f"{what} holds nothing that chunk {value[0]} could be added to",
                     where=user_span(),
                     hint="use copy_to for what arrives first",
                 )
-            ledger.move(self.rank, source, dst, target, operand, wishes)
+            state.move(self.rank, source, dst, target, operand, wishes)
             there.append(self._arrived(dst, value[0], target, buffer is None))
-        return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
+        return Chunk(self._builder, dst, tuple(there), tuple([state.held[dst][s] for s in there]))
 
     def split(self, pieces: int) -> tuple[Chunk, ...]:
-        """References to ``pieces`` equal parts."""
+        """Return references to ``pieces`` equal parts."""
         (pieces,) = _whole(pieces=pieces)
         if pieces < 1 or self.count % pieces:
             raise BadAlgorithm(
@@ -411,7 +412,7 @@ class Chunk:
         )
 
     def group(self, *others: Chunk) -> Chunk:
-        """One reference to these chunks and others of the same rank, in that order."""
+        """Return one reference to these chunks and others of the same rank, in that order."""
         for other in others:
             if not isinstance(other, Chunk):
                 raise BadAlgorithm(
@@ -431,13 +432,13 @@ class Chunk:
         values = tuple(value for part in parts for value in part._values)
         return Chunk(self._builder, self.rank, slots, values)
 
-    # --- how they do it ---------------------------------------------------------------------------
+    # --- implementation ---------------------------------------------------------------------------
 
     def _targets(
         self, rank: int | None, buffer: Buffer | str | None, index: int | None
     ) -> tuple[int, Sequence[int]]:
-        """The other rank and the slots there; NONE for those it chooses itself."""
-        builder, ledger = self._builder, self._builder._ledger
+        """Return the other rank and the slots there; NONE for slots not chosen by the author."""
+        builder, state = self._builder, self._builder._state
         dst = self.rank if rank is None else _whole(rank=rank)[0]
         builder._check_rank(dst)
         if buffer is None:
@@ -453,10 +454,10 @@ class Chunk:
                 raise BadAlgorithm(
                     f"where in the {buffer} buffer?", where=user_span(), hint="add index=…"
                 )
-            first = ledger.new_scratch(dst, self.count)
+            first = state.new_scratch(dst, self.count)
         else:
             first = builder._slot(dst, buffer, _whole(index=index)[0], self.count)
-        targets = [ledger.aliases.name(dst, first + k) for k in range(self.count)]
+        targets = [state.aliases.name(dst, first + k) for k in range(self.count)]
         if any(slot < OUTPUT for slot in targets) and not builder.in_place:
             raise BadAlgorithm(
                 f"the input of rank {dst} belongs to the caller and is not written",
@@ -466,11 +467,11 @@ class Chunk:
         return dst, targets
 
     def _check_fresh(self, slot: int, value: Value) -> None:
-        ledger = self._builder._ledger
-        if ledger.held[self.rank][slot] != value:
+        state = self._builder._state
+        if state.held[self.rank][slot] != value:
             raise BadAlgorithm(
-                f"{place_of(self.rank, slot)} no longer holds {said(value)}: "
-                f"{ledger.overwritten(self.rank, slot)}",
+                f"{place_of(self.rank, slot)} no longer holds {value_text(value)}: "
+                f"{state.overwritten(self.rank, slot)}",
                 where=user_span(),
                 hint="use it before, or keep a copy in scratch",
             )
@@ -483,22 +484,22 @@ class Chunk:
         return settled[0], settled[1], settled[2]
 
     def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> int:
-        """The rank keeps the chunk there now: what went by number, or came to its end."""
-        ledger = self._builder._ledger
-        if by_number or ledger.home[dst].get(chunk) == target:
-            ledger.place[dst][chunk] = target
+        """Record the slot as the chunk's location, if sent by number or to its output slot."""
+        state = self._builder._state
+        if by_number or state.home[dst].get(chunk) == target:
+            state.place[dst][chunk] = target
         return target
 
 
 def _no_attribute(noun: str, name: str, others: Mapping[str, str]) -> AttributeError:
-    """The error of an unknown attribute; Python asks for many with underscores by itself."""
+    """Return the error for an unknown attribute; Python itself probes many with underscores."""
     if name not in others:
         return AttributeError(f"{noun} has no {name!r}", name=name)
     return NoSuchName(f"{noun} has no {name!r}", where=user_span(), hint=others[name])
 
 
 def _refuse(unknown: Mapping[str, object]) -> None:
-    """Refuse keywords that a method does not have."""
+    """Raise BadAlgorithm for keywords that a method does not have."""
     for name in unknown:
         known = ("rank", "buffer", "index", "count", "channel", "send_block", "recv_block")
         ours = _OTHERS_OPTION.get(name)
@@ -510,7 +511,7 @@ def _refuse(unknown: Mapping[str, object]) -> None:
 
 
 def _whole(**numbers: Any) -> list[int]:
-    """The numbers as Python's own, or an error at the caller's line."""
+    """Return the numbers as Python ints, or raise at the caller's line."""
     try:
         return [whole(number, name) for name, number in numbers.items()]
     except UserError as error:

@@ -1,4 +1,4 @@
-"""The line of a user's file that is being carried out, or was when something was recorded."""
+"""Source locations in a user's file: of the running call, or of a recorded instruction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OURS = frozenset(
 
 
 def user_frame() -> FrameType:
-    """The innermost frame that is not the builder's own."""
+    """Return the innermost frame outside this package."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename in _OURS or frame.f_code.co_filename == __file__:
         assert frame.f_back is not None, "somebody called the builder"
@@ -25,15 +25,15 @@ def user_frame() -> FrameType:
 
 
 def user_span() -> Span | str:
-    """Where the user's code calls us."""
+    """Return the location in the user's code of the current call."""
     frame = user_frame()
     return span_of(frame.f_code, frame.f_lasti)
 
 
 def span_of(code: CodeType, lasti: int) -> Span | str:
-    """The expression at an instruction of some code; ``file:line`` where its text is not at hand.
+    """Return the span of the expression at an instruction; ``file:line`` if the text is unknown.
 
-    Of an expression of several lines: its first.
+    Of an expression of several lines: the first line.
     """
     found = next(islice(code.co_positions(), lasti // 2, None), None)
     line, end, first, last = found or (None, None, None, None)
@@ -44,7 +44,7 @@ def span_of(code: CodeType, lasti: int) -> Span | str:
     row = rows[line - 1]
     start = sum(map(len, rows[: line - 1]))
     blank = len(row) - len(row.lstrip())
-    # Columns count bytes of UTF-8; the caret wants characters.
+    # Columns count bytes of UTF-8; spans count characters.
     raw = row.encode()
     begin = blank if first is None else len(raw[:first].decode(errors="ignore"))
     stop = len(row.rstrip())
@@ -55,6 +55,6 @@ def span_of(code: CodeType, lasti: int) -> Span | str:
 
 
 def line_of(code: CodeType, lasti: int) -> int:
-    """The line number of an instruction of some code."""
+    """Return the line number of an instruction."""
     found = next(islice(code.co_positions(), lasti // 2, None), None)
     return (found and found[0]) or code.co_firstlineno

@@ -1,7 +1,7 @@
-"""Who holds what while an algorithm is written: the symbolic run behind the builder.
+"""Symbolic execution of an algorithm while it is written: the contributions in every slot.
 
 The value of a slot is a chunk of the collective and the set of ranks whose contribution it holds,
-as a bit mask. Every move is judged when it is made, so that a wrong one is found at its line.
+as a bit mask. Every move is checked when it is recorded, so that errors point at its line.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Value = tuple[int, int]
 """(chunk, bit mask of the contributing ranks)"""
 
 Wishes = tuple[int, int, int]
-"""(channel, thread block of the sender, thread block of the receiver); NONE: no wish."""
+"""Requested (channel, thread block of the sender, thread block of the receiver) or NONE."""
 
 NO_WISH: Wishes = (NONE, NONE, NONE)
 
 
-class Ledger:
-    """The values of all slots, and the moves so far.
+class Contributions:
+    """Contributions in all slots, and the moves so far.
 
-    ``held[rank]`` maps slots to values; ``place[rank]`` maps chunks to the slot where the rank
-    keeps them; ``home[rank]`` maps chunks to the output slot where they must end. Slots have one
-    name each, that of ``aliases``.
+    ``held[rank]`` maps slots to values; ``place[rank]`` maps chunks to their current slot on the
+    rank; ``home[rank]`` maps chunks to the output slot where they must end. Slots are canonical
+    names by ``aliases``.
     """
 
     def __init__(self, collective: Collective, in_place: bool) -> None:
@@ -58,15 +58,15 @@ class Ledger:
             self.wanted[rank][chunk] = self.masks[value]
 
     def new_scratch(self, rank: int, count: int = 1) -> int:
-        """The first of ``count`` fresh scratch slots side by side."""
+        """Return the first of ``count`` new adjacent scratch slots."""
         slot = SCRATCH + self.scratch[rank]
         self.scratch[rank] += count
         return slot
 
     def room_for(self, rank: int, chunk: int) -> int:
-        """Where a rank keeps what it gets of a chunk: where it must end, else in scratch.
+        """Return the slot for a received chunk: its output slot, else a scratch slot.
 
-        In place, that slot may be where another chunk still is; that one moves to scratch.
+        In place, the output slot may still hold another chunk; that one moves to scratch.
         """
         slot = self.home[rank].get(chunk)
         if slot is None:
@@ -82,7 +82,7 @@ class Ledger:
     def move(
         self, src: int, source: int, dst: int, target: int, operand: int, wishes: Wishes = NO_WISH
     ) -> None:
-        """Record one move; ``source`` and ``operand`` hold something.
+        """Record one move; the slots ``source`` and ``operand`` are known to hold values.
 
         Raises:
             BadAlgorithm: a sum of different chunks, or of one contribution twice.
@@ -93,7 +93,7 @@ class Ledger:
             if other[0] != value[0] or other[1] & value[1]:
                 raise self.bad_sum(src, value, dst, other)
             value = (value[0], value[1] | other[1])
-            if src == dst and operand != target:  # a local reduction adds to what it writes
+            if src == dst and operand != target:  # a local reduction adds to its target slot
                 self.move(dst, operand, dst, target, NONE)
                 operand = target
         self.held[dst][target] = value
@@ -103,14 +103,14 @@ class Ledger:
         self._lasti.append(frame.f_lasti)
 
     def moves(self) -> Moves:
-        """All moves so far."""
+        """Return all moves so far."""
         return Moves.of(np.array(self._rows, np.int64))
 
     def finish(self) -> None:
-        """Copy home what was never moved there, and hold the result against the postcondition.
+        """Copy unmoved input chunks to their output slots, and check the postcondition.
 
         Raises:
-            BadAlgorithm: a rank does not end with what it must.
+            BadAlgorithm: a rank does not meet its postcondition.
         """
         written: set[tuple[int, int]] | None = None
         for rank, (homes, wanted) in enumerate(zip(self.home, self.wanted, strict=True)):
@@ -128,10 +128,10 @@ class Ledger:
                 self.move(rank, source, rank, self.room_for(rank, chunk), NONE)
                 self.place[rank][chunk] = slot
 
-    # --- what went wrong --------------------------------------------------------------------------
+    # --- error messages ---------------------------------------------------------------------------
 
     def written_at(self, rank: int, slot: int) -> str:
-        """The line that last wrote a slot, in words for the end of a sentence."""
+        """Return the line that last wrote a slot, as the end of a sentence."""
         moves = self.moves()
         found = np.flatnonzero((moves.dst == rank) & (moves.target == slot))
         if not len(found):
@@ -140,11 +140,13 @@ class Ledger:
         return f"line {line_of(self._codes[last], self._lasti[last])}"
 
     def overwritten(self, rank: int, slot: int) -> str:
-        """Which line overwrote a slot, and with what."""
-        return f"{self.written_at(rank, slot)} overwrote it with {said(self.held[rank][slot])}"
+        """Return the line that overwrote a slot and the new value, as a sentence."""
+        return (
+            f"{self.written_at(rank, slot)} overwrote it with {value_text(self.held[rank][slot])}"
+        )
 
     def bad_sum(self, src: int, value: Value, dst: int, other: Value) -> BadAlgorithm:
-        """The error of a sum that makes no sense."""
+        """Return the error for an invalid sum."""
         if value[0] != other[0]:
             return BadAlgorithm(
                 f"chunk {value[0]} of rank {src} is added to chunk {other[0]} of rank {dst}",
@@ -155,7 +157,7 @@ class Ledger:
         return BadAlgorithm(
             f"rank {dst} would count the contribution of {twice} to chunk {value[0]} twice",
             where=user_span(),
-            hint=f"what arrives is {said(value)}; what is there is {said(other)}",
+            hint=f"what arrives is {value_text(value)}; what is there is {value_text(other)}",
         )
 
     def _bad_end(self, rank: int, chunk: int, slot: int) -> BadAlgorithm:
@@ -164,11 +166,11 @@ class Ledger:
         if value is None or not line:
             best = self.held[rank].get(self.place[rank].get(chunk, NONE))
             text = "is never written"
-            hint = f"the rank holds {said(best)}" if best else "no move brings it there"
+            hint = f"the rank holds {value_text(best)}" if best else "no move brings it there"
         else:
-            text, hint = f"ends as {said(value)}", f"it was last written at {line}"
+            text, hint = f"ends as {value_text(value)}", f"it was last written at {line}"
         return BadAlgorithm(
-            f"{place_of(rank, slot)} {text}; it must be {said(want)}",
+            f"{place_of(rank, slot)} {text}; it must be {value_text(want)}",
             where=user_span(),
             hint=hint,
         )
@@ -180,31 +182,31 @@ def _rows(placement: Placement) -> list[list[int]]:
 
 
 def place_of(rank: int, slot: int) -> str:
-    """A slot in words."""
+    """Return a slot as text."""
     part = slice_of(slot)
     return f"{part.buffer.name.lower()} chunk {part.offset} of rank {rank}"
 
 
-def said(value: Value) -> str:
-    """A value in words."""
+def value_text(value: Value) -> str:
+    """Return a value as text."""
     chunk, mask = value
     one = mask & (mask - 1) == 0
     return f"chunk {chunk} {'of' if one else 'summed over'} {ranks_of(mask)}"
 
 
 def ranks_of(mask: int) -> str:
-    """The ranks of a bit mask, runs written short.
+    """Return the ranks of a bit mask as text, with runs abbreviated.
 
     >>> ranks_of(0b1011101)
     'ranks 0, 2-4, 6'
     """
-    return spoken("rank", [r for r in range(mask.bit_length()) if mask >> r & 1])
+    return numbers_text("rank", [r for r in range(mask.bit_length()) if mask >> r & 1])
 
 
-def spoken(noun: str, numbers: Sequence[int]) -> str:
-    """Numbers in ascending order behind what they count, runs written short.
+def numbers_text(noun: str, numbers: Sequence[int]) -> str:
+    """Return a noun with ascending numbers as text, with runs abbreviated.
 
-    >>> spoken("chunk", [7]), spoken("chunk", [0, 1, 2, 5])
+    >>> numbers_text("chunk", [7]), numbers_text("chunk", [0, 1, 2, 5])
     ('chunk 7', 'chunks 0-2, 5')
     """
     runs: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""A user's Python file, run for the names it defines; what goes wrong points at its lines."""
+"""Execution of a user's Python file; errors point at its lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..base.spans import Source, Span
 
 
 def run_python(source: Source) -> dict[str, Any]:
-    """The names that a file defines.
+    """Execute a file and return the names that it defines.
 
     Raises:
-        SyntaxProblem: it is not Python. UserError: it made an error of ours. BadFile: any other.
+        SyntaxProblem: not Python. UserError: it raised an error of weft. BadFile: any other error.
     """
     names: dict[str, Any] = {"__name__": "__weft__", "__file__": source.name}
     try:
@@ -26,17 +26,18 @@ def run_python(source: Source) -> dict[str, Any]:
 
 
 def call_user(source: Source, function: Any, /, *args: Any, **options: Any) -> Any:
-    """Call code of a user's file; its errors point at the line of the file where they arose,
-    or at the file where no line of it was being carried out.
+    """Call code of a user's file.
+
+    Errors point at the line of the file where they arose, or at the file if none was running.
 
     Raises:
-        UserError: as :func:`run_python` says.
+        UserError: as :func:`run_python`.
     """
     try:
         return function(*args, **options)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # also SystemExit: a description has nothing to leave
+    except BaseException as error:  # also SystemExit: a user's file must not end the process
         if isinstance(error, UserError) and isinstance(error.where, Span):
             raise
         frames = traceback.extract_tb(error.__traceback__)
@@ -49,7 +50,7 @@ def call_user(source: Source, function: Any, /, *args: Any, **options: Any) -> A
 
 
 def line_span(source: Source, number: int) -> Span:
-    """All of a line, from its first character that is not blank."""
+    """Return the span of a line without its indentation."""
     lines = source.text.split("\n")
     number = min(number, len(lines))
     start = sum(len(line) + 1 for line in lines[: number - 1])

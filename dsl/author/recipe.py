@@ -1,4 +1,4 @@
-"""Algorithms as functions: a file holds some, each with options, and is compiled by name.
+"""Recipes: algorithms as functions with options, loaded by name from a Python file.
 
 >>> from weft.dsl.author.standard import Broadcast
 >>> @program(Broadcast)
@@ -38,7 +38,7 @@ _COLLECTIVE = "a collective, or a function that makes one: Allreduce(8, chunks=8
 
 @dataclass(frozen=True)
 class Recipe:
-    """A function that writes an algorithm with a builder.
+    """A function that records an algorithm with a builder.
 
     ``collective`` is a collective, or a function that makes one; its parameters and the keyword
     parameters of ``write`` are the options of the recipe.
@@ -56,28 +56,28 @@ class Recipe:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """The options by name."""
+        """Return the options by name."""
         made = {} if isinstance(self.collective, Collective) else _parameters(self.collective)
         return made | dict(list(_parameters(self.write).items())[1:])
 
     def form(self) -> type[Any]:
-        """A dataclass whose fields are the options, for :mod:`weft.dsl.base.spec`.
+        """Return a dataclass whose fields are the options, for :mod:`weft.dsl.base.spec`.
 
-        An option whose default is no number or text cannot be written there, and keeps it.
+        Options whose default is neither a number nor a text are left out and keep it.
         """
         rows: list[Any] = [
             (name, _kind(p)) if p.default is p.empty else (name, _kind(p), field(default=p.default))
             for name, p in self.options.items()
             if p.default is p.empty or p.default is None or isinstance(p.default, _WRITTEN)
         ]
-        rows.sort(key=len)  # those without a default come first
+        rows.sort(key=len)  # fields without a default come first
         return make_dataclass(self.name, rows, frozen=True)
 
     def build(self, /, *, in_place: bool | None = None, **options: Any) -> Algorithm:
-        """The algorithm for these options; ``in_place``: instead of what the recipe says.
+        """Return the algorithm for these options; ``in_place`` overrides the recipe's.
 
         Raises:
-            UserError: an option is unknown or missing. BadAlgorithm: the algorithm goes wrong.
+            UserError: an option is unknown or missing. BadAlgorithm: the algorithm is invalid.
         """
         known = self.options
         for name in options:
@@ -98,15 +98,15 @@ class Recipe:
         self.write(builder, **_some(options, list(_parameters(self.write))[1:]))
         try:
             return builder.algorithm()
-        except BadAlgorithm as error:  # no line is wrong: one is missing, somewhere in here
+        except BadAlgorithm as error:  # a missing move has no line: point at the function
             error.where = span_of(self.write.__code__, 0)
             raise
 
     def wanted(self, options: Mapping[str, Any]) -> Collective:
-        """The collective for these options.
+        """Return the collective for these options.
 
         Raises:
-            UserError: the recipe makes something else.
+            UserError: the recipe's function returns no collective.
         """
         if isinstance(self.collective, Collective):
             return self.collective
@@ -134,14 +134,14 @@ def program(
     instances: int = 1,
     protocol: Protocol | str = Protocol.SIMPLE,
 ) -> Callable[[Callable[..., None]], Recipe]:
-    """Make a function that takes a :class:`~weft.dsl.author.builder.Builder` a recipe.
+    """Return a decorator that turns a function of a builder into a recipe.
 
     ``@program(Allreduce(8, chunks=8))`` fixes the collective; ``@program(Allreduce)``, or any
     function that returns one, leaves its parameters to the caller (``ring{ranks=8,chunks=8}``).
 
     Raises:
-        UserError: it is no collective, or the function has no parameter for the builder or one
-            called ``in_place``, which every algorithm has.
+        UserError: not a collective, or the function lacks a parameter for the builder, or has one
+            called ``in_place``, an option of every algorithm.
     """
     if not isinstance(collective, Collective) and not callable(collective):
         raise UserError(f"@program of {collective!r}", hint=_COLLECTIVE)
@@ -151,7 +151,7 @@ def program(
 
 @dataclass(frozen=True)
 class _Decorator:
-    """What ``@program(…)`` makes recipes with."""
+    """Decorator returned by ``@program(…)``."""
 
     collective: Collective | Callable[..., Collective]
     name: str
@@ -184,7 +184,7 @@ class _Decorator:
         return made
 
     def taken_for(self, name: str) -> CodeType | None:
-        """The code of the function of this name that was taken for a collective, if one was."""
+        """Return the code of the function of this name mistaken for a collective, if any."""
         taken = self.collective
         if isinstance(taken, FunctionType) and taken.__name__ == name:
             return taken.__code__
@@ -201,10 +201,10 @@ Found = Recipe | Algorithm | Builder
 
 
 def algorithms(source: Source, names: Mapping[str, Any]) -> dict[str, Found]:
-    """What a Python file defines, by name: recipes and algorithms; else builders.
+    """Return the recipes and algorithms that a Python file defines, by name; else its builders.
 
     Raises:
-        UserError: ``@program`` stands before a function without saying for which collective.
+        UserError: ``@program`` decorates a function without naming a collective.
     """
     for name, value in names.items():
         if isinstance(value, _Decorator) and (code := value.taken_for(name)):
@@ -220,14 +220,13 @@ def algorithms(source: Source, names: Mapping[str, Any]) -> dict[str, Found]:
 
 
 def load(path: str | Path, *, in_place: bool | None = None) -> Algorithm:
-    """The algorithm of ``FILE.py``, ``FILE.py:name`` or ``FILE.py:name{option=value}``.
+    """Load the algorithm of ``FILE.py``, ``FILE.py:name`` or ``FILE.py:name{option=value}``.
 
-    What a recipe writes is written in place or not, as is asked; an algorithm that the file has
-    made already stays what it is.
+    ``in_place`` applies to recipes; an algorithm that the file has built already is not changed.
 
     Raises:
-        BadFile: no algorithm, or several and none named; or one that is not in place as asked.
-        UserError: as :meth:`Recipe.build` says.
+        BadFile: no algorithm, or several and none named; or one that differs from ``in_place``.
+        UserError: as :meth:`Recipe.build`.
     """
     path = str(path)
     file, name, options = _parts(path)
@@ -250,11 +249,10 @@ def load(path: str | Path, *, in_place: bool | None = None) -> Algorithm:
 
 
 def load_collective(path: str) -> Collective:
-    """What a Python file calls ``collective``; else that of its algorithm, named as for
-    :func:`load`.
+    """Load the ``collective`` of a Python file, else that of its algorithm, named as for ``load``.
 
     Raises:
-        BadFile, UserError: it defines neither, or one that makes no sense.
+        BadFile, UserError: it defines neither, or an invalid one.
     """
     file, name, options = _parts(path)
     source = _read(file)
@@ -281,7 +279,7 @@ def _read(file: str) -> Source:
 
 
 def nothing_in(file: str) -> BadFile:
-    """The error of a Python file without anything for us."""
+    """Return the error for a Python file without algorithms or collectives."""
     return BadFile(
         "the file defines no algorithm and no `collective`",
         where=file,
@@ -290,7 +288,7 @@ def nothing_in(file: str) -> BadFile:
 
 
 def _chosen(source: Source, names: Mapping[str, Any], name: str) -> tuple[str, Found]:
-    """The algorithm of that name, or the only one."""
+    """Return the algorithm of that name, or the only one, with its name."""
     found = algorithms(source, names)
     if not found:
         raise nothing_in(source.name)
@@ -322,13 +320,13 @@ def _finished(found: Algorithm | Builder, file: str) -> Algorithm:
         return found
     try:
         return found.algorithm()
-    except BadAlgorithm as error:  # no line is wrong: one is missing
+    except BadAlgorithm as error:  # a missing move has no line
         error.where = file
         raise
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    """The file, the name after it, and the options in their braces."""
+    """Split a path into file, name, and options in braces."""
     if found := python_text(path):
         return found
     head, brace, tail = path.partition("{")
@@ -337,7 +335,7 @@ def _parts(path: str) -> tuple[str, str, str]:
 
 
 def _kind(parameter: inspect.Parameter) -> Any:
-    """The type of an option: that of its default, or of its annotation; else a whole number."""
+    """Return the type of an option: of its default, or its annotation; else int."""
     if parameter.default not in (parameter.empty, None):
         return type(parameter.default)
     named: dict[Any, type] = {kind.__name__: kind for kind in (int, float, str, bool)}

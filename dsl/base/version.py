@@ -1,4 +1,4 @@
-"""The version of weft, for provenance and reports."""
+"""Version of weft, for provenance and reports."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Readers of what other programs write about a machine, one file per format.
+"""Importers of machine descriptions of other programs, one file per format.
 
-Which format a text is in shows in the text itself. Each reader notes on the topology what it had
-to assume (α is in none of these formats, nor is the fabric between boxes).
+The format is recognized from the text. Each importer records its assumptions in the topology's
+notes (none of these formats has α or the fabric between hosts).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IMPORT_SKETCH = "weft sketch import SKETCH.json -t TOPOLOGY.json writes it in ou
 
 
 class Importer(Protocol):
-    """A format that topologies are read from; packages add theirs as ``weft.importers``."""
+    """Importer of one format; packages add theirs by the entry points ``weft.importers``."""
 
     def recognizes(self, text: str) -> bool:
         """Return whether a text, without white space at its start, is in this format."""
@@ -57,35 +57,35 @@ class Importer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """An importer of our own, from two functions."""
+    """A built-in importer, from two functions."""
 
     recognizes: Callable[[str], bool]
     read: Callable[[str, str, Spec], Topology]
 
 
 def read_any(text: str, where: str, options: Spec) -> Topology:
-    """Read a topology from a text of any known format: ours first, then those of other packages.
+    """Read a topology of any known format: built-in formats first, then other packages'.
 
     Raises:
-        BadFile: none of them, or not readable. BadTopology: an impossible machine.
+        BadFile: an unknown format, or an invalid text. BadTopology: an invalid machine.
     """
     start = text.lstrip("\ufeff \t\r\n")
     for importer in _importers():
         if importer.recognizes(start):
-            # Blanks before the text count for lines and columns in messages, but XML allows none.
+            # Blanks before the text count in lines and columns of messages, but XML allows none.
             return importer.read(start if start.startswith("<") else text, where, options)
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 
 
 def is_topology(text: str) -> bool:
-    """Return whether an importer, ours or another package's, recognizes a text."""
+    """Return True if an importer, built-in or another package's, recognizes a text."""
     start = text.lstrip("\ufeff \t\r\n")
     return bool(start) and any(importer.recognizes(start) for importer in _importers())
 
 
 def _importers() -> Iterator[Importer]:
-    """Our own first: other packages' are looked up only for texts that none of ours reads."""
+    """Yield built-in importers first, so that packages are searched only for other texts."""
     yield from _OURS
     for name in IMPORTERS.names():
         yield IMPORTERS.make(name)
@@ -127,4 +127,4 @@ _OURS: tuple[Importer, ...] = (
     _Reader(looks_like_box, _read_box),
     _Reader(_is_json, _read_json),
 )
-"""In this order: the first that recognizes a text reads it."""
+"""Built-in importers in order of precedence: the first that recognizes a text reads it."""

@@ -1,8 +1,8 @@
-"""What the formats do not say: α, and bandwidths where only a kind or a generation is given.
+"""Defaults for data absent from the formats: α, and bandwidths by kind or generation.
 
 α in µs per hop. Direct NVLink and xGMI 0.7, an NVSwitch hop 0.35 (TE-CCL, SIGCOMM 2024); a PCIe
-or CPU hop 0.3 and a hop between NIC and network 1.25 (the values of our grade cases; TE-CCL has
-1.3 for EDR InfiniBand). Measured values of the machine at hand are better: ``weft profile``.
+or CPU hop 0.3 and a hop between NIC and network 1.25 (the values of the grade cases; TE-CCL has
+1.3 for EDR InfiniBand). ``weft profile`` measures the actual values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GENERATION_NIC = {
     "h100": Fraction(50),
     "b200": Fraction(50),
 }
-"""GB/s of the NIC that NVIDIA's own box of that generation has: EDR, HDR, NDR."""
+"""GB/s of the NIC in NVIDIA's DGX of that generation: EDR, HDR, NDR."""
 
 GENERATION_PCIE = {
     "p100": Fraction(12),
@@ -47,7 +47,7 @@ GENERATION_PCIE = {
     "h100": Fraction(48),
     "b200": Fraction(48),
 }
-"""GB/s of x16 PCIe Gen3, Gen4, Gen5 as NCCL counts it."""
+"""GB/s of x16 PCIe Gen3, Gen4, Gen5, NCCL's values."""
 
 CPU_LINK = Fraction(10)
-"""GB/s between sockets where the CPU is not known: NCCL's value for Intel since Skylake."""
+"""GB/s between sockets of an unknown CPU: NCCL's value for Intel since Skylake."""

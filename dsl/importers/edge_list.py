@@ -1,8 +1,8 @@
-"""The edge-list form: an object with ``edges`` and ``gpu_ids``.
+"""Importer of edge lists: JSON objects with ``edges`` and ``gpu_ids``.
 
 An edge is [source, destination, GB/s, µs]; ``gpu_ids`` lists the nodes that are GPUs, in rank
 order; every other node is a switch that only forwards. Other keys are ignored, ``topology`` or
-``name`` is the name. With ``"parallel": true`` the same edge may stand more than once.
+``name`` is the name. With ``"parallel": true`` an edge may occur more than once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .defaults import CABLE_ALPHA
 
 
 def read_edge_list(data: Any, where: str, options: Spec) -> Topology:
-    """A topology from the parsed JSON of an edge list.
+    """Return the topology of the parsed JSON of an edge list.
 
-    ``options`` may name one ``entry=`` of an object that holds several edge lists.
+    Option ``entry=`` selects one of an object with several edge lists.
 
     Raises:
         BadFile: a malformed edge, a duplicate edge or GPU, no ``gpu_ids``.

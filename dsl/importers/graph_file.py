@@ -1,4 +1,4 @@
-"""GraphML and GML: graphs of networkx, yEd, Gephi, igraph and others as topologies.
+"""Importers of GraphML and GML, as written by networkx, yEd, Gephi, igraph and others.
 
 Attributes as :mod:`weft.dsl.nouns.graph` describes them. Options: ``bw=`` and ``alpha=`` for edges
 that have none.
@@ -22,12 +22,12 @@ _GML = re.compile(r"^\s*(?:(?:#[^\n]*|[A-Za-z]\w*\s+(?:\"[^\"\n]*\"|[^\s\[]+))\s
 
 
 def looks_like_graphml(text: str) -> bool:
-    """Return whether an XML text is GraphML."""
+    """Return True if an XML text is GraphML."""
     return _GRAPHML.search(text, 0, 4096) is not None
 
 
 def looks_like_gml(text: str) -> bool:
-    """Return whether a text is GML: ``graph [`` after comments and simple keys."""
+    """Return True if a text is GML: ``graph [`` after comments and simple keys."""
     return _GML.match(text) is not None
 
 
@@ -39,10 +39,10 @@ def read_graphml(text: str, where: str, options: Spec) -> Topology:
     """
     import networkx as nx  # 150 ms: only where such a file is read
 
-    # Refuses entities, document types and bombs, which networkx would read.
+    # Refuse entities, document types and expansion bombs, which networkx would accept.
     _check_ends(parse_xml(text, where))
     try:
-        # Without a declaration: networkx encodes the text itself, whatever encoding it names.
+        # Drop the declaration: networkx encodes the text itself, ignoring the named encoding.
         graph = nx.parse_graphml(re.sub(r"^\s*<\?xml[^>]*\?>", "", text), force_multigraph=True)
     except (nx.NetworkXException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadFile(f"cannot be read as GraphML: {_reason(error)}", where=where) from None
@@ -66,7 +66,7 @@ def read_gml(text: str, where: str, options: Spec) -> Topology:
 
 
 def _check_ends(root: Element) -> None:
-    """Refuse edges to nodes that are not there, which networkx would add."""
+    """Refuse edges to unknown nodes, which networkx would add silently."""
     elements = [root]
     for element in elements:
         elements.extend(element.children)
@@ -82,7 +82,7 @@ def _check_ends(root: Element) -> None:
 
 
 def _plain_labels(graph: Any) -> Any:
-    """yEd and Gephi number nodes (n0, n1 …) and keep their names in ``label``: use those."""
+    """Rename nodes to their ``label``: yEd and Gephi use numbers (n0, n1 …) as node ids."""
     import networkx as nx  # loaded by the caller
 
     labels = [data.get("label") for _, data in graph.nodes(data=True)]
@@ -97,7 +97,7 @@ def _finished(graph: Any, where: str, options: Spec) -> Topology:
     if len(graph) > MAX_GPUS or graph.number_of_edges() > MAX_LINKS:
         raise BadFile(f"more than {MAX_GPUS} nodes or {MAX_LINKS} edges", where=where)
     bandwidth = options.bandwidth("bw", CABLE_ALPHA) if options.has("bw") else None
-    options.bandwidth("bw", CABLE_ALPHA)  # known, also where it is not given
+    options.bandwidth("bw", CABLE_ALPHA)  # marks the option as known, even if not given
     latency = options.microseconds("alpha", CABLE_ALPHA)
     name = str(graph.graph.get("name") or options.title())[:200]
     try:

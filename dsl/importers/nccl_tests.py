@@ -1,8 +1,8 @@
-"""The table that nccl-tests print (sendrecv_perf, all_reduce_perf, …): sizes, times, bandwidths.
+"""Importer of nccl-tests output (sendrecv_perf, all_reduce_perf, …): sizes, times, bandwidths.
 
-What it says of the machine is little, and that is what is made of it: every GPU has a port, and how
-much each port carries when all are busy is the bus bandwidth, fitted with a fixed time per call.
-Only of sendrecv_perf that time is one message's; of others it is that of a whole collective.
+The machine is a star: every GPU has a port whose bandwidth is the bus bandwidth, fitted together
+with a fixed time per call. That time is α of one message only for sendrecv_perf; for others it is
+the latency of the whole collective.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TEST = re.compile(r"\b(\w+)_perf\b")
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Out of place: bytes, µs, GB/s."""
+    """Out-of-place columns of one row: bytes, µs, GB/s."""
 
     bytes: int
     us: float
@@ -35,15 +35,15 @@ class _Row:
 
 
 def looks_like_nccl_tests(text: str) -> bool:
-    """Whether some line is the head of the table."""
+    """Return True if some line is the head of the table."""
     return any(map(_HEAD.match, text[:200_000].splitlines()))
 
 
 def read_nccl_tests(text: str, where: str, options: Spec) -> Topology:
-    """GPUs around one switch, with the bandwidth and α that the table gives.
+    """Return GPUs around one switch, with bandwidth and α fitted to the table.
 
     Raises:
-        BadFile: no ranks are listed, or no row moves anything; a row is not one, with the line.
+        BadFile: no ranks, no row with data, or an invalid row, with its line.
     """
     lines = text.replace("\r", "").splitlines()
     hosts = _hosts(lines, where)
@@ -90,10 +90,10 @@ def _notes(name: str, several: bool, off: float) -> Iterator[str]:
 
 
 def _line(rows: Iterable[_Row], factor: float) -> tuple[float, float, float]:
-    """α in µs, bandwidth of a port in GB/s, and how far off the line is, in the median.
+    """Fit a line: return α in µs, bandwidth of a port in GB/s, and the median relative error.
 
-    The median of the slopes between the largest half and the rest (Theil and Sen), as small
-    sizes say nothing of bandwidth; then the median of what is left of the small ones.
+    Slope: median of the slopes between the largest half and the rest (Theil and Sen), since small
+    sizes do not depend on bandwidth. α: median of the residuals of the small sizes.
     """
     points = sorted((row.bytes * factor, row.us) for row in rows)
     large = points[len(points) // 2 :]
@@ -109,7 +109,7 @@ def _line(rows: Iterable[_Row], factor: float) -> tuple[float, float, float]:
 
 
 def _hosts(lines: list[str], where: str) -> list[str]:
-    """The host of each rank."""
+    """Return the host of each rank."""
     found = {int(m[1]): m[2] for m in map(_RANK.match, lines) if m}
     if len(found) < 2 or sorted(found) != list(range(len(found))):
         raise BadFile(
@@ -127,7 +127,7 @@ def _rows(lines: list[str], where: str) -> Iterator[_Row]:
             head = line.lstrip("# ").split()
         words = line.split()
         if not head or not words or not words[0].isdigit():
-            continue  # what a starter or a library says in between
+            continue  # output of a launcher or library between the lines
         at = head.index("time")
         try:
             if len(words) != len(head):

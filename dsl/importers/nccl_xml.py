@@ -1,8 +1,9 @@
-"""NCCL's and RCCL's topology XML (``NCCL_TOPO_FILE``, ``NCCL_TOPO_DUMP_FILE``).
+"""Importer of NCCL's and RCCL's topology XML (``NCCL_TOPO_FILE``, ``NCCL_TOPO_DUMP_FILE``).
 
-Read as the libraries read it (their ``src/graph/xml.cc`` and ``topo.cc``): PCIe widths, NVLink and
-xGMI bandwidth per link, NVSwitch chips merged into one, CPUs of one host joined in pairs. Ranks
-are in the order of ``rank``. Not in the file: α, and the network between boxes.
+Interpreted as by the libraries (their ``src/graph/xml.cc`` and ``topo.cc``): PCIe widths, NVLink
+and xGMI bandwidth per link, NVSwitch chips merged into one, CPUs of one host joined in pairs. Ranks
+are in the order of ``rank``. Not in the file: α, and the network between
+hosts.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _PCI_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}
 """NCCL's k of a PCIe transfer rate in GT/s: bandwidth = width · k / 80 GB/s."""
 
 _NVLINK = ((60, "18"), (70, "20"), (80, "20"), (86, "12"), (90, "20.6"), (100, "40.1"))
-"""GB/s per NVLink by compute capability, as NCCL counts it."""
+"""GB/s per NVLink by compute capability, NCCL's values."""
 
 _XGMI = (("90", 24), ("91", 36), ("94", 48), ("95", 48))
-"""GB/s per xGMI link by the start of the gfx number, as RCCL counts it (gfx90a is 36)."""
+"""GB/s per xGMI link by prefix of the gfx number, RCCL's values (gfx90a is 36)."""
 
 _OUTLIER_MBPS = 3_200_000
-"""No port is that fast: the file counts kbit/s by mistake (seen: 200000000 for 200 Gb/s)."""
+"""Port speeds from here on are kbit/s by mistake (seen: 200000000 for 200 Gb/s)."""
 
 _MANAGEMENT_MBPS = 10_000
 
@@ -54,7 +55,7 @@ class _Net:
 
 @dataclass(slots=True)
 class _Reading:
-    """What the walk over the tree has found so far. Node numbers: parts from 0, GPUs separately."""
+    """Parts found while the tree is read; parts are numbered from 0, GPUs separately."""
 
     parts: list[Part] = field(default_factory=list)
     gpus: list[tuple[_Gpu, int, Cable]] = field(default_factory=list)
@@ -71,14 +72,14 @@ class _Reading:
 
 
 def read_nccl_xml(text: str, where: str, options: Spec) -> Topology:
-    """A topology from NCCL's or RCCL's XML.
+    """Return the topology of NCCL's or RCCL's XML.
 
     Options: ``nodes=``, ``fabric=``, ``oversub=``, ``nic_bw=``, ``nic_alpha=``; ``bw=`` per NVLink
     or xGMI link; ``min_nic=`` (slower NICs are ignored); ``pcie=auto|on|off`` (auto: PCIe only
-    where the GPUs of one box are not connected without it, or to reach the NICs).
+    where the GPUs of one host are not connected without it, or to reach the NICs).
 
     Raises:
-        BadFile: not such a file, with its line.
+        BadFile: an invalid file, with the line.
     """
     root = parse_xml(text, where)
     if root.tag != "system":
@@ -118,7 +119,7 @@ def _read_cpu(reading: _Reading, cpu: Element, number: int) -> None:
 
 
 def _read_device(reading: _Reading, element: Element, parent: int) -> None:
-    """A ``pci`` or ``nic`` element under a CPU or a bridge."""
+    """Read a ``pci`` or ``nic`` element under a CPU or a bridge."""
     if element.tag == "nic":
         _read_nic(reading, element, parent, None)
         return
@@ -147,7 +148,7 @@ def _read_device(reading: _Reading, element: Element, parent: int) -> None:
 
 
 def _read_nic(reading: _Reading, nic: Element, parent: int, pci: Element | None) -> None:
-    """The ports of a NIC; the functions of one PCI device are one node."""
+    """Read the ports of a NIC; the functions of one PCI device are one node."""
     nets = list(nic.find("net"))
     if not nets:
         return
@@ -169,7 +170,7 @@ def _read_nic(reading: _Reading, nic: Element, parent: int, pci: Element | None)
 
 
 def _ranked(reading: _Reading, where: str) -> list[tuple[_Gpu, int, Cable]]:
-    """The GPUs in the order of their ranks."""
+    """Return the GPUs in rank order."""
     if not reading.gpus:
         raise BadFile(
             "no GPU with a rank",
@@ -194,7 +195,7 @@ def _ranked(reading: _Reading, where: str) -> list[tuple[_Gpu, int, Cable]]:
 def _plan(
     reading: _Reading, found: list[tuple[_Gpu, int, Cable]], options: Spec
 ) -> tuple[Plan, list[Cable]]:
-    """The box with everything, and the cables that are not PCIe."""
+    """Return the plan of the host, and the cables other than PCIe."""
     n = len(found)
     cables = [replace(c, a=c.a + n, b=c.b + n) for c in reading.cables]
     for rank, (_, parent, cable) in enumerate(found):
@@ -205,7 +206,7 @@ def _plan(
 
 
 def _direct(reading: _Reading, found: list[tuple[_Gpu, int, Cable]], options: Spec) -> list[Cable]:
-    """NVLink, xGMI and C2C cables; the NVSwitch is added when somebody is on it."""
+    """Return NVLink, xGMI and C2C cables; the NVSwitch is added if a GPU is connected to it."""
     n = len(found)
     place = {gpu.busid: rank for rank, (gpu, _, _) in enumerate(found)}
     counts: dict[tuple[int, int], int] = {}
@@ -243,7 +244,7 @@ def _peer_cables(
     counts: dict[tuple[int, int], int],
     options: Spec,
 ) -> Iterator[Cable]:
-    """Each cable is listed at both ends; one listed at one end is taken as both."""
+    """Yield each GPU-to-GPU cable once, listed at both ends or only at one."""
     for (a, b), count in sorted(counts.items()):
         other = counts.get((b, a))
         if other is None:
@@ -266,7 +267,7 @@ def _cpu_above(reading: _Reading, node: int) -> int:
 
 
 def _lane(gpu: _Gpu, options: Spec) -> Fraction:
-    """GB/s of one NVLink or xGMI link of a GPU."""
+    """Return GB/s of one NVLink or xGMI link of a GPU."""
     gcn = gpu.element.get("gcn")
     if gcn:
         number = gcn.removeprefix("gfx").lower()
@@ -281,11 +282,11 @@ def _lane(gpu: _Gpu, options: Spec) -> Fraction:
 
 
 def _plugs(reading: _Reading, gpus: int, options: Spec) -> tuple[Plug, ...]:
-    """The network ports that carry data: not the management ones."""
+    """Return the network ports for data, without management ports."""
     fastest = max((net.speed for net in reading.nets), default=0)
     least = int(options.bandwidth("min_nic", Fraction(1, 10**9)) * 8000)
     if not options.has("min_nic"):
-        # 10 Gbit/s or less beside ports four times as fast, or 1 Gbit/s, is not for data.
+        # Management ports: 1 Gbit/s, or at most 10 Gbit/s beside ports four times as fast.
         least = _MANAGEMENT_MBPS + 1 if fastest >= 4 * _MANAGEMENT_MBPS else 1001
     used = [net for net in reading.nets if net.speed >= least]
     slow = [net for net in reading.nets if net.speed < least]
@@ -298,7 +299,7 @@ def _plugs(reading: _Reading, gpus: int, options: Spec) -> tuple[Plug, ...]:
 
 
 def _connects(cables: list[Cable], gpus: int) -> bool:
-    """Whether the cables alone join all GPUs."""
+    """Return True if the cables alone connect all GPUs."""
     group = {v: v for c in cables for v in (c.a, c.b)} | {v: v for v in range(gpus)}
 
     def root(v: int) -> int:
@@ -323,7 +324,7 @@ def _pci_bandwidth(element: Element) -> Fraction:
 
 
 def _cpu_link(cpu: Element) -> Fraction:
-    """GB/s between two CPUs of a host, as the libraries assume."""
+    """Return GB/s between two CPUs of a host, as assumed by the libraries."""
     vendor, arch = cpu.get("vendor"), cpu.get("arch")
     if vendor == "GenuineIntel":
         skylake = cpu.get("familyid") == "6" and _integer(cpu, "modelid") >= 0x55

@@ -1,10 +1,9 @@
-"""A topology from the text of ``nvidia-smi topo -m``.
+"""Importer of the text of ``nvidia-smi topo -m``.
 
-NV# between two GPUs is that many NVLinks, either to each other or, where every pair shows the same
-number and a GPU has not so many links, to an NVSwitch. If NVLink joins all GPUs, PCIe is left out
-and each NIC belongs to the GPUs it is nearest to; otherwise the classes PIX, PXB, PHB, NODE and SYS
-give the PCIe tree. Neither the GPU's generation nor any bandwidth is in the text: what is assumed
-is noted.
+NV# between two GPUs is that many NVLinks, either direct or, where every pair shows the same number
+and a GPU has fewer links, to an NVSwitch. If NVLink connects all GPUs, PCIe is omitted and each NIC
+belongs to the nearest GPUs; otherwise the classes PIX, PXB, PHB, NODE and SYS give the PCIe tree.
+The text has neither the GPU's generation nor bandwidths; assumptions are recorded in notes.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from .plan import Cable, Part, Plan, Plug, boxes, copied
 from .smi_matrix import PATHS, Matrix, read_matrix
 
 Pairs = dict[tuple[int, int], int]
-"""NVLinks between GPUs a < b."""
+"""Number of NVLinks between GPUs a < b."""
 
 
 def read_nvidia_smi(text: str, where: str, options: Spec) -> Topology:
-    """A topology from the matrix.
+    """Return the topology of the matrix.
 
     Options: ``gpu=p100|v100|a100|h100|b200``; ``bw=`` per NVLink (with PCIe: ``pcie_bw=``,
     ``cpu_bw=``); ``nodes=``, ``fabric=``, ``nic_bw=`` and the like.
 
     Raises:
-        BadFile: not such a text. BadTopology: the two halves of the matrix differ.
+        BadFile: an invalid text. BadTopology: an asymmetric matrix.
     """
     matrix = read_matrix(text, where)
     nvlinks = _nvlinks(matrix)
@@ -66,7 +65,7 @@ def _nvlinks(matrix: Matrix) -> Pairs:
 
 
 def _is_switched(nvlinks: Pairs, gpus: int, options: Spec) -> bool:
-    """Every pair shows the same count, and together more links than a GPU has.
+    """Return True if all pairs show the same count, in total more links than a GPU has.
 
     Without ``gpu=``, more than any GPU has: four GPUs with NV6 may be GH200 cabled directly, or
     V100 on a switch.
@@ -80,7 +79,7 @@ def _is_switched(nvlinks: Pairs, gpus: int, options: Spec) -> bool:
 
 
 def _generation(nvlinks: Pairs, gpus: int, switched: bool) -> str:
-    """The oldest GPU that has so many NVLinks (V100 where P100 would do, which is rarer)."""
+    """Return the oldest GPU with that many NVLinks (V100 instead of the rarer P100)."""
     if not nvlinks:
         return "a100"
     if switched:
@@ -133,7 +132,7 @@ def _over_nvlink(
     switches: tuple[BoxSwitch, ...] = ()
     cables: tuple[Cables, ...] = ()
     if switched:
-        # bw= is per NVLink, a port of the switch has all of the GPU's.
+        # bw= is per NVLink; a switch port has all links of the GPU.
         count = next(iter(nvlinks.values()))
         port = options.bandwidth("bw", lane) * count
         switches = (BoxSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA),)
@@ -161,7 +160,7 @@ def _over_nvlink(
 def _moves(
     n: int, switches: tuple[BoxSwitch, ...], cables: tuple[Cables, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Symmetries of the GPUs of one box."""
+    """Return symmetries of the GPUs of one host."""
     if n > GUESSED:
         return ()
     plan_parts = tuple(Part(s.name, NodeKind.SWITCH) for s in switches)
@@ -171,9 +170,9 @@ def _moves(
 
 
 def _nearest_gpus(matrix: Matrix, notes: list[str]) -> tuple[tuple[int, ...], ...]:
-    """For each NIC that is somebody's nearest, the GPUs it serves.
+    """Return the GPUs of each NIC that is the nearest of some GPU.
 
-    GPUs that have the same nearest NICs share them one for one if the numbers allow it.
+    GPUs with the same nearest NICs are matched one to one if the numbers allow it.
     """
     n, total = matrix.gpus, len(matrix.names)
     best: dict[tuple[int, ...], list[int]] = {}
@@ -233,7 +232,7 @@ def _over_pcie(
 
 
 def _tree(matrix: Matrix, width: Fraction, between: Fraction) -> Plan:
-    """Devices under PCIe switches (PIX), under bridges (PXB), under the CPU of a NUMA node."""
+    """Return the tree of devices: PCIe switches (PIX), bridges (PXB), CPUs of NUMA nodes."""
     total = len(matrix.names)
     parts = [Part(f"nic.{c - matrix.gpus}", NodeKind.NIC) for c in range(matrix.gpus, total)]
     cables: list[Cable] = []
@@ -259,7 +258,7 @@ def _tree(matrix: Matrix, width: Fraction, between: Fraction) -> Plan:
 
 
 def _groups(matrix: Matrix, level: str) -> list[list[int]]:
-    """Devices joined by classes up to a level; NVLink hides the class, the NUMA column tells it."""
+    """Return devices grouped by classes up to a level; NVLink pairs use the NUMA column."""
     total = len(matrix.names)
     near = set(PATHS[: PATHS.index(level) + 1])
     group = list(range(total))

@@ -1,25 +1,29 @@
-"""The text of CUDA's sample p2pBandwidthLatencyTest: matrices of what pairs of GPUs were measured.
+"""Importer of the output of CUDA's sample p2pBandwidthLatencyTest: measurements of GPU pairs.
 
-Each matrix has a title, a line of column numbers and a row for each GPU. Taken are those with P2P
-enabled, where they are there: the bandwidth of one direction and of both at once, and the latency
-as the GPU sees it. Titles that say *P2P Reads* have the reader in front, others the writer.
+Each matrix has a title, a line of column numbers and a row for each GPU. Read are those with P2P
+enabled if present: unidirectional and bidirectional bandwidth, and the GPU's latency. Rows are
+readers in matrices titled *P2P Reads*, and writers in the others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations, permutations
+from statistics import median
 
 from ..base.errors import BadFile
 from ..machines.spec import Spec
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
-from .measured import alike
+
+NOISE = 0.06
+"""Typical relative noise of one run of a bandwidth test."""
 
 BOTH_WAYS = 0.9
-"""Two directions that together have less than this share of their sum share a bandwidth."""
+"""Two directions share a bandwidth if together they have less than this fraction of the sum."""
 
 _TITLE = re.compile(
     r"\s*(?:(Unidirectional|Bidirectional) )?P2P=(Enabled|Disabled) (Bandwidth|Latency)"
@@ -32,7 +36,7 @@ Matrix = dict[tuple[int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class _Titled:
-    """What a matrix is of, in the words of its title; ``line`` of the title, from 1."""
+    """Quantity of a matrix by its title; ``line`` of the title, from 1."""
 
     ways: str
     enabled: bool
@@ -42,15 +46,15 @@ class _Titled:
 
 
 def looks_like_p2p_test(text: str) -> bool:
-    """Whether some line is the title of a matrix."""
+    """Return True if some line is the title of a matrix."""
     return any(map(_TITLE.match, text[:200_000].splitlines()))
 
 
 def read_p2p_test(text: str, where: str, options: Spec) -> Topology:
-    """A link for every pair and direction, and a shared bandwidth where both ways have less.
+    """Return links for all pairs, with shared resources where both directions together are slower.
 
     Raises:
-        BadFile: no unidirectional bandwidths, a row that is short, missing or no number, matrices
+        BadFile: no unidirectional bandwidths, a row that is short, missing or not numeric, matrices
             of different sizes; with the line.
     """
     lines = text.replace("\r", "").splitlines()
@@ -97,7 +101,7 @@ def _shared(one: Matrix, both: Matrix | None, flows: list[tuple[int, int]]) -> t
 
 
 def _cannot(lines: list[str]) -> list[str]:
-    """A note where some GPUs cannot reach others."""
+    """Return a note if some GPUs cannot access others."""
     some = sum("CANNOT Access Peer" in line for line in lines)
     return [f"{some} directions have no peer access: they go through the host"] if some else []
 
@@ -117,7 +121,7 @@ def _chosen(
 def _like(
     matrices: dict[_Titled, Matrix], ways: str, what: str, enabled: bool, gpus: int, where: str
 ) -> Matrix | None:
-    """The matrix of the same kind of access, of the same size."""
+    """Return the matrix of the same kind of access, of the same size."""
     for title, matrix in matrices.items():
         if (title.ways, title.what, title.enabled) == (ways, what, enabled):
             if len(matrix) != gpus**2:
@@ -130,7 +134,7 @@ def _like(
 
 
 def _written(title: _Titled, matrix: Matrix) -> Matrix:
-    """By sender and receiver."""
+    """Return the matrix indexed by sender and receiver."""
     return {f[::-1]: x for f, x in matrix.items()} if title.reads else matrix
 
 
@@ -144,7 +148,7 @@ def _matrices(lines: list[str], where: str) -> Iterator[tuple[_Titled, Matrix]]:
 
 
 def _matrix(lines: list[str], at: int, where: str) -> Matrix:
-    """The rows below a title, which is line ``at`` from 1; the first table, if there are two."""
+    """Parse the rows below the title in line ``at`` (from 1); the first table if there are two."""
     head = _COLUMNS.match(lines[at]) if at < len(lines) else None
     if head is None:
         raise BadFile("a line of column numbers is expected", where=f"{where}:{at + 1}")
@@ -170,4 +174,21 @@ def _matrix(lines: list[str], at: int, where: str) -> Matrix:
             if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", word) or float(word) <= 0:
                 raise BadFile(f"{word!r} is not a positive number", where=f"{where}:{place + 1}")
             found[row, column] = float(word)
+    return found
+
+
+def alike(values: Iterable[float], noise: float = NOISE) -> dict[float, Fraction]:
+    """Return for each value the median of its cluster, in three significant digits.
+
+    A cluster ends where the next larger value is ``noise`` above the smallest of the cluster.
+    Measurements have as many bandwidths as links, real machines a few; equal links give symmetry,
+    and symmetry makes synthesis fast.
+    """
+    found: dict[float, Fraction] = {}
+    kind: list[float] = []
+    for value in [*sorted(values), float("inf")]:
+        if kind and value > kind[0] * (1 + noise):
+            found |= dict.fromkeys(kind, Fraction(f"{median(kind):.2e}"))
+            kind = []
+        kind.append(value)
     return found

@@ -1,8 +1,8 @@
-"""One box as a tree of PCIe, cables and NICs, then as many boxes as wanted.
+"""Plan of one host as a tree of PCIe, cables and NICs, and machines of several such hosts.
 
-What the XML and the matrix importers build: GPUs ``0 … gpus-1``, then switches, CPUs and NICs, all
-cables full duplex. :func:`simplified` removes what carries nothing; :func:`boxes` copies the box
-and joins the copies.
+Built by the XML and the matrix importers: GPUs ``0 … gpus-1``, then switches, CPUs and NICs, all
+cables full duplex. :func:`simplified` removes unused parts; :func:`boxes` copies the host and
+connects the copies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .defaults import NET_ALPHA
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A node that is no GPU."""
+    """A node other than a GPU."""
 
     name: str
     kind: NodeKind
@@ -29,7 +29,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """A full-duplex cable between two nodes of the box."""
+    """A full-duplex cable between two nodes of the host."""
 
     a: int
     b: int
@@ -48,7 +48,7 @@ class Plug:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One box."""
+    """One host."""
 
     gpus: int
     parts: tuple[Part, ...]
@@ -56,14 +56,14 @@ class Plan:
     plugs: tuple[Plug, ...] = ()
 
     def kind(self, node: int) -> NodeKind:
-        """What a node is."""
+        """Return the kind of a node."""
         return NodeKind.GPU if node < self.gpus else self.parts[node - self.gpus].kind
 
 
 def simplified(plan: Plan, *, nics: bool) -> Plan:
-    """Without dead ends, and with chains of PCIe bridges as one hop of the narrowest's width.
+    """Return the plan without dead ends, with chains of PCIe bridges merged to the narrowest hop.
 
-    Without ``nics`` these are dead ends too.
+    Without ``nics`` the NICs are dead ends too.
     """
     keep = {plug.nic for plug in plan.plugs} if nics else set()
     near: dict[int, list[Cable]] = {v: [] for v in range(plan.gpus + len(plan.parts))}
@@ -115,12 +115,12 @@ def _renumbered(plan: Plan, cables: list[Cable], keep: set[int]) -> Plan:
 
 
 def boxes(plan: Plan, name: str, options: Spec, notes: Iterable[str]) -> Topology:
-    """The box, or ``nodes=`` of it joined as ``fabric=`` (default star) says.
+    """Build one host, or ``nodes=`` hosts connected by ``fabric=`` (default star).
 
-    Also ``oversub=``, ``nic_bw=`` (of every port) and ``nic_alpha=``.
+    Further options: ``oversub=``, ``nic_bw=`` (of every port) and ``nic_alpha=``.
 
     Raises:
-        BadTopology: several boxes without NICs.
+        BadTopology: several hosts without NICs.
     """
     nodes = options.integer("nodes", 1)
     check_size(options, nodes * plan.gpus, nodes * len(plan.cables))
@@ -148,7 +148,7 @@ def boxes(plan: Plan, name: str, options: Spec, notes: Iterable[str]) -> Topolog
 
 
 def _places(plan: Plan, nodes: int) -> list[list[int]]:
-    """The node of every copy's node: all GPUs first, box by box, then the rest, box by box."""
+    """Return the node numbers of every copy: all GPUs first, host by host, then the rest."""
     parts, n = len(plan.parts), plan.gpus
     return [
         [*range(b * n, b * n + n), *range(nodes * n + b * parts, nodes * n + (b + 1) * parts)]
@@ -157,7 +157,7 @@ def _places(plan: Plan, nodes: int) -> list[list[int]]:
 
 
 def copied(plan: Plan, name: str, nodes: int) -> Topology:
-    """Copies of the box side by side, nothing between them."""
+    """Return unconnected copies of the host."""
     all_nodes = [gpu(r, r // plan.gpus) for r in range(nodes * plan.gpus)]
     links: list[Link] = []
     for b, place in enumerate(_places(plan, nodes)):
@@ -168,13 +168,13 @@ def copied(plan: Plan, name: str, nodes: int) -> Topology:
 
 
 def _numbered(name: str, box: int) -> str:
-    """``cpu.1`` in box 2 is ``cpu2.1``."""
+    """Return the name of a part in a host: ``cpu.1`` in host 2 is ``cpu2.1``."""
     kind, _, rest = name.partition(".")
     return f"{kind}{box}.{rest}" if rest else f"{kind}{box}"
 
 
 def _symmetries(made: Topology, gpus: int, nodes: int) -> tuple[Image, ...]:
-    """What :func:`guess` finds in small machines; in larger ones the rotation of the boxes."""
+    """Return the symmetries that :func:`guess` finds; in large machines the host rotation."""
     if made.ranks <= GUESSED:
         return guess(made)
     image = extend(made, [(r + gpus) % made.ranks for r in range(made.ranks)])

@@ -1,8 +1,8 @@
-"""The text of ``nvidia-smi topo -m`` as a matrix of classes, whatever happened to it on the way.
+"""Parser of the text of ``nvidia-smi topo -m`` to a matrix of classes, tolerant of damage.
 
-Copies of that text come with tabs or spaces, ANSI colours, lines wrapped by a terminal, NICs named
-by device or by number with a legend. So the text is a stream of tokens that know their line: first
-the column names, then for each name its row.
+Copies of that text have tabs or spaces, ANSI colours, lines wrapped by a terminal, NICs named by
+device or by number with a legend. So the text is parsed as tokens with line numbers: first the
+column names, then for each name its row.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from ..base.errors import BadFile, BadTopology
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""Classes over PCIe, the nearest first."""
+"""Classes over PCIe, nearest first."""
 
 _ANSI = re.compile(r"\x1b?\[[0-9;]*m|\x1b\[[0-9;?]*[A-Za-z]")
 _CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC")
 _DEVICE = re.compile(r"GPU[0-9]+|NIC[0-9]+|[a-z][a-z0-9]*_[a-z0-9_.]*|[a-z]+[0-9][a-z0-9]*")
 _WHOLE = re.compile(rf"{_CELL.pattern}|{_DEVICE.pattern}|Affinity|ID|N/A|[0-9,-]+")
-"""Words that can end a line that nothing broke."""
+"""Words at the end of an unbroken line."""
 
 _AFTER = ("CPU", "NUMA", "GPU")
 _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
@@ -27,7 +27,7 @@ _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Devices and how near they are; ``numa`` of a GPU is None where the text does not say."""
+    """Devices and the connection class of each pair; ``numa`` of a GPU is None if unknown."""
 
     names: tuple[str, ...]
     gpus: int
@@ -43,7 +43,7 @@ class _Token:
 
 
 def looks_like_matrix(text: str) -> bool:
-    """Whether some line starts with the name of the first GPU."""
+    """Return True if some line starts with the name of the first GPU."""
     return any(
         re.match(r"\s*GPU[0-9]+(\s|$)", line) for line in _ANSI.sub("", text[:100_000]).splitlines()
     )
@@ -54,7 +54,7 @@ def read_matrix(text: str, where: str) -> Matrix:
 
     Raises:
         BadFile: no header, a row that is missing, too short or too long, an unknown class; with
-            the line. BadTopology: the two halves of the matrix differ.
+            the line. BadTopology: an asymmetric matrix.
     """
     lines = _ANSI.sub("", text.replace("\r", "")).splitlines()
     tokens, legend = _tokens(lines)
@@ -67,7 +67,7 @@ def read_matrix(text: str, where: str) -> Matrix:
 
 
 def _tokens(lines: list[str]) -> tuple[list[_Token], dict[str, str]]:
-    """Tokens from the header to the legend, and the names in the NIC legend."""
+    """Return the tokens from the header to the legend, and the names in the NIC legend."""
     start = next((i for i, s in enumerate(lines) if re.match(r"\s*GPU[0-9]+(\s|$)", s)), len(lines))
     end = next((i for i, s in enumerate(lines) if i > start and _LEGEND.match(s)), len(lines))
     tokens: list[_Token] = []
@@ -82,7 +82,7 @@ def _tokens(lines: list[str]) -> tuple[list[_Token], dict[str, str]]:
 
 
 def _is_broken(line: str, following: str, width: int) -> bool:
-    """Whether a terminal of that width broke a word at the end of the line."""
+    """Return True if a terminal of that width broke a word at the end of the line."""
     if len(line) < width or "\t" in line or line[-1].isspace() or following[0].isspace():
         return False
     left, right = line.split()[-1], following.split()[0]
@@ -90,7 +90,7 @@ def _is_broken(line: str, following: str, width: int) -> bool:
 
 
 def _header(tokens: list[_Token], where: str) -> tuple[tuple[str, ...], list[_Token]]:
-    """The column names, and the tokens from the first row on."""
+    """Return the column names, and the tokens from the first row on."""
     names: list[str] = []
     for token in tokens:
         if token.text in _AFTER or token.text in names:
@@ -117,7 +117,7 @@ def _header(tokens: list[_Token], where: str) -> tuple[tuple[str, ...], list[_To
 def _rows(
     names: tuple[str, ...], tokens: list[_Token], where: str
 ) -> tuple[list[tuple[str, ...]], list[list[str]]]:
-    """The cells of each row, and what stands after them."""
+    """Return the cells of each row, and the tokens after them."""
     rows: list[tuple[str, ...]] = []
     tails: list[list[str]] = []
     at = 0
@@ -156,7 +156,7 @@ def _rows(
 
 
 def _cells(names: tuple[str, ...], tokens: list[_Token], at: int) -> tuple[list[str], int]:
-    """Up to one cell for each column."""
+    """Parse up to one cell for each column."""
     cells: list[str] = []
     while len(cells) < len(names) and at < len(tokens) and _CELL.fullmatch(tokens[at].text):
         cells.append(tokens[at].text)
@@ -180,7 +180,7 @@ def _check_symmetric(names: tuple[str, ...], rows: list[tuple[str, ...]], where:
 
 
 def _numa(tail: list[str]) -> int | None:
-    """The NUMA node in ``0-23,48-71  0  N/A``: the second column after the cells."""
+    """Parse the NUMA node of ``0-23,48-71  0  N/A``: the second column after the cells."""
     if len(tail) > 1 and tail[1].isascii() and tail[1].isdigit():
         return int(tail[1][:9])
     return None

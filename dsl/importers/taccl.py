@@ -1,8 +1,8 @@
-"""TACCL's topology JSON: one box, its link costs per chunk, its NICs (``inputs.md`` §1).
+"""Importer of TACCL's topology JSON: one host, its link costs per chunk, its NICs.
 
-The file has no units: a number is the cost of one chunk in a time unit of the author's choice. The
-shipped files say both in their name (``NDv2_1KB``: 1 KiB, 0.01 µs); others need ``chunk=`` and
-``unit=``. Matrices are indexed [destination][source].
+The file has no units: a number is the cost of one chunk in a time unit of the author's choice. Both
+follow from the names of the shipped files (``NDv2_1KB``: 1 KiB, 0.01 µs); others need ``chunk=``
+and ``unit=``. Matrices are indexed [destination][source].
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _SHIPPED = {
 """Chunk in bytes and time unit in µs of the shipped files, by the end of their name."""
 
 _SWITCH = {"dgx2": "nvswitch", "hub": "hub"}
-"""What the switch of a node is called, as in the catalogue."""
+"""Name of the switch of a host, as in the catalogue."""
 
 Number = (int, float, str)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What a number of the file means."""
+    """Unit of the file's numbers."""
 
     chunk: int
     unit: Fraction
 
     def bandwidth(self, beta: Fraction, where: str) -> Fraction:
-        """GB/s of a link that needs ``beta`` units for a chunk."""
+        """Return GB/s of a link that needs ``beta`` units for a chunk."""
         if beta <= 0:
             raise BadFile(f"β is {beta}, and must be positive", where=where)
         return self.chunk / (beta * self.unit * BYTES_PER_US_PER_GBPS)
@@ -51,7 +51,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class TacclBox:
-    """What the file says of one node, and what one of its numbers means.
+    """Description of one host by the file, and the unit of its numbers.
 
     ``remote_beta`` is the cost of a chunk on a NIC, in the time unit of the file.
     """
@@ -64,14 +64,14 @@ class TacclBox:
 
 
 def read_taccl(data: Any, where: str, options: Spec) -> Topology:
-    """A topology from the parsed JSON of a TACCL topology file.
+    """Return the topology of the parsed JSON of a TACCL topology file.
 
-    Options: ``chunk=1MiB``, ``unit=1us``, ``kind=ndv2|dgx2|hub|custom``, and those of every box
+    Options: ``chunk=1MiB``, ``unit=1us``, ``kind=ndv2|dgx2|hub|custom``, and those of every host
     (``nodes=``, ``fabric=``, ``nics=`` …, :func:`weft.dsl.machines.hosts.build`).
 
     Raises:
-        BadFile: a key missing, unknown, or of the wrong shape; no units. BadTopology: boxes that
-            nothing joins.
+        BadFile: a key missing, unknown, or of the wrong shape; no units. BadTopology: several
+            hosts without a fabric.
     """
     found = taccl_box(data, where, options)
     made = build(found.box, options)
@@ -84,7 +84,7 @@ def read_taccl(data: Any, where: str, options: Spec) -> Topology:
 
 
 def taccl_box(data: Any, where: str, options: Spec) -> TacclBox:
-    """One node, from the parsed JSON; options ``chunk=``, ``unit=`` and ``kind=``.
+    """Return one host from the parsed JSON; options ``chunk=``, ``unit=`` and ``kind=``.
 
     Raises:
         BadFile: a key missing, unknown, or of the wrong shape; no units.
@@ -108,7 +108,7 @@ def taccl_box(data: Any, where: str, options: Spec) -> TacclBox:
 
 
 def _hub_moves(kind: str, gpus: int, nics: Nics | None) -> tuple[Image, ...]:
-    """Rotate the groups that share a NIC, and the GPUs inside every group."""
+    """Return rotations of the groups that share a NIC, and of the GPUs inside every group."""
     if kind not in ("dgx2", "hub"):
         return ()
     each = len(nics.attach[0]) if nics else 1
@@ -132,7 +132,7 @@ def _scale(name: str, where: str, options: Spec) -> Scale:
 
 
 def _guess(data: Any, gpus: int) -> str:
-    """The topology name that belongs to the file: it is given beside it on TACCL's command line."""
+    """Return the topology kind, which TACCL has on its command line and not in the file."""
     if "links" in data:
         return "custom"
     betas = data.get("node_betas_list")
@@ -209,7 +209,7 @@ def _nics(fields: Fields, gpus: int, scale: Scale, where: str) -> Nics | None:
 
 
 def notes_of(found: TacclBox) -> tuple[str, ...]:
-    """What was assumed of one node."""
+    """Return notes on the assumptions about one host."""
     read = (
         f"read as kind {found.kind}: costs of {found.scale.chunk} bytes "
         f"in units of {float(found.scale.unit)}us"

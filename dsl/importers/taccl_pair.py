@@ -1,8 +1,8 @@
-"""The machine that TACCL's topology and sketch draw together.
+"""Machine from TACCL's topology and sketch together.
 
-The nodes as the topology file has them, and between them the sketch's connections, each a link from
-GPU to GPU. TACCL divides the NIC among all connections beforehand; here every connection may
-use the whole NIC, and the NIC stays what it is, a resource that they share.
+Hosts come from the topology file, and the sketch's connections between them are GPU-to-GPU links.
+TACCL divides the NIC among all connections beforehand; here every connection may use the whole
+NIC, which is a shared resource.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .taccl_sketch import TacclSketch
 
 
 def is_taccl_topology(text: str) -> bool:
-    """Whether a text is a TACCL topology, and so can be the other half of a pair."""
+    """Return True if a text is a TACCL topology, and so can be combined with a sketch."""
     start = text.lstrip("\ufeff \t\r\n")
     return start.startswith("{") and '"gpus_per_node"' in start and '"weft"' not in start
 
@@ -32,13 +32,13 @@ def is_taccl_topology(text: str) -> bool:
 def read_pair(
     text: str, where: str, options: Spec, sketch: TacclSketch, *, split: bool = False
 ) -> Topology:
-    """The machine from the text of a topology file and a sketch.
+    """Return the machine of the text of a topology file and a sketch.
 
-    Options: ``chunk=``, ``unit=``, ``kind=``, and ``nodes=`` if it says what the sketch says.
-    With ``split``, NICs are divided among their connections for good, as TACCL does it.
+    Options: ``chunk=``, ``unit=``, ``kind=``, and ``nodes=`` if it agrees with the sketch.
+    With ``split``, NICs are divided statically among their connections, as in TACCL.
 
     Raises:
-        BadFile: a bad topology file, or a GPU that no node has. BadTopology: nodes without NICs.
+        BadFile: a bad topology file, or an unknown GPU. BadTopology: hosts without NICs.
     """
     found = taccl_box(parse_json(text, where), where, options)
     nodes = options.integer("nodes", sketch.nodes)
@@ -68,7 +68,7 @@ def _connected(found: TacclBox, options: Spec, sketch: TacclSketch, *, split: bo
     pairs = sketch.pairs(box.gpus)
     width = _split_width(found, box.nics, len(pairs)) if split else box.nics.bandwidth
     share = _ports(nodes) if split else _nics(box.nics, box.gpus)
-    # The reader of the topology puts half of remote_alpha on either side of a network.
+    # The topology importer puts half of remote_alpha on either side of a network.
     joined = connect(inner, box, options, pairs, (width, 2 * box.nics.alpha), share)
     if found.kind == "custom" and joined.ranks <= GUESSED:
         joined = replace(joined, symmetries=guess(joined))
@@ -91,18 +91,18 @@ def _about_nics(connections: int, nics: int, *, split: bool) -> tuple[str, ...]:
 
 
 def _split_width(found: TacclBox, nics: Nics, connections: int) -> Fraction:
-    """GB/s of one connection as TACCL counts it: the cost of a chunk in whole units."""
+    """Return GB/s of one connection as in TACCL: the cost of a chunk in integer units."""
     split = Fraction(connections, len(nics.attach))
     beta = Fraction(floor(found.remote_beta * split))
     return found.scale.bandwidth(beta, f"{found.name}: remote_beta, split {split}-fold")
 
 
 def _nics(nics: Nics, gpus: int) -> Callable[[int], str]:
-    """The NIC of a rank."""
+    """Return the function from ranks to the names of their NICs."""
     slot = {g: i for i, served in enumerate(nics.attach) for g in served}
     return lambda rank: f"nic{rank // gpus}.{slot[rank % gpus]}"
 
 
 def _ports(nodes: int) -> Callable[[int], str] | None:
-    """TACCL sends a GPU's messages to other nodes one after another, if there are several."""
+    """Return the function from ranks to ports: TACCL serializes a GPU's remote messages."""
     return (lambda rank: f"gpu{rank}") if nodes > 2 else None

@@ -1,8 +1,7 @@
-"""TACCL's sketch JSON, read strictly and as it stands (``parse_and_get_topo`` of TACCL's command
-line). What it means in our language is said in :mod:`.taccl_rules`, the machine that it draws in
-:mod:`.taccl_pair`.
+"""Parser of TACCL's sketch JSON, strict (``parse_and_get_topo`` of TACCL's command line).
 
-Ranks in it are local: GPUs of one node. All nodes are equal.
+:mod:`.taccl_rules` translates it to weft's sketch language, :mod:`.taccl_pair` builds its machine.
+Its ranks are local: GPUs of one host. All hosts are equal.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ INTRA_STRATEGIES = ("switch", "none", "minmax", "maxmin")
 EVERYWHERE, SAME_PLACE = "fully-connected", "direct-map"
 
 Lists = Mapping[int, tuple[int, ...]]
-"""Some local ranks for each of several local ranks."""
+"""Lists of local ranks by local rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One thing in which TACCL means something else than we do, and which key it is about."""
+    """A difference between TACCL's semantics and weft's, with the key concerned."""
 
     where: str
     text: str
@@ -35,10 +34,10 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class TacclSketch:
-    """A sketch file. ``connections`` is a word where the file has one, empty for a single node.
+    """A sketch file. ``connections`` is a keyword where the file has one, empty for a single host.
 
-    ``senders`` says through whom the chunks of a GPU leave (None: through anybody who sends);
-    ``rotations`` are TACCL's [offset, block]. ``remarks`` are those that no machine is needed for.
+    ``senders`` are the GPUs through which the chunks of a GPU leave (None: through any sender);
+    ``rotations`` are TACCL's [offset, block]. ``remarks`` are those independent of the machine.
     """
 
     name: str
@@ -55,7 +54,7 @@ class TacclSketch:
     remarks: tuple[Remark, ...]
 
     def pairs(self, gpus: int) -> tuple[tuple[int, int], ...]:
-        """(sender, receiver) of every connection from one node to another, as local ranks."""
+        """Return (sender, receiver) of every connection between two hosts, as local ranks."""
         if self.connections == EVERYWHERE:
             return tuple((s, r) for s in range(gpus) for r in range(gpus))
         if self.connections == SAME_PLACE:
@@ -64,10 +63,10 @@ class TacclSketch:
         return tuple((s, r) for s, to in dict(self.connections or {}).items() for r in to)
 
     def check_ranks(self, gpus: int, machine: str) -> None:
-        """Refuse a sketch that names a GPU which a node of the machine does not have.
+        """Check that hosts of the machine have all GPUs that the sketch names.
 
         Raises:
-            BadFile: it does.
+            BadFile: an unknown GPU.
         """
         named = [
             (f"intranode_sketch.switches[{i}]", g)
@@ -94,17 +93,17 @@ class TacclSketch:
 
 
 def looks_like_sketch(data: Any) -> bool:
-    """Whether parsed JSON is TACCL's idea of a sketch, perhaps with mistakes."""
+    """Return True if parsed JSON is a TACCL sketch, possibly with errors."""
     keys = {"nnodes", "intranode_sketch", "internode_sketch", "symmetry_offsets"}
     return isinstance(data, dict) and len(keys & data.keys()) >= 2 and "weft" not in data
 
 
 def read_taccl_sketch(data: Any, where: str, name: str) -> TacclSketch:
-    """A sketch from the parsed JSON; ``where`` is its file.
+    """Return the sketch of the parsed JSON; ``where`` is its file.
 
     Raises:
         BadFile: a key missing, unknown, or of the wrong type; ranks that contradict each other;
-            several nodes and nothing between them. UnknownName: no such strategy.
+            several hosts without connections. UnknownName: an unknown strategy.
     """
     fields = Fields(data, where)
     remarks: list[Remark] = []
@@ -174,7 +173,7 @@ def _inside(
 
 
 def _check_sets(switches: tuple[tuple[int, ...], ...], place: str, remarks: list[Remark]) -> None:
-    """Sets are disjoint, or identical: planes of one switch."""
+    """Check that sets are disjoint, or identical: planes of one switch."""
     for i, one in enumerate(switches):
         if len(one) < 2:
             raise BadFile("a switch joins two GPUs or more", where=f"{place}.switches[{i}]")
@@ -265,7 +264,7 @@ def _connections(given: Any, place: str) -> Lists | str:
 
 
 def _senders(given: Any, connections: Lists | str, place: str) -> Lists:
-    """Who leaves through whom, from the file's other way round."""
+    """Return the senders of each GPU, inverted from the file's lists."""
     through: dict[int, tuple[int, ...]] = {}
     for sender, sources in _lists(given, place).items():
         if isinstance(connections, Mapping) and sender not in connections:
@@ -279,7 +278,7 @@ def _senders(given: Any, connections: Lists | str, place: str) -> Lists:
     return dict(sorted(through.items()))
 
 
-# ---- the rest
+# ---- other keys
 
 
 def _rotations(fields: Fields, where: str) -> tuple[tuple[int, int], ...]:
@@ -323,7 +322,7 @@ def _word(fields: Fields, key: str, known: tuple[str, ...], place: str) -> str:
 
 
 def _lists(given: Any, place: str) -> dict[int, tuple[int, ...]]:
-    """``{"0": [1, 2]}``: JSON has no numbers as keys."""
+    """Parse ``{"0": [1, 2]}``; JSON keys are texts."""
     found = {}
     for key, values in given.items():
         if not (key.isascii() and key.isdigit() and len(key) < 9):

@@ -1,7 +1,7 @@
-"""TE-CCL's input JSON: a machine by its name, a collective, chunks, and its solver's options.
+"""Importer of TE-CCL's input JSON: a named machine, a collective, chunks, solver options.
 
-The machines are those that TE-CCL builds, without its slips: those are put right, and said. With
-``as_shipped=on`` they are kept, so that published results can be compared.
+The machines are those that TE-CCL builds, with its errors corrected and noted. With
+``as_shipped=on`` the errors are kept, for comparison with published results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = {1: "allgather", 2: "alltoall"}
 Number = (int, float)
 
 _INFINIBAND = Fraction(25, 2), Fraction(13, 10)
-"""GB/s and µs of a hop of NDv2's network."""
+"""GB/s and µs of one hop of NDv2's network."""
 
 _INSTANCE = (
     "num_chunks",
@@ -56,10 +56,9 @@ _INSTANCE = (
 
 @dataclass(frozen=True, slots=True)
 class TecclInput:
-    """What the file asks. ``alphas`` in µs: of links, and of links to switches.
+    """Contents of the file. ``alphas`` in µs: of links, and of links to switches.
 
-    ``chunk`` is the size of a chunk in bytes, ``chunks`` how many of them a GPU has (alltoall: for
-    each other one).
+    ``chunk`` is the size of a chunk in bytes, ``chunks`` the chunks per GPU (alltoall: per pair).
     """
 
     name: str
@@ -74,21 +73,21 @@ class TecclInput:
     notes: tuple[str, ...]
 
     def collective(self, ranks: int) -> Collective:
-        """The collective on the machine's ranks, uncut."""
+        """Return the uncut collective on the machine's ranks."""
         return make(self.kind, ranks)
 
     def message(self, ranks: int) -> int:
-        """The message size in bytes, as everywhere in weft: the larger buffer of a rank."""
+        """Return the message size M in bytes: the larger buffer of a rank."""
         return ranks * self.chunks * self.chunk
 
 
 def looks_like_teccl(data: Any) -> bool:
-    """Whether parsed JSON is an input of TE-CCL, perhaps with mistakes."""
+    """Return True if parsed JSON is an input of TE-CCL, possibly with errors."""
     return isinstance(data, dict) and bool({"TopologyParams", "InstanceParams"} & data.keys())
 
 
 def read_teccl_input(data: Any, where: str) -> TecclInput:
-    """The input as its file has it.
+    """Parse the input.
 
     Raises:
         BadFile: a key missing, unknown, or of the wrong type. UnknownName: no such machine.
@@ -162,10 +161,10 @@ def _kind(instance: Fields, place: str) -> str:
 
 
 def read_teccl(data: Any, where: str, options: Spec) -> Topology:
-    """The machine of an input; ``as_shipped=on`` keeps TE-CCL's slips.
+    """Return the machine of an input; ``as_shipped=on`` keeps TE-CCL's errors.
 
     Raises:
-        BadFile: as :func:`read_teccl_input`. UserError: slips that cannot be kept.
+        BadFile: as :func:`read_teccl_input`. UserError: errors that cannot be kept.
     """
     asked = read_teccl_input(data, where)
     shipped = options.choice("as_shipped", "off", ("on", "off")) == "on"
@@ -189,7 +188,7 @@ def _dgx1(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
 
 
 def _dgx2(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
-    """Two of them, each pair's odd GPU joined with the even one of the other box."""
+    """Return two DGX-2, each pair's odd GPU linked to the even one of the other host."""
     port = BoxSwitch("nvswitch", tuple(range(16)), Fraction(125), Fraction(35, 100))
     box = Box("DGX2", "DGX2", 16, (port,), (), None, load_box("dgx2").moves)
     inner = side_by_side(box, options, 2)
@@ -205,7 +204,7 @@ def _dgx2(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
 
 
 def _ndv2(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
-    """Two are joined directly, more over a switch, from GPU 0 to GPU 1 of every other."""
+    """Return NDv2 hosts: two linked directly, more over a switch, GPU 0 to GPU 1 of others."""
     box = replace(load_box("ndv2"), nics=None)
     check_size(options, 8 * asked.chassis)
     inner = side_by_side(box, options, asked.chassis)
@@ -228,7 +227,7 @@ def _ndv2(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
 
 
 def _as_switch(made: Topology, multicast: bool) -> Topology:
-    """The machine with GPU 0 as a switch, the others a rank lower."""
+    """Return the machine with GPU 0 turned into a switch and the other ranks lowered by one."""
     last = made.ranks - 1
     place = {0: last} | {r: r - 1 for r in range(1, made.ranks)}
     gpus = [replace(n, name=f"gpu{r}") for r, n in enumerate(made.nodes[1 : made.ranks])]
@@ -241,7 +240,7 @@ def _as_switch(made: Topology, multicast: bool) -> Topology:
 
 
 def _amd(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
-    """Sixteen GCDs; of several, two on each small switch, those on one main switch."""
+    """Return hosts of sixteen GCDs; several have a switch per two GCDs below one main switch."""
     model = load_box("mi250")
     box = replace(model, cables=(Cables(model.cables[0].pairs, Fraction(50), asked.alphas[0]),))
     check_size(options, 16 * asked.chassis)

@@ -1,4 +1,4 @@
-"""XML as a tree that remembers lines, read with every defence on: no entities, no DTD, bounded."""
+"""Hardened XML parser to a tree with line numbers: no entities, no DTD, bounded size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_ELEMENTS = 100_000
 
 @dataclass(slots=True)
 class Element:
-    """A tag, its attributes, where it starts, and what it holds; text is dropped."""
+    """An element: tag, attributes, line, children; text is dropped."""
 
     tag: str
     attributes: dict[str, str]
@@ -26,16 +26,16 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def find(self, *tags: str) -> Iterator[Element]:
-        """The children of some tags."""
+        """Yield the children with some tags."""
         return (child for child in self.children if child.tag in tags)
 
     def get(self, name: str, default: str = "") -> str:
-        """An attribute, or the default."""
+        """Return an attribute, or the default."""
         return self.attributes.get(name, default)
 
 
 def parse_xml(text: str, where: str) -> Element:
-    """The root element.
+    """Parse XML and return the root element.
 
     Raises:
         BadFile: not well-formed, with line and column; entities or a DTD; nested too deeply, or
@@ -64,7 +64,7 @@ def parse_xml(text: str, where: str) -> Element:
 
 
 class _Builder:
-    """The target of the parser: builds elements, counts them and their depth."""
+    """Target of the parser: builds elements, limiting their number and depth."""
 
     def __init__(self, where: str) -> None:
         self.root: Element | None = None
@@ -74,11 +74,11 @@ class _Builder:
         self._count = 0
 
     def line(self) -> int:
-        """The line the parser is at."""
+        """Return the current line of the parser."""
         return int(self.expat.CurrentLineNumber)
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """An element opens."""
+        """Open an element."""
         self._count += 1
         where = f"{self._where}:{self.line()}"
         if len(self._open) == MAX_DEPTH:
@@ -93,11 +93,11 @@ class _Builder:
         self._open.append(element)
 
     def end(self, tag: str) -> None:
-        """An element closes."""
+        """Close an element."""
         self._open.pop()
 
     def data(self, text: str) -> None:
-        """Text between elements: nothing we need."""
+        """Ignore text between elements."""
 
     def close(self) -> None:
-        """The document ends."""
+        """End the document."""

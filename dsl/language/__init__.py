@@ -1,5 +1,7 @@
-"""The sketch language: text to syntax tree (``parse``), tree to canonical text (``format``), tree
-to rules on one machine (``elaborate``), and what looks wrong though it is legal (``lint``).
+"""Sketch language: text to syntax tree, tree to canonical text, tree to rules, warnings.
 
-Nothing is imported here, so that the parser generator is loaded only by who parses.
+The modules are ``parse``, ``format``, ``elaborate`` (rules on one machine) and ``lint`` (warnings
+about legal sketches).
+
+Nothing is imported here, so that the parser generator is loaded only for parsing.
 """

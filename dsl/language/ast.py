@@ -1,7 +1,7 @@
-"""The syntax tree of a sketch: frozen, and every node knows where it was written.
+"""Syntax tree of a sketch: frozen nodes with source spans.
 
-Trees are equal if they mean the same text: spans do not count, comments and blank lines do, so
-that ``parse(format(tree)) == tree`` says that the formatter loses nothing.
+Equality ignores spans and includes comments and blank lines, so that
+``parse(format(tree)) == tree`` proves that the formatter loses nothing.
 
 A node that ends in ``Rule`` is a line of the sketch; :class:`Block` groups lines.
 """
@@ -19,7 +19,7 @@ from ..nouns.sketch import Measure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syntax:
-    """Anything written: ``span`` says where (None in trees that a program built)."""
+    """Base of all nodes; ``span`` is the source location (None in trees built by a program)."""
 
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -28,7 +28,7 @@ class Syntax:
 
 
 class Operator(StrEnum):
-    """What index arithmetic can do; ``//`` and ``%`` round down as in Python."""
+    """Operators of index arithmetic; ``//`` and ``%`` round down as in Python."""
 
     ADD = "+"
     SUBTRACT = "-"
@@ -39,7 +39,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Number(Syntax):
-    """A number, not negative."""
+    """A non-negative number."""
 
     value: int
 
@@ -53,7 +53,7 @@ class Name(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class Quoted(Syntax):
-    """A node whose name is no word: ``"leaf-3"``."""
+    """A node whose name is not an identifier: ``"leaf-3"``."""
 
     text: str
 
@@ -69,7 +69,7 @@ class Binary(Syntax):
 
 Expression = Number | Name | Quoted | Binary
 
-# ---- which ranks
+# ---- ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Any(Syntax):
 
 Ranks = Expression | Range | Group | Any
 
-# ---- which links
+# ---- links
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,9 @@ class Pair(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class BetweenNodes(Syntax):
-    """Pairs of GPUs in different boxes; as the head of a block, numbers are local ranks.
+    """Pairs of GPUs in different hosts; in its block, numbers are local ranks.
 
-    ``boxes`` names the boxes by number, from which to which; None is from any to any other.
+    ``boxes`` gives source and destination hosts by number; None is from any to any other.
     """
 
     boxes: Pair | None = None
@@ -118,9 +118,9 @@ class BetweenNodes(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class WithinNode(Syntax):
-    """Pairs of GPUs in one box; as the head of a block, numbers are local ranks.
+    """Pairs of GPUs in one host; in its block, numbers are local ranks.
 
-    ``boxes`` names the boxes by number; None is all.
+    ``boxes`` gives the hosts by number; None is all.
     """
 
     boxes: Ranks | None = None
@@ -128,7 +128,7 @@ class WithinNode(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class SameLocalRank(Syntax):
-    """Pairs of GPUs at the same place of different boxes."""
+    """Pairs of GPUs with the same local rank in different hosts."""
 
 
 Selector = Pair | BetweenNodes | WithinNode | SameLocalRank
@@ -136,7 +136,7 @@ Selector = Pair | BetweenNodes | WithinNode | SameLocalRank
 
 @dataclass(frozen=True, slots=True)
 class Selection(Syntax):
-    """What any of ``selectors`` names, without what any of ``exceptions`` names."""
+    """Union of ``selectors`` minus the union of ``exceptions``."""
 
     selectors: tuple[Selector, ...]
     exceptions: tuple[Selector, ...] = ()
@@ -152,13 +152,12 @@ class Axis(Syntax):
     which: str | Expression
 
 
-# ---- which symmetry
+# ---- symmetries
 
 
 @dataclass(frozen=True, slots=True)
 class Rotate(Syntax):
-    """Ranks r -> r + ``by``, round the machine, each node, each block of so many ranks, or one
-    dimension of a grid."""
+    """Rotation r -> r + ``by`` in the machine, each host, each block or one grid dimension."""
 
     by: Expression
     within_node: bool = False
@@ -168,14 +167,14 @@ class Rotate(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class Reflect(Syntax):
-    """``reflect along x``: a grid turned over in one dimension."""
+    """``reflect along x``: mirror a grid in one dimension."""
 
     axis: Axis
 
 
 @dataclass(frozen=True, slots=True)
 class Swap(Syntax):
-    """``swap x and y``: two dimensions of equal size change places."""
+    """``swap x and y``: exchange two dimensions of equal size."""
 
     one: Axis
     other: Axis
@@ -183,14 +182,14 @@ class Swap(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class RotateNodes(Syntax):
-    """Each box takes the place of the one ``by`` further on (None: the next one)."""
+    """Rotation of the hosts by ``by`` (None: by one)."""
 
     by: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Permute(Syntax):
-    """A permutation in cycle notation; ranks that no cycle names stay."""
+    """A permutation in cycle notation; ranks in no cycle are fixed."""
 
     cycles: tuple[tuple[Expression, ...], ...]
     within_node: bool = False
@@ -203,7 +202,7 @@ Generator = Rotate | Reflect | Swap | RotateNodes | Permute
 
 @dataclass(frozen=True, slots=True)
 class Trivia:
-    """What stands around a line and means nothing to a machine.
+    """Comments and blank lines around a line.
 
     ``above`` holds comments with their ``#``, and ``""`` for a blank line; ``beside`` is the
     comment at the end of the line itself, or empty.
@@ -215,14 +214,14 @@ class Trivia:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line(Syntax):
-    """A line, with the comments that belong to it."""
+    """A line with its comments."""
 
     trivia: Trivia = field(default=Trivia())
 
 
 @dataclass(frozen=True, slots=True)
 class Argument(Syntax):
-    """``nodes=4`` of a machine; ``nodes`` alone (value None) passes the parameter of that name."""
+    """Argument ``nodes=4`` of a machine; ``nodes`` alone (value None) passes that parameter."""
 
     name: str
     value: Expression | None = None
@@ -253,7 +252,7 @@ class SizeLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class EngineLine(Line):
-    """The engine that the sketch proposes, ``packing{trees=4}``; ``spec`` knows its places."""
+    """The proposed engine, ``packing{trees=4}``; ``spec`` holds the spans of its parts."""
 
     text: str
     spec: Spec | None = field(default=None, compare=False, repr=False)
@@ -261,7 +260,7 @@ class EngineLine(Line):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLine(Line):
-    """A rule; ``label`` is what ``as`` gives it, None if it names itself."""
+    """A rule; ``label`` is the name given by ``as``, or None."""
 
     label: str | None = None
 
@@ -282,7 +281,7 @@ class ForbidRule(RuleLine):
 
 @dataclass(frozen=True, slots=True)
 class RelayRule(RuleLine):
-    """``relay sources through pairs``: how chunks of some ranks leave their box."""
+    """``relay sources through pairs``: how chunks of some ranks leave their host."""
 
     sources: Group | Any
     through: tuple[Pair, ...]
@@ -291,7 +290,7 @@ class RelayRule(RuleLine):
 
 @dataclass(frozen=True, slots=True)
 class OwnFirstRule(RuleLine):
-    """``own data first``, over some links (None: all that the block is about)."""
+    """``own data first``, over some links (None: all links of the block)."""
 
     selection: Selection | None = None
 
@@ -323,7 +322,7 @@ class SwitchRule(RuleLine):
 
 @dataclass(frozen=True, slots=True)
 class SymmetryRule(RuleLine):
-    """``symmetry: …``: the schedule looks the same after each of these moves."""
+    """``symmetry: …``: the schedule is invariant under each of these permutations."""
 
     generators: tuple[Generator, ...]
 
@@ -370,8 +369,8 @@ class MaxDetourRule(RuleLine):
 class SendRule(RuleLine):
     """``[never] send chunk … of rank … [to rank …] over src -> dst [at step …]``.
 
-    ``piece`` None is every chunk of the owner, ``target`` None whoever it is for, ``step`` None
-    any step.
+    ``piece`` None is every chunk of the owner, ``target`` None any destination, ``step`` None any
+    step.
     """
 
     piece: Expression | None
@@ -388,7 +387,7 @@ class SendRule(RuleLine):
 
 @dataclass(frozen=True, slots=True)
 class ByLocalRank(Syntax):
-    """``across nodes by local rank``: the GPUs at the same place of all boxes."""
+    """``across nodes by local rank``: GPUs with the same local rank in all hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +399,7 @@ class InBlocks(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class AcrossBlocks(Syntax):
-    """``across blocks of N``: the ranks at the same place of all blocks of consecutive ranks."""
+    """``across blocks of N``: ranks at the same position of all blocks of consecutive ranks."""
 
     size: Expression
 
@@ -414,7 +413,7 @@ class Along(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class InGroups(Syntax):
-    """``in (0 1)(2 3)``: groups of ranks written out."""
+    """``in (0 1)(2 3)``: explicit groups of ranks."""
 
     groups: tuple[tuple[Expression, ...], ...]
 
@@ -424,7 +423,7 @@ Place = WithinNode | ByLocalRank | InBlocks | AcrossBlocks | Along | InGroups
 
 @dataclass(frozen=True, slots=True)
 class PhaseLine(Line):
-    """A collective, and the groups of ranks that do it at the same time."""
+    """A collective, and the groups of ranks that run it at the same time."""
 
     kind: str
     place: Place
@@ -487,7 +486,7 @@ Statement = Header | Rule | Block
 
 @dataclass(frozen=True, slots=True)
 class Parameter(Syntax):
-    """A parameter of the sketch, and what it is when nobody says."""
+    """A parameter of the sketch with its default."""
 
     name: str
     default: Expression | None = None
@@ -503,7 +502,7 @@ class SketchText(Line):
     tail: tuple[str, ...] = ()
 
     def rules(self) -> Iterator[Rule]:
-        """All rules in the order they are written, those inside blocks too."""
+        """Yield all rules in text order, including those in blocks."""
         return _rules(self.statements)
 
 

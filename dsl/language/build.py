@@ -1,4 +1,4 @@
-"""Parse tree to syntax tree: one method for each rule of the grammar, called as it is there."""
+"""Parse tree to syntax tree: one method per rule of the grammar, with the rule's name."""
 
 # ruff: noqa: D102 - what a method builds is said by the grammar's rule and by the node's class.
 
@@ -26,7 +26,7 @@ from .tokens import Code
 
 MAX_NUMBER = 1 << 31
 MAX_DEPTH = 60
-"""Deeper expressions and blocks are not written by people."""
+"""Largest nesting depth of expressions and blocks."""
 
 Parts = list[Anything]
 
@@ -35,7 +35,7 @@ _ONCE = ast.Header | ast.ChunksRule | ast.ChunksBySizeRule | ast.PhasesRule
 
 @v_args(meta=True)
 class Builder(Transformer_NonRecursive[Token, Anything]):
-    """Builds the tree of one text; what is wrong beyond the grammar is put into ``problems``."""
+    """Builder of one text's tree; errors beyond the grammar are collected in ``problems``."""
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
         self._source = source
 
     def build(self, tree: Code) -> Anything:
-        """The syntax tree, or None if the text is not to be trusted (see ``problems``)."""
+        """Return the syntax tree, or None if it cannot be built (see ``problems``)."""
         deep = _too_deep(tree)
         if deep is not None:
             where = self._span(deep)
@@ -73,7 +73,7 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
         for place, one in enumerate(parameters):
             if one.name in names[:place]:
                 self._complain(f"the parameter {one.name!r} is there twice", one.span)
-        # The end of the line is no part of what it says.
+        # Spans exclude the end of the line.
         code = self._source.text[meta.start_pos : meta.end_pos]
         end = meta.start_pos + len(code.partition("\n")[0].partition("#")[0].rstrip())
         return str(name), tuple(parameters), Span(self._source, meta.start_pos, end)
@@ -122,7 +122,7 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
             return 1
 
     def _check_headers(self, statements: Sequence[ast.Statement]) -> None:
-        """Each header, ``chunks`` and ``phases`` stand once at most."""
+        """Report headers, ``chunks`` and ``phases`` that occur more than once."""
         first: dict[str, Span | None] = {}
         for one in statements:
             if isinstance(one, _ONCE) and one.span is not None:
@@ -395,7 +395,7 @@ def _is_line_end(part: object) -> bool:
 
 
 def _too_deep(tree: Code) -> Meta | None:
-    """The place of a node that is nested too deeply, if any is. No recursion here."""
+    """Return the position of a node nested too deeply, if any, without recursion."""
     queue = [(tree, 0)]
     while queue:
         node, depth = queue.pop()

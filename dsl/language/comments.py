@@ -1,8 +1,8 @@
-"""Gives every comment and blank line of a text to the line of the sketch it belongs to.
+"""Attachment of comments and blank lines to the lines of a sketch.
 
-A comment above a line belongs to that line, one beside it too. After the last line of a block,
-comments that are indented like its body are the block's *tail*; what stands below the last line
-of all is the tail of the sketch.
+A comment above or beside a line belongs to that line. After the last line of a block, comments
+indented like its body are the block's *tail*; comments below the last line are the tail of the
+sketch.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ Written = TypeVar("Written", bound=Statement | PhaseLine)
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """A line without code: its comment (empty: a blank line) and the comment's column."""
+    """A line without code: its comment (empty for a blank line) and the comment's column."""
 
     text: str
     column: int
 
 
 def attach(tree: SketchText, text: str) -> SketchText:
-    """The tree with the comments and blank lines of its text."""
+    """Return the tree with the comments and blank lines of its text."""
     return _Attacher(text).sketch(tree)
 
 
 class _Attacher:
-    """Hands out each note once, from the top of the text to its end."""
+    """Assigns each note once, from the top of the text to its end."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")
         self._code = without_comments(text).split("\n")
         self._comments = comments(text)
-        self._next = 0  # the first line that is not handed out yet
+        self._next = 0  # the first line not yet assigned
 
     def sketch(self, tree: SketchText) -> SketchText:
         trivia = self._trivia(_line_of(tree))
@@ -48,9 +48,9 @@ class _Attacher:
 
     def _statement(self, one: Written) -> Written:
         line = _line_of(one)
-        # A line that begins on the line of its `for …:` leaves the comments to that.
+        # A rule on the same line as its `for …:` leaves the comments to the loop.
         done = one if self._next > line else replace(one, trivia=self._trivia(line))
-        # A block comes back as a block.
+        # A block stays a block.
         if isinstance(done, Block):
             return self._block(done)  # type: ignore[return-value]
         return self._phases(done) if isinstance(done, PhasesRule) else done  # type: ignore[return-value]
@@ -67,10 +67,10 @@ class _Attacher:
         return replace(block, body=body, tail=tail)
 
     def _body(self, lines: tuple[Written, ...]) -> tuple[tuple[Written, ...], tuple[str, ...]]:
-        """The lines of a block, and the comments after the last one."""
+        """Return the lines of a block with their comments, and the comments after the last one."""
         first = lines[0]
         body = list(map(self._statement, lines))
-        # A blank line below the head says nothing.
+        # A blank line below the head is dropped.
         above = body[0].trivia.above
         start = next((i for i, note in enumerate(above) if note), len(above))
         body[0] = replace(body[0], trivia=replace(body[0].trivia, above=above[start:]))
@@ -79,7 +79,7 @@ class _Attacher:
         return tuple(body), self._tail(margin)
 
     def _trivia(self, line: int) -> Trivia:
-        """What stands above a line and beside it."""
+        """Return the comments above and beside a line."""
         above = _tidy(note.text for note in self._notes())
         if self._next == 0 and not any(self._code[i].strip() for i in range(line)):
             start = next((i for i, note in enumerate(above) if note), len(above))
@@ -88,7 +88,7 @@ class _Attacher:
         return Trivia(above, self._comments.get(line, (0, ""))[1])
 
     def _notes(self) -> list[_Note]:
-        """The lines without code from here to the next one with code."""
+        """Return the lines without code from here to the next line with code."""
         notes = []
         for line in range(self._next, len(self._lines)):
             if self._code[line].strip():
@@ -98,7 +98,7 @@ class _Attacher:
         return notes
 
     def _tail(self, margin: int) -> tuple[str, ...]:
-        """The comments from here that are indented at least so much, and those lines used up."""
+        """Consume and return the comments from here that are indented at least by ``margin``."""
         notes = self._notes()
         count = 0
         for i, note in enumerate(notes):
@@ -116,13 +116,13 @@ class _Attacher:
 
 
 def _line_of(one: Statement | PhaseLine | SketchText) -> int:
-    """The line (from 0) that a statement begins on."""
+    """Return the first line (from 0) of a statement."""
     assert one.span is not None, "a parsed line knows its place"
     return one.span.line - 1
 
 
 def _tidy(notes: Iterable[str]) -> tuple[str, ...]:
-    """Notes with several blank lines in a row made one."""
+    """Return the notes with consecutive blank lines merged."""
     kept: list[str] = []
     for note in notes:
         if note or not kept or kept[-1]:

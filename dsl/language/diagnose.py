@@ -1,4 +1,4 @@
-"""Syntax errors as a person reads them: what was expected, what stands there, what was meant."""
+"""Syntax errors as messages: found text, expected text, suggested correction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXAMPLES: tuple[tuple[set[str], str], ...] = (
     ({"_FEW", "_MANY"}, "few peers, many peers or at most 4 peers"),
     ({"_INDENT"}, "what belongs to a line that ends in ':' is indented below it"),
 )
-"""What could be written, by terminals that could stand there."""
+"""Hints with examples, by the terminals accepted at the error."""
 
 _ARITHMETIC = frozenset({"+", "-", "*", "//", "%"})
 _KINDS = {
@@ -43,7 +43,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+[A-Za-z]*|<->|->|\.\.|//|.")
 
 
 def explain(source: Source, code: str, rejected: Rejected) -> SyntaxProblem:
-    """The error for a place where the grammar could not go on.
+    """Return the error for a position where parsing failed.
 
     ``code`` is the text of ``source`` with comments blanked.
     """
@@ -77,7 +77,7 @@ def explain(source: Source, code: str, rejected: Rejected) -> SyntaxProblem:
 
 
 def _place(source: Source, code: str, rejected: Rejected) -> Span:
-    """The word at the error; the end of a line is just after its last character."""
+    """Return the span of the word at the error; at a line's end, just after its last character."""
     offset = rejected.offset
     line_end = code.find("\n", offset)
     rest = code[offset:] if line_end < 0 else code[offset:line_end]
@@ -96,14 +96,14 @@ def _found(rejected: Rejected, word: str) -> str:
 
 
 def _wanted(accepted: frozenset[str]) -> list[str]:
-    """What could have stood there, in words, the most telling first."""
+    """Return descriptions of the accepted terminals, most specific first."""
     signs = _spellings(accepted)
     if "sketch" in signs:
         return ["'sketch'"]
     if {"only", "forbid"} <= signs:
         return ["a rule", "a header"] if "machine" in signs else ["a rule"]
     kinds = [text for kind, text in _KINDS.items() if kind in accepted]
-    if "INT" in accepted:  # the start of an expression
+    if "INT" in accepted:  # an expression may start here
         kinds = [k for k in kinds if k != _KINDS["QUOTED"]]
         signs -= {"("}
     if signs - _ARITHMETIC or kinds:
@@ -112,7 +112,7 @@ def _wanted(accepted: frozenset[str]) -> list[str]:
 
 
 def _spellings(accepted: Iterable[str]) -> set[str]:
-    """The accepted keywords and signs, as they are written."""
+    """Return the spellings of the accepted keywords and signs."""
     real = (t for t in accepted if t not in ("$END", "_INDENT", "_DEDENT"))
     return {word for t in real if (word := spelling(t)) is not None}
 

@@ -1,7 +1,7 @@
-"""Syntax tree to rules on one machine: patterns expanded, names and hops checked.
+"""Elaboration of a syntax tree to rules on one machine: expand patterns, check names and hops.
 
-All errors of a sketch are collected and reported together. A rule that a loop writes several
-times says in its label for which values, so that a conflict names the right one.
+All errors of a sketch are collected and reported together. The label of a rule inside loops
+includes the values of the loop variables, so that a conflict names the right instance.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from .parse import MAX_ERRORS, raise_all
 from .phases import phases_of
 
 MAX_TURNS = 20_000
-"""Loops that turn more often than this, all together, are refused."""
+"""Largest total number of loop iterations."""
 
 
 def elaborate(
     tree: ast.SketchText, topology: Topology, arguments: Mapping[str, int] | None = None
 ) -> Sketch:
-    """The rules of a sketch on a topology; ``arguments`` are values of its parameters.
+    """Return the rules of a sketch on a topology; ``arguments`` are values of its parameters.
 
-    A parameter that nobody gives takes the machine's own number if it is called ``ranks``,
-    ``nodes`` or ``gpus`` (per node), and its default otherwise.
+    A parameter without a value takes the machine's number if it is called ``ranks``, ``nodes`` or
+    ``gpus`` (per node), and its default otherwise.
 
     Raises:
-        BadSketch: a pair that is no hop, a rank that is not there, a symmetry that the machine
-            does not have, a relay that leaves no node, a loop without end.
-        UnknownName: a node, variable or parameter that is not there; the nearest is suggested.
+        BadSketch: a pair that is not a hop, an unknown rank, a symmetry that the machine does not
+            have, a relay that leaves no node, too many loop iterations.
+        UnknownName: an unknown node, variable or parameter; the nearest is suggested.
         SeveralErrors: several of them.
     """
     return trace(tree, topology, arguments).sketch
@@ -67,7 +67,7 @@ def elaborate(
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A line of the sketch, in the context of its block, and the rules that it became."""
+    """A line of the sketch with the context of its block and the resulting rules."""
 
     line: ast.Rule
     meaning: Meaning
@@ -76,7 +76,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Elaboration:
-    """A sketch together with how it came about: what a lint looks at."""
+    """A sketch with the origin of its rules, for ``lint``."""
 
     sketch: Sketch
     machine: Machine
@@ -87,7 +87,7 @@ class Elaboration:
 def trace(
     tree: ast.SketchText, topology: Topology, arguments: Mapping[str, int] | None = None
 ) -> Elaboration:
-    """As :func:`elaborate`, and which line became which rules."""
+    """Return the sketch of :func:`elaborate` with the rules of each line."""
     machine = Machine(topology)
     numbers = parameters_of(tree, arguments or {}, machine.numbers)
     work = _Elaborator()
@@ -107,7 +107,7 @@ def trace(
 
 
 def machine_text(tree: ast.SketchText, arguments: Mapping[str, int] | None = None) -> str:
-    """The catalogue text of the machine that a sketch names, empty if it names none.
+    """Return the catalogue text of the machine that a sketch names, empty if none.
 
     Raises:
         BadSketch: a parameter has neither a value nor a default.
@@ -116,7 +116,7 @@ def machine_text(tree: ast.SketchText, arguments: Mapping[str, int] | None = Non
 
 
 def machine_of(tree: ast.SketchText, arguments: Mapping[str, int] | None = None) -> Topology | None:
-    """The machine that a sketch names, None if it names none.
+    """Return the machine that a sketch names, or None.
 
     Raises:
         As :func:`weft.dsl.catalogue.topology` and :func:`machine_text`, at the line of the machine.
@@ -133,10 +133,10 @@ def machine_of(tree: ast.SketchText, arguments: Mapping[str, int] | None = None)
 def parameters_of(
     tree: ast.SketchText, arguments: Mapping[str, int], machine_numbers: Mapping[str, int]
 ) -> dict[str, int]:
-    """The value of every parameter, and the machine's own numbers.
+    """Return the values of all parameters and the machine's numbers.
 
     Raises:
-        UnknownName: an argument that is no parameter. BadSketch: a parameter without a value.
+        UnknownName: an argument for an unknown parameter. BadSketch: a parameter without a value.
     """
     names = [p.name for p in tree.parameters]
     for name in arguments:
@@ -170,7 +170,7 @@ def _machine_text(tree: ast.SketchText, numbers: Mapping[str, int]) -> str:
 
 
 def _collective(tree: ast.SketchText, rules: Sequence[Rule]) -> str:
-    """The collective that a line names or that the phases make; if both, they agree."""
+    """Return the collective of the ``collective`` line or of the phases; both must agree."""
     named = next((s.name for s in tree.statements if isinstance(s, ast.CollectiveLine)), "")
     for rule in rules:
         if not isinstance(rule, Phases):
@@ -186,7 +186,7 @@ def _collective(tree: ast.SketchText, rules: Sequence[Rule]) -> str:
 
 
 def _engine(tree: ast.SketchText) -> str:
-    """The engine that a line proposes; it must exist and have these options."""
+    """Return the proposed engine; it must exist and accept the options."""
     line = next((s for s in tree.statements if isinstance(s, ast.EngineLine)), None)
     if line is None:
         return ""
@@ -195,17 +195,17 @@ def _engine(tree: ast.SketchText) -> str:
 
 
 class _Elaborator:
-    """Walks the statements; keeps what they become and what is wrong with them."""
+    """Visitor of the statements; collects their rules and errors."""
 
     def __init__(self) -> None:
         self.problems: list[WeftError] = []
         self.written: list[Written] = []
-        # Every loop met (by identity: equal loops are different lines), and if it ever turned.
+        # Every loop (by identity: equal loops are different lines), and if it ever iterated.
         self.turns = 0
         self.loops: dict[int, tuple[ast.Loop, bool]] = {}
 
     def statement(self, one: ast.Rule | ast.Block, meaning: Meaning, loops: Sequence[str]) -> None:
-        """One line or block; ``loops`` are the variables of the loops around it."""
+        """Elaborate a line or block; ``loops`` are the variables of the enclosing loops."""
         if len(self.problems) >= MAX_ERRORS:
             return
         try:
@@ -220,7 +220,7 @@ class _Elaborator:
             self._note(problem)
 
     def of_headers(self, read: Callable[[], str]) -> str | None:
-        """What a header says, or None and its problem noted."""
+        """Return the value of a header, or None with its problem recorded."""
         try:
             return read()
         except UserError as problem:
@@ -228,7 +228,7 @@ class _Elaborator:
             return None
 
     def _note(self, problem: WeftError) -> None:
-        """Keep a problem; a loop makes the same one many times."""
+        """Record a problem once; a loop repeats the same one."""
         if all((p.message, p.where) != (problem.message, problem.where) for p in self.problems):
             self.problems.append(problem)
 
@@ -280,16 +280,16 @@ def _loop_values(meaning: Meaning, loops: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Translation:
-    """One line of the sketch on its way to rules of the machine."""
+    """Translation of one line of the sketch to rules of the machine."""
 
     line: ast.Rule
     meaning: Meaning
     loop_values: str
 
     def _label(self, text: str = "", suffix: str = "") -> str:
-        """What a rule is called: its own label, or its text (or ``text``) and line.
+        """Return the label of a rule: its own, or its text (or ``text``) and line.
 
-        ``suffix`` tells the rules of one line apart.
+        ``suffix`` distinguishes the rules of one line.
         """
         line = self.line
         if line.label is not None:
@@ -298,7 +298,7 @@ class _Translation:
         return f"{text or rule_text(line)}{self.loop_values}{suffix}{place}"
 
     def rules(self) -> Iterator[Rule]:
-        """The rules that the line stands for; most lines are one."""
+        """Yield the rules of the line; most lines have one."""
         line, meaning, label, span = self.line, self.meaning, self._label(), self.line.span
         self._check_block()
         match line:
@@ -340,7 +340,7 @@ class _Translation:
                 yield Phases(*phases_of(line, meaning), label=label, span=span)
 
     def _check_block(self) -> None:
-        """Some lines speak of the whole machine, and some of one kind of block only."""
+        """Refuse lines about the whole machine in blocks, and lines in a wrong kind of block."""
         reach = self.meaning.reach
         fits: tuple[Reach, ...]
         match self.line:
@@ -388,7 +388,7 @@ class _Translation:
             yield OwnFirst(frozenset(through), label=label, span=span)
 
     def _free_ways_out(self) -> Bools:
-        """Hops out of the boxes of this block to boxes that it does not speak of: left alone."""
+        """Return the hops from hosts of this block to hosts outside it, which stay allowed."""
         machine, meaning = self.meaning.machine, self.meaning
         free = np.zeros_like(machine.hops)
         if meaning.boxes is not None:
@@ -481,10 +481,10 @@ def _pairs(mask: Bools) -> tuple[Pair, ...]:
 
 
 def _with_free_rest(machine: Machine, written: Sequence[Written]) -> Iterator[Written]:
-    """``only`` in a block restricts the links that the block is about, and no others.
+    """Yield the lines with ``only`` rules of blocks limited to the links of their block.
 
-    ``only`` rules add up, so those in blocks also name every pair that no ``only`` speaks of;
-    one at the margin speaks of all.
+    ``only`` rules add up, so those in blocks also get every pair that no ``only`` covers; one
+    outside all blocks covers all pairs.
     """
     reaches = {w.meaning.reach for w in written if isinstance(w.line, ast.OnlyRule)}
     free: Bools = machine.hops.copy()

@@ -1,8 +1,8 @@
-"""What the expressions, ranks and links of a sketch mean on one machine, inside one block.
+"""Evaluation of expressions, ranks and links of a sketch on one machine, inside one block.
 
-At the margin a number is a rank of the machine. Inside ``within node:`` it is a local rank of
-every box; inside ``between nodes:`` the source is a local rank of any box and the destination one
-of any other box.
+Outside blocks a number is a rank of the machine. Inside ``within node:`` it is a local rank of
+every host; inside ``between nodes:`` the source is a local rank of any host and the destination
+one of any other host.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .format import expression_text, ranks_text, selector_text
 from .machine import Machine, Selected
 
 MAX_VALUE = 1 << 40
-"""Index arithmetic beyond this is a slip of the keyboard."""
+"""Largest absolute value of index arithmetic."""
 
 MAX_RANGE = 1 << 20
-"""Longer ranges are refused."""
+"""Largest length of a range."""
 
 
 Nodes = tuple[int, ...]
-"""Nodes of the topology; a GPU's index is its rank."""
+"""Node indices of the topology; a GPU's index is its rank."""
 
 
 class Reach(StrEnum):
-    """Which pairs a line speaks about, and so what its numbers count."""
+    """Pairs covered by a line, and so the meaning of its numbers."""
 
     MACHINE = "the whole machine"
     BETWEEN = "between nodes"
@@ -42,10 +42,9 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The machine, the block's reach, and what names stand for: the context of a line.
+    """Context of a line: the machine, the block's reach, and the values of names.
 
-    ``boxes`` are the (source, destination) boxes that the block is about, None where the reach
-    alone says it.
+    ``boxes`` are the (source, destination) hosts of the block; None where the reach implies them.
     """
 
     machine: Machine
@@ -54,28 +53,28 @@ class Meaning:
     boxes: frozenset[tuple[int, int]] | None = None
 
     def bound(self, name: str, value: int) -> Meaning:
-        """The same with one more name."""
+        """Return the context with one more name."""
         return replace(self, numbers={**self.numbers, name: value})
 
     # ---- numbers
 
     def number(self, expression: ast.Expression) -> int:
-        """The value of an expression.
+        """Return the value of an expression.
 
         Raises:
-            UnknownName: a name that is no variable. BadSketch: division by zero, or huge.
+            UnknownName: an unknown variable. BadSketch: division by zero, or a huge value.
         """
         return number_of(expression, self.numbers, self.machine.nodes_named)
 
     def count(self, expression: ast.Expression, what: str) -> int:
-        """A value that must be at least 1."""
+        """Return a value that must be at least 1."""
         value = self.number(expression)
         if value < 1:
             raise BadSketch(f"{what} must be at least 1, not {value}", where=expression.span)
         return value
 
     def block_size(self, expression: ast.Expression) -> int:
-        """The size of blocks that the ranks are cut in evenly."""
+        """Return the size of blocks, which must divide the number of ranks."""
         size = self.count(expression, "the size of a block")
         if self.machine.ranks % size:
             raise BadSketch(
@@ -85,7 +84,7 @@ class Meaning:
         return size
 
     def values(self, group: ast.Group) -> list[int]:
-        """The numbers of a list, in order; an empty range has none."""
+        """Return the numbers of a list, in order; an empty range has none."""
         return [v for item in group.items for v in self._item(item)]
 
     def _item(self, item: ast.Expression | ast.Range) -> Sequence[int]:
@@ -99,10 +98,10 @@ class Meaning:
     # ---- ranks and nodes
 
     def rank(self, expression: ast.Expression, box: int | None = None) -> int:
-        """One rank: of the machine, or the local rank of a box.
+        """Return one rank: of the machine, or of a host by its local rank.
 
         Raises:
-            BadSketch: there is no such rank, or the name is that of a switch or of several nodes.
+            BadSketch: an unknown rank, or the name of a switch or of several nodes.
         """
         found = self._nodes(expression, box)
         if len(found) != 1 or not self.machine.is_gpu(found[0]):
@@ -111,10 +110,10 @@ class Meaning:
         return found[0]
 
     def ranks(self, ranks: ast.Ranks, box: int | None = None) -> Nodes:
-        """Several GPUs.
+        """Return several GPUs.
 
         Raises:
-            BadSketch: a rank that is not there, or a node that is no GPU.
+            BadSketch: an unknown rank, or a node that is not a GPU.
         """
         found = self._nodes(ranks, box)
         other = next((n for n in found if not self.machine.is_gpu(n)), None)
@@ -124,17 +123,17 @@ class Meaning:
         return found
 
     def inside(self, head: ast.BetweenNodes | ast.WithinNode) -> Meaning:
-        """The context of the lines in a block.
+        """Return the context of the lines in a block.
 
         Raises:
-            BadSketch: a box that is not there, or a pair of boxes that is one box.
+            BadSketch: an unknown host, or a pair of equal hosts.
         """
         reach = Reach.BETWEEN if isinstance(head, ast.BetweenNodes) else Reach.WITHIN
         boxes = None if head.boxes is None else frozenset(self._box_pairs(head.boxes))
         return replace(self, reach=reach, boxes=boxes)
 
     def _box_pairs(self, boxes: ast.Pair | ast.Ranks) -> Iterator[tuple[int, int]]:
-        """The pairs of boxes that ``between nodes 0 -> 1`` and ``within node 0`` name."""
+        """Yield the pairs of hosts of ``between nodes 0 -> 1`` and ``within node 0``."""
         if not isinstance(boxes, ast.Pair):
             yield from ((box, box) for box in self._box_numbers(boxes))
             return
@@ -167,7 +166,7 @@ class Meaning:
 
     @property
     def joined(self) -> Bools:
-        """Which box goes with which in this block, shape (boxes, boxes)."""
+        """Return the matrix of (source, destination) hosts of this block, shape (hosts, hosts)."""
         count = len(self.machine.boxes)
         if self.reach is Reach.MACHINE:
             return np.ones((count, count), np.bool_)
@@ -180,13 +179,13 @@ class Meaning:
         return table
 
     def places(self) -> tuple[int | None, ...]:
-        """The boxes that links of a line begin in, or None for the machine as one."""
+        """Return the hosts in which links of a line begin; (None,) for the whole machine."""
         if self.reach is Reach.MACHINE:
             return (None,)
         return tuple(np.flatnonzero(self.joined.any(axis=1)).tolist())
 
     def targets(self) -> tuple[int | None, ...]:
-        """The boxes that links of a line end in, or None for the machine as one."""
+        """Return the hosts in which links of a line end; (None,) for the whole machine."""
         if self.reach is Reach.MACHINE:
             return (None,)
         return tuple(np.flatnonzero(self.joined.any(axis=0)).tolist())
@@ -206,7 +205,7 @@ class Meaning:
         return self._rank(self.number(ranks), box, ranks.span)
 
     def _rank(self, value: int, box: int | None, where: Span | None) -> Nodes:
-        """The rank of that number, if this box has one."""
+        """Return the rank of a number, if this host has one."""
         machine = self.machine
         size = machine.ranks if box is None else max(map(len, machine.boxes))
         if not 0 <= value < size:
@@ -221,7 +220,7 @@ class Meaning:
         return machine.boxes[box][value : value + 1]
 
     def _named(self, text: str, box: int | None, where: Span | None) -> Nodes:
-        """The nodes of a name; of a family only those that belong to the box."""
+        """Return the nodes of a name; of a family only those that belong to the host."""
         nodes = self.machine.topology.nodes
         found = self.machine.nodes_named(text)
         if not found:
@@ -237,11 +236,11 @@ class Meaning:
     # ---- links
 
     def selection(self, selection: ast.Selection) -> Selected:
-        """What a list of links selects, its exceptions taken away.
+        """Return the selection of a list of links, without its exceptions.
 
         Raises:
-            BadSketch: a pair that is named singly and is no hop, a rank that is not there.
-            UnknownName: a node that is not there.
+            BadSketch: a single pair that is not a hop, an unknown rank. UnknownName: an unknown
+                node.
         """
         return self._union(selection.selectors) - self._union(selection.exceptions)
 
@@ -252,7 +251,7 @@ class Meaning:
         return found
 
     def selector(self, selector: ast.Selector) -> Selected:
-        """What one item of a list of links selects, inside the block."""
+        """Return the selection of one item of a list of links, inside the block."""
         machine = self.machine
         match selector:
             case ast.BetweenNodes() | ast.WithinNode():
@@ -267,14 +266,14 @@ class Meaning:
         return replace(self.machine.nothing(), pairs=pairs & self.machine.hops & self.speaks_of())
 
     def speaks_of(self) -> Bools:
-        """The pairs that a line in this block speaks of."""
+        """Return the pairs covered by lines of this block."""
         box = self.machine.box_of
         return self.joined[box[:, None], box[None, :]]
 
     def pair(self, written: ast.Pair, src: ast.Ranks, dst: ast.Ranks) -> Selected:
-        """The pairs, and the links that touch a switch, from one side to the other.
+        """Return the pairs and the links at switches from one side to the other.
 
-        Ranges and groups select the hops there are; a pair that is named singly must be one.
+        Ranges and groups select the existing hops; a single pair must be a hop.
         """
         machine = self.machine
         sources = {box: self._nodes(src, box) for box in self.places()}
@@ -296,7 +295,7 @@ class Meaning:
         return Selected(named & machine.hops, links)
 
     def _outer(self, sources: Iterable[Nodes], targets: Iterable[Nodes]) -> Bools:
-        """Everything on the one side with everything on the other, shape (nodes, nodes)."""
+        """Return the matrix of all sources with all targets, shape (nodes, nodes)."""
         size = len(self.machine.topology.nodes)
         one, other = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         one[[n for nodes in sources for n in nodes]] = True
@@ -306,9 +305,9 @@ class Meaning:
     def _links(
         self, sources: Mapping[int | None, Nodes], targets: Mapping[int | None, Nodes]
     ) -> Bools:
-        """The links that touch a switch, from the sources of a box to the targets that it reaches.
+        """Return the links at switches from the sources of a host to the targets of joined hosts.
 
-        A switch may stand for several boxes, so here the boxes are taken pair by pair.
+        A switch may belong to several hosts, so hosts are handled pair by pair.
         """
         ends = self.machine.link_ends
         found = np.zeros(len(ends), np.bool_)
@@ -333,7 +332,7 @@ class Meaning:
             )
 
     def no_hop(self, src: int, dst: int, where: Span | None) -> BadSketch:
-        """The error for two ranks that are not one hop apart; its hint says which are."""
+        """Return the error for two ranks that are not one hop apart; the hint lists hops."""
         if src == dst:
             return BadSketch(f"rank {src} sends nothing to itself", where=where)
         near = np.flatnonzero(self.machine.hops[src]).tolist()
@@ -365,11 +364,11 @@ def number_of(
     numbers: Mapping[str, int],
     nodes_named: Callable[[str], Sequence[int]] = lambda name: (),
 ) -> int:
-    """The value of an expression, given what its names stand for.
+    """Return the value of an expression, given the values of its names.
 
     Raises:
-        UnknownName: a name that is no variable. BadSketch: a node's name (as ``nodes_named``
-            knows them), division by zero, or a huge result.
+        UnknownName: an unknown variable. BadSketch: a node's name (by ``nodes_named``), division by
+            zero, or a huge result.
     """
     match expression:
         case ast.Number(value=value):

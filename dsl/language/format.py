@@ -1,7 +1,7 @@
-"""Syntax tree to its one canonical text: ``format(parse(format(tree))) == format(tree)``.
+"""Canonical text of a syntax tree: ``format(parse(format(tree))) == format(tree)``.
 
-Comments and paragraphs stay. Arithmetic is written tight (``2p+1``), groups in parentheses,
-a block of one rule on one line.
+Comments and paragraphs are kept. Arithmetic has no spaces (``2p+1``), groups have parentheses, a
+block of one rule is on one line.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .ast import Operator
 
 INDENT = "    "
 WIDTH = 96
-"""A block and its one rule share a line up to this many columns."""
+"""Most columns of a line with a block and its one rule."""
 
 
 def format(tree: ast.SketchText) -> str:
-    """The canonical text of a sketch, with a line end at its end."""
+    """Return the canonical text of a sketch, ending in a newline."""
     parameters = ", ".join(map(_parameter, tree.parameters))
     head = f"sketch {tree.name}" + (f"({parameters})" if tree.parameters else "")
     lines = [*_with_trivia(tree.trivia, head, "")]
@@ -29,7 +29,7 @@ def format(tree: ast.SketchText) -> str:
 
 
 def rule_text(rule: ast.Rule) -> str:
-    """A rule as it is written, without its label and comments: what it calls itself."""
+    """Return the text of a rule without label and comments, also its default label."""
     match rule:
         case ast.OnlyRule(selection=selection):
             return f"only links {_selection(selection)}"
@@ -64,7 +64,7 @@ def rule_text(rule: ast.Rule) -> str:
 
 
 def selector_text(selector: ast.Selector) -> str:
-    """One item of a list of links."""
+    """Return the text of one item of a list of links."""
     match selector:
         case ast.Pair(src=src, dst=dst, both_ways=both_ways):
             arrow = "<->" if both_ways else "->"
@@ -76,7 +76,7 @@ def selector_text(selector: ast.Selector) -> str:
 
 
 def phase_text(phase: ast.PhaseLine) -> str:
-    """One line of ``phases:``."""
+    """Return the text of one line of ``phases:``."""
     return f"{phase.kind} {_place(phase.place)}"
 
 
@@ -111,13 +111,13 @@ def _nodes(head: ast.BetweenNodes | ast.WithinNode) -> str:
 
 
 def generator_text(generator: ast.Generator) -> str:
-    """One move of a symmetry."""
+    """Return the text of one permutation of a symmetry."""
     match generator:
         case ast.Rotate(by=by, within_node=within, blocks=blocks, axis=axis):
             where = f" in blocks of {expression_text(blocks)}" if blocks is not None else ""
             where = f" along {_axis(axis)}" if axis is not None else where
             shown = expression_text(by)
-            # `rotate nodes` is another move; a parameter of that name stands in parentheses.
+            # `rotate nodes` is another move, so a parameter of that name needs parentheses.
             shown = f"({shown})" if re.match(r"nodes\b", shown) else shown
             return f"rotate {shown}{' within node' if within else where}"
         case ast.Reflect(axis=axis):
@@ -131,7 +131,7 @@ def generator_text(generator: ast.Generator) -> str:
 
 
 def ranks_text(ranks: ast.Ranks) -> str:
-    """One side of a pair."""
+    """Return the text of one side of a pair."""
     match ranks:
         case ast.Any():
             return "any"
@@ -144,7 +144,7 @@ def ranks_text(ranks: ast.Ranks) -> str:
 
 
 def expression_text(expression: ast.Expression) -> str:
-    """Index arithmetic, with no more parentheses than it needs."""
+    """Return the text of index arithmetic with the fewest parentheses."""
     match expression:
         case ast.Number(value=value):
             return str(value)
@@ -157,7 +157,7 @@ def expression_text(expression: ast.Expression) -> str:
         case ast.Binary(operator, left, right):
             rank = _binds(expression)
             a, b = expression_text(left), expression_text(right)
-            # Operators of one rank group to the left.
+            # Operators of equal precedence associate to the left.
             a = f"({a})" if _binds(left) < rank else a
             b = f"({b})" if _binds(right) <= rank else b
             return f"{a}{operator}{b}"
@@ -215,7 +215,7 @@ def _phases(rule: ast.PhasesRule, margin: str) -> Iterator[str]:
 
 
 def _on_one_line(block: ast.Block) -> str | None:
-    """A block of one rule without comments of its own as one line; None for other blocks."""
+    """Return a block of one rule without own comments as one line; None for other blocks."""
     (one, *more) = block.body
     if more or block.tail or isinstance(one, ast.Block) or one.trivia != ast.Trivia():
         return None
@@ -231,7 +231,7 @@ def _head(head: ast.Scope) -> str:
 
 
 def _values(values: ast.Group | ast.Any) -> str:
-    """A list that needs parentheses only if it has several items."""
+    """Return the text of a list, with parentheses only if it has several items."""
     if isinstance(values, ast.Group) and len(values.items) == 1:
         return ranks_text(values.items[0])
     return ranks_text(values)
@@ -262,7 +262,7 @@ def _header(one: ast.Header) -> str:
 
 
 def _size(count: int) -> str:
-    """The shortest spelling that means exactly this many bytes."""
+    """Return the shortest spelling of exactly this many bytes."""
     short = format_bytes(count)
     return short if parse_bytes(short) == count else f"{count}B"
 

@@ -1,5 +1,4 @@
-"""What looks wrong in a sketch though it is legal: rules that match nothing, rules that
-contradict each other, a machine it was not written for."""
+"""Warnings about legal sketches: rules that match nothing, contradictions, a different machine."""
 
 from __future__ import annotations
 
@@ -41,12 +40,12 @@ from .evaluate import Reach
 from .format import selector_text
 from .machine import Machine
 
-# In these every rank must hear every other one.
+# Collectives in which every rank needs data of every other one.
 _ALL = ("", "allgather", "reduce_scatter", "allreduce", "alltoall")
 
 
 class Concern(StrEnum):
-    """What kind of thing looks wrong."""
+    """Category of a warning."""
 
     UNUSED = "matches nothing"
     CONTRADICTION = "contradiction"
@@ -55,7 +54,7 @@ class Concern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that looks wrong, and where."""
+    """A warning and its location."""
 
     concern: Concern
     message: str
@@ -63,7 +62,7 @@ class Finding:
     hint: str = ""
 
     def render(self) -> str:
-        """As a person reads it, like an error but a warning."""
+        """Return the warning as printed, in the form of an error."""
         lines = [f"warning: {self.message}"]
         if self.span is not None:
             lines.append(self.span.render())
@@ -75,7 +74,7 @@ class Finding:
 def lint(
     tree: ast.SketchText, machine: Topology, arguments: Mapping[str, int] | None = None
 ) -> tuple[Finding, ...]:
-    """Everything that looks wrong, in the order of the text.
+    """Return all warnings, in text order.
 
     Raises:
         UserError: the sketch does not elaborate on this machine (see ``elaborate``).
@@ -95,7 +94,7 @@ def lint(
 
 
 def _misfits(tree: ast.SketchText, done: Elaboration) -> Iterator[Finding]:
-    """The machine at hand is not the one that the sketch names."""
+    """Yield warnings about a machine other than the one that the sketch names."""
     text, here = done.sketch.machine, done.machine
     span = next((s.span for s in tree.statements if isinstance(s, ast.MachineLine)), None)
     known = [entry.name for entry in names()]
@@ -128,7 +127,7 @@ def _idle_loops(done: Elaboration) -> Iterator[Finding]:
 
 
 def _unused(done: Elaboration) -> Iterator[Finding]:
-    """Lines about nothing, and items of lists that select nothing, however often they are read."""
+    """Yield warnings about lines and list items that select nothing in any loop iteration."""
     lonely = len(done.machine.boxes) == 1
     used: dict[int, tuple[ast.Syntax, str, bool]] = {}
 
@@ -169,7 +168,7 @@ def _phases(rules: Iterable[Rule]) -> tuple[Phase, ...]:
 
 
 def _other_sizes(rule: ChunksBySize, sizes: tuple[int, int] | None) -> Iterator[str]:
-    """Numbers of chunks for sizes that the sketch is not for."""
+    """Yield warnings about chunk counts for sizes outside the sketch's range."""
     if sizes is None:
         return
     low, high = sizes
@@ -179,7 +178,7 @@ def _other_sizes(rule: ChunksBySize, sizes: tuple[int, int] | None) -> Iterator[
 
 
 def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.Syntax, str, bool]]:
-    """Each item of a list of links, what to say if it is of no use, and whether it is."""
+    """Yield each item of a list of links, the message if it is useless, and whether it is used."""
     if selection is None:
         return
     total = one.meaning.machine.nothing()
@@ -194,7 +193,7 @@ def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.
 
 
 def _repeated(done: Elaboration) -> Iterator[Finding]:
-    """Two lines that became the same rules."""
+    """Yield warnings about lines with equal rules."""
     first: dict[tuple[Rule, ...], ast.Rule] = {}
     for one in done.written:
         bare = tuple(replace(rule, label="", span=None) for rule in one.rules)
@@ -221,7 +220,7 @@ def _contradictions(done: Elaboration) -> Iterator[Finding]:
 
 
 def allowed_pairs(sketch: Sketch, machine: Machine) -> Bools:
-    """Which ordered pairs of ranks have a hop that ``only`` and ``forbid`` leave."""
+    """Return the ordered pairs of ranks with a hop that ``only`` and ``forbid`` allow."""
     only = [r for r in sketch.rules if isinstance(r, Only)]
     forbid = [r for r in sketch.rules if isinstance(r, Forbid)]
     if any(r.links for r in only) or any(r.links for r in forbid):
@@ -242,13 +241,13 @@ def _union(machine: Machine, rules: list[Only] | list[Forbid]) -> Bools:
 
 
 def _distances(allowed: Bools) -> Floats:
-    """Least number of hops between ranks, infinite where there is no way."""
+    """Return the least number of hops between ranks, infinite where unreachable."""
     found: Floats = shortest_path(csr_array(allowed), unweighted=True)
     return found
 
 
 def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[Finding]:
-    """Sends that must be and cannot."""
+    """Yield warnings about required sends that are impossible."""
     steps = min((r.count for r in sketch.rules if isinstance(r, MaxSteps)), default=None)
     counts = [n for r in sketch.rules if isinstance(r, Chunks | ChunksBySize) for n in r.counts]
     chunks = max(counts, default=None)
@@ -274,7 +273,7 @@ def _cannot_send(
     distance: Floats,
     steps: int | None,
 ) -> str:
-    """Why a send that must be cannot be; empty if nothing is known against it."""
+    """Return the reason why a required send is impossible; empty if none is known."""
     src, dst = rule.pair
     if not allowed[src, dst]:
         return f"{src} -> {dst} is not allowed: {_culprit(sketch, rule.pair)}"
@@ -292,7 +291,7 @@ def _cannot_send(
 
 
 def _culprit(sketch: Sketch, pair: Pair) -> str:
-    """The rule that excludes a pair."""
+    """Return the rule that excludes a pair, as text."""
     for rule in sketch.rules:
         if isinstance(rule, Forbid) and pair in rule.pairs:
             return repr(rule.label)
@@ -301,17 +300,17 @@ def _culprit(sketch: Sketch, pair: Pair) -> str:
 
 
 def _covers(never: FixedSend, must: FixedSend) -> bool:
-    """Whether what must be sent is among what must never be."""
+    """Return True if a forbidden send covers a required one."""
     same = never.owner == must.owner and never.pair == must.pair
     details = ((never.step, must.step), (never.piece, must.piece), (never.target, must.target))
     return same and all(a is None or a == b for a, b in details)
 
 
 def _lost(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Finding]:
-    """Ranks that the machine connects and the rules cut off."""
+    """Yield warnings about ranks that the machine connects and the rules cut off."""
     lost = np.isinf(distance) & ~np.isinf(_distances(machine.hops))
     if sketch.collective not in _ALL:
-        # One way may be enough: only a rank that neither hears nor is heard is cut off.
+        # One direction may suffice: a rank is cut off only if it can neither receive nor send.
         alone = np.isinf(distance).sum(axis=0) == len(distance) - 1
         alone &= np.isinf(distance).sum(axis=1) == len(distance) - 1
         lost &= alone[:, None]
@@ -326,7 +325,7 @@ def _lost(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Findin
 
 
 def _first_cut(sketch: Sketch, machine: Machine, pair: Pair) -> Rule:
-    """The rule that, added to those before it, cuts a pair off; all ``only`` come first."""
+    """Return the first rule that, with those before it, cuts a pair off; ``only`` rules first."""
     only = [r for r in sketch.rules if isinstance(r, Only)]
     forbid = [r for r in sketch.rules if isinstance(r, Forbid)]
     order: list[Rule] = [*only, *forbid]
@@ -338,7 +337,7 @@ def _first_cut(sketch: Sketch, machine: Machine, pair: Pair) -> Rule:
 
 
 def _too_far(sketch: Sketch, distance: Floats) -> Iterator[Finding]:
-    """Limits on hops or steps below the longest way that the collective needs."""
+    """Yield warnings about limits on hops or steps below the distance the collective needs."""
     if sketch.collective not in _ALL[1:] or np.isinf(distance).any():
         return
     far = int(distance.max())
@@ -350,7 +349,7 @@ def _too_far(sketch: Sketch, distance: Floats) -> Iterator[Finding]:
 
 
 def _detours(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Finding]:
-    """Detour limits that the links left by other rules do not allow."""
+    """Yield warnings about detour limits that the remaining links cannot meet."""
     if sketch.collective not in _ALL[1:] or np.isinf(distance).any():
         return
     shortest = _distances(machine.hops)
@@ -368,7 +367,7 @@ def _detours(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Fin
 
 
 def _torn_phases(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
-    """Groups whose ranks cannot reach each other inside the group."""
+    """Yield warnings about phase groups whose ranks cannot reach each other inside the group."""
     for rule in sketch.rules:
         if not isinstance(rule, Phases):
             continue
@@ -388,7 +387,7 @@ def _is_torn(allowed: Bools, group: tuple[int, ...]) -> bool:
 
 
 def _asymmetric(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
-    """A symmetry that the other rules do not have: what they forbid, it forbids elsewhere too."""
+    """Yield warnings about symmetries under which the other rules are not invariant."""
     relays = {_relay_key(r, None) for r in sketch.rules if isinstance(r, Relay)}
     for rule in sketch.rules:
         if not isinstance(rule, Symmetry):
@@ -422,7 +421,7 @@ def _keeps_phases(image: tuple[int, ...], phases: tuple[Phase, ...]) -> bool:
 def _relay_key(
     rule: Relay, image: tuple[int, ...] | None
 ) -> tuple[frozenset[int], frozenset[Pair], bool]:
-    """What a relay says, after a symmetry has moved it."""
+    """Return a comparable key of a relay, after applying a symmetry."""
     if image is None:
         return rule.sources, frozenset(rule.through), rule.own_first
     through = frozenset((image[a], image[b]) for a, b in rule.through)

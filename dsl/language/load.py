@@ -1,22 +1,37 @@
-"""Finding sketches: the catalogue in ``sketches/``, a path, or standard input."""
+"""Loading of sketches (from the catalogue, a path, standard input) and their promises.
+
+The head comment of a sketch may promise the quality of a schedule within a time:
+
+>>> promised(parse("# Promise: allgather of 1MiB within 2% of the bound in 5s.\\nsketch x\\n"))
+Promise(collective='allgather', bytes=1048576, gap=Fraction(1, 50), seconds=5.0, ruled=False)
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from importlib import resources
 
-from ..base.errors import BadFile, UnknownName
+from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import read_text
 from ..base.spans import Source
+from ..base.units import parse_bytes, parse_microseconds
 from .ast import SketchText
 from .parse import parse
 
 SUFFIX = ".sketch"
+FORM = "Promise: allgather of 1MiB within 2% of the bound in 5s."
+_PROMISE = re.compile(
+    r"Promise: (?P<collective>\w+) of (?P<size>\w+) within (?P<percent>\d+(\.\d+)?)% of the bound"
+    r"(?P<ruled> under its rules)? in (?P<time>\w+)\."
+)
 
 
 def load_sketch(name_or_path: str) -> SketchText:
-    """The sketch of that name in the catalogue, or in a file; ``-`` is standard input.
+    """Return the sketch of a name of the catalogue, or of a file; ``-`` is standard input.
 
     Raises:
         UnknownName: neither a name of the catalogue nor a file. BadFile: an unreadable file.
@@ -27,7 +42,7 @@ def load_sketch(name_or_path: str) -> SketchText:
 
 
 def find_sketch(name_or_path: str) -> Source:
-    """As :func:`load_sketch`, but the text only, as it stands in its file."""
+    """Return the text that :func:`load_sketch` parses, unchanged."""
     name = name_or_path.strip()
     if name in _names():
         return Source(f"sketches/{name}{SUFFIX}", _catalogue_text(name))
@@ -41,12 +56,12 @@ def find_sketch(name_or_path: str) -> Source:
 
 
 def sketch_names() -> dict[str, str]:
-    """The sketches of the catalogue, and what the comment at the head of each says."""
+    """Return the sketches of the catalogue with the comment at the head of each."""
     return {name: about(load_sketch(name)) for name in _names()}
 
 
 def about(tree: SketchText) -> str:
-    """The comment above the ``sketch`` line as running text: what machine, idea and source."""
+    """Return the comment above the ``sketch`` line as running text: machine, idea, source."""
     return " ".join(line.lstrip("#").strip() for line in tree.trivia.above if line)
 
 
@@ -60,3 +75,40 @@ def _names() -> tuple[str, ...]:
 def _catalogue_text(name: str) -> str:
     file = resources.files("weft") / "sketches" / f"{name}{SUFFIX}"
     return file.read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Promised result of ``weft synth``.
+
+    It finds a schedule of ``collective`` for messages of ``bytes`` within ``seconds`` that takes at
+    most 1 + ``gap`` times the bound of the machine, or, where ``ruled``, the bound under the rules
+    of the sketch (``weft explain``).
+    """
+
+    collective: str
+    bytes: int
+    gap: Fraction
+    seconds: float
+    ruled: bool
+
+
+def promised(tree: SketchText) -> Promise | None:
+    """Return the promise of a sketch with default parameters; None if it has none.
+
+    Raises:
+        UserError: a line that begins like a promise and cannot be parsed.
+    """
+    text = about(tree)
+    if "Promise:" not in text:
+        return None
+    match = _PROMISE.search(text)
+    if match is None:
+        raise UserError("this promise cannot be read", where=tree.span, hint=f"write it: {FORM}")
+    return Promise(
+        match["collective"],
+        parse_bytes(match["size"]),
+        Fraction(match["percent"]) / 100,
+        float(parse_microseconds(match["time"]) / 10**6),
+        match["ruled"] is not None,
+    )

@@ -1,4 +1,4 @@
-"""A topology as sketches see it: boxes with local ranks, hops as a matrix, nodes by name."""
+"""Topology tables for sketches: hosts with local ranks, hops as a matrix, nodes by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..nouns.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selected:
-    """Some ordered pairs of ranks, shape (ranks, ranks), and some links, shape (links,)."""
+    """Selected ordered pairs of ranks, shape (ranks, ranks), and links, shape (links,)."""
 
     pairs: Bools
     links: Bools
@@ -27,40 +27,40 @@ class Selected:
         return Selected(self.pairs & ~other.pairs, self.links & ~other.links)
 
     def meets(self, other: Selected) -> bool:
-        """Whether anything is in both."""
+        """Return True if the selections intersect."""
         return bool((self.pairs & other.pairs).any() or (self.links & other.links).any())
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is selected."""
+        """Return True if nothing is selected."""
         return not (self.pairs.any() or self.links.any())
 
     def pair_set(self) -> frozenset[tuple[int, int]]:
-        """The pairs as a rule holds them."""
+        """Return the pairs in the form of a rule."""
         return frozenset((int(a), int(b)) for a, b in np.argwhere(self.pairs))
 
     def link_set(self) -> frozenset[int]:
-        """The links as a rule holds them."""
+        """Return the links in the form of a rule."""
         return frozenset(np.flatnonzero(self.links).tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """A topology with the tables that elaboration asks for, each computed when first used.
+    """A topology with the tables needed for elaboration, each computed on first use.
 
-    GPUs whose host is not known are together in one box.
+    GPUs whose host is unknown form one host together.
     """
 
     topology: Topology
 
     @cached_property
     def ranks(self) -> int:
-        """Number of GPUs."""
+        """Return the number of GPUs."""
         return self.topology.ranks
 
     @cached_property
     def boxes(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks of each box, in order; a rank's place in its box is its local rank."""
+        """Return the ranks of each host, in order; a rank's position there is its local rank."""
         found: dict[int | None, list[int]] = {}
         for rank, host in enumerate(self.topology.host_of):
             found.setdefault(host, []).append(rank)
@@ -68,7 +68,7 @@ class Machine:
 
     @cached_property
     def box_of(self) -> Ints:
-        """The box of each rank."""
+        """Return the host of each rank."""
         table = np.empty(self.ranks, np.int64)
         for box, members in enumerate(self.boxes):
             table[list(members)] = box
@@ -76,7 +76,7 @@ class Machine:
 
     @cached_property
     def place_of(self) -> Ints:
-        """The local rank of each rank."""
+        """Return the local rank of each rank."""
         table = np.empty(self.ranks, np.int64)
         for members in self.boxes:
             table[list(members)] = np.arange(len(members))
@@ -84,19 +84,19 @@ class Machine:
 
     @cached_property
     def same_box(self) -> Bools:
-        """Which pairs are within one box."""
+        """Return the matrix of pairs within one host."""
         same: Bools = self.box_of[:, None] == self.box_of[None, :]
         return same
 
     @cached_property
     def same_place(self) -> Bools:
-        """Which pairs have the same local rank."""
+        """Return the matrix of pairs with the same local rank."""
         same: Bools = self.place_of[:, None] == self.place_of[None, :]
         return same
 
     @cached_property
     def hops(self) -> Bools:
-        """Which ordered pairs are one hop apart: at[src, dst]."""
+        """Return the matrix [src, dst] of ordered pairs that are one hop apart."""
         table = np.zeros((self.ranks, self.ranks), np.bool_)
         for src, near in enumerate(gpu_neighbours(self.topology)):
             table[src, list(near)] = True
@@ -104,12 +104,12 @@ class Machine:
 
     @cached_property
     def link_ends(self) -> Ints:
-        """Source and destination node of every link, shape (links, 2)."""
+        """Return source and destination node of every link, shape (links, 2)."""
         return self.topology.link_ends()
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """What every sketch may call by name: ``ranks``, ``nodes`` and, if equal, ``gpus``."""
+        """Return the predefined names: ``ranks``, ``nodes`` and, if equal everywhere, ``gpus``."""
         sizes = {len(box) for box in self.boxes}
         found = {"ranks": self.ranks, "nodes": len(self.boxes)}
         return found | ({"gpus": sizes.pop()} if len(sizes) == 1 else {})
@@ -119,16 +119,16 @@ class Machine:
         return {node.name: i for i, node in enumerate(self.topology.nodes)}
 
     def nodes_named(self, name: str) -> tuple[int, ...]:
-        """The node of that name, or the family of that name: ``nvswitch`` is nvswitch0, 1, …"""
+        """Return the node of a name, or the family: ``nvswitch`` is nvswitch0, nvswitch1, …"""
         if name in self._names:
             return (self._names[name],)
         family = re.compile(re.escape(name) + r"\d+(?:\.\d+)*")
         return tuple(i for text, i in self._names.items() if family.fullmatch(text))
 
     def is_gpu(self, node: int) -> bool:
-        """Whether a node is a GPU, and so its own rank."""
+        """Return True if a node is a GPU; its index then is its rank."""
         return node < self.ranks
 
     def nothing(self) -> Selected:
-        """The empty selection."""
+        """Return the empty selection."""
         return Selected(np.zeros_like(self.hops), np.zeros(len(self.topology.links), np.bool_))

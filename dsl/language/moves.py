@@ -1,31 +1,36 @@
-"""The rank permutations that ``symmetry:`` lines name."""
+"""Rank permutations of ``symmetry:`` lines, and the dimensions of meshes, tori and hypercubes."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
+from ..base.arrays import Ints
 from ..base.errors import BadSketch
 from ..symmetry.symmetry import extend
 from . import ast
 from .evaluate import Meaning
 from .format import generator_text
-from .grid import moved_along, swapped
 
 Image = tuple[int, ...]
+Shape = tuple[int, ...]
+
+_LETTERS = "xyz"
 
 
 def image_of(generator: ast.Generator, meaning: Meaning) -> Image:
-    """The image of each rank, checked to be a symmetry of the machine.
+    """Return the image of each rank, checked to be a symmetry of the machine.
 
     Raises:
-        BadSketch: blocks that do not divide the ranks, a rank in two cycles, boxes of different
+        BadSketch: blocks that do not divide the ranks, a rank in two cycles, hosts of different
             size, no such dimension, or a permutation that does not map the machine to itself.
     """
     match generator:
         case ast.Rotate(by=by, axis=ast.Axis() as axis):
-            # Whoever stands k before a place goes there.
+            # The rank k positions before a position is mapped to it.
             turn = -meaning.number(by)
             image = moved_along(axis, meaning, lambda places, n: np.roll(places, turn, axis=n))
         case ast.Rotate():
@@ -90,7 +95,7 @@ def _permutation(generator: ast.Permute, meaning: Meaning) -> Image:
 
 
 def _reason(image: Image, meaning: Meaning) -> str:
-    """Why a permutation is no symmetry: a hop that it breaks, if it breaks one."""
+    """Return the reason why a permutation is not a symmetry: a hop that it breaks, if any."""
     hops = meaning.machine.hops
     moved = np.asarray(image)
     broken = np.argwhere(hops & ~hops[np.ix_(moved, moved)])
@@ -98,3 +103,86 @@ def _reason(image: Image, meaning: Meaning) -> str:
         a, b = map(int, broken[0])
         return f"it moves the hop {a} -> {b} to {image[a]} -> {image[b]}, which is not there"
     return "it moves links to links of another speed, or apart from what they share"
+
+
+# ---- grids
+
+
+def shape_of(name: str) -> Shape | None:
+    """Return the sides of a grid from its catalogue name, x first; None if not a grid.
+
+    >>> shape_of("torus:4x3,bw=50GB/s"), shape_of("hypercube:3"), shape_of("dgx1")
+    ((4, 3), (2, 2, 2), None)
+    """
+    found = re.match(r"(mesh|torus|ring|line|hypercube):(\d+(?:x\d+)*)(?![\w.])", name)
+    if found is None:
+        return None
+    sides = tuple(map(int, found[2].split("x")))
+    return (2,) * sides[0] if found[1] == "hypercube" else sides
+
+
+def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Ints, int]:
+    """Return the grid of ranks, and the number of the named dimension.
+
+    Raises:
+        BadSketch: the machine is not a grid, or has no such dimension.
+    """
+    topology = meaning.machine.topology
+    shape = shape_of(topology.name)
+    if shape is None or int(np.prod(shape)) != topology.ranks:
+        raise BadSketch(
+            f"{topology.name} has no dimensions",
+            where=axis.span,
+            hint="mesh, torus, hypercube, ring and line machines of the catalogue have",
+        )
+    if isinstance(axis.which, str):
+        number = _LETTERS.find(axis.which) if len(axis.which) == 1 else -1
+    else:
+        number = meaning.number(axis.which)
+    if not 0 <= number < len(shape):
+        known = [*_LETTERS[: len(shape)], *(f"dimension {i}" for i in range(3, len(shape)))]
+        raise BadSketch(
+            f"{topology.name} has no such dimension",
+            where=axis.span,
+            hint=f"it has {', '.join(known)}; x is dimension 0",
+        )
+    # The first coordinate varies fastest: column-major.
+    return np.arange(topology.ranks).reshape(shape, order="F"), number
+
+
+def lines_along(axis: ast.Axis, meaning: Meaning) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of every line of the grid in one dimension, in order."""
+    places, number = places_of(axis, meaning)
+    rows = np.moveaxis(places, number, -1).reshape(-1, places.shape[number])
+    return tuple(sorted(tuple(map(int, row)) for row in rows))
+
+
+def moved_along(
+    axis: ast.Axis, meaning: Meaning, move: Callable[[Ints, int], Ints]
+) -> tuple[int, ...]:
+    """Return the image of each rank; ``move`` maps the grid of ranks to the grid of images."""
+    places, number = places_of(axis, meaning)
+    return _image(places, move(places, number))
+
+
+def swapped(one: ast.Axis, other: ast.Axis, meaning: Meaning) -> tuple[int, ...]:
+    """Return the image of each rank when two dimensions are exchanged.
+
+    Raises:
+        BadSketch: dimensions of different size.
+    """
+    places, a = places_of(one, meaning)
+    _, b = places_of(other, meaning)
+    if places.shape[a] != places.shape[b]:
+        raise BadSketch(
+            f"these dimensions have {places.shape[a]} and {places.shape[b]} places",
+            where=other.span,
+            hint="only dimensions of equal size can be swapped",
+        )
+    return _image(places, np.swapaxes(places, a, b))
+
+
+def _image(places: Ints, targets: Ints) -> tuple[int, ...]:
+    image = np.empty(places.size, np.int64)
+    image[places.ravel()] = targets.ravel()
+    return tuple(map(int, image))

@@ -1,4 +1,4 @@
-"""Text to syntax tree. All syntax errors of a text are found and reported together.
+"""Parser of sketches; all syntax errors of a text are collected and reported together.
 
 >>> tree = parse("sketch two  # a name\\nchunks 2\\n")
 >>> tree.name, tree.statements[0].count.value
@@ -19,15 +19,15 @@ from .diagnose import explain
 from .tokens import Code, Rejected, read_tree, without_comments
 
 MAX_ERRORS = 20
-"""After this many syntax errors a text is given up."""
+"""Number of syntax errors after which parsing stops."""
 
 
 def parse(text: str, name: str = "<sketch>") -> SketchText:
-    """The syntax tree of a sketch; ``name`` is the file it came from.
+    """Parse a sketch; ``name`` is its file, for messages.
 
     Raises:
-        SyntaxProblem: it does not parse; the span says where, the message what was expected.
-        SeveralErrors: several such.
+        SyntaxProblem: a syntax error, with its span and the expected text.
+        SeveralErrors: several syntax errors.
     """
     source = Source(name, text)
     tree, problems = _read(source)
@@ -42,7 +42,7 @@ def parse(text: str, name: str = "<sketch>") -> SketchText:
 
 
 def raise_all(problems: Sequence[WeftError]) -> None:
-    """Raise nothing, the one problem, or all of them in the order of the text."""
+    """Raise the problems in text order, if there are any; several as ``SeveralErrors``."""
 
     def order(problem: WeftError) -> int:
         return getattr(problem.where, "start", -1)
@@ -54,9 +54,9 @@ def raise_all(problems: Sequence[WeftError]) -> None:
 
 
 def _read(source: Source) -> tuple[Code | None, list[WeftError]]:
-    """The parse tree of what can be read, and what is wrong with the rest.
+    """Return the parse tree of the readable lines, and the errors of the others.
 
-    After an error its line is blanked (with what is indented under it) and the text read again.
+    After an error its line is blanked (with lines indented below it) and the text parsed again.
     """
     code = without_comments(source.text)
     start = "document"
@@ -67,7 +67,7 @@ def _read(source: Source) -> tuple[Code | None, list[WeftError]]:
             return read_tree(code, start), problems
         except Rejected as rejected:
             bad = _bad_lines(code, rejected)
-            # A block that only blanking made empty is no second mistake.
+            # A block emptied by blanking is not a second error.
             if not (_is_empty_block(rejected) and blanked.intersection(bad)):
                 problems.append(explain(source, code, rejected))
             if start == "document" and _is_first_line(code, rejected.offset):
@@ -83,17 +83,17 @@ def _is_first_line(code: str, offset: int) -> bool:
 
 
 def _is_empty_block(rejected: Rejected) -> bool:
-    """Whether the head of a block is followed by a line that is not indented."""
+    """Return True if the head of a block is followed by a line that is not indented."""
     return rejected.accepted == {"_INDENT"}
 
 
 def _bad_lines(code: str, rejected: Rejected) -> range:
-    """The offending line and all that is indented more right below it."""
+    """Return the offending line and the lines indented deeper directly below it."""
     lines = code.split("\n")
     at_end = rejected.found == "$END"
     bad = code.count("\n", 0, len(code.rstrip()) if at_end else rejected.offset)
     if _is_empty_block(rejected) and not at_end:
-        # The line is fine; the head above it is not.
+        # The error is in the head above the line.
         bad = max((i for i in range(bad) if lines[i].strip()), default=bad)
     depth = _indentation(lines[bad])
     end = bad + 1

@@ -1,4 +1,4 @@
-"""``phases:`` on one machine: groups of ranks, and what the phases make together."""
+"""Elaboration of ``phases:``: groups of ranks, and the collective that the phases make."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ..nouns.composition import NoComposition, composed
 from ..nouns.sketch import Phase
 from . import ast
 from .evaluate import Meaning
-from .grid import lines_along
+from .moves import lines_along
 
 Groups = tuple[tuple[int, ...], ...]
 
 
 def phases_of(line: ast.PhasesRule, meaning: Meaning) -> tuple[tuple[Phase, ...], Kind]:
-    """The phases with their groups, and the collective that they make.
+    """Return the phases with their groups, and the collective that they make.
 
     Raises:
         BadSketch: a rank in two groups, blocks that do not divide the ranks, no such dimension, or
-            phases that make no collective (``weft.dsl.nouns.composition`` says which do).
+            phases that make no collective (see ``weft.dsl.nouns.composition``).
     """
     phases = tuple(Phase(Kind(one.kind), groups_of(one.place, meaning)) for one in line.phases)
     try:
@@ -31,7 +31,7 @@ def phases_of(line: ast.PhasesRule, meaning: Meaning) -> tuple[tuple[Phase, ...]
 
 
 def groups_of(place: ast.Place, meaning: Meaning) -> Groups:
-    """The groups of ranks that a phase names; ranks it does not name are by themselves."""
+    """Return the groups of ranks of a phase; unnamed ranks are groups of one."""
     machine = meaning.machine
     match place:
         case ast.WithinNode():

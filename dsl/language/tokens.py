@@ -1,4 +1,4 @@
-"""From text to a parse tree: comments set aside, lines and indentation as tokens, LALR(1)."""
+"""Lexer and LALR(1) parser: comments removed, line ends and indentation as tokens."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lark.indenter import DedentError, Indenter
 Code = Tree[Token]
 
 _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|#[^\n]*')
-# The indenter keeps its stack between tokens, so one text is read at a time.
+# The indenter keeps its stack between tokens, so texts are parsed one at a time.
 _ONE_AT_A_TIME = Lock()
 
 
 class Rejected(Exception):
-    """Where a text stops being a sketch, and which terminals could have stood there.
+    """Parse error: its position and the terminals accepted there.
 
-    ``found`` is the type of the token, or empty where no token could be read. An indentation
-    that matches no line above is ``found == "_DEDENT"`` with nothing accepted.
+    ``found`` is the type of the token, or empty if no token could be read. An indentation that
+    matches no line above is ``found == "_DEDENT"`` with no accepted terminals.
     """
 
     def __init__(self, offset: int, found: str, accepted: frozenset[str] = frozenset()) -> None:
@@ -34,12 +34,12 @@ class Rejected(Exception):
 
 
 def without_comments(text: str) -> str:
-    """The text with comments overwritten by spaces, so that all offsets stay."""
+    """Return the text with comments replaced by spaces, which keeps all offsets."""
     return _COMMENT.sub(lambda m: m[1] or " " * len(m[0]), text)
 
 
 def comments(text: str) -> dict[int, tuple[int, str]]:
-    """The comment of each line (from 0) that has one: its offset in the text, and itself."""
+    """Return the comments by line (from 0): offset in the text, and comment."""
     found = {}
     for match in _COMMENT.finditer(text):
         if match[1] is None:
@@ -49,12 +49,12 @@ def comments(text: str) -> dict[int, tuple[int, str]]:
 
 
 def read_tree(code: str, start: str = "document") -> Code:
-    """The parse tree of a text without comments.
+    """Parse a text without comments.
 
     Raises:
-        Rejected: it is no sketch.
+        Rejected: a syntax error.
     """
-    # A last line without its end is a line; offsets do not move.
+    # Complete the last line; offsets do not change.
     with _ONE_AT_A_TIME:
         steps = _lark().parse_interactive(code + "\n", start=start)
         try:
@@ -73,13 +73,13 @@ def _rejected(error: UnexpectedInput, accepted: frozenset[str], end: int) -> Rej
     token: Token | None = getattr(error, "token", None)
     kind = "" if token is None else token.type
     offset = error.pos_in_stream
-    if token is not None and kind == "_INDENT":  # it follows the token for the new line
+    if token is not None and kind == "_INDENT":  # it follows the token of the line end
         offset = token.end_pos
     return Rejected(end if kind == "$END" or offset is None else offset, kind, accepted)
 
 
 def spelling(terminal: str) -> str | None:
-    """How a keyword or sign is written; None for a kind of token that has many spellings."""
+    """Return the spelling of a keyword or sign; None for tokens with many spellings."""
     pattern = _lark().get_terminal(terminal).pattern
     if pattern.type == "str":
         return pattern.value
@@ -108,7 +108,7 @@ class _Misindented(DedentError):
 
 
 class _Lines(Indenter):
-    """Turns the spaces after a line's end into ``_INDENT`` and ``_DEDENT``."""
+    """Converter of the spaces after a line's end into ``_INDENT`` and ``_DEDENT``."""
 
     NL_type = "_NL"
     OPEN_PAREN_types: list[str] = []  # noqa: RUF012 - the base class declares it so
@@ -118,7 +118,7 @@ class _Lines(Indenter):
     tab_len = 8
 
     def handle_NL(self, token: Token) -> Iterator[Token]:
-        """As the base class does, but an error knows where it is."""
+        """Yield the base class's tokens, raising errors with their position."""
         try:
             yield from super().handle_NL(token)
         except DedentError:

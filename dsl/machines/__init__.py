@@ -1,1 +1,1 @@
-"""Machines by name: families of graphs, described boxes, and the fabric that joins boxes."""
+"""Machines by name: graph families, described hosts, fabrics between hosts, failures."""

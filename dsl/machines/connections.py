@@ -1,4 +1,4 @@
-"""Boxes joined GPU to GPU: which local ranks talk to which of another box, and what they share."""
+"""Hosts connected GPU to GPU, by pairs of local ranks and shared resources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .hosts import Box, with_symmetries
 from .spec import Spec, check_size
 
 Pairs = tuple[tuple[int, int], ...]
-"""(sender, receiver) as local ranks."""
+"""Pairs (sender, receiver) of local ranks."""
 
 
 def connect(
@@ -22,10 +22,10 @@ def connect(
     link: tuple[Fraction, Fraction],
     share: Callable[[int], str] | None = None,
 ) -> Topology:
-    """Boxes side by side with a link (GB/s, µs) for each pair, from every box to every other.
+    """Return hosts with a link (GB/s, µs) for each pair, from every host to every other.
 
-    ``share`` names what a rank sends and receives through: the links of one name share the
-    bandwidth of one link, those out of it and those into it apart.
+    ``share`` names the port of a rank: the links of one name share the bandwidth of one link,
+    separately for outgoing and incoming links.
 
     Raises:
         UserError: too many links.

@@ -1,16 +1,16 @@
-"""Boxes joined by their NICs: which switch each NIC is plugged into.
+"""Fabrics between hosts: the switch of each NIC.
 
 ==================  ===========================================================================
-``star``            every NIC on one switch that blocks nothing
-``rails``           NIC i of every box on rail switch i, and no way from rail to rail
-``rails+spine``     the same, the rail switches joined by a spine (``oversub=2``: half as wide)
-``planes:K``        NIC i on plane i mod K, and no way from plane to plane
-``pods:B``          B boxes on one leaf switch, the leaves joined by a spine (``oversub=``)
-``direct``          two boxes back to back: NIC i with NIC i
+``star``            every NIC on one non-blocking switch
+``rails``           NIC i of every host on rail switch i, without links between rails
+``rails+spine``     the same, with a spine above the rail switches (``oversub=2``: half as wide)
+``planes:K``        NIC i on plane i mod K, without links between planes
+``pods:B``          B hosts on one leaf switch, with a spine above the leaves (``oversub=``)
+``direct``          two hosts back to back: NIC i with NIC i
 ==================  ===========================================================================
 
-A NIC that serves one GPU is only the link from that GPU to the fabric; one that several GPUs
-share is a node between them, so that its bandwidth is theirs together.
+A NIC of one GPU is the link from that GPU to the fabric; a NIC of several GPUs is a node between
+them and the fabric, so that they share its bandwidth.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FABRICS = ("star", "rails", "rails+spine", "planes:K", "pods:B", "direct")
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where a box meets the fabric: a node, its slot, and the cable that leaves from there."""
+    """Port of a host to the fabric: a node, its slot, and the cable to the fabric."""
 
     node: int
     box: int
@@ -39,7 +39,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """How ports are wired; ``size`` is K of planes, B of pods."""
+    """Kind of wiring; ``size`` is K of planes, B of pods."""
 
     kind: str
     size: int = 1
@@ -47,10 +47,10 @@ class Fabric:
 
 
 def parse_fabric(text: str, where: Span | None = None) -> Fabric:
-    """``rails``, ``planes:2`` and the like, without the oversubscription.
+    """Parse ``rails``, ``planes:2`` and the like, without the oversubscription.
 
     Raises:
-        UnknownName: another word. UserError: a number missing or too much.
+        UnknownName: an unknown fabric. UserError: a missing or superfluous number.
     """
     kind, _, number = text.partition(":")
     sized = f"{kind}:K" in FABRICS or f"{kind}:B" in FABRICS
@@ -69,10 +69,10 @@ def parse_fabric(text: str, where: Span | None = None) -> Fabric:
 
 
 def join(topology: Topology, ports: tuple[Port, ...], fabric: Fabric) -> Topology:
-    """The topology with its ports wired.
+    """Return the topology with its ports wired.
 
     Raises:
-        BadTopology: ``direct`` between other than two boxes.
+        BadTopology: ``direct`` with other than two hosts.
     """
     if fabric.kind == "direct":
         return _back_to_back(topology, ports)
@@ -111,7 +111,7 @@ def _natural(name: str) -> tuple[int, str]:
 def _spine(
     place: Mapping[str, int], spine: int, leaf_of: Mapping[Port, str], oversub: Fraction
 ) -> list[Link]:
-    """Each leaf has as much bandwidth up as down, divided by the oversubscription."""
+    """Return leaf-spine links: a leaf's bandwidth up is that down, divided by ``oversub``."""
     links: list[Link] = []
     for name, node in place.items():
         below = [port for port, leaf in leaf_of.items() if leaf == name]

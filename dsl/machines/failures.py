@@ -1,8 +1,8 @@
-"""What is down, by name, and the machine without it.
+"""Failed links, NICs, nodes and hosts by name, and the machine without them.
 
 A cable is written ``gpu0-gpu3`` (both directions, all parallel links), one direction
 ``gpu0->gpu3``, the second of parallel ones ``gpu0-gpu3#2``; a NIC ``nic0.3``, ``host2.nic1`` or the
-name of the GPU whose only one it is; switches, GPUs and other nodes go by their names, boxes as
+name of the GPU whose only one it is; switches, GPUs and other nodes by their names, hosts as
 ``host2``. Ranks may be written as numbers.
 
 >>> from weft.dsl.catalogue import topology
@@ -38,7 +38,7 @@ Where = Span | str | None
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """Something that is down: its name, the links that are dead with it, ranks that are gone."""
+    """A failure: its name, the links and ranks that it removes."""
 
     name: str
     links: tuple[int, ...]
@@ -47,14 +47,14 @@ class Down:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Degraded:
-    """What is left of a machine.
+    """A machine after failures.
 
     Attributes:
         whole, topology: the machine before and after.
-        downs: what is down.
-        gone: the links that are dead, ascending.
-        survivors: the rank each rank had before.
-        link_image: the link that each link has become, shape (links,); -1 where it is dead.
+        downs: the failures.
+        gone: the removed links, ascending.
+        survivors: the former number of each rank.
+        link_image: the new index of each former link, shape (links,); -1 if removed.
     """
 
     whole: Topology
@@ -66,11 +66,11 @@ class Degraded:
 
     @property
     def dead_ranks(self) -> tuple[int, ...]:
-        """The ranks that are gone, as they were numbered."""
+        """Return the former numbers of the removed ranks."""
         return tuple(sorted(set(range(self.whole.ranks)) - set(self.survivors)))
 
     def told(self) -> str:
-        """One line: what is down, and which ranks are numbered anew."""
+        """Return one line with the failures and the renumbered ranks."""
         names = [down.name for down in self.downs]
         listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
         moved = [
@@ -82,10 +82,10 @@ class Degraded:
 
 
 def degraded(topology: Topology, downs: Iterable[Down]) -> Degraded:
-    """The machine without what is down.
+    """Return the machine after failures.
 
-    Ranks that are gone leave the collective: the others are numbered anew in their order. Switches
-    and NICs without any link are left out. Symmetries are kept as far as they hold.
+    Removed ranks leave the collective; the others are renumbered in order. Switches and NICs
+    without any link are removed. Symmetries are kept where they still hold.
 
     Raises:
         BadTopology: no rank is left.
@@ -115,9 +115,9 @@ def degraded(topology: Topology, downs: Iterable[Down]) -> Degraded:
 
 
 def without(machine: Topology, gone: set[int]) -> Topology:
-    """The machine without some links; of its declared symmetries, what still holds."""
+    """Return the machine without some links, with the declared symmetries that still hold."""
     left = machine.without_links(gone)
-    # A switch that lost its twin may have to be placed anew: only the ranks' images are kept.
+    # Images of switches may change when a parallel switch fails: keep only the ranks' images.
     images = (
         image if is_automorphism(left, image) else extend(left, image[: left.ranks])
         for image in machine.symmetries
@@ -127,7 +127,7 @@ def without(machine: Topology, gone: set[int]) -> Topology:
 
 
 def _restricted(left: Topology, kept: tuple[int, ...]) -> Topology:
-    """The machine on some of its nodes, with the symmetries that keep to them."""
+    """Return the machine on some of its nodes, with the symmetries that preserve them."""
     made = left.on_nodes(kept, left.name)
     place = {node: i for i, node in enumerate(kept)}
     images = [
@@ -143,11 +143,11 @@ def _restricted(left: Topology, kept: tuple[int, ...]) -> Topology:
 
 
 def find(topology: Topology, text: str, where: Where = None) -> Down:
-    """What a name stands for: a cable, one of its directions, a NIC, a node, or a box.
+    """Return the failure of a named cable, one of its directions, NIC, node or host.
 
     Raises:
-        UnknownName: nothing is called so. BadTopology: no cable between those two.
-        UserError: parallel links that are not there.
+        UnknownName: an unknown name. BadTopology: no cable between two nodes.
+        UserError: a parallel link that does not exist.
     """
     text = text.strip()
     nodes = {node.name: v for v, node in enumerate(topology.nodes)}
@@ -167,10 +167,10 @@ def find(topology: Topology, text: str, where: Where = None) -> Down:
 
 
 def nic_down(topology: Topology, text: str, where: Where = None) -> Down:
-    """A NIC by one of its names; that of a GPU stands for its only NIC.
+    """Return the failure of a NIC by one of its names; a GPU's name stands for its only NIC.
 
     Raises:
-        UnknownName: there is no such NIC. UserError: there are none at all.
+        UnknownName: an unknown NIC. UserError: a machine without NICs.
     """
     nics = nics_of(topology)
     if not nics:
@@ -185,10 +185,10 @@ def nic_down(topology: Topology, text: str, where: Where = None) -> Down:
 
 
 def cable_down(topology: Topology, text: str, where: Where = None) -> Down:
-    """The links between two nodes: ``a-b``, ``a->b``, and ``#2`` for the second of parallel ones.
+    """Return the failure of links between two nodes: ``a-b``, ``a->b``, ``a-b#2`` of parallel ones.
 
     Raises:
-        UnknownName: no such node. BadTopology: no link between them. UserError: no cable at all.
+        UnknownName: an unknown node. BadTopology: no link between them. UserError: not a cable.
     """
     plain, hash_, number = text.strip().partition("#")
     a, b, arrow = _ends(topology, plain, where)
@@ -213,16 +213,16 @@ def cable_down(topology: Topology, text: str, where: Where = None) -> Down:
 
 
 def node_down(topology: Topology, node: int) -> Down:
-    """A node with all its links; a GPU is gone from the collective, too."""
+    """Return the failure of a node with all its links; a GPU also leaves the collective."""
     links = tuple(i for i, x in enumerate(topology.links) if node in (x.src, x.dst))
     return Down(topology.nodes[node].name, links, (node,) if node < topology.ranks else ())
 
 
 def rank_down(topology: Topology, rank: int, where: Where = None) -> Down:
-    """A GPU by its rank.
+    """Return the failure of a GPU by its rank.
 
     Raises:
-        UserError: there is no such rank.
+        UserError: an unknown rank.
     """
     if not 0 <= rank < topology.ranks:
         raise UserError(
@@ -234,10 +234,10 @@ def rank_down(topology: Topology, rank: int, where: Where = None) -> Down:
 
 
 def host_down(topology: Topology, host: int, where: Where = None) -> Down:
-    """A box: its GPUs, and all links of its nodes.
+    """Return the failure of a host: its GPUs, and all links of its nodes.
 
     Raises:
-        UserError: there is no such box.
+        UserError: an unknown host.
     """
     hosts = _hosts(topology)
     if host not in hosts:
@@ -253,7 +253,7 @@ def _hosts(topology: Topology) -> list[int]:
 
 
 def _ends(topology: Topology, text: str, where: Where) -> tuple[int, int, bool]:
-    """The nodes of ``0-1``, ``gpu3-nvswitch0`` or ``gpu0->gpu1``, and whether one way is meant."""
+    """Parse the nodes of ``0-1``, ``gpu3-nvswitch0`` or ``gpu0->gpu1``, and the one-way flag."""
     places = {node.name: i for i, node in enumerate(topology.nodes)}
     places |= {str(r): r for r in range(topology.ranks)}
     for i, letter in enumerate(text):
@@ -270,21 +270,21 @@ def _ends(topology: Topology, text: str, where: Where) -> tuple[int, int, bool]:
     raise UnknownName("node", second if first in places else first, places, where=where)
 
 
-# --- what is cut off ------------------------------------------------------------------------------
+# --- connectivity ---------------------------------------------------------------------------------
 
 
 def cut_off(topology: Topology, collective: Collective | None = None) -> tuple[int, ...]:
-    """The ranks outside the largest set (the first of equals) that all reach each other.
+    """Return the ranks outside the largest strongly connected group (the first of equals).
 
-    None where a collective needs no more than what is there: a broadcast has one direction. Of one
-    with roots, those that cannot reach them, or that they cannot reach.
+    Empty where the collective does not need the missing paths: a broadcast has one direction. For
+    collectives with roots, the ranks that cannot reach the roots or that the roots cannot reach.
     """
     reached = hop_distances(topology) >= 0
     if reached.all():
         return ()
     if collective is not None:
         missing = [pair for pair in required_pairs(collective) if not reached[pair]]
-        # Who cannot hear the one that tells, or is not heard by the one that listens.
+        # Ranks that the sending root cannot reach, or that cannot reach the receiving root.
         for here, there in ((0, 1), (1, 0)):
             if {pair[here] for pair in missing} <= set(collective.roots):
                 return tuple(sorted({pair[there] for pair in missing}))
@@ -294,10 +294,10 @@ def cut_off(topology: Topology, collective: Collective | None = None) -> tuple[i
 
 
 def require_whole(left: Degraded, collective: Collective | None = None) -> None:
-    """Refuse a machine that has fallen apart: for a collective of those who are left, or for any.
+    """Refuse a disconnected machine, for a collective of the remaining ranks or for any.
 
     Raises:
-        BadTopology: some ranks are cut off; they are named as they were numbered.
+        BadTopology: some ranks are cut off; the message has their former numbers.
     """
     lost = [left.survivors[r] for r in cut_off(left.topology, collective)]
     if not lost:
@@ -315,7 +315,7 @@ _SHOWN = 12
 
 
 def ranges(ranks: Sequence[int]) -> str:
-    """Ranks as flags take them: ``0,4..7``.
+    """Return ranks in the syntax of flags: ``0,4..7``.
 
     >>> ranges((0, 4, 5, 6, 7))
     '0,4..7'
@@ -326,13 +326,13 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Ascending numbers as runs without a gap."""
+    """Yield ascending numbers as runs without gaps."""
     for _, run in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
         yield [number for _, number in run]
 
 
 def _moved(survivors: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
-    """Runs of ranks whose number is another now, before and after."""
+    """Yield runs of renumbered ranks, before and after."""
     new = {old: i for i, old in enumerate(survivors)}
     for run in _runs(old for old in survivors if new[old] != old):
         yield run, [new[old] for old in run]

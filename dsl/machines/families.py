@@ -1,11 +1,11 @@
-"""The textbook graphs: ring, line, star, hub, full, mesh, torus, hypercube, fat-tree, dragonfly.
+"""Graph families: ring, line, star, hub, full, mesh, torus, hypercube, fat-tree, dragonfly.
 
 Defaults: cables of 25 GB/s per direction; α 0.7 µs for a direct cable, 0.35 µs for each hop to or
 from the hub's switch, 0.5 µs for a hop of the fat-tree and the dragonfly (a switch port plus wire;
 the figures of the grade cases). ``bw=`` and ``alpha=`` replace them.
 
-Each family declares generators of a group of symmetries that moves every GPU (acts freely) where
-there is one: engines then solve one GPU's part for all.
+Each family declares generators of a symmetry group that moves every GPU (acts freely) where there
+is one, so that engines solve one GPU's part for all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SWITCH_ALPHA = Fraction(1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A named way to build a topology from options."""
+    """A named constructor of topologies from options."""
 
     name: str
     synopsis: str
@@ -37,35 +37,35 @@ class Family:
 
 
 def ring(spec: Spec) -> Topology:
-    """GPU i is linked with i+1, the last with the first; of two GPUs, one cable."""
+    """Link GPU i with i+1 and the last with the first; two GPUs have one cable."""
     n = spec.size()
     cables = [(i, (i + 1) % n) for i in range(n)] if n > 2 else [(0, 1)]
     return _direct(spec, n, cables, [_rotation(n)])
 
 
 def line(spec: Spec) -> Topology:
-    """GPU i is linked with i+1; of an even number, the mirror image moves every GPU."""
+    """Link GPU i with i+1; with an even number of GPUs the mirror image moves all of them."""
     n = spec.size()
     mirror = [tuple(range(n - 1, -1, -1))] if n % 2 == 0 else []
     return _direct(spec, n, [(i, i + 1) for i in range(n - 1)], mirror)
 
 
 def star(spec: Spec) -> Topology:
-    """GPU 0 in the centre, linked with every other one (SCCL's Star)."""
+    """Link GPU 0 with every other one (SCCL's Star)."""
     n = spec.size()
     leaves = (0, *(1 + i % (n - 1) for i in range(1, n)))
     return _direct(spec, n, [(0, i) for i in range(1, n)], [leaves])
 
 
 def full(spec: Spec) -> Topology:
-    """A cable between every two GPUs."""
+    """Link every two GPUs."""
     n = spec.size()
     check_size(spec, n, n * (n - 1))
     return _direct(spec, n, combinations(range(n), 2), [_rotation(n)])
 
 
 def hub(spec: Spec) -> Topology:
-    """Every GPU on one port of one switch (SCCL's HubAndSpoke)."""
+    """Link every GPU with one switch (SCCL's HubAndSpoke)."""
     n = spec.size()
     bandwidth, alpha = _numbers(spec, PORT_ALPHA)
     links = [x for i in range(n) for x in both_ways(i, n, bandwidth, alpha)]
@@ -74,9 +74,9 @@ def hub(spec: Spec) -> Topology:
 
 
 def mesh(spec: Spec) -> Topology:
-    """A grid without wrap-around, the first coordinate fastest; ``bw=`` may name one per axis.
+    """Build a grid without wrap-around, first coordinate fastest; ``bw=`` may have one per axis.
 
-    Mirror images along the even axes move every GPU.
+    Mirror images along even axes move every GPU.
     """
     shape = _grid_shape(spec)
     mirrors = [
@@ -86,14 +86,14 @@ def mesh(spec: Spec) -> Topology:
 
 
 def torus(spec: Spec) -> Topology:
-    """A grid with wrap-around (an axis of two has one cable, not two); translations."""
+    """Build a grid with wrap-around (one cable on axes of two); symmetries are translations."""
     shape = _grid_shape(spec)
     moves = [_moved(shape, axis, lambda c, d: (c + 1) % d) for axis, d in enumerate(shape) if d > 1]
     return _grid(spec, shape, moves, wrap=True)
 
 
 def hypercube(spec: Spec) -> Topology:
-    """2^d GPUs, cables between numbers that differ in one bit; bit flips."""
+    """Link 2^d GPUs whose numbers differ in one bit; symmetries are bit flips."""
     shape = spec.shape()
     if len(shape) != 1 or shape[0] > 16:
         raise UserError(
@@ -106,7 +106,7 @@ def hypercube(spec: Spec) -> Topology:
 
 
 def fat_tree(spec: Spec) -> Topology:
-    """The k-ary fat-tree of Al-Fares et al. (SIGCOMM 2008): k pods, k³/4 GPUs.
+    """Build the k-ary fat-tree of Al-Fares et al. (SIGCOMM 2008): k pods, k³/4 GPUs.
 
     ``oversub=2`` makes every link above the edge switches half as wide.
     """
@@ -132,7 +132,7 @@ def fat_tree(spec: Spec) -> Topology:
 
 
 def _fat_tree_moves(k: int) -> tuple[tuple[int, ...], ...]:
-    """Rotate the GPUs of every edge switch, the edge switches of every pod, the pods."""
+    """Return rotations of the GPUs of edge switches, the edge switches of pods, and the pods."""
     half, n = k // 2, k**3 // 4
     switches = range(n, n + k * k)
     core = tuple(range(n + k * k, n + k * k + half * half))
@@ -154,7 +154,9 @@ def _fat_tree_moves(k: int) -> tuple[tuple[int, ...], ...]:
 
 
 def dragonfly(spec: Spec) -> Topology:
-    """Kim et al. (ISCA 2008): a·h+1 groups of a routers, p GPUs and h global links on each.
+    """Build the dragonfly of Kim et al. (ISCA 2008): a·h+1 groups of a routers.
+
+    Each router has p GPUs and h global links.
 
     Routers of a group are fully connected. Global channel c of group i leads to group i+c+1
     (circulant), so rotating the groups is a symmetry.
@@ -239,7 +241,7 @@ def _grid(
 
 
 def _grid_cables(shape: tuple[int, ...], wrap: bool) -> Iterator[tuple[int, int, int]]:
-    """(from, to, axis) of each cable, once."""
+    """Yield (from, to, axis) of each cable, once."""
     for node in range(math.prod(shape)):
         stride = 1
         for axis, d in enumerate(shape):
@@ -252,7 +254,7 @@ def _grid_cables(shape: tuple[int, ...], wrap: bool) -> Iterator[tuple[int, int,
 
 
 def _moved(shape: tuple[int, ...], axis: int, move: Callable[[int, int], int]) -> tuple[int, ...]:
-    """The permutation that changes one coordinate of every node."""
+    """Return the permutation that changes one coordinate of every node."""
     stride, d = math.prod(shape[:axis]), shape[axis]
     return tuple(
         node + (move(c, d) - c) * stride

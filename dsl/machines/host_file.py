@@ -1,7 +1,7 @@
-"""The file of a box (TOML): read strictly, every number with its unit and its source.
+"""Host description files (TOML), read strictly: every number has a unit and a source.
 
-The catalogue's own are ``topologies/*.toml``; people write theirs in the same form, which
-``docs/topologies.md`` describes.
+The catalogue's files are ``topologies/*.toml``; user files have the same format
+(``docs/topologies.md``).
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ T = TypeVar("T")
 
 
 def looks_like_box(text: str) -> bool:
-    """Whether the first line that says something is a TOML key."""
+    """Return True if the first line that is not blank or a comment is a TOML key."""
     return re.match(r"\ufeff?(\s*(#.*)?\n)*\s*[a-z_]+\s*=", text) is not None
 
 
 def box_names() -> tuple[str, ...]:
-    """The names of the described boxes, sorted."""
+    """Return the names of the hosts of the catalogue, sorted."""
     folder = resources.files("weft") / "topologies"
     return tuple(sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml")))
 
 
 @cache
 def load_box(name: str) -> Box:
-    """Read a box of the catalogue."""
+    """Read a host description of the catalogue."""
     file = resources.files("weft") / "topologies" / f"{name}.toml"
     return read_box(file.read_text(encoding="utf-8"), f"topologies/{name}.toml")
 
 
 def read_box(text: str, where: str) -> Box:
-    """A box from the text of its file.
+    """Parse a host description.
 
     Raises:
-        BadFile: not TOML, an unknown key, a number without its unit, a GPU that is not there.
+        BadFile: not TOML, an unknown key, a number without unit, an unknown GPU.
     """
     try:
-        # As strings the decimals stay what was written.
+        # Decimals are read as strings, to stay exact.
         data = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"), parse_float=str)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadFile(f"not TOML: {error}", where=where) from None
-    except ValueError:  # Python converts no integers of thousands of digits
+    except ValueError:  # an integer with more digits than Python converts
         raise BadFile("an integer of thousands of digits", where=where) from None
     if data.get("schema") != SCHEMA:
         raise BadFile(
@@ -80,7 +80,7 @@ def read_box(text: str, where: str) -> Box:
 
 
 def _entries(fields: Fields, key: str, where: str) -> Iterator[tuple[Any, str]]:
-    """The tables of an array, and the place of each: which one, where there are several."""
+    """Yield the tables of an array with the location of each for messages."""
     tables = fields.get(key, list, [])
     for number, one in enumerate(tables, 1):
         which = f" {number} of {len(tables)}" if len(tables) > 1 else ""
@@ -149,13 +149,13 @@ def _quantity(parse: Callable[[str], T], text: str, where: str) -> T:
 
 
 def _cited(fields: Fields) -> None:
-    """Every table names where its numbers come from."""
+    """Check that a table names the source of its numbers."""
     fields.get("source", str)
     fields.finish()
 
 
 def _read_gpus(data: Any, gpus: int, where: str) -> tuple[int, ...]:
-    """Different GPUs of the box."""
+    """Parse distinct GPUs of the host."""
     if not isinstance(data, list) or not data or not all(type(x) is int for x in data):
         raise BadFile(f"a list of GPU numbers is expected, not {data!r}"[:120], where=where)
     if len(set(data)) < len(data):

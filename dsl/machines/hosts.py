@@ -1,7 +1,7 @@
-"""Boxes: GPUs, the switches and cables between them, NICs; and machines made of them.
+"""Host descriptions (GPUs, switches, cables, NICs), and machines built from several of them.
 
-A box says how boxes like it are joined when nothing else is asked for. :mod:`.box_file` reads one
-from a file; the importers of other formats make them too.
+A description includes the default fabric between hosts. :mod:`.host_file` reads one from a file;
+importers of other formats build them too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .spec import Spec, check_size
 
 @dataclass(frozen=True, slots=True)
 class BoxSwitch:
-    """A switch inside a box; ``bandwidth`` and ``alpha`` are those of one port, each way."""
+    """A switch inside a host; ``bandwidth`` and ``alpha`` are those of one port, each way."""
 
     name: str
     gpus: tuple[int, ...]
@@ -35,7 +35,7 @@ class BoxSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Cables:
-    """Direct cables: [GPU, GPU, lanes], each lane of ``bandwidth`` each way."""
+    """Direct cables [GPU, GPU, lanes]; ``bandwidth`` is that of one lane, each way."""
 
     pairs: tuple[tuple[int, int, int], ...]
     bandwidth: Fraction
@@ -44,7 +44,7 @@ class Cables:
 
 @dataclass(frozen=True, slots=True)
 class Nics:
-    """Slot i serves the GPUs ``attach[i]``, over PCIe where they share it."""
+    """NIC slots; slot i serves the GPUs ``attach[i]``, over PCIe where several share it."""
 
     attach: tuple[tuple[int, ...], ...]
     bandwidth: Fraction
@@ -55,7 +55,7 @@ class Nics:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A machine as its file describes it. ``moves`` are symmetries of the GPUs of one box."""
+    """Description of one host; ``moves`` are symmetries of its GPUs."""
 
     name: str
     title: str
@@ -67,19 +67,19 @@ class Box:
 
 
 def synopsis(box: Box) -> str:
-    """How the box is written with its options."""
+    """Return the catalogue syntax of the host with its options."""
     return box.name + (f"[:nodes=N,nics=…,fabric={'|'.join(FABRICS)}]" if box.nics else "")
 
 
 def build(box: Box, spec: Spec) -> Topology:
-    """The boxes and their fabric as the options say.
+    """Build the hosts and their fabric from the options.
 
-    Options: ``nodes=``, ``bw=`` and ``alpha=`` (of a switch port or a lane), ``nics=`` (per box,
+    Options: ``nodes=``, ``bw=`` and ``alpha=`` (of a switch port or a lane), ``nics=`` (per host,
     one number or one for each), ``nic_bw=``, ``nic_alpha=``, ``fabric=``, ``oversub=``, and
     ``sharp=on`` (the switch multicasts and reduces, where the hardware can).
 
     Raises:
-        UserError: an option that does not fit. BadTopology: boxes that nothing joins.
+        UserError: an invalid option. BadTopology: several hosts without a fabric.
     """
     nodes = spec.integer("nodes", 1)
     check_size(spec, nodes * box.gpus)
@@ -96,10 +96,10 @@ def build(box: Box, spec: Spec) -> Topology:
 
 
 def side_by_side(box: Box, spec: Spec, nodes: int) -> Topology:
-    """Boxes with nothing between them; options ``bw=``, ``alpha=`` and ``sharp=``.
+    """Build hosts without a fabric; options ``bw=``, ``alpha=`` and ``sharp=``.
 
     Raises:
-        UserError: an option that does not fit.
+        UserError: an invalid option.
     """
     alpha = spec.microseconds("alpha", Fraction(-1))
     width = spec.bandwidth("bw", Fraction(0))
@@ -161,7 +161,7 @@ def _joined(inner: Topology, box: Box, spec: Spec, nodes: int) -> Topology:
         if len(served) > 1:
             node = len(inner.nodes) + len(added)
             added.append(Node(f"nic{b}.{slot}", NodeKind.NIC, b))
-            # The way over PCIe is part of the NIC's α, so that a share costs no more than a NIC.
+            # PCIe latency is part of the NIC's α, so shared NICs cost no more than single ones.
             links += [x for g in served for x in both_ways(g, node, nics.pcie, 0)]
         ports.append(Port(node, b, slot, bandwidth, alpha))
     wired = Topology(inner.name, (*inner.nodes, *added), tuple(links))
@@ -187,14 +187,14 @@ def _nic_counts(spec: Spec, nodes: int, slots: int) -> tuple[int, ...]:
 
 
 def _slots(counts: tuple[int, ...], slots: int) -> Iterator[tuple[int, int]]:
-    """(box, slot) of every NIC; fewer NICs than slots are spread evenly: 4 of 8 are 0 2 4 6."""
+    """Yield (host, slot) of every NIC; fewer NICs than slots are spaced: 4 of 8 are 0 2 4 6."""
     for b, count in enumerate(counts):
         for i in range(count):
             yield b, i * slots // count
 
 
 def with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
-    """Declare moves of the boxes, and each move of one box done in all boxes at once."""
+    """Declare symmetries: moves of the hosts, and each host's moves applied to all hosts."""
     n = box.gpus
     every = np.arange(n * nodes)
     made = structure_of(topology)
@@ -207,7 +207,7 @@ def with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
 
 
 def _box_moves(made: Structure, n: int, nodes: int) -> list[Ints]:
-    """Rotation of the boxes; where that fails, of blocks of boxes (pods) and inside them."""
+    """Return the rotation of the hosts; if invalid, of blocks of hosts (pods) and inside them."""
     every = np.arange(n * nodes)
     box, place = every // n, every % n
     blocks = [k for k in range(nodes, 1, -1) if nodes % k == 0]

@@ -1,7 +1,7 @@
-"""The NICs of a machine, whichever way it is described, under names that people use.
+"""NICs of a machine with their usual names, for all forms of machine descriptions.
 
-A NIC is a node of that kind, or, where GPUs have their own, the cable by which a box's node leaves
-the box. Cables that a shared resource ties together are one NIC.
+A NIC is a node of that kind, or, where GPUs have their own, the cable from a host's node to the
+outside. Cables that load a common shared resource are one NIC.
 
 >>> from weft.dsl.catalogue import topology
 >>> [nic.name for nic in nics_of(topology("dgx2:nodes=2"))][:2]
@@ -21,22 +21,22 @@ from ..nouns.topology import NodeKind, Topology
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A way out of a box: its names, the one that is shown first, and all links that end there."""
+    """A NIC: its names, the displayed one first, and all its links."""
 
     names: tuple[str, ...]
     links: tuple[int, ...]
 
     @property
     def name(self) -> str:
-        """The name that is shown."""
+        """Return the displayed name."""
         return self.names[0]
 
 
 def nics_of(topology: Topology) -> tuple[Nic, ...]:
-    """All NICs, box by box; ``hostH.nicI`` counts those of a box from 0.
+    """Return all NICs, host by host; ``hostH.nicI`` counts those of a host from 0.
 
-    A NIC that is a node is shown under its own name. Names of the others: ``nicH.I``, that of the
-    GPU or switch that has only this one, and those of the resources that are shared there.
+    A NIC that is a node is displayed by its own name. Names of the others: ``nicH.I``, the name of
+    the GPU or switch that has only this one, and the names of its shared resources.
     """
     found = [*_of_nodes(topology), *_of_cables(topology)]
     found.sort(key=lambda nic: (nic.host, nic.links))
@@ -55,7 +55,7 @@ def nics_of(topology: Topology) -> tuple[Nic, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The box of a NIC, names beside those that count, its links; whether it is a node."""
+    """A NIC before numbering: host, further names, links, and whether it is a node."""
 
     host: int
     aliases: tuple[str, ...]
@@ -64,7 +64,7 @@ class _Found:
 
 
 def _of_nodes(topology: Topology) -> Iterator[_Found]:
-    """NICs that are nodes, each with all its links."""
+    """Yield NICs that are nodes, each with all its links."""
     at: dict[int, list[int]] = defaultdict(list)
     for i, link in enumerate(topology.links):
         for end in (link.src, link.dst):
@@ -76,7 +76,7 @@ def _of_nodes(topology: Topology) -> Iterator[_Found]:
 
 
 def _of_cables(topology: Topology) -> Iterator[_Found]:
-    """NICs that are only the cables of a node of a box to what is outside."""
+    """Yield NICs that are cables from a node of a host to a node outside."""
     if topology.hosts < 2:
         return
     cables: dict[tuple[int, int, int], list[int]] = defaultdict(list)
@@ -89,7 +89,7 @@ def _of_cables(topology: Topology) -> Iterator[_Found]:
         for inside, outside in ((link.src, link.dst), (link.dst, link.src)):
             host = topology.nodes[inside].host
             if host is not None and topology.nodes[outside].host != host:
-                cables[inside, outside, turn].append(i)  # the k-th each way are one cable
+                cables[inside, outside, turn].append(i)  # k-th links of both directions: one cable
     for keys, resources in _tied(topology, cables):
         links = tuple(sorted(i for key in keys for i in cables[key]))
         ports = sorted({key[0] for key in keys})
@@ -100,7 +100,7 @@ def _of_cables(topology: Topology) -> Iterator[_Found]:
 def _tied(
     topology: Topology, cables: dict[tuple[int, int, int], list[int]]
 ) -> Iterator[tuple[list[tuple[int, int, int]], list[str]]]:
-    """Cables of one box that share a resource together, and the names of what they share."""
+    """Yield cables of one host grouped by shared resources, with the resources' names."""
     group = {key: [key] for key in cables}
     shares: dict[tuple[int, int, int], set[str]] = {key: set() for key in cables}
     for resource in topology.resources:

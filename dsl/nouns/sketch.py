@@ -86,7 +86,7 @@ class Chunks(Rule):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of chunks there are."""
+        """Return the possible numbers of chunks."""
         return (self.count,)
 
 
@@ -107,7 +107,7 @@ class ChunksBySize(Rule):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of chunks there are."""
+        """Return the possible numbers of chunks."""
         return (*(n for _, n in self.steps), self.beyond)
 
 

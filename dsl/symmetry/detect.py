@@ -1,8 +1,8 @@
-"""Finds a group that moves every rank: declared, by the usual numberings, or by BLISS.
+"""Search for a group acting semiregularly on the ranks: declared, usual numberings, or BLISS.
 
-Refinement bounds the order of such a group first: it divides the size of every class of ranks, so
-that one rank unlike all others (its cable is dead) ends the search. Every image is verified before
-it is used.
+Colour refinement first bounds the order of such a group: it divides the size of every class of
+ranks, so that one rank unlike all others (with a dead cable) ends the search. Every image is
+verified before it is used.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from .structure import Structure, structure_of
 from .symmetry import Image, extended, orbits, plausible, usual_moves
 
 LIMIT = 65536
-"""The most elements of a group."""
+"""Largest order of a group."""
 
 CELLS = 1 << 25
-"""The most entries of the table of images of all nodes, links and resources: 128 MiB, and three
-times that while it is made."""
+"""Most entries of the table of images of all nodes, links and resources: 128 MiB, and three times
+that while it is built."""
 
 SEARCHED = 65_536
-"""Up to so many nodes and links together, a group that nobody declared is looked for."""
+"""Largest number of nodes plus links for which undeclared symmetries are searched."""
 
 DRAWS = 200
-"""Random automorphisms that are looked at (seeded)."""
+"""Number of random automorphisms drawn (seeded)."""
 
 STARTS = 12
-"""Of them, how many a group is grown from."""
+"""Number of them from which a group is grown."""
 
 WORK = 20_000_000
-"""Images of nodes that are looked at while it is grown."""
+"""Limit of node images examined while groups are grown."""
 
 MIXING = 1000
-"""The most products before the first of them counts as random."""
+"""Most products computed before the first element counts as random."""
 
 SIGHTS = 300
-"""The most rotations, mirror images and bit flips of the ranks that are tried."""
+"""Most rotations, mirror images and bit flips of the ranks that are tried."""
 
 
 def regular_group(topology: Topology, *, limit: int = LIMIT) -> Ints32:
-    """The images of all nodes under a group that acts semiregularly on the ranks.
+    """Return the images of all nodes under a group that acts semiregularly on the ranks.
 
     Shape (elements, nodes), the identity first: no other element fixes a rank, and every element
-    is a verified automorphism. As large as is found cheaply: from the declared symmetries that
-    hold and their powers, from the rotations, mirror images and bit flips by which people number
-    GPUs, then from the automorphism group (BLISS: Junttila and Kaski, ALENEX 2007). Only the
-    identity where there is no symmetry. At most ``limit`` elements, fewer on huge machines
+    is a verified automorphism. The search is cheap and not exhaustive: the declared symmetries that
+    hold and their powers, then rotations, mirror images and bit flips of the usual GPU numberings,
+    then the automorphism group (BLISS: Junttila and Kaski, ALENEX 2007). Without symmetry, the
+    identity alone. At most ``limit`` elements, fewer on huge machines
     (``CELLS``).
     """
     return search(topology, structure_of(topology), limit=limit).elements
 
 
 def search(topology: Topology, made: Structure, *, limit: int = LIMIT) -> Group:
-    """As :func:`regular_group`, with generators."""
+    """Return the group of which :func:`regular_group` returns the elements."""
     nodes, links, _ = made.sizes
     limit = max(1, min(limit, CELLS // sum(made.sizes)))
     group = trivial(made.ranks, nodes)
@@ -78,15 +78,15 @@ def search(topology: Topology, made: Structure, *, limit: int = LIMIT) -> Group:
 
 
 def _enough(group: Group, bound: int, limit: int) -> bool:
-    """Whether twice as many elements would not fit, or are impossible."""
+    """Return True if twice as many elements exceed the limit or the bound."""
     return group.order == bound or 2 * group.order > limit
 
 
 def surviving(whole: Topology, left: Topology, dead: set[int]) -> tuple[Image, ...]:
-    """Generators of the declared symmetries of a machine that hold when links are dead.
+    """Return generators of the declared symmetries that still hold when links are dead.
 
-    Not only those declared: also what they generate. Two dead cables on opposite sides of a ring
-    leave the half turn.
+    Products of declared symmetries count as well: two dead cables on opposite sides of a ring leave
+    the half turn.
     """
     made, rest = structure_of(whole), structure_of(left)
     nodes = made.sizes[0]
@@ -105,7 +105,7 @@ def surviving(whole: Topology, left: Topology, dead: set[int]) -> tuple[Image, .
 
 
 def automorphisms(made: Structure) -> tuple[Ints, ...]:
-    """Generators of the whole automorphism group, as images of the nodes, each verified.
+    """Return generators of the full automorphism group, as images of the nodes, each verified.
 
     Links and resources become vertices of their own, coloured by their class. Generators that
     only swap equal links are left out.
@@ -141,7 +141,7 @@ def _declared(topology: Topology) -> Iterator[Ints]:
 
 
 def _grown(made: Structure, group: Group, images: Iterable[Ints], bound: int, limit: int) -> Group:
-    """The group grown by images of the nodes, each verified, until there can be no larger one."""
+    """Return the group grown by verified images of the nodes, up to the largest possible order."""
     for image in images:
         if _enough(group, bound, limit):
             break
@@ -153,7 +153,7 @@ def _grown(made: Structure, group: Group, images: Iterable[Ints], bound: int, li
 
 
 def _sighted(made: Structure, group: Group, order: Ints, bound: int, limit: int) -> Group:
-    """The group grown by the usual moves of the ranks in some order."""
+    """Return the group grown by the usual moves of the ranks in some order."""
     back = np.argsort(order)
     for move in islice(usual_moves(made.ranks), SIGHTS):
         if _enough(group, bound, limit):
@@ -169,10 +169,10 @@ def _sighted(made: Structure, group: Group, order: Ints, bound: int, limit: int)
 def _drawn(
     made: Structure, group: Group, generators: tuple[Ints, ...], bound: int, limit: int
 ) -> Group:
-    """The largest group grown from random automorphisms, starting with each of some.
+    """Return the largest group grown from random automorphisms, from each of ``STARTS`` of them.
 
-    Those that commute with what there is go first: a regular abelian group (the translations of a
-    torus) is found among them, where others stand in each other's way.
+    Automorphisms that commute with the group so far go first: they lead to a regular abelian group
+    (the translations of a torus), where others exclude each other.
     """
     if _enough(group, bound, limit):
         return group
@@ -200,12 +200,12 @@ def _drawn(
 
 
 def _draws(ranks: int, generators: tuple[Ints, ...]) -> Iterator[Ints]:
-    """Random elements of the group (product replacement: Celler et al., Comm. Algebra 1995)."""
+    """Yield random group elements (product replacement: Celler et al., Comm. Algebra 1995)."""
     if not generators:
         return
     yield from generators[:DRAWS]
     seeded = np.random.default_rng(ranks)
-    # Ten slots or more, as they advise; what a slot held before the mixing is not random.
+    # At least ten slots, as the paper advises; elements before the mixing are not random.
     slots = [generators[i % len(generators)] for i in range(max(10, len(generators)))]
     product = slots[0]
     mixing = min(10 * len(slots), MIXING)

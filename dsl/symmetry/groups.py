@@ -1,7 +1,7 @@
-"""Groups of permutations that act semiregularly on the ranks: no element but one fixes a rank.
+"""Permutation groups acting semiregularly on the ranks: only the identity fixes a rank.
 
-Such a group has one element for each rank of an orbit, and is found by following rank 0. All its
-orbits on the ranks have as many members as it has elements.
+Such a group has one element for each rank of an orbit, determined by the image of rank 0. All its
+orbits on the ranks have as many members as the group has elements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Some = TypeVar("Some", Ints32, Ints)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """``elements`` is (order, points), the identity first; points 0 … ranks-1 are the ranks."""
+    """A group; ``elements`` has shape (order, points), identity first; points begin with ranks."""
 
     ranks: int
     generators: tuple[Ints32, ...]
@@ -29,13 +29,13 @@ class Group:
 
     @property
     def order(self) -> int:
-        """How many elements there are."""
+        """Return the number of elements."""
         return len(self.elements)
 
     def reach(self, image: Permutation) -> int:
-        """A lower bound on the order of the group that this one and an image generate.
+        """Return a lower bound on the order of the group that this one and an image generate.
 
-        The orbits that rank 0 visits under the image's powers all become one.
+        The orbits that rank 0 visits under the image's powers merge into one.
         """
         lowest = self.elements[:, : self.ranks].min(axis=0)
         visited, rank = {int(lowest[0])}, int(image[0])
@@ -45,36 +45,36 @@ class Group:
         return len(visited) * self.order
 
     def commutes(self, image: Ints32) -> bool:
-        """Whether an image commutes with every element."""
+        """Return True if an image commutes with every element."""
         return all(np.array_equal(g[image], image[g]) for g in self.generators)
 
     def __contains__(self, image: Permutation) -> bool:
-        """Whether some element moves the ranks so."""
+        """Return True if some element acts on the ranks as the image."""
         likely = self.elements[self.elements[:, 0] == image[0], : self.ranks]
         return bool((likely == image[: self.ranks]).all(axis=1).any())
 
 
 def trivial(ranks: int, points: int) -> Group:
-    """The identity alone."""
+    """Return the group of the identity alone."""
     return Group(ranks, (), np.arange(points, dtype=np.int32)[None])
 
 
 def spread(generators: Sequence[Ints32], ranks: int, limit: int) -> Group | None:
-    """The group that permutations generate, or None if not semiregular or above ``limit`` elements.
+    """Return the generated group, or None if not semiregular or of more than ``limit`` elements.
 
-    Each element is known by where it takes rank 0. The elements found are all of them if a
-    generator after any of them is again one of them, on all points: otherwise there is an element
-    that fixes rank 0 (Schreier's lemma). Cost: elements × generators × points.
+    Each element is identified by its image of rank 0. The elements found are complete if each
+    product with a generator is one of them, on all points; otherwise some element other than the
+    identity fixes rank 0 (Schreier's lemma). Cost: elements × generators × points.
     """
     if not generators:
         raise ValueError("a group without generators has no points")
     points = len(generators[0])
-    # NumPy gathers fastest with indices of the machine's own width.
+    # NumPy gathers fastest with indices of the native width.
     wide = [np.asarray(generator, np.intp) for generator in generators]
     place = np.full(ranks, -1)
     place[0] = 0
     elements, reached = [np.arange(points)], [0]
-    for element, rank in zip(elements, reached, strict=True):  # both grow on the way
+    for element, rank in zip(elements, reached, strict=True):  # both grow during the loop
         for generator in wide:
             image = int(generator[rank])
             if place[image] >= 0:
@@ -96,7 +96,7 @@ def spread(generators: Sequence[Ints32], ranks: int, limit: int) -> Group | None
 
 
 def grow(group: Group, image: Ints32, bound: int, limit: int) -> Group:
-    """The group with the permutation, or its largest power that fits; itself where none does.
+    """Return the group extended by the permutation or its largest power that fits, else itself.
 
     ``bound`` is a multiple of the order of every such group (:func:`multiple`).
     """
@@ -110,7 +110,7 @@ def grow(group: Group, image: Ints32, bound: int, limit: int) -> Group:
 
 
 def semiregular_powers(image: Some, ranks: int, bound: int) -> Iterator[Some]:
-    """Powers of a permutation whose cycles on the ranks are equally long, the longest first.
+    """Yield powers of a permutation with cycles of equal length on the ranks, longest first.
 
     For each divisor m of ``bound`` at most one: the powers of order m generate the same group.
     """
@@ -122,9 +122,9 @@ def semiregular_powers(image: Some, ranks: int, bound: int) -> Iterator[Some]:
 
 
 def cycle_lengths(image: Permutation) -> Ints:
-    """The different lengths of the cycles of a permutation, ascending."""
+    """Return the distinct cycle lengths of a permutation, ascending."""
     label, jump = np.arange(len(image)), image
-    # The least member of every cycle, by doubling the distance that is looked ahead.
+    # Smallest member of every cycle, by pointer doubling.
     for _ in range(len(image).bit_length()):
         label = np.minimum(label, label[jump])
         jump = jump[jump]
@@ -133,7 +133,7 @@ def cycle_lengths(image: Permutation) -> Ints:
 
 
 def power(image: Some, exponent: int) -> Some:
-    """A permutation repeated."""
+    """Return a power of a permutation."""
     result = np.arange(len(image), dtype=image.dtype)
     while exponent:
         if exponent & 1:
@@ -144,11 +144,11 @@ def power(image: Some, exponent: int) -> Some:
 
 
 def multiple(classes: Ints) -> int:
-    """A multiple of the order of every group that acts semiregularly and keeps some classes."""
+    """Return a multiple of the order of every semiregular group that preserves some classes."""
     return math.gcd(*np.unique(classes, return_counts=True)[1].tolist())
 
 
 def divisors(n: int) -> tuple[int, ...]:
-    """All divisors, the largest first."""
+    """Return all divisors, largest first."""
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return tuple(sorted({*small, *(n // d for d in small)}, reverse=True))

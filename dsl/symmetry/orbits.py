@@ -1,4 +1,4 @@
-"""What an engine needs of a machine's symmetry: one rank's part stands for its whole orbit.
+"""Orbits of ranks, nodes, links and resources under a machine's symmetries, for engines.
 
 >>> from weft.dsl.catalogue import topology
 >>> found = orbits_of(topology("torus:4x4"))
@@ -25,12 +25,12 @@ from .symmetry import extended
 class Orbits:
     """A verified group of symmetries that acts semiregularly on the ranks, and its orbits.
 
-    ``images`` (order, nodes) and ``row_images`` (order, links + resources) say where every element
-    takes nodes and rows of ``Topology.usage``; element 0 is the identity. Of parallel equal links
-    the first goes to the first, so rows compose as nodes do. ``row_orbit`` (links + resources,)
-    and ``rank_orbit`` (ranks,) number the orbits by their first member. ``representatives``
-    (orbits,) are the lowest ranks; element ``element_of[r]`` takes that of r's orbit to r, and no
-    other one does.
+    ``images`` (order, nodes) and ``row_images`` (order, links + resources) are the images of nodes
+    and rows of ``Topology.usage`` under every element; element 0 is the identity. Parallel equal
+    links are mapped in order, so images of rows compose as those of nodes. ``row_orbit`` (links +
+    resources,) and ``rank_orbit`` (ranks,) number the orbits by their first member.
+    ``representatives`` (orbits,) are the lowest ranks; ``element_of[r]`` is the unique element that
+    maps the representative of r's orbit to r.
     """
 
     links: int
@@ -43,32 +43,32 @@ class Orbits:
 
     @property
     def order(self) -> int:
-        """Elements of the group; every orbit of ranks has as many members."""
+        """Return the order of the group; every orbit of ranks has as many members."""
         return len(self.images)
 
     @property
     def link_images(self) -> Ints32:
-        """Where every element takes the links, shape (order, links)."""
+        """Return the images of the links, shape (order, links)."""
         return self.row_images[:, : self.links]
 
     def products(self, left: Ints, right: Ints) -> Ints:
-        """The elements that do what ``right`` does, then ``left``; arrays of one shape."""
+        """Return the elements that apply ``right``, then ``left``; arrays of one shape."""
         first = self.representatives[0]
         found: Ints = self.element_of[self.images[left, self.images[right, first]]]
         return found
 
     def inverses(self) -> Ints:
-        """The inverse of every element, shape (order,)."""
+        """Return the inverse of every element, shape (order,)."""
         first = self.representatives[0]
-        # Element e takes x to ``first`` for one x of the orbit; its inverse takes ``first`` to x.
+        # Element e maps one x of the orbit to ``first``; its inverse maps ``first`` to x.
         found: Ints = self.element_of[np.argmax(self.images == first, axis=1)]
         return found
 
 
 def orbits_of(topology: Topology, *, limit: int = LIMIT) -> Orbits:
-    """The symmetries of a machine that are found cheaply, verified; without any, the identity.
+    """Return the verified symmetries of a machine that a cheap search finds, else the identity.
 
-    Nothing is kept between calls: whoever asks often keeps the answer. At most ``limit`` elements.
+    At most ``limit`` elements. The result is not cached.
     """
     made = structure_of(topology)
     group = search(topology, made, limit=limit)
@@ -81,8 +81,10 @@ def orbits_of(topology: Topology, *, limit: int = LIMIT) -> Orbits:
 
 
 def orbits_under(topology: Topology, rank_images: Sequence[Sequence[int]]) -> Orbits | None:
-    """The orbits under these moves of the ranks; None if one of them is no symmetry of the machine,
-    or they generate one that leaves a rank where it is.
+    """Return the orbits under these images of the ranks.
+
+    None if one of them is not a symmetry of the machine, or if they generate an element other than
+    the identity that fixes a rank.
     """
     made = structure_of(topology)
     points = []
@@ -99,7 +101,7 @@ def orbits_under(topology: Topology, rank_images: Sequence[Sequence[int]]) -> Or
 
 
 def without_symmetry(topology: Topology) -> Orbits:
-    """The identity alone: every rank and every row an orbit of its own."""
+    """Return the orbits of the identity: every rank and every row is its own orbit."""
     return orbits_of(topology, limit=1)
 
 

@@ -1,8 +1,8 @@
-"""Colour refinement (Weisfeiler and Leman 1968) on arrays: which nodes may correspond at all.
+"""Colour refinement (Weisfeiler and Leman 1968) on arrays: classes of possibly equivalent nodes.
 
-Colours of nodes and resources are split by the colours around them until nothing changes. Nodes of
+Colours of nodes and resources are split by the colours of their neighbours until stable. Nodes of
 different colour are in different orbits; if every rank has its own colour, the machine has no
-symmetry. The signatures are hashes: a collision leaves a class too coarse, never wrong.
+symmetry. Signatures are hashes: a collision leaves a class too coarse, never wrong.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ..base.arrays import Ints, Words
 from .structure import Structure, scrambled
 
 WORK = 40_000_000
-"""Links looked at before refinement stops early (a long line needs as many rounds as nodes)."""
+"""Links examined before refinement stops early (a long line needs as many rounds as nodes)."""
 
 INDIVIDUALS = 256
-"""Nodes that :func:`numbering` singles out at most."""
+"""Most nodes that :func:`numbering` individualizes."""
 
 
 NEAR = 8
@@ -24,11 +24,11 @@ NEAR = 8
 
 
 def refine(made: Structure, colours: Ints, *, near: int = 0) -> Ints | None:
-    """The stable colours, shape (copies, nodes + resources); None if the copies differ.
+    """Return the stable colours, shape (copies, nodes + resources); None if the copies differ.
 
-    Every row of ``colours`` colours a copy of the machine, before an image and after it say; equal
-    colours mean equal surroundings in all copies. Classes keep the order of those they came from;
-    their parts are ordered by the lowest colours of so many neighbours, then by hashes.
+    Every row of ``colours`` colours one copy of the machine (say, before and after an image); equal
+    colours mean equal neighbourhoods in all copies. Classes keep the order of their parents; parts
+    of a class are ordered by the lowest colours of ``near`` neighbours, then by hashes.
     """
     colours, count = _renamed(colours)
     for _ in range(max(2, WORK // (len(made.link_class) + 1))):
@@ -45,20 +45,20 @@ def refine(made: Structure, colours: Ints, *, near: int = 0) -> Ints | None:
 
 
 def kinds(made: Structure) -> Ints:
-    """The colours to start from, shape (nodes + resources,)."""
+    """Return the initial colours, shape (nodes + resources,)."""
     return np.concatenate((made.node_class, made.node_class.max() + 1 + made.resource_class))
 
 
 def stable(made: Structure) -> Ints:
-    """The stable colours of the machine itself, shape (nodes + resources,)."""
+    """Return the stable colours of the machine, shape (nodes + resources,)."""
     return _alone(made, kinds(made))
 
 
 def numbering(made: Structure) -> Ints:
-    """The ranks in an order that follows the structure: box after box, rail after rail.
+    """Return the ranks in an order that follows the structure: host by host, rail by rail.
 
-    Ranks are singled out one by one, always in the smallest class that is left; those that get a
-    colour of their own by it follow in the order of their classes, the same order in every box.
+    Ranks are individualized one by one, always in the smallest remaining class; ranks that thereby
+    get a unique colour follow in the order of their classes, the same order in every host.
     """
     colours = stable(made)
     ranks = made.ranks
@@ -68,11 +68,11 @@ def numbering(made: Structure) -> Ints:
         if (sizes == 1).all():
             break
         chosen = int(np.argmin(np.where(sizes > 1, sizes, len(colours) + 1)))
-        # The chosen one comes before the rest of its class.
+        # The individualized node comes before the rest of its class.
         start = 2 * colours + 1
         start[chosen] -= 1
         finer = _alone(made, start, near=NEAR)
-        # The last two boxes are told apart at once: one is the first part of all its classes.
+        # The last two hosts are separated at once: one is the first part of all its classes.
         first = np.full(len(colours), len(colours))
         np.minimum.at(first, colours, finer)
         fresh = (np.bincount(finer)[finer[:ranks]] == 1) & (sizes > 1)
@@ -90,7 +90,7 @@ def _alone(made: Structure, colours: Ints, *, near: int = 0) -> Ints:
 
 
 def _alike(colours: Ints) -> bool:
-    """Whether all copies have as many nodes of each colour."""
+    """Return True if all copies have equally many nodes of each colour."""
     if len(colours) == 1:
         return True
     ordered = np.sort(colours, axis=1)
@@ -98,7 +98,7 @@ def _alike(colours: Ints) -> bool:
 
 
 def _renamed(colours: Ints, *keys: Words | Ints) -> tuple[Ints, int]:
-    """Dense numbers for (colour, last key, …, first key), in that order, and how many there are."""
+    """Return dense numbers for (colour, last key, …, first key), in that order, and their count."""
     columns = [key.ravel() for key in (*keys, colours)]
     order = np.lexsort(columns)
     fresh = np.zeros(len(order), bool)
@@ -112,9 +112,9 @@ def _renamed(colours: Ints, *keys: Words | Ints) -> tuple[Ints, int]:
 
 
 def _nearest(made: Structure, colours: Ints, count: int) -> Ints:
-    """The lowest colours among each node's neighbours, shape (count, nodes + resources).
+    """Return the lowest colours of each node's neighbours, shape (count, nodes + resources).
 
-    Unlike a hash, their order is the same in all boxes that are coloured in the same order.
+    Unlike hashes, they have the same order in all hosts that are coloured in the same order.
     """
     here = made.ends.T.ravel()
     there = made.ends[:, ::-1].T.ravel()
@@ -127,7 +127,7 @@ def _nearest(made: Structure, colours: Ints, count: int) -> Ints:
 
 
 def _signature(made: Structure, colours: Ints) -> Words:
-    """A hash of the links around every node and in every resource, whatever their order."""
+    """Return an order-independent hash of the links of every node and every resource."""
     nodes, links, _ = made.sizes
     src, dst = made.ends.T
     owner, member = made.held.T

@@ -1,8 +1,8 @@
-"""A topology as arrays, as far as its symmetries see it: no names, no hosts, only equal or not.
+"""Topologies as arrays for symmetry tests: equality classes, without names and hosts.
 
 Links are compared with bandwidth, latency, lanes and the sizes and bandwidths of the resources
-that hold them. What a permutation of the nodes does to links and resources is found by sorting,
-so that thousands of candidates can be tested on thousands of nodes.
+that hold them. The action of a node permutation on links and resources is found by sorting, so
+that thousands of candidates can be tested on thousands of nodes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..nouns.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
-    """Equal kinds of nodes, links and resources have equal numbers.
+    """Nodes, links and resources with a class number each, equal for equal kinds.
 
     ``ends`` is (links, 2); ``held`` lists (resource, link) pairs, shape (pairs, 2); ``order`` sorts
-    the links by ends and class, equal ones as they come.
+    the links by ends and class, stably.
     """
 
     ranks: int
@@ -35,19 +35,19 @@ class Structure:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Nodes, links, resources."""
+        """Return the numbers of nodes, links and resources."""
         return len(self.node_class), len(self.link_class), len(self.resource_class)
 
     def keys(self, ends: Ints) -> Ints:
-        """A number for the ends and the class of every link, equal for parallel equal links."""
+        """Return one number per link for its ends and class, equal for parallel equal links."""
         classes = int(self.link_class.max(initial=0)) + 1
         return (ends[:, 0] * len(self.node_class) + ends[:, 1]) * classes + self.link_class
 
     def act(self, image: Ints) -> Ints32 | None:
-        """What an image of the nodes does to all points, or None if it is no automorphism.
+        """Return the image of all points under an image of the nodes; None if no automorphism.
 
-        Of parallel equal links the first goes to the first, likewise of equal resources on equal
-        links: therefore the results compose as the images do.
+        Parallel equal links are mapped in order, as are equal resources on equal links: therefore
+        the results compose as the images do.
         """
         nodes, links, _ = self.sizes
         if not np.array_equal(self.node_class[image], self.node_class):
@@ -61,7 +61,7 @@ class Structure:
         return np.concatenate((image, nodes + moved, nodes + links + lifted)).astype(np.int32)
 
     def link_image(self, image: Ints) -> Ints | None:
-        """The image of every link, or None if some link has none."""
+        """Return the image of every link, or None if some link has none."""
         moved = self.keys(image[self.ends])
         order = np.argsort(moved, kind="stable")
         if not np.array_equal(self.keys(self.ends)[self.order], moved[order]):
@@ -80,7 +80,7 @@ class Structure:
         here = np.lexsort((before, self.resource_class))
         there = np.lexsort((after, self.resource_class))
         result[there] = here
-        # The hashes only propose; the sets are compared member by member.
+        # Hashes only propose candidates; the sets are then compared member by member.
         same_class = np.array_equal(self.resource_class[result], self.resource_class)
         pairs = np.sort(owner * links + link)
         same_sets = np.array_equal(np.sort(result[owner] * links + moved[link]), pairs)
@@ -89,7 +89,7 @@ class Structure:
 
 @kept(most=16)
 def structure_of(topology: Topology) -> Structure:
-    """The arrays of a topology. Cost O(links · log links)."""
+    """Return the arrays of a topology. Cost O(links · log links)."""
     ends = topology.link_ends()
     resources = topology.resources
     owner = np.repeat(np.arange(len(resources)), [len(r.links) for r in resources])
@@ -110,7 +110,7 @@ def structure_of(topology: Topology) -> Structure:
 
 
 def permutation(image: Sequence[int] | Ints, size: int) -> Ints | None:
-    """The image as an array, or None if it is no permutation of 0 … size-1."""
+    """Return the image as an array, or None if it is not a permutation of 0 … size-1."""
     if len(image) != size:
         return None
     where = np.asarray(image, np.int64)
@@ -120,22 +120,22 @@ def permutation(image: Sequence[int] | Ints, size: int) -> Ints | None:
 
 
 def scrambled(values: Words) -> Words:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a hash of 64 bits."""
+    """Return a 64-bit hash: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def _set_hash(owner: Ints, members: Ints, count: int) -> Words:
-    """A hash of the set of members that each owner has, whatever their order."""
+    """Return an order-independent hash of each owner's set of members."""
     sums = np.zeros(count, np.uint64)
     np.add.at(sums, owner, scrambled(members.astype(np.uint64) + np.uint64(1)))
     return sums
 
 
 def _link_classes(topology: Topology) -> Ints:
-    """Links of the same bandwidth, latency and lanes have the same number."""
-    # Hashing a fraction takes a modular inverse; most links share their numbers' objects.
+    """Return one class number per link: equal for equal bandwidth, latency and lanes."""
+    # Hashing a fraction takes a modular inverse, so objects shared by links are hashed once.
     seen: dict[tuple[int, int, int], int] = {}
     known: dict[tuple[object, ...], int] = {}
     result = []

@@ -1,8 +1,8 @@
 """Symmetries of a topology: permutations of its nodes that map the machine to itself.
 
-An *image* is a tuple: node i goes to ``image[i]``. Whoever builds a topology may declare images;
-whoever uses one verifies it here first. A group of symmetries that moves every rank (it acts
-*semiregularly*) lets an engine solve one rank's part and copy it to the whole orbit.
+An *image* is a tuple: node i goes to ``image[i]``. Images declared by a topology are verified here
+before use. A group of symmetries whose elements move every rank (it acts *semiregularly*) lets an
+engine solve one rank's part and copy it to the whole orbit.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Image = tuple[int, ...]
 """The image of every node (or of every rank)."""
 
 Moved = Sequence[int] | Ints
-"""An image in either form."""
+"""An image as a sequence or an array."""
 
 GUESSED = 1024
-"""Up to so many ranks, symmetries that nobody declared are looked for (:func:`guess`)."""
+"""Largest number of ranks for which undeclared symmetries are guessed (:func:`guess`)."""
 
 FEW = 128
-"""Up to so many ranks all bit flips are tried, not only those of one bit."""
+"""Largest number of ranks for which all bit flips are tried, not only single bits."""
 
 
 def is_automorphism(topology: Topology, image: Moved) -> bool:
-    """Whether an image preserves kinds, capabilities, links and shared resources.
+    """Return True if an image preserves kinds, capabilities, links and shared resources.
 
     Links are compared with bandwidth, latency, lanes and multiplicity; parallel equal links are
-    matched in order, also where resources hold some of them. Names and hosts do not matter.
+    matched in order, also where resources hold some of them. Names and hosts are ignored.
     Cost O(L log L).
     """
     where = permutation(image, len(topology.nodes))
@@ -42,7 +42,7 @@ def is_automorphism(topology: Topology, image: Moved) -> bool:
 
 
 def verified(topology: Topology) -> tuple[Image, ...]:
-    """The declared symmetries that hold."""
+    """Return the declared symmetries that hold."""
     if not topology.symmetries:
         return ()
     made = structure_of(topology)
@@ -52,10 +52,10 @@ def verified(topology: Topology) -> tuple[Image, ...]:
 
 
 def link_image(topology: Topology, image: Moved) -> tuple[int, ...]:
-    """The link each link goes to; of parallel equal links the first goes to the first.
+    """Return the image of each link; parallel equal links are mapped in order.
 
     Raises:
-        ValueError: the image is no automorphism (verify it first).
+        ValueError: the image is not an automorphism (verify it first).
     """
     moved = structure_of(topology).link_image(np.asarray(image, np.int64))
     if moved is None:
@@ -64,10 +64,10 @@ def link_image(topology: Topology, image: Moved) -> tuple[int, ...]:
 
 
 def extend(topology: Topology, rank_image: Moved) -> Image | None:
-    """An automorphism that moves the ranks so, or None if there is none.
+    """Return an automorphism with the given image of the ranks, or None if there is none.
 
-    Switches and NICs are placed by colour refinement (two nodes may correspond only if their
-    neighbourhoods do), with backtracking among those it cannot tell apart.
+    Switches and NICs are matched by colour refinement (two nodes may correspond only if their
+    neighbourhoods do), with backtracking among those of equal colour.
     """
     moved = permutation(rank_image, topology.ranks)
     if moved is None:
@@ -77,23 +77,23 @@ def extend(topology: Topology, rank_image: Moved) -> Image | None:
 
 
 def extended(made: Structure, rank_image: Ints) -> Ints | None:
-    """As :func:`extend`, on arrays; several images of one machine share its structure."""
+    """Return the result of :func:`extend` as an array, for many images of one structure."""
     ranks = made.ranks
     colours = np.stack([ranks + kinds(made)] * 2)
-    # A rank and its image start with the same colour, other nodes with that of their kind.
+    # A rank and its image start with the same colour, other nodes with the colour of their kind.
     colours[0, :ranks] = np.arange(ranks)
     colours[1, rank_image] = np.arange(ranks)
     return _matched(made, colours)
 
 
 def _matched(made: Structure, colours: Ints) -> Ints | None:
-    """The automorphism from the first copy to the second that keeps colours, depth first."""
+    """Return an automorphism from the first copy to the second, by depth-first search."""
     refined = refine(made, colours)
     if refined is None:
         return None
     before, after = refined[:, : made.sizes[0]]
     image = np.empty(len(before), np.int64)
-    # Nodes that refinement cannot tell apart are mostly twins: any order of them will do.
+    # Nodes of equal stable colour are mostly interchangeable, so the first choice succeeds.
     image[np.argsort(before, kind="stable")] = np.argsort(after, kind="stable")
     if made.act(image) is not None:
         return image
@@ -110,7 +110,7 @@ def _matched(made: Structure, colours: Ints) -> Ints | None:
 
 
 def generate(images: Iterable[Moved], *, limit: int = 4096) -> tuple[Image, ...] | None:
-    """All elements of the group that the images generate, the identity first.
+    """Return all elements of the group that the images generate, the identity first.
 
     None if there are more than ``limit``. Cost: elements × generators × nodes.
     """
@@ -133,7 +133,7 @@ def generate(images: Iterable[Moved], *, limit: int = 4096) -> tuple[Image, ...]
 
 
 def is_semiregular(elements: Iterable[Moved], ranks: int) -> bool:
-    """Whether every element of a group but the identity moves every rank.
+    """Return True if every element of a group but the identity moves every rank.
 
     An element that fixes all ranks (it moves only switches) counts as the identity here.
     """
@@ -146,15 +146,15 @@ def is_semiregular(elements: Iterable[Moved], ranks: int) -> bool:
 
 
 def guess(topology: Topology) -> tuple[Image, ...]:
-    """Generators of a semiregular group, found among rotations, bit flips and mirror images.
+    """Return generators of a semiregular group, found among rotations, bit flips and mirror images.
 
-    What an importer declares for a machine it did not build. Not all symmetries: those by which
-    people number GPUs. Cost: some hundred candidates, most of them refuted by one comparison.
+    Importers declare them for machines that they read. Only the symmetries of usual GPU numberings
+    are found. Cost: some hundred candidates, most of them refuted by one comparison.
     """
     made = structure_of(topology)
     n = topology.ranks
     if multiple(stable(made)[:n]) == 1:
-        return ()  # some rank is unlike all others
+        return ()  # some rank is alone in its class
     generators: list[Ints] = []
     group: set[bytes] = {np.arange(n).tobytes()}
     for move in usual_moves(n):
@@ -172,9 +172,9 @@ def guess(topology: Topology) -> tuple[Image, ...]:
 
 
 def usual_moves(n: int) -> Iterator[Ints]:
-    """Rotations of all ranks or inside equal blocks, mirror images, bit flips: shape (n,) each.
+    """Yield rotations of all ranks or inside equal blocks, mirror images, bit flips: shape (n,).
 
-    Of bit flips, those of a single bit where there are many ranks; the others are their products.
+    With many ranks only bit flips of a single bit; the others are their products.
     """
     every = np.arange(n)
     sizes = [k for k in range(n, 1, -1) if n % k == 0]
@@ -190,7 +190,7 @@ def usual_moves(n: int) -> Iterator[Ints]:
 
 
 def plausible(made: Structure, rank_image: Ints) -> bool:
-    """Whether an image of the ranks keeps the links from rank to rank: a cheap refutation."""
+    """Return True if an image of the ranks keeps the rank-to-rank links: a cheap first test."""
     direct = (made.ends < made.ranks).all(axis=1)
     ends, classes = made.ends[direct], made.link_class[direct]
     moved = rank_image[ends]
@@ -202,9 +202,9 @@ def plausible(made: Structure, rank_image: Ints) -> bool:
 
 
 def orbits(images: Iterable[Moved], size: int) -> Ints:
-    """The smallest member of each index's orbit under the generated group, shape (size,).
+    """Return the smallest member of each index's orbit under the generated group, shape (size,).
 
-    Of nodes, links, demands: anything the images permute.
+    Indices are nodes, links, demands: anything that the images permute.
     """
     label = np.arange(size)
     moves = [np.asarray(image, np.int64)[:size] for image in images]

@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 
 from weft.dsl.language.elaborate import elaborate, machine_of
-from weft.dsl.language.load import load_sketch, sketch_names
-from weft.dsl.language.promise import Promise, promised
+from weft.dsl.language.load import Promise, load_sketch, promised, sketch_names
 from weft.dsl.nouns.collective import Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize

@@ -50,7 +50,7 @@ def _list(console: Console) -> int:
 
 
 def _promise(tree: SketchText) -> dict[str, Any] | None:
-    from weft.dsl.language.promise import promised
+    from weft.dsl.language.load import promised
 
     promise = promised(tree)
     return None if promise is None else {**asdict(promise), "gap": float(promise.gap)}

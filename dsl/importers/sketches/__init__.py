@@ -1,1 +1,1 @@
-"""Importers of other tools' sketches: TACCL and TE-CCL rules to our sketch language."""
+"""Importers of other tools' sketches: TACCL and TE-CCL rules to weft's sketch language."""

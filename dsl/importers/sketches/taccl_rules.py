@@ -1,6 +1,6 @@
-"""TACCL's sketch in our language: text that parses, formats to itself and lints clean.
+"""Translation of TACCL's sketches to weft's language: canonical text without lint warnings.
 
-What TACCL means otherwise than we do is a remark, not silence.
+Differences between TACCL's semantics and weft's are reported as remarks.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ...base.errors import BadFile, UserError
 from ...language.format import format
@@ -16,8 +17,9 @@ from ...language.lint import lint
 from ...language.machine import Machine
 from ...language.parse import parse
 from ...nouns.topology import NodeKind, Topology
-from ..loops import Row, group, joined, looped
 from ..taccl_sketch import EVERYWHERE, SAME_PLACE, Remark, TacclSketch
+
+Row = tuple[int, ...]
 
 WIDTH = 96
 PEERS = {"uc-min": "few", "uc-max": "many"}
@@ -25,23 +27,23 @@ PEERS = {"uc-min": "few", "uc-max": "many"}
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The text of a sketch in our language, and what TACCL means otherwise."""
+    """Text of a translated sketch, and remarks on differences."""
 
     text: str
     remarks: tuple[Remark, ...]
 
 
 def translate(sketch: TacclSketch, topology: Topology, kind: str = "") -> Imported:
-    """What a TACCL sketch says, on its machine; for an allreduce, if that is the ``kind``.
+    """Translate a TACCL sketch for a machine; for an allreduce, if that is the ``kind``.
 
     Raises:
-        BadFile: the machine has other nodes, no such switch or no such symmetry.
+        BadFile: the machine has other hosts, no such switch or no such symmetry.
     """
     return _Translation(sketch, Machine(topology), kind).imported()
 
 
 class _Translation:
-    """One sketch on its way into our language; keeps the remarks."""
+    """Translation of one sketch; collects the remarks."""
 
     def __init__(self, sketch: TacclSketch, machine: Machine, kind: str) -> None:
         self.sketch, self.machine, self.kind = sketch, machine, kind
@@ -52,7 +54,7 @@ class _Translation:
         sketch.check_ranks(self.gpus, machine.topology.name)
 
     def imported(self) -> Imported:
-        """The text, formatted, and the remarks in the order of its keys."""
+        """Return the formatted text, and the remarks in the order of the file's keys."""
         rules = [f"chunks {self._chunks()}", "", *self._switches(), *self._between()]
         moves = self._moves(rules)
         if moves:
@@ -63,7 +65,7 @@ class _Translation:
         return Imported(text, tuple(dict.fromkeys(self.remarks)))
 
     def _chunks(self) -> int:
-        """TACCL's allreduce is a reduce_scatter and an allgather of the blocks of all GPUs."""
+        """Return the chunk count; TACCL's allreduce cuts the blocks of a reduce_scatter."""
         if self.kind != "allreduce":
             return self.sketch.chunks
         count = self.sketch.chunks * self.machine.topology.ranks
@@ -78,7 +80,7 @@ class _Translation:
         self.remarks.append(Remark(where, text))
 
     def _gpus(self) -> int:
-        """GPUs of one node; refuses a machine of other nodes."""
+        """Return the number of GPUs of one host; raise BadFile if the machine's hosts differ."""
         boxes, name = self.machine.boxes, self.machine.topology.name
         sizes = {len(box) for box in boxes}
         if len(boxes) != self.sketch.nodes or len(sizes) != 1:
@@ -119,18 +121,18 @@ class _Translation:
             )
 
     def _box_switches(self) -> list[int]:
-        """The switches of the first node."""
+        """Return the switches of the first host."""
         nodes = self.machine.topology.nodes
         host = nodes[0].host
         return [i for i, n in enumerate(nodes) if n.kind is NodeKind.SWITCH and n.host == host]
 
     def _family(self, node: int) -> str:
-        """The name that the switches of all nodes have in common: nvswitch of nvswitch0."""
+        """Return the common name of the switches of all hosts: nvswitch of nvswitch0."""
         name = re.sub(r"\d+$", "", self.machine.topology.nodes[node].name)
         return name if name.isidentifier() else f'"{self.machine.topology.nodes[node].name}"'
 
     def _switch_of(self, ranks: Row, place: str) -> str:
-        """The switch that joins some GPUs, empty if cables do.
+        """Return the switch that connects some GPUs; empty if they are cabled directly.
 
         Raises:
             BadFile: neither.
@@ -189,7 +191,7 @@ class _Translation:
             yield from (f"    {line}" for line in joined(lines))
 
     def _relays(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
-        """Who leaves through whom, and whose data goes first."""
+        """Return relay rules and ``own data first`` rules."""
         sketch, to = self.sketch, _receivers(pairs)
         own = ", own data first" if sketch.own_first else ""
         if sketch.senders is None:
@@ -227,7 +229,7 @@ class _Translation:
     # ---- symmetry
 
     def _moves(self, rules: list[str]) -> list[str]:
-        """The rotations that hold with the other rules."""
+        """Return the rotations that are compatible with the other rules."""
         found = []
         for i, (offset, block) in enumerate(self.sketch.rotations):
             place = f"symmetry_offsets[{i}]"
@@ -244,7 +246,7 @@ class _Translation:
         return list(dict.fromkeys(found))
 
     def _move(self, offset: int, block: int) -> str:
-        """``rotate 2 within node`` for [2, 16], and the like."""
+        """Return the move as text: ``rotate 2 within node`` for [2, 16]."""
         ranks, gpus = self.machine.ranks, self.gpus
         if block == ranks and offset % gpus == 0 and ranks > gpus:
             by = offset // gpus
@@ -254,10 +256,10 @@ class _Translation:
         return f"rotate {offset}" + ("" if block == ranks else f" in blocks of {block}")
 
     def _holds(self, rules: list[str], move: str, place: str, block: int) -> bool:
-        """Whether a move is a symmetry of machine and rules.
+        """Return True if a move is a symmetry of machine and rules.
 
         Raises:
-            BadFile: it is none, and TACCL wants it between nodes too.
+            BadFile: not a symmetry, although TACCL requires it between hosts too.
         """
         if _is_clean([*rules, f"symmetry: {move}"], self.machine.topology):
             if self.sketch.nodes > 1 and block <= self.gpus:
@@ -282,7 +284,7 @@ class _Translation:
         )
 
     def _alone(self) -> Topology:
-        """The first node without its network."""
+        """Return the first host without its network."""
         alone = self.machine.topology.restricted_to(self.machine.boxes[0])
         inside = {*range(alone.ranks)} | {
             i
@@ -293,7 +295,7 @@ class _Translation:
             i for i, x in enumerate(alone.links) if not {x.src, x.dst} <= inside
         )
 
-    # ---- in words
+    # ---- text
 
     def _header(self, rules: list[str]) -> Iterator[str]:
         sketch = self.sketch
@@ -330,7 +332,7 @@ class _Translation:
 
 
 def _is_clean(rules: list[str], topology: Topology) -> bool:
-    """Whether a sketch of these rules elaborates, and nothing in it looks wrong."""
+    """Return True if a sketch of these rules elaborates without lint warnings."""
     try:
         return not lint(parse("\n".join(["sketch trial", *rules]) + "\n"), topology)
     except UserError:
@@ -347,3 +349,48 @@ def _receivers(pairs: Sequence[tuple[int, int]]) -> dict[int, Row]:
 def _sketch_name(name: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     return plain if plain[:1].isalpha() else f"taccl{plain}"
+
+
+# ---- rows of ranks as lines, folded into a loop for arithmetic progressions
+
+
+def looped(rows: Sequence[Row], pattern: str, each: int) -> list[str]:
+    """Return one line per row, or one loop over p if every column is an arithmetic progression.
+
+    A row is a sender, ``each`` receivers, and the remaining ranks; the pattern has placeholders for
+    these three.
+    """
+    if len(rows) > 2 and len(set(map(len, rows))) == 1:
+        growth = {tuple(b - a for a, b in zip(*two, strict=True)) for two in pairwise(rows)}
+        if len(growth) == 1:
+            terms = [_term(step, start) for step, start in zip(*growth, rows[0], strict=True)]
+            return [f"for p in 0..{len(rows) - 1}:", "    " + pattern.format(*_parts(terms, each))]
+    return [pattern.format(*_parts(list(map(str, row)), each)) for row in rows]
+
+
+def _parts(terms: list[str], each: int) -> tuple[str, str, str]:
+    return terms[0], group(terms[1 : 1 + each]), group(terms[1 + each :])
+
+
+def _term(step: int, start: int) -> str:
+    """Return a linear term such as ``2p+1``."""
+    if step == 0:
+        return str(start)
+    size = "p" if abs(step) == 1 else f"{abs(step)}p"
+    if step < 0:
+        return f"{start}-{size}"
+    return size + (f"+{start}" if start else "")
+
+
+def group(items: Sequence[object]) -> str:
+    """Return a list as ``3`` or ``(3, 5)``."""
+    shown = ", ".join(map(str, items))
+    return shown if len(items) == 1 else f"({shown})"
+
+
+def joined(lines: list[str]) -> list[str]:
+    """Return the lines with loops of the same head merged."""
+    heads = [line for line in lines if line.startswith("for ")]
+    if len(heads) == 2 and heads[0] == heads[1] and len(lines) == 4:
+        return [lines[0], lines[1], lines[3]]
+    return lines

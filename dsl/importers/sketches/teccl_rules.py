@@ -1,4 +1,4 @@
-"""What a TE-CCL input asks for, as a sketch: collective, size and chunks."""
+"""Translation of a TE-CCL input to a sketch: collective, size and chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .taccl_rules import Imported
 
 
 def teccl_sketch(asked: TecclInput, topology: Topology, name: str) -> Imported:
-    """The input in our language, on its machine; what TE-CCL does otherwise as remarks."""
+    """Translate an input for its machine, with remarks on differences to TE-CCL."""
     pieces = f"{asked.chunks} chunk{'s' * (asked.chunks > 1)} of {format_bytes(asked.chunk)}"
     each = "each GPU for each other" if asked.kind == "alltoall" else "each GPU"
     said = (

@@ -220,8 +220,8 @@ def test_whatever_the_builder_accepts_is_right(data: st.DataObject) -> None:
                 chunk.reduce_into(rank=dst)
             else:
                 chunk.copy_to(rank=dst, buffer="scratch", index=k)
-    ledger = p._ledger
-    held = {(rank, slot): value for rank in range(n) for slot, value in ledger.held[rank].items()}
+    state = p._state
+    held = {(rank, slot): value for rank in range(n) for slot, value in state.held[rank].items()}
     try:
         algorithm = p.algorithm()
     except BadAlgorithm:

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.language.load import Promise, promised
 from weft.dsl.language.parse import parse
-from weft.dsl.language.promise import Promise, promised
 
 
 def test_a_promise_is_read_wherever_it_stands_in_the_comment() -> None:
