@@ -13,7 +13,7 @@ from ..time.schedule_time import simulate
 
 
 def sizes_of(problem: Problem, ladder: Sequence[int]) -> tuple[int, ...]:
-    """Return the message sizes, in bytes, of a problem's schedules; for the frontier, ``ladder``."""
+    """Return the message sizes in bytes to optimize for; for the frontier, ``ladder``."""
     match problem.objective:
         case Objective.LATENCY:
             return (1,)

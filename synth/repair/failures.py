@@ -187,7 +187,7 @@ def _roots(collective: Collective) -> tuple[int, ...] | None:
 
 
 _Kind = tuple[Fraction, Fraction, int, tuple[int, ...]]
-"""What tells parallel links apart: bandwidth, latency, lanes, the resources that hold them."""
+"""Properties in which parallel links differ: bandwidth, latency, lanes, shared resources."""
 
 
 def _twins(topology: Topology) -> Iterator[Ints]:

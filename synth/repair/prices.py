@@ -15,7 +15,7 @@ from weft.dsl.nouns.topology import Topology
 from ..fabric.fabric import fabric_of
 
 IDLE = 1e-3
-"""Least price of a link, as a fraction of the largest load: prefers short routes if all are idle."""
+"""Least price of a link, as a fraction of the largest load: short routes among idle ones."""
 
 
 @dataclass(slots=True, eq=False)
