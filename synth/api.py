@@ -1,8 +1,9 @@
-"""Synthesis from the outside: pick the engine, reduce, solve, undo, verify, stamp.
+"""Entry point of synthesis: choose an engine, reduce the problem, solve it, undo the reduction,
+verify the schedule and add its provenance.
 
-An engine that copies only (allgather, alltoall …) gets the combining collectives through
-reductions: reduce_scatter is allgather turned round, allreduce is composed. Whatever comes back
-is verified here, always: engines are not trusted.
+An engine that only copies (allgather, alltoall …) solves the combining collectives through
+reductions: reduce_scatter is allgather reversed in time, allreduce is composed of both. Every
+schedule is verified here, always: engines are not trusted.
 
 >>> from weft.dsl.nouns.collective import make
 >>> from weft.dsl.nouns.problem import Problem
@@ -100,7 +101,7 @@ def choose_engine(engine: str | Engine) -> Engine:
 
 
 def provenance(problem: Problem, engine: Engine, budget: Budget) -> dict[str, Any]:
-    """What a schedule's file says of its origin: everything needed to make it again."""
+    """Return the provenance of a schedule as its file holds it: all that is needed to remake it."""
     return {
         "engine": format_spec(engine),
         "cites": engine.cites,
@@ -210,7 +211,7 @@ def _distinct(points: Sequence[Point]) -> list[Point]:
 
 
 def _same(one: Schedule, other: Schedule) -> bool:
-    """Whether two schedules of one machine do the same in the same order."""
+    """Return whether two schedules of one machine have the same transfers in the same order."""
     if (len(one), one.segments, one.stride) != (len(other), other.segments, other.stride):
         return False
     columns = ("chunk", "src", "dst", "step", "reduce", "route_start", "route_links")

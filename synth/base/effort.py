@@ -1,4 +1,4 @@
-"""What steers a search, as a frozen dataclass per engine: thresholds, limits, shares of the budget.
+"""Search parameters of an engine, one frozen dataclass each: thresholds, limits, budget fractions.
 
 An engine has one field ``effort: XEffort = field(default_factory=XEffort)``. So each threshold is
 listed by ``weft list engines --options``, can be changed for an experiment

@@ -1,7 +1,7 @@
-"""What an engine is, what it is given, what it gives back.
+"""The engine interface: the engine protocol, its budget, and the outcome that it returns.
 
-An engine is a frozen dataclass whose fields are its options. It never verifies, prints, times
-itself or knows about files: :mod:`weft.synth.api` does that around it.
+An engine is a frozen dataclass whose fields are its options. It never verifies, prints, measures
+its own time or reads files: its caller :mod:`weft.synth.api` does all that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a solve may use: wall seconds, solver threads, and the seed of every random choice."""
+    """Limits of one solve: wall seconds, solver threads, and the seed of every random choice."""
 
     seconds: float = 60.0
     threads: int = 2
@@ -38,7 +38,7 @@ class Observer(Protocol):
         """A new schedule was found; it may be kept if the engine is interrupted."""
 
     def cancelled(self) -> bool:
-        """Whether the engine should stop and return what it has."""
+        """Return whether the engine should stop and return the schedules found so far."""
         ...
 
 
@@ -57,7 +57,7 @@ class Silent:
 
 
 class Status(StrEnum):
-    """How a solve ended."""
+    """The ways in which a solve can end."""
 
     OPTIMAL = "optimal"  #: every point is proved best, and the frontier is complete
     FEASIBLE = "feasible"  #: there are schedules; the gap says how far from proved
@@ -114,7 +114,7 @@ class Point:
 
     @property
     def optimal(self) -> bool:
-        """Whether no schedule of this many steps needs fewer rounds per chunk."""
+        """True if no schedule with this number of steps needs fewer rounds per chunk."""
         return self.rounds_per_chunk == self.bound
 
 

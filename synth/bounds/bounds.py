@@ -1,4 +1,4 @@
-"""Which argument bounds which collective, and the numbers of all of them."""
+"""Lower bounds of a collective on a machine: choose the arguments that apply and compute them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Bounds:
 
     @property
     def tight(self) -> bool:
-        """Whether the bandwidth bound is known to be attained."""
+        """True if the bandwidth bound is known to be attained."""
         return self.attainable == self.us_per_byte
 
     @property
@@ -182,7 +182,7 @@ def _composites(
     flow: _Bandwidth,
     speakers: Ints,
 ) -> tuple[Composite, ...]:
-    """What latency adds to the bandwidth bound, and to cuts near ranks and hosts."""
+    """Composite bounds: latency added to the bandwidth bound and to cuts near ranks and hosts."""
     if farthest is None or not farthest.length or not flow.us_per_byte:
         return ()
     latency = farthest.length
@@ -310,7 +310,7 @@ def _mixed(topology: Topology, collective: Collective, demand: Demand, cut: Cut)
 
 
 def _edmonds(topology: Topology, demand: Demand) -> bool:
-    """Whether all ranks want all chunks, and every node is a rank."""
+    """Return whether all ranks want all chunks and every node is a rank."""
     if len(topology.nodes) > topology.ranks or not demand.spread:
         return False
     return demand.everybody()
@@ -412,10 +412,10 @@ class _Composed:
 
 
 def _composed(topology: Topology, speakers: Ints) -> _Composed | None:
-    """What composing takes by the exact cut bounds; None where cuts do not say all.
+    """Time of reduce_scatter and allgather by exact cut bounds; None where cuts are not exact.
 
-    No cut bounds allreduce by more: a set S of k of n ranks has a capacity out of it of at least
-    k / allgather and, seen from outside, (n-k) / reduce_scatter.
+    No cut gives a larger bound for allreduce: a set S of k of n ranks has a capacity out of it of
+    at least k / allgather and, for its complement, (n-k) / reduce_scatter.
     """
     if topology.resources:
         return None

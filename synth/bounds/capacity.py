@@ -1,8 +1,8 @@
-"""How much may cross a set of links, shared resources counted.
+"""Capacity of a set of links, limited by their bandwidths and by the resources that they share.
 
-The most that can cross links X is the largest sum of their loads; each load within its bandwidth,
-each resource within its own. Any *cover* bounds it from above: multipliers on links and resources
-that add up to at least 1 on every link of X. The cover is what a reader checks by hand.
+The capacity of links X is the largest sum of loads such that no link and no shared resource
+exceeds its bandwidth. Any *cover* bounds it from above: multipliers on links and resources
+that add up to at least 1 on every link of X. A reader can check the cover by hand.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _Shared = list[tuple[int, frozenset[int]]]
 
 
 def _nested(sets: list[frozenset[int]]) -> bool:
-    """Whether any two sets are disjoint or one holds the other."""
+    """Return whether any two sets are disjoint or nested."""
     if sum(map(len, sets)) == len(frozenset().union(*sets)):
         return True
     return all(not (a & b) or a <= b or b <= a for i, a in enumerate(sets) for b in sets[:i])

@@ -69,12 +69,12 @@ class Composite:
 
 @dataclass(frozen=True, eq=False)
 class Wants:
-    """What must leave sets of ranks, for :func:`of_cut`.
+    """Chunks that must leave sets of ranks, as input of :func:`of_cut`.
 
-    ``leaving`` counts for each rank the chunks that it alone has and that are wanted outside a
-    set of ranks around it; or, if ``joint``, each rank inside has a share of so many chunks.
-    ``dests``: ranks that want something; ``alike``: they all want all of it. ``backwards``: to be
-    read on the reversed machine.
+    ``leaving`` is, per rank, the number of chunks that only it holds and that are wanted outside
+    any set of ranks that contains it; if ``joint``, the number of chunks of which each rank inside
+    holds a part. ``dests``: ranks that want something; ``alike``: they all want the same chunks.
+    ``backwards``: the demand is of the reversed machine.
     """
 
     leaving: Callable[[Bools], Ints]
@@ -329,7 +329,7 @@ _Entry = tuple[Fraction, Fraction, Composite | None]
 
 
 def _hidden(left: _Entry, middle: _Entry, right: _Entry) -> bool:
-    """Whether the middle line is nowhere above both others, for rising slopes."""
+    """Return whether the middle line is nowhere above both others; slopes ascend."""
     return (left[0] - right[0]) * (middle[1] - left[1]) <= (left[0] - middle[0]) * (
         right[1] - left[1]
     )

@@ -1,8 +1,8 @@
-"""What must move: classes of chunks with the same holders and the same destinations.
+"""Demand of a collective: classes of chunks with the same holders and the same destinations.
 
-Copying and reducing collectives become one thing. Reducing a chunk from many ranks to one is
-copying it from that one to the many, run backwards on the reversed machine, so reduce and
-reduce_scatter are described as their duals (``backwards``).
+Copying and reducing collectives have one form. Reducing a chunk from many ranks to one is
+copying it from that one to the many, reversed in time on the reversed machine; so reduce and
+reduce_scatter are described by their duals (``backwards``).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Demand:
 
     @cached_property
     def unicast(self) -> bool:
-        """Whether every chunk has one holder and one destination."""
+        """True if every chunk has one holder and one destination."""
         sizes = (np.diff(self.holder_start), np.diff(self.dest_start))
         return all(bool((size == 1).all()) for size in sizes)
 
@@ -77,7 +77,7 @@ class Demand:
 
     @cached_property
     def spread(self) -> bool:
-        """Whether all chunks are wanted by the same ranks, holders aside."""
+        """True if all chunks are wanted by the same ranks, their holders excepted."""
         keys = self.reach_keys()
         return bool(len(keys) and (keys == keys[0]).all())
 
@@ -95,7 +95,7 @@ class Demand:
         return np.flatnonzero(np.bincount(self.holders, minlength=self.ranks))
 
     def everybody(self) -> bool:
-        """Whether every rank holds or wants something."""
+        """True if every rank holds or wants some chunk."""
         taking_part = np.zeros(self.ranks, bool)
         taking_part[self.dests] = taking_part[self.holders] = True
         return bool(taking_part.all())
@@ -182,7 +182,7 @@ def copying_demand(collective: Collective) -> Demand | None:
 
 
 def is_allreduce(collective: Collective) -> bool:
-    """Whether every chunk starts in disjoint shares on all ranks and ends summed on all."""
+    """Return whether every chunk starts as disjoint parts on all ranks and ends summed on all."""
     n = collective.ranks
     if len(collective.pre) != n * collective.chunks or len(collective.post) != len(collective.pre):
         return False
@@ -192,9 +192,10 @@ def is_allreduce(collective: Collective) -> bool:
 
 
 def wanted_items(collective: Collective) -> tuple[Ints, Ints, Ints, Ints]:
-    """Who needs what: rows (chunk, contribution, holder, destination), one-holder items only.
+    """Return the wanted items that have one holder: (chunk, contribution, holder, destination).
 
-    A contribution that starts on several ranks is left out, because no single one must send it.
+    Four columns of equal length. A contribution that starts on several ranks is left out, because
+    none of them is the one that must send it.
     """
     pre = _items(collective, collective.pre.chunks, collective.pre.sets)
     post = _items(collective, collective.post.chunks, collective.post.sets)
@@ -238,9 +239,10 @@ def _reduces_to_one(c: Collective) -> bool:
 
 
 def _disjoint(c: Collective, shares: AnyArray) -> bool:
-    """Whether each wanted set is as large as all shares of its chunk together.
+    """Return whether each wanted set is as large as all parts of its chunk together.
 
-    What is wanted starts somewhere, so equal sizes mean: disjoint shares, and all of them.
+    Every wanted contribution starts somewhere, so equal sizes mean that the parts are disjoint and
+    that all of them are wanted.
     """
     sizes = np.array([len(s) for s in c.contributions])
     return bool((shares[c.post.chunks] == sizes[c.post.sets]).all())

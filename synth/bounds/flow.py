@@ -51,7 +51,7 @@ class Prices:
 
 
 def priced(topology: Topology, pairs: Ints, rows: Ints) -> Prices | None:
-    """What prices prove about chunks ``pairs[source, destination]``; None if they are all 0."""
+    """Bound that prices prove for chunks ``pairs[source, destination]``; None if all are 0."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

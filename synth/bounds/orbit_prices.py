@@ -66,14 +66,14 @@ class _Orbits:
         return _Orbits(topology, row, tuple(width), source, size, fabric_of(topology).pairs)
 
     def link_prices(self, price: AnyArray) -> AnyArray:
-        """What one crossing of each link costs, resources counted, from prices per orbit."""
+        """Price of one crossing of each link, its resources included, from prices per orbit."""
         row, link = self.use
         total = np.zeros(len(self.topology.links), price.dtype)
         np.add.at(total, link, price[self.row[row]])
         return total
 
     def loads(self, trees: list[Ints]) -> list[Ints]:
-        """How often each tree's paths use every orbit of rows, all ranks of its orbit together."""
+        """Uses of each orbit of resources by the paths of each tree, for all ranks of its orbit."""
         row, link = self.use
         found = []
         for count, times in zip(trees, self.size.tolist(), strict=True):
@@ -116,7 +116,7 @@ def orbit_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction] 
 
 
 def judge(classes: _Orbits, chunks: int, price: Ints) -> Prices:
-    """What integer prices per orbit prove when every pair of ranks has so many chunks."""
+    """Bound that integer prices per orbit prove where every pair of ranks has ``chunks`` chunks."""
     from scipy.sparse.csgraph import dijkstra
 
     topology = classes.topology

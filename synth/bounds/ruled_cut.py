@@ -1,8 +1,9 @@
-"""What must enter a box by the hops that a sketch leaves to it, however it is cut.
+"""Cut bound of a host under the rules of a sketch, for any sizes of chunks.
 
-Every byte of a chunk that starts outside of a box and is wanted inside comes in over some hop that
-this chunk may take. Each such hop holds one row for all its bytes: here the narrowest one. So those
-rows together carry all of it, and the last byte arrives no sooner than a hop's α after that.
+Every byte of a chunk that starts outside a host and is wanted inside enters over a hop that the
+sketch allows to this chunk. Each such hop occupies all resources of its route for all its bytes;
+the narrowest one is used here. So those resources together carry all these bytes, and the last
+byte arrives no sooner than the hop's α after that.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _cuts(
 
 
 def _narrowest(topology: Topology, doors: list[Hop]) -> set[int]:
-    """For each hop its narrowest row; of several the one that most hops share."""
+    """The narrowest resource of each hop; of several the one that most hops share."""
     capacities, loaded = topology.capacities(), fabric_of(topology).loaded
     held = [{row for i in hop.route for row in loaded[i]} for hop in doors]
     often = Counter(row for rows in held for row in rows)

@@ -1,4 +1,4 @@
-"""What prices prove where every rank wants every chunk: no tree is cheaper than the cheapest.
+"""Bounds from prices where every rank wants every chunk: each chunk costs a minimum arborescence.
 
 Put a non-negative price y on every link and shared resource. In any schedule take, for each byte
 of a chunk and each rank, the transfer that first brought it there: these transfers form a tree

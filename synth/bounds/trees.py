@@ -43,10 +43,10 @@ def tree_time(topology: Topology) -> Fraction | None:
 
 
 def tree_bound(topology: Topology) -> Fraction | None:
-    """What no fractional packing of trees is below, in the same unit: the program's dual.
+    """Lower bound on the time of any fractional packing of trees, from the dual of the program.
 
-    Row prices prove it in integers, also where :func:`tree_time` finds no rational solution. None
-    where the program is too large or was not solved.
+    In the unit of :func:`tree_time`. Prices of the program's rows prove it in integers, also where
+    that function finds no rational solution. None if the program is too large or was not solved.
     """
     solved = _solved(topology)
     return None if solved is None else solved[0].lower / solved[1]

@@ -1,11 +1,12 @@
-"""What no schedule of whole chunks beats: store and forward, GPU by GPU, in chunks of one size.
+"""Lower bounds for schedules of indivisible chunks of one size: store and forward from GPU to GPU.
 
-The bounds of :mod:`weft.synth.bounds` hold for any cutting; where a sketch says how units are cut,
-a chunk moves on only when all of it has arrived, and more can be said. Let k chunks have to enter
-a set S of ranks (a box, a rank, all others than a box). Every hop into S holds some row for the
-whole chunk, so the last of the k comes in no sooner than its *startup*, the time until the first
-can begin, plus what k chunks take on those rows. Then it is at one rank of S, and the *tail* is the
-way on to the last rank that wants it; or it comes in a second time, which takes the row again.
+The bounds of :mod:`weft.synth.bounds` hold for chunks of any size. Where a sketch fixes the number
+of chunks, a chunk is forwarded only when all of it has arrived, which gives larger bounds. Let k
+chunks have to enter a set S of ranks (a host, a rank, all ranks outside a host). Every hop into S
+occupies some resource for the whole chunk, so the last of the k enters no sooner than the
+*startup*, the time until the first can begin, plus the time of k chunks on those resources. It is
+then at one rank of S, and the *tail* is the path from there to the last rank that wants it; or it
+enters a second time, which occupies the resource again.
 """
 
 from __future__ import annotations

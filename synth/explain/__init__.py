@@ -1,1 +1,1 @@
-"""Why not: rules that exclude each other, what a rule costs, what a schedule waits for."""
+"""Explanations: conflicts of rules, the cost of a rule, the critical path of a schedule."""

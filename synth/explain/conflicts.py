@@ -1,4 +1,4 @@
-"""Which rules of a sketch exclude each other: the smallest set, and why it cannot hold."""
+"""The smallest set of rules of a sketch that exclude each other, and why no schedule obeys them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules of a sketch cost: the least time under all of them, and without each."""
+"""Cost of the rules of a sketch: the least time under all of them, and without each."""
 
 from __future__ import annotations
 

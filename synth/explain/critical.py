@@ -1,10 +1,9 @@
-"""What binds a schedule: the resource that is busy longest, and the chain of transfers that makes
-the time what it is.
+"""Critical path of a schedule, and the resource that is occupied longest.
 
-The chain is followed from the last arrival back to the start of the clock. A transfer starts when
-its data is there or, if it had to wait, when what it waits for is freed; whichever was last is the
-link of the chain. So the links of the chain follow each other without a gap, and to quicken the
-schedule one of them has to go.
+The path is followed from the last arrival back to time 0. A transfer starts when its data has
+arrived or, if it had to wait, when a resource of its route is freed; the later of the two is its
+predecessor on the path. So the transfers of the path follow each other without a gap, and a faster
+schedule must remove or shorten one of them.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What binds a schedule at one size.
+    """The bottlenecks of a schedule at one message size.
 
     Attributes:
-        simulation: its time.
-        busiest: the row that is occupied longest, and ``busy_us`` for how long.
-        bound_us, certificate: what any schedule takes.
-        chain: the critical path, from the start of the clock.
+        simulation: the simulated run.
+        busiest: the resource that is occupied longest; ``busy_us`` is for how long, in µs.
+        bound_us, certificate: lower bound on the time of any schedule, in µs, and its proof.
+        chain: the critical path, from time 0.
     """
 
     schedule: Schedule
@@ -104,7 +103,7 @@ def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = No
 
 
 class _Chain:
-    """Who freed what, and who brought what, of one run."""
+    """Critical path of one run, from the times at which resources were freed and data arrived."""
 
     def __init__(self, schedule: Schedule, run: Simulation) -> None:
         self.schedule, self.run = schedule, run
@@ -141,7 +140,7 @@ class _Chain:
         return int(there[0]) if len(there) else -1
 
     def _holder(self, i: int) -> tuple[int, int]:
-        """The row that was freed just when this one started, and who held it."""
+        """The resource freed just when transfer ``i`` started, and the transfer that held it."""
         mine = np.isin(self.row, self.row[self.owner == i])
         just = np.abs(self.free - self.run.start_us[i]) <= self.near
         there = np.flatnonzero(mine & just & (self.owner != i))
@@ -150,7 +149,7 @@ class _Chain:
 
 
 def _occupied(schedule: Schedule, message_bytes: int) -> tuple[Ints, Ints, Floats]:
-    """What each transfer holds: columns (transfer, row, µs)."""
+    """Occupied resources of each transfer: columns (transfer, resource, µs)."""
     fabric = fabric_of(schedule.topology)
     position, rows = fabric.resources_of(schedule.route_links.astype(np.int64))
     owner = transfer_of_link(schedule)[position]
@@ -167,7 +166,7 @@ def _occupied(schedule: Schedule, message_bytes: int) -> tuple[Ints, Ints, Float
 
 
 def gap_words(found: Binding) -> list[str]:
-    """Where the time beyond the bound goes, a sentence each."""
+    """Explain the time beyond the bound, one sentence per reason."""
     time, least, busy = found.simulation.time_us, found.bound_us, found.busy_us
     if time <= least * (1 + EQUAL):
         return ["the time is the bound: no schedule is quicker"]

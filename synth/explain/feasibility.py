@@ -1,8 +1,8 @@
-"""Whether some rules leave every chunk a way to everybody who wants it.
+"""Necessary conditions for rules of a sketch to be feasible: a path for each chunk to each rank.
 
-What is asked here is necessary, cheap and no search: a way over hops that the rules leave, short
-enough and early enough, for each chunk by itself (of a sum: for each contribution). Where there is
-none no schedule obeys the rules; so any subset of them can be tried in milliseconds.
+The test is cheap and needs no search: for each chunk by itself (of a sum: for each contribution)
+there must be a path over hops that the rules allow, with few enough hops and early enough. If
+there is none, no schedule obeys the rules. So any subset of the rules is tested in milliseconds.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class _Question:
                 yield f"rank {rule.owner} has no such chunk to send"
 
     def _double_sends(self) -> Iterator[str]:
-        """What brings something new can be sent to one place once; and not if that is forbidden."""
+        """Errors of required sends: two bring one chunk to one rank, or one is also forbidden."""
         never = {
             (int(c), r.pair, r.step)
             for r in self.rules
@@ -360,7 +360,7 @@ class _Question:
                 )
 
     def _too_few_peers(self) -> Iterator[str]:
-        """Who sends to k others has told at most 1 + k + k² + … ranks after so many hops."""
+        """Errors of peer limits: with k peers, h hops reach at most 1 + k + k² + … + k^h ranks."""
         hops = int(self._limits()[0].max(initial=0))
         open_pairs = self.rates < UNREACHED
         for rule in self.rules:

@@ -48,7 +48,7 @@ class HopTable:
 
     @property
     def hops(self) -> int:
-        """How many there are."""
+        """Number of hops."""
         return len(self.src)
 
     @property
@@ -58,7 +58,7 @@ class HopTable:
 
     @property
     def uniform(self) -> bool:
-        """Whether every hop is a link of its own, all alike: then time is a grid."""
+        """True if every hop has its own resource and all times are equal: starts are on a grid."""
         alone = len(self.row) == self.hops and len(np.unique(self.row)) == self.hops
         return bool(
             alone and len(set(self.hold.tolist())) <= 1 and len(set(self.alpha.tolist())) <= 1

@@ -62,7 +62,7 @@ class Hosts:
 
     @cached_property
     def within(self) -> Bools:
-        """Whether both ends of a link are in one host, per link."""
+        """Per link: True if both ends are in one host."""
         a, b = self.host[self.machine.src], self.host[self.machine.dst]
         same: Bools = (a == b) & (a >= 0)
         return same
@@ -152,7 +152,7 @@ def hosts_of(topology: Topology) -> Hosts | None:
 
 
 def _islands(topology: Topology) -> Ints | None:
-    """What links above some bandwidth join, the coarsest way that leaves no GPU alone."""
+    """Components of the links above a bandwidth: the coarsest ones that leave no GPU alone."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

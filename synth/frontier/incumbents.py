@@ -1,4 +1,4 @@
-"""What an engine has told of so far: the answer where it is cut short."""
+"""Schedules that an engine has reported so far: the answer if it is stopped early."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .objective import pareto
 
 @dataclass(slots=True)
 class Incumbents:
-    """Schedules for one problem; those that others make needless are forgotten."""
+    """The best schedules for one problem so far; dominated ones are dropped."""
 
     problem: Problem
     points: list[Point] = field(default_factory=list)
 
     def add(self, point: Point) -> bool:
-        """Remember a schedule; whether it is worth it."""
+        """Add a schedule; return False if another one dominates it."""
         if self.problem.objective is not Objective.TIME:
             self.points = pareto(sorted([*self.points, point], key=lambda p: p.factor))
             return any(p is point for p in self.points)
@@ -31,7 +31,7 @@ class Incumbents:
         return True
 
     def best(self) -> tuple[Point, ...]:
-        """What answers the problem's objective best."""
+        """Return the schedules that are best for the problem's objective."""
         if self.problem.objective is not Objective.TIME or len(self.points) < 2:
             return tuple(self.points)
         size = self.problem.bytes or 1

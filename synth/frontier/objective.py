@@ -1,4 +1,4 @@
-"""What an objective looks at: the message sizes, and the points that no other one beats."""
+"""Message sizes of an objective, and the Pareto frontier of points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..time.schedule_time import simulate
 
 
 def sizes_of(problem: Problem, ladder: Sequence[int]) -> tuple[int, ...]:
-    """The message sizes in bytes that schedules are made for; for the frontier, the ladder."""
+    """Return the message sizes in bytes to optimize for; for the frontier, ``ladder``."""
     match problem.objective:
         case Objective.LATENCY:
             return (1,)
@@ -26,7 +26,7 @@ def sizes_of(problem: Problem, ladder: Sequence[int]) -> tuple[int, ...]:
 
 
 def pareto(points: Iterable[Point]) -> list[Point]:
-    """Those that none beats in steps and rounds per chunk, by steps; the first of equals."""
+    """Return the Pareto points of (steps, rounds per chunk), by steps; the first of equals."""
     kept: list[Point] = []
     for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk)):
         if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
@@ -35,7 +35,7 @@ def pareto(points: Iterable[Point]) -> list[Point]:
 
 
 def meets_bound(point: Point, problem: Problem) -> bool:
-    """Whether a schedule takes no longer than the proved bound at the size of the problem."""
+    """Return whether a schedule attains the proved bound at the message size of the problem."""
     size = problem.bytes or 1
     least = float(lower_bound_us(bounds(problem.topology, problem.collective), size))
     return simulate(point.schedule, size).time_us <= least * (1 + 1e-9)

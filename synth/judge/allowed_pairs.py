@@ -1,4 +1,4 @@
-"""What a sketch leaves: pairs of ranks that a chunk may cross, and the symmetry that it demands."""
+"""Pairs of ranks that a sketch allows each chunk to use, and the symmetries that it demands."""
 
 from __future__ import annotations
 

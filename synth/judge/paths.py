@@ -42,7 +42,7 @@ def hops_travelled(s: Schedule, redundant: Bools) -> Ints:
 
 
 def _settle(held: Ints, at: Ints, arrives: Ints, adds: Bools, redundant: Bools) -> None:
-    """What a step brings: a copy replaces what was there, a sum keeps the larger number."""
+    """Apply the arrivals of one step: a copy replaces the value, a sum keeps the larger one."""
     stores = ~adds & ~redundant
     held[at[stores]] = arrives[stores]
     np.maximum.at(held, at[adds], arrives[adds])

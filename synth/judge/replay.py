@@ -231,7 +231,7 @@ class _Block:
         return wrong
 
     def describe(self, post_rows: Ints, state: Words) -> list[Unmet]:
-        """What is wrong at some rows of the postcondition."""
+        """Describe the errors at some rows of the postcondition."""
         c, told = self.collective, []
         for row in post_rows.tolist():
             rank, chunk = int(c.post.ranks[row]), int(c.post.chunks[row])

@@ -1,7 +1,7 @@
-"""Whether a schedule obeys a sketch, rule by rule; each problem names the rule and its line.
+"""Verify a schedule against a sketch, rule by rule; each problem names the rule and its line.
 
-Part of the verifier: independent of how engines apply the same rules. The readings that the rules
-of :mod:`weft.dsl.nouns.sketch` leave open are fixed here:
+Part of the verifier: independent of the code by which engines apply the same rules. Where the
+rules of :mod:`weft.dsl.nouns.sketch` can be read in several ways, they mean:
 
 * *only*: rules add up; a transfer is allowed if one of them names its pair, or all its links.
 * *relay*: a transfer of a chunk that starts on a source s, from the host of s to another host,
@@ -62,9 +62,9 @@ _TOLD = 8  # transfers named for one rule
 
 
 def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Bools) -> Iterator[str]:
-    """What a schedule (in range, sorted by step) does against a sketch, in words.
+    """Yield a message for each violation of a sketch by a schedule (in range, sorted by step).
 
-    ``redundant`` marks the transfers that bring what is there already.
+    ``redundant`` marks the transfers that bring only data that is there already.
     """
     only = [r for r in sketch.rules if isinstance(r, Only)]
     if only:
@@ -148,7 +148,7 @@ def _pair_mask(s: Schedule, pairs: Iterable[Pair]) -> Bools:
 
 
 def _links_used(s: Schedule, links: frozenset[int]) -> Ints:
-    """How many links of each transfer's route are among ``links``."""
+    """Per transfer: the number of links of its route that are in ``links``."""
     hit = np.isin(s.route_links, np.array(sorted(links), np.int64))
     counts = np.bincount(transfer_of_link(s), weights=hit, minlength=len(s))
     return counts.astype(np.int64)
@@ -166,7 +166,7 @@ def _forbidden(s: Schedule, rule: Forbid) -> Bools:
 
 
 def _starts(s: Schedule) -> Bools:
-    """Where chunks start: shape (chunks, ranks)."""
+    """Initial placement of the chunks: shape (chunks, ranks)."""
     table = np.zeros((s.collective.chunks, s.collective.ranks), bool)
     table[s.collective.pre.chunks, s.collective.pre.ranks] = True
     return table

@@ -1,6 +1,6 @@
-"""The verifier: replays a schedule on contribution sets and says what is wrong, and where.
+"""The verifier: replay a schedule on contribution sets and report every error with its place.
 
-It knows no engine and shares no code with any. What it holds a schedule to:
+It shares no code with any engine. The conditions that it checks:
 
 1. *shape*: indices in range, sorted by step, no rank sends to itself;
 2. *routes*: each is a walk over links from source to destination, over nodes that do not store,
@@ -48,14 +48,14 @@ _TIME_SLACK = 1e-9  # relative: times in files are rounded
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the verifier found.
+    """Result of the verifier.
 
     Attributes:
-        ok: the schedule does what its collective asks, on its machine, within its rules.
-        problems: each names the transfer, step, chunk and rank it is about; the first is the
-            cause more often than the others.
+        ok: True if the schedule does its collective, on its machine, within its rules.
+        problems: messages that name the transfer, step, chunk and rank; the first one is usually
+            the cause of the others.
         transfers, steps: size of the schedule.
-        redundant: transfers that bring what is there already: allowed, useless.
+        redundant: number of transfers that bring only data that is there already: allowed, useless.
     """
 
     ok: bool

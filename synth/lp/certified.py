@@ -131,7 +131,7 @@ class Certified:
 
     @property
     def exact(self) -> bool:
-        """Whether the lower bound is attained by an exactly feasible solution."""
+        """True if an exactly feasible solution attains the lower bound."""
         return self.attained is not None and self.attained == self.lower
 
 
@@ -204,7 +204,7 @@ def integer_rows(matrix: list[list[Fraction]], rhs: list[Fraction]) -> tuple[Any
 
 @dataclass(frozen=True, eq=False)
 class _Floats:
-    """What the float solver says: solution, prices of the rows, value."""
+    """Answer of the float solver: solution, prices of the rows, value."""
 
     x: Floats
     prices: Floats

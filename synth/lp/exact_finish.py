@@ -58,7 +58,7 @@ class FamilyProgram:
     joint: bool
 
     def time(self, loads: Ints, weights: list[Fraction]) -> Fraction:
-        """When the busiest row is done: exact."""
+        """Return the exact time of the busiest resource."""
         unit = lcm(*(w.denominator for w in weights))
         numerators = np.array([int(w * unit) for w in weights], object)
         total = numerators @ loads.astype(object)
@@ -66,7 +66,7 @@ class FamilyProgram:
         return max(busy, default=Fraction(0))
 
     def served(self, family: Ints, weights: list[Fraction]) -> bool:
-        """Whether the weights are none below zero and every family gets its share, exactly."""
+        """Return whether no weight is negative and every family has its exact demand."""
         if any(w < 0 for w in weights):
             return False
         got = dict.fromkeys(np.unique(self.families).tolist(), Fraction(0))
@@ -146,7 +146,7 @@ def near(x: Floats, family: Ints, demand: tuple[Fraction, ...] | None) -> list[F
 
 
 def _shares(whole: list[Fraction], family: Ints) -> list[Fraction]:
-    """What each pair of families carries: that of its first one, all scaled to add up to 1."""
+    """Fraction of each pair of families: that of the first one, scaled so that all add up to 1."""
     total = [Fraction(0)] * (int(family.max()) + 1)
     for k, w in zip(family.tolist(), whole, strict=True):
         total[k] += w
@@ -357,7 +357,7 @@ def _echelon(equations: list[list[Fraction]], near: list[float]) -> list[Fractio
 
 
 def holds(program: SplitProgram, weights: list[Fraction]) -> bool:
-    """Whether rational weights meet every row, checked in integers."""
+    """Return whether rational weights satisfy every row, checked in integers."""
     columns = program.uses.shape[1]
     scale = lcm(*(w.denominator for w in weights))
     numbers = np.array([int(w * scale) for w in weights[:columns]], object)

@@ -1,4 +1,4 @@
-"""The one door to SciPy's HiGHS: a linear program in floats, with its prices."""
+"""SciPy's HiGHS, called only here: solve a linear program in floats, with its prices."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ OPTIMAL, INFEASIBLE = 0, 2
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """How a solver ended; without a solution ``x`` is None and there are no prices.
+    """Result of a solver; without a solution ``x`` is None and there are no prices.
 
-    ``ub_prices`` are at most 0: what the optimum loses by a unit more of a right-hand side.
+    ``ub_prices`` are at most 0: the change of the optimum per unit of a right-hand side.
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""A model of PuLP, solved in a process of its own that ends in time, whatever the solver does."""
+"""Solve a PuLP model in a child process, which is killed when its time is over."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ GRACE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a solver found: the values that are not 0, or none; a bound on the objective, or none;
-    whether it proved that there is no solution. All in the solver's floats."""
+    """Answer of a solver, in its floats: the values that are not 0 or None, a bound on the
+    objective or None, and whether it proved that there is no solution."""
 
     values: Mapping[str, float] | None = None
     bound: float | None = None

@@ -44,7 +44,7 @@ from .refine import refine
 
 @dataclass(frozen=True, slots=True)
 class ComposeEffort(Effort):
-    """How long halves that suit each other are sought."""
+    """Limits of the search for a reduce_scatter and an allgather that overlap well."""
 
     attempts: int = setting(4, "seeds tried for halves that do not hold each other up, at most")
 
@@ -152,7 +152,7 @@ def _obedient(points: Sequence[Point], sketch: Sketch | None) -> list[Point]:
 
 
 def _as_counted(point: Point, size: int) -> bool:
-    """Whether a schedule is at least as quick as its rounds promise."""
+    """Return whether a schedule takes no longer than its rounds predict."""
     time = simulate(point.schedule, size).time_us
     return time <= counted_us(point.schedule, size) * (1 + 1e-9)
 
@@ -167,7 +167,7 @@ def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Poin
 
 
 def _outcome(problem: Problem, points: list[Point], gathers: Outcome, scatters: Outcome) -> Outcome:
-    """What the objective asks for, with the gaps that remain in words."""
+    """Return the points that the objective asks for, and a text on the remaining gaps."""
     objective = problem.objective
     if objective is Objective.BANDWIDTH:
         points = points[-1:]

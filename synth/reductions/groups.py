@@ -55,12 +55,12 @@ class Part:
 
 
 def cells_of(phases: Sequence[Phase], kind: Kind, ranks: int) -> int:
-    """How many cells a unit of the whole collective has."""
+    """Return the number of cells in a unit of the whole collective."""
     return len(set(_cell_labels(phases, ranks).tolist())) if kind is Kind.ALLREDUCE else 1
 
 
 def parts_of(phases: Sequence[Phase], kind: Kind, ranks: int) -> list[Part]:
-    """What all groups of more than one rank do, phase by phase."""
+    """Return the parts of all groups of more than one rank, phase by phase."""
     if kind is Kind.ALLTOALL:
         return list(_handed_on(phases, ranks))
     cell = _cell_labels(phases, ranks) if kind is Kind.ALLREDUCE else np.arange(ranks)

@@ -1,4 +1,4 @@
-"""Schedules of groups, phase by phase, as one schedule of the whole machine."""
+"""Join the schedules of groups, phase by phase, into one schedule of the whole machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FINEST = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """What one group does: its part, its machine, and the schedule of both."""
+    """One group: its part, its machine, and the schedule of the part on that machine."""
 
     part: Part
     machine: GroupMachine
@@ -68,8 +68,8 @@ def in_turn(
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """Where cells are cut: ``ends[first[c]:first[c+1]]`` are the pieces' ends of cell c, of
-    ``grains``."""
+    """Cuts of cells into pieces: ``ends[first[c]:first[c+1]]`` are where the pieces of cell c end,
+    in parts of ``grains``."""
 
     grains: int
     first: Ints
@@ -156,7 +156,7 @@ def _columns(p: Placed, grid: _Grid, first_step: int) -> dict[str, Ints]:
 
 
 def _turns(s: Schedule) -> Ints:
-    """Who is served first: as planned, else as the transfers stand."""
+    """Position of each transfer in the planned order, else in the order of the schedule."""
     if s.priority is None:
         return np.arange(len(s))
     found = np.empty(len(s), np.int64)

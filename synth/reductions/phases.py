@@ -1,10 +1,10 @@
-"""Phases: what every group does in every phase is a problem of its own; the answers one after the
-other are a schedule of the whole (as BlueConnect, Cho et al., SysML 2019, puts rings together).
+"""Phases of a sketch: one subproblem per group and phase, whose schedules one after the other are
+a schedule of the whole (as BlueConnect, Cho et al., SysML 2019, composes rings).
 
-Applying gives one problem for all groups of a phase that are wired alike, on their share of what
-they have in common; undoing gives each cell (:mod:`.groups`) its pieces, and the transfers of
-all groups their places. Phases of different slices of the message then run at once: as many slices
-are taken as are quickest.
+Applying the reduction gives one problem for all groups of a phase that are wired alike, on their
+part of the data; undoing it gives each cell (:mod:`.groups`) its pieces, and the transfers of all
+groups their positions. Phases of different slices of the message then run at once; the number of
+slices is the fastest one.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class _Run:
         )
 
     def outcome(self) -> Outcome:
-        """What is best for the objective."""
+        """Return the outcome that is best for the objective."""
         if not self.found:
             return Outcome(Status.NOTHING)
         points = self.found

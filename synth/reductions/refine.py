@@ -1,4 +1,4 @@
-"""Chunk scaling: the same schedule on finer chunks."""
+"""Chunk scaling: the same schedule on smaller chunks."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def _dual_sketch(
 
 
 def _dual_rule(rule: Rule, problem: Problem, ends: Ints32, steps: int | None) -> Iterator[Rule]:
-    """What a rule means for the dual. Peers, symmetry, chunks and limits mean the same."""
+    """Yield the rules of the dual for a rule. Peers, symmetry, chunks and limits are unchanged."""
     match rule:
         case Only() | Forbid():
             yield replace(rule, pairs=frozenset(map(_swap, rule.pairs)))

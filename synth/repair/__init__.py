@@ -1,6 +1,7 @@
-"""Schedules of a machine, mended for what is left of it.
+"""Repair of schedules after failures: changes of a schedule so that it avoids failed links.
 
-What is broken (:mod:`.damage`) goes around what is dead (:mod:`.trees`) where there is room
-(:mod:`.prices`): as a whole (:mod:`.mend`), in shares that balance (:mod:`.balanced`), or in equal
-pieces, fewer of them (:mod:`.even`). :mod:`.best` takes what is quickest.
+Broken chunks (:mod:`.damage`) are routed around failed links (:mod:`.trees`) by congestion prices
+(:mod:`.prices`): each chunk as a whole (:mod:`.mend`), in fractions that balance the loads
+(:mod:`.balanced`), or in fewer pieces of equal size (:mod:`.even`). :mod:`.best` returns the
+fastest result.
 """

@@ -1,9 +1,9 @@
-"""Damage chunks cut in shares that go several ways, so that loads balance.
+"""Repair by fractions: broken chunks are split over several routings so that the loads balance.
 
-Some ways of each broken chunk, found one after the other while others fill the links; then a linear
-program says how much goes which way. What is free is decided by it as well: pieces of one chunk of
-the plain collective may trade their sizes, so that in an allreduce, whose sums may meet anywhere,
-boxes with less bandwidth own less.
+Several routings of each broken chunk are found, each under the load of those found before; then a
+linear program chooses the fraction of each. It also chooses sizes that are free: pieces of one
+chunk of the plain collective may change their sizes at constant sum, so that in an allreduce, whose
+sums may be computed on any rank, hosts with less bandwidth own less.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The quickest of the ways to mend a schedule, in the slices that suit it."""
+"""The fastest repair of a schedule, with the best number of slices."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _orders(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _slices(schedule: Schedule, jobs: int) -> int:
-    """How many slices, a power of two, make so many jobs at most."""
+    """Return the largest power of two of slices that makes at most ``jobs`` jobs."""
     most = max(1, min(_SLICES, jobs // max(1, len(schedule))))
     return 1 << (most.bit_length() - 1)
 

@@ -1,4 +1,4 @@
-"""A schedule on a machine of which parts are dead: which transfers that hits, chunk by chunk."""
+"""Transfers of a schedule that use failed parts of its machine, chunk by chunk."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Fewer pieces, all of one size, so that a schedule that is in step stays so.
+"""Repair by fewer pieces of one size, so that transfers that start together stay synchronous.
 
-Where transfers hold several rows at once, equal ones that start together fit together; shares of
-any size do not, and ports wait for each other. So where pieces may be left out, because the others
-can carry their data (an allreduce's sums may meet anywhere), those are left out that load most
-what is overloaded, and what is broken goes where they went.
+Where transfers occupy several resources at once, equal ones that start together fit together;
+pieces of different sizes do not, and leave ports idle. So where pieces may be dropped because the
+others can carry their data (the sums of an allreduce may be computed on any rank), those that load
+the overloaded resources most are dropped, and the broken chunks use the capacity that this frees.
 """
 
 from __future__ import annotations

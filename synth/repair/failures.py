@@ -1,8 +1,8 @@
-"""What single failures cost: every cable, direction and NIC of a machine, by the new bound.
+"""Cost of single failures: every cable, direction and NIC of a machine, by the new lower bound.
 
-Failures that a symmetry of the machine takes to each other cost the same, so one of each orbit is
-looked at. Nothing is synthesized: what is compared are bounds, which for copying collectives and
-for allreduce are mostly known to be attained.
+Failures that a symmetry of the machine maps to each other cost the same, so one of each orbit is
+computed. Nothing is synthesized: bounds are compared, which for copying collectives and for
+allreduce are mostly known to be attained.
 
 >>> from weft.dsl.catalogue import topology
 >>> from weft.dsl.nouns.collective import make
@@ -45,15 +45,15 @@ ALIKE = frozenset(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loss:
-    """What one failure costs.
+    """Cost of one failure.
 
     Attributes:
-        down: the one that speaks for all that are alike; ``others`` are these.
+        down: the failure that represents its orbit; ``others`` are the rest of the orbit.
         left: the machine without it.
-        bound: what the collective takes there at least; None where ranks are cut off.
-        lost: these ranks, as they are numbered in the whole machine.
-        ratio: the new bound over the old one, of large messages or at a size; None if cut off, or
-            if nothing moves.
+        bound: lower bound of the collective there; None if ranks are cut off.
+        lost: the ranks that are cut off, by their numbers in the whole machine.
+        ratio: the new bound over the old one, for large messages or at a size; None if ranks are
+            cut off or nothing moves.
     """
 
     down: Down
@@ -65,7 +65,7 @@ class Loss:
 
     @property
     def count(self) -> int:
-        """How many failures cost this."""
+        """Number of failures with this cost."""
         return 1 + len(self.others)
 
 
@@ -164,7 +164,7 @@ def _orbits(topology: Topology, collective: Collective, downs: Sequence[Down]) -
 
 
 def _moves(topology: Topology, collective: Collective) -> Iterator[Ints]:
-    """Where symmetries of machine and collective take the links; and exchanges of equal links."""
+    """Yield link images under symmetries of machine and collective, and swaps of equal links."""
     made = structure_of(topology)
     roots = _roots(collective)
     if roots is not None:
@@ -187,7 +187,7 @@ def _roots(collective: Collective) -> tuple[int, ...] | None:
 
 
 _Kind = tuple[Fraction, Fraction, int, tuple[int, ...]]
-"""What tells parallel links apart: bandwidth, latency, lanes, the resources that hold them."""
+"""Properties in which parallel links differ: bandwidth, latency, lanes, shared resources."""
 
 
 def _twins(topology: Topology) -> Iterator[Ints]:
@@ -234,5 +234,5 @@ def _cost(bound: Bounds, message_bytes: int | None) -> Fraction:
 
 
 def _badness(loss: Loss) -> tuple[bool, Fraction, int]:
-    """Who is cut off first, then who loses most; among equals, what happens most often."""
+    """Sort key: failures that cut off ranks first, then by loss, then by the size of the orbit."""
     return (not loss.lost, -(loss.ratio or Fraction(1)), -loss.count)

@@ -1,7 +1,7 @@
-"""A schedule of a machine, mended for what is left of the machine: quick, right, not the best.
+"""Quick repair of a schedule after failures: correct, found in little time, not optimal.
 
-Chunks that nothing dead carries keep their ways, the others go around (:mod:`.trees`). A mended
-schedule is an incumbent for a search, and what runs until that is done.
+Chunks that use no failed part keep their transfers, the others are routed around (:mod:`.trees`).
+A repaired schedule is the incumbent of a search, and can run until that search is done.
 """
 
 from __future__ import annotations

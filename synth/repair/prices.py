@@ -1,4 +1,4 @@
-"""What links carry while a schedule is mended, and what one more chunk on them costs."""
+"""Congestion prices for repairs: the load of every resource, and the price of one more chunk."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from weft.dsl.nouns.topology import Topology
 from ..fabric.fabric import fabric_of
 
 IDLE = 1e-3
-"""What any link costs, of the busiest row's load: short ways among those that are free."""
+"""Least price of a link, as a fraction of the largest load: short routes among idle ones."""
 
 
 @dataclass(slots=True, eq=False)
 class CongestionPrices:
-    """What every row of the machine carries, and what a link costs for it.
+    """Load of every resource of the machine, and prices of links derived from it.
 
-    ``load`` is µs on each row (links, then resources) for the whole message, ``per_grain`` what a
-    grain adds; ``busiest`` is the largest load at the start. ``hop`` is what every µs of α costs
-    on top, in µs: much of it makes low trees.
+    ``load`` is µs on each resource (links first, then shared resources) for the whole message,
+    ``per_grain`` the µs that a grain adds; ``busiest`` is the largest load at the start, in µs.
+    ``hop`` is the factor on α in the price, without unit: large values give trees of small depth.
     """
 
     topology: Topology
@@ -63,17 +63,17 @@ class CongestionPrices:
         )
 
     def price(self, link: int, grains: float) -> float:
-        """α, and what its fullest row will carry with one more: µs of the whole where that is as
-        much as the busiest carries, less where there is room, so that loads spread."""
+        """Return the price of a link in µs: its α, plus the square of its largest load with
+        ``grains`` more over the largest load at the start, so that loads spread."""
         worst = max(self.load[r] + grains * self.per_grain[r] for r in self.resources[link])
         return self.hop * self.alpha[link] + worst * worst / self.busiest + IDLE * self.busiest
 
     def take(self, route: Iterable[int], grains: float) -> None:
-        """Load the rows of a route."""
+        """Add the load of ``grains`` to the resources of a route."""
         for link in route:
             for row in self.resources[link]:
                 self.load[row] += grains * self.per_grain[row]
 
     def delay(self, route: Iterable[int]) -> float:
-        """What the α of a route costs."""
+        """Return the price of the α of a route, in µs."""
         return self.hop * sum(self.alpha[link] for link in route)

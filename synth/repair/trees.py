@@ -1,10 +1,10 @@
-"""Broken chunks go other ways: hops bend through switches, or trees grow again.
+"""New routings of broken chunks: other routes through switches, or a repaired tree.
 
-Where only links inside one hop are dead, the hop goes another way through switches. Else the cut
-branches of the chunk's tree are joined again, one by one, by the cheapest way (Dijkstra, Numerische
-Mathematik 1, 1959) from what still hangs together, links priced by what they carry already; so
-branches stay as they were, and the rest spreads over the links with room. Sums are the same tree on
-turned links, from where they meet.
+If only links inside one hop have failed, the hop gets another route through switches. Else the cut
+branches of the chunk's tree are connected again, one by one, by the cheapest path (Dijkstra,
+Numerische Mathematik 1, 1959) from the connected part, with links priced by their load; so
+branches stay unchanged, and new hops spread over links with spare capacity. Sums use the same tree
+on reversed links, from the rank where they meet.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class New:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
-    """How one chunk goes: rows of the old schedule that stay, and new transfers."""
+    """Routing of one chunk: kept transfers, as rows of the old schedule, and new transfers."""
 
     chunk: int
     kept: Ints
@@ -110,7 +110,7 @@ _Hop = tuple[int, tuple[int, ...]]
 
 
 def _ends(c: Collective, chunk: int) -> tuple[list[int], list[int], bool]:
-    """Who holds a chunk, who wants it, and whether it is to be summed.
+    """Return the holders of a chunk, the ranks that want it, and whether it is summed.
 
     Raises:
         UserError: parts of sums are held or wanted.
@@ -132,7 +132,7 @@ def _ends(c: Collective, chunk: int) -> tuple[list[int], list[int], bool]:
 
 
 def _centre(schedule: Schedule, mine: Ints, wanted: list[int]) -> int:
-    """Where the sums of a chunk met: where its first copy starts, or who alone wants it."""
+    """Rank where the sums of a chunk meet: the source of its first copy, or its destination."""
     copies = mine[~schedule.reduce[mine]]
     if len(wanted) > 1 and len(copies):
         return int(schedule.src[copies[0]])
@@ -194,7 +194,7 @@ def _spread(
     hops: dict[int, _Hop],
     reached: dict[int, float],
 ) -> None:
-    """What hangs on some ranks by hops that are alive; ``reached`` says after how many µs of α."""
+    """Add the ranks that live hops connect to ``fresh``; ``reached`` is the µs of α to each."""
     queue = list(fresh)
     for near in queue:
         for far, route in kept.get(near, ()):
