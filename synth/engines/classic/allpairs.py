@@ -1,4 +1,4 @@
-"""Everybody speaks to everybody at once, where every two ranks have a link of their own.
+"""All-pairs algorithms: every rank sends to all others at once, over one link per pair.
 
 ==============================  ======  ============  =======================================
 algorithm                       steps   share of M    source

@@ -146,7 +146,7 @@ def proxies_of(box: int, far: int, g: int, m: int) -> list[int]:
 
 
 def _data(p: Builder, src: int, dst: int) -> Chunk:
-    """What one rank has for another, where it starts."""
+    """Return the chunks that rank ``src`` holds for rank ``dst`` at the start."""
     factor = p.chunks // p.ranks**2
     return p.chunk(src, (src * p.ranks + dst) * factor, count=factor)
 

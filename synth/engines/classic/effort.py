@@ -1,4 +1,4 @@
-"""What steers the engine ``classic`` where it tries several cuts of an algorithm."""
+"""Limits of the engine ``classic`` where it tries several chunk counts of an algorithm."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ class _Judge:
         return simulate(schedule, self.problem.bytes or 1).time_us
 
     def outcome(self, *statements: str) -> Outcome:
-        """What was kept, and whether anything could be better."""
+        """Return the kept points; the status is OPTIMAL if no schedule can be better."""
         proved = not statements and self._proved()
         names = ", ".join(str(p.schedule.provenance["algorithm"]) for p in self.points)
         status = Status.OPTIMAL if proved else Status.FEASIBLE
@@ -295,7 +295,7 @@ class _Judge:
 
 
 def _counted(sketch: Sketch | None) -> bool:
-    """Whether a sketch says into how many pieces the message is cut."""
+    """Return True if a rule of the sketch fixes the number of pieces of the message."""
     return any(isinstance(rule, Chunks) for rule in (sketch.rules if sketch else ()))
 
 
@@ -333,7 +333,10 @@ def grid_of_phases(problem: Problem) -> Grid | None:
 
 
 def _across(axes: list[Groups], axis: int, ranks: int) -> Ints:
-    """Where each rank stands along an axis: all that the other axes join stand at one place."""
+    """Return the coordinate of each rank along an axis.
+
+    Ranks that the other axes connect have the same coordinate.
+    """
     others = chain.from_iterable(axes[:axis] + axes[axis + 1 :])
     pairs = np.array([(g[0], r) for g in others for r in g], np.int64).reshape(-1, 2)
     joined = coo_array((np.ones(len(pairs), bool), pairs.T), shape=(ranks, ranks))

@@ -66,7 +66,7 @@ class Grid:
                 yield tuple(self.ranks[start + k * stride] for k in range(size))
 
     def coordinates(self) -> dict[int, tuple[int, ...]]:
-        """Where each rank stands."""
+        """Return the coordinates of each rank, one number per axis."""
         places = product(*(range(size) for size in reversed(self.shape)))
         return {rank: place[::-1] for rank, place in zip(self.ranks, places, strict=True)}
 
@@ -171,8 +171,11 @@ def write_allgather(p: Builder, grid: Grid, methods: Sequence[str] = (), parts: 
 
 
 def laid_out(grid: Grid, plans: Sequence[Plan]) -> dict[int, int] | None:
-    """Where chunks lie so that the blocks of every level are whole: for each part, by the
-    coordinates along its axes, the first axis coarsest. None if they do already."""
+    """Return the position of each chunk such that the blocks of every level are contiguous.
+
+    Each part is ordered by the coordinates along its axes, the first axis coarsest. None if the
+    chunk numbers have this order already.
+    """
     at = grid.coordinates()
     place: dict[int, int] = {}
     for plan in plans:

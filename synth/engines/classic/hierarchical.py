@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 
 class Structure(StrEnum):
-    """What an algorithm is written on."""
+    """Structure of the machine that an algorithm is written for."""
 
     TORUS = "torus"  #: a grid whose axes are rings of cables
     GRID = "grid"  #: any grid: the machine's levels, or a factorization

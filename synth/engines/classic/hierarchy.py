@@ -1,4 +1,4 @@
-"""The hierarchy that a machine has: boxes, what lies between them, and the axes of a torus.
+"""Detect the hierarchy of a machine: hosts, the levels above them, the axes of a torus.
 
 >>> from weft.dsl.catalogue import topology
 >>> torus(topology("torus:3x4")).shape

@@ -1,4 +1,4 @@
-"""Algorithms with one leader per group: between the groups only leaders talk.
+"""Algorithms with one leader per group: only leaders exchange data between groups.
 
 * **two-level allreduce** (Jia et al. 2018): reduce to the leader of each group, a ring among the
   leaders, broadcast in each group;

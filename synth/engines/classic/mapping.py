@@ -1,4 +1,4 @@
-"""Where the ranks of an algorithm stand on a machine: rings by its links, trees by its hierarchy.
+"""Map the ranks of an algorithm to a machine: rings by its links, trees by its hierarchy.
 
 The functions take the topology of the process group (``topology.restricted_to(group)``) and return
 an order of its ranks for :func:`~weft.synth.engines.classic.catalog.classic_algorithm`.
@@ -34,11 +34,11 @@ EFFORT = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """How well one rank reaches another without a GPU between them, shape (ranks, ranks).
+    """Bandwidth and latency of each pair's path without a GPU in between, shape (ranks, ranks).
 
-    ``bandwidth`` in GB/s of the narrowest link on the way, 0 where there is none; ``latency`` in
-    µs, the sum over its links. The way is a cable between the two, if there is one (the widest),
-    else the quickest through switches and NICs.
+    ``bandwidth`` is that of the narrowest link of the path in GB/s, 0 where there is no path;
+    ``latency`` is the sum over its links in µs. The path is the widest direct link of the two
+    ranks if there is one, else the path of least latency through switches and NICs.
     """
 
     bandwidth: Floats
@@ -248,7 +248,7 @@ def _circuit(pairs: Pairs, floors: Floats, box: Ints) -> tuple[int, ...] | None:
 
 
 def _once(box: Ints) -> bool:
-    """Whether rank order enters every box once."""
+    """Return True if rank order enters every host exactly once."""
     return int((np.diff(box) != 0).sum()) <= int(box.max())
 
 

@@ -1,4 +1,4 @@
-"""What a classic algorithm is: how it is written, what it costs, where it comes from."""
+"""Model of a classic algorithm: the function that writes it, its cost formula, its source."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def even_number(ranks: int) -> str:
 
 
 def is_power(ranks: int) -> bool:
-    """Whether exchanges at doubled distance come out even."""
+    """Return True if the number of ranks is a power of two, as exchanges by doubling need."""
     return ranks & (ranks - 1) == 0
 
 
@@ -69,7 +69,7 @@ def per_rank(ranks: int) -> int:
 
 
 class Shape(StrEnum):
-    """What the order of the ranks means to an algorithm."""
+    """Meaning of the rank order to an algorithm: which ranks exchange data."""
 
     RING = "ring"  #: each sends to the next, the last to the first
     CHAIN = "chain"  #: each sends to the next

@@ -1,9 +1,9 @@
-"""What one rank sends another at once, as one message.
+"""Send several chunks from one rank to another as one message.
 
-The runtime sends what lies side by side. Scattered chunks are packed: copied into fresh scratch in
-the order of their numbers, sent, and copied, or added, to where they belong over there, as Bruck's
-and NCCL's algorithms do. Sends and receives are wished into thread blocks of their own: a block
-that does both takes large messages piece by piece, so that it cannot wait for itself.
+The runtime sends contiguous memory. Scattered chunks are packed: copied into fresh scratch in the
+order of their numbers, sent, and copied or added to their destination slots, as Bruck's and NCCL's
+algorithms do. Sends and receives ask for separate thread blocks: a block that does both handles
+large messages piece by piece, which avoids a deadlock of the block with itself.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ Blocks = Sequence[Sequence[int]]
 
 
 class Wish(TypedDict, total=False):
-    """What an author may ask for: see :meth:`weft.dsl.author.builder.Chunk.copy_to`."""
+    """Optional channel and thread blocks of a move: keyword arguments of
+    :meth:`weft.dsl.author.builder.Chunk.copy_to`.
+    """
 
     channel: int
     send_block: int
@@ -43,14 +45,14 @@ class Wish(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """How the phases of one algorithm move chunks.
+    """Settings with which the phases of one algorithm move chunks.
 
     Attributes:
-        p: where they are written.
-        place: where chunks lie in the scratch of every rank, if they are moved from scratch to
-            scratch instead of by number: so that what travels together lies side by side.
-        lane: number of the wires that one algorithm has beside each other. What different lanes
-            carry has thread blocks and channels of its own.
+        p: the builder that records the moves.
+        place: position of each chunk in the scratch of every rank, if chunks are moved from
+            scratch to scratch instead of by number: chunks of one message are then contiguous.
+        lane: number of this lane, of the parallel lanes of one algorithm. Every lane has its own
+            thread blocks and channels.
     """
 
     p: Builder

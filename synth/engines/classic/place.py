@@ -193,7 +193,7 @@ class Site:
         return p.algorithm()
 
     def _structure(self, wanted: Structure) -> tuple[Grid | Levels, Shape]:
-        """What an algorithm is written on, and its shape.
+        """Return the structure that an algorithm is written for, and its shape.
 
         Raises:
             UserError: the machine has no such structure.

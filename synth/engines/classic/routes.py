@@ -1,4 +1,4 @@
-"""The way of each message: the quickest for its size, and of equals the one least used."""
+"""Choose the path of each message: the fastest for its size; the least used one on ties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an algorithm to a schedule: the same messages on links, with steps instead of slots.
+"""Convert an algorithm to a schedule: the same messages on links, with steps instead of slots.
 
 A schedule knows *places* (a chunk on a rank), an algorithm slots. So a place gets **versions**:
 what it holds at first, then one more after every arrival. Each message reads one version of its
@@ -96,9 +96,9 @@ class _Transfer:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What a slot holds: contributions as a bit mask, and the version of the place that it is.
+    """Content of a slot: its contributions as a bit mask, and the version of its place.
 
-    Where it is none: the numbers of the messages that were added up.
+    If it is not a version of a place: the numbers of the messages that were added into it.
     """
 
     chunk: int
@@ -233,7 +233,7 @@ Rules = list[list[tuple[int, int]]]
 
 
 def _rules(run: _Run, kept: Sequence[_Transfer]) -> Rules:
-    """What the versions of the places demand."""
+    """Return the precedence rules between kept transfers that follow from the versions."""
     number_of = {id(t): i for i, t in enumerate(kept)}
     new = [number_of.get(id(t), NEVER) for t in run.transfers]
     before: Rules = [[] for _ in kept]

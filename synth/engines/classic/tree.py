@@ -1,4 +1,4 @@
-"""Binomial trees: in every round, each rank that has something sends to one that has not.
+"""Binomial trees: in every round, each rank that has the data sends to one that lacks it.
 
 ==========  ==========  ============
 algorithm   steps       share of M

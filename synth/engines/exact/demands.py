@@ -1,7 +1,7 @@
-"""Who needs what from where: the copying collective as demands, and reach over the machine.
+"""Demands of a copying collective, and the distances of the ranks on the machine.
 
-A *demand* is a set of plain chunks with the same sources and the same targets; they are
-interchangeable, so everything below speaks of demands and of how many chunks each has.
+A *demand* is a set of plain chunks with the same sources and the same targets. Such chunks are
+interchangeable, so the functions below take demands with their chunk counts.
 """
 
 from __future__ import annotations

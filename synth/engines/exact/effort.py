@@ -1,4 +1,4 @@
-"""What steers the search of the engine ``exact``."""
+"""Settings of the search of the engine ``exact``."""
 
 from __future__ import annotations
 

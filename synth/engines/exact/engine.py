@@ -178,7 +178,7 @@ class Prepared:
         return self.search.least_steps
 
     def last_steps(self, wished: int) -> int:
-        """Where the search over steps ends: the option, a rule, or four more than the least."""
+        """Return the last step count to try: the option, a rule, or four more than the least."""
         last = max(wished or self.least_steps + 4, rules.last_named_step(self.rules))
         limit = rules.step_limit(self.rules)
         return last if limit is None else min(last, limit)
@@ -195,7 +195,7 @@ class Prepared:
     def feasible(
         self, subset: Sequence[Rule], steps: int, clock: Clock, observer: Observer
     ) -> realize.Verdict:
-        """Whether some schedule of S steps obeys a subset of the rules, rounds being no matter."""
+        """Decide if some schedule of S steps (any number of rounds) obeys a subset of the rules."""
         space = rules.apply_rules(self.plain, subset)
         question = Question(rules.fixed_factor(subset) or 1, steps, None)
         verdict = realize.solve(space, question, clock.share(0.3), observer).verdict
@@ -217,7 +217,7 @@ class Prepared:
         return None
 
     def impossible(self, clock: Clock, observer: Observer) -> Callable[[Sequence[Rule]], bool]:
-        """Whether a subset of the rules excludes every schedule (proved, not guessed)."""
+        """Return a test that is True for rules proved to exclude every schedule."""
         free = self.problem.topology.ranks - 1 + rules.last_named_step(self.rules)
 
         def proved(subset: Sequence[Rule]) -> bool:
@@ -328,9 +328,11 @@ def never_reached(
 
 
 def pipelining_approaches(topology: Topology) -> bool:
-    """Whether more steps come as close to the cut bound as one likes: on machines without
-    switches and shared resources the bound is a packing of trees (Edmonds 1973), and pipelining
-    them over more steps costs only their height."""
+    """Return True if more steps approach the cut bound arbitrarily closely.
+
+    On machines without switches and shared resources the bound is attained by a packing of trees
+    (Edmonds 1973), and pipelining them over more steps costs only their height.
+    """
     return not topology.resources and all(node.stores for node in topology.nodes)
 
 
@@ -368,7 +370,7 @@ def _minimum_cut(
 
 
 def never_ends(search: Search, found: Frontier) -> bool:
-    """Whether the frontier goes on for ever, so that it ends where the search does."""
+    """Return True if the frontier is infinite, so that only the step limit ends it."""
     return bool(found.points) and _why_never(search) is not None
 
 

@@ -129,9 +129,9 @@ def candidates(search: Search, steps: int, lower: Fraction) -> Iterator[tuple[in
 
 @dataclass(frozen=True, slots=True)
 class Realized:
-    """What a search over candidates ended with: an answer and its chunk count, or neither.
+    """Result of a search over candidates: an answer and its chunk count, or neither.
 
-    ``refuted``: every smaller number of rounds that was in question has been proved impossible.
+    ``refuted``: every smaller candidate number of rounds has been proved impossible.
     """
 
     answer: Answer | None

@@ -1,8 +1,8 @@
-"""One question to a solver: is there a schedule of S steps and R rounds with C chunks per unit?
+"""Instance of the decision problem: a schedule of S steps and R rounds, C chunks per unit.
 
-Everything a solver needs, as arrays: which hops each chunk may take (the sketch's rules already
-applied), which steps are early and late enough, which rows each hop loads, and which (chunk, hop)
-pairs a symmetry makes equal.
+The arrays of a solver: the hops that each chunk may take (with the sketch's rules applied), the
+earliest and latest steps, the rows (links and shared resources) that each hop loads, and the
+(chunk, hop) pairs that a symmetry makes equal.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class PeerLimit:
 
 @dataclass(frozen=True)
 class PathLimit:
-    """How far an item may have travelled where it arrives: ``longest``, shape (items, ranks).
+    """Limit on the path length of each item at each rank: ``longest``, shape (items, ranks).
 
-    ``lengths`` says how long each hop is.
+    ``lengths``: the length of each hop.
     """
 
     lengths: Ints
@@ -91,10 +91,10 @@ class Space:
 
     @property
     def conclusive(self) -> bool:
-        """Whether a NO is a proof: all hops are there, and a symmetry leaves no choice of route.
+        """True if the answer NO is a proof: no hop is missing, and symmetry fixes no choice.
 
-        Where a pair has several hops, invariance is asked of the routes too, which is more than
-        the rule says.
+        Where a pair has several hops, the instance demands invariance of the routes too, which is
+        stricter than the rule: NO then proves nothing.
         """
         pairs = {(h.src, h.dst) for h in self.hops.hops}
         free = len(np.unique(self.pair_class)) == self.pair_class.size
@@ -102,12 +102,12 @@ class Space:
 
     @property
     def names_steps(self) -> bool:
-        """Whether a rule names a step, so that steps must keep their numbers."""
+        """True if a rule names a step: steps must then keep their numbers."""
         return any(rule.step is not None for rule in self.pinned)
 
     @property
     def demands_sends(self) -> bool:
-        """Whether a rule asks for sends that may be useless otherwise."""
+        """True if a rule demands sends, which may be redundant otherwise."""
         return any(rule.must for rule in self.pinned)
 
     def ends(self) -> tuple[Ints, Ints]:

@@ -1,4 +1,4 @@
-"""What a verified symmetry makes equal: demands, and rows of capacity."""
+"""Orbits of demands and of capacity rows under a verified symmetry."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Orbits:
 
 
 def demand_image(wanted: Sequence[Demand], image: Sequence[int]) -> tuple[int, ...] | None:
-    """Where a permutation of the nodes takes each demand; None if it takes one nowhere."""
+    """Return the image of each demand under a permutation of the nodes; None if one has none."""
     place = {(d.sources, d.targets): i for i, d in enumerate(wanted)}
     result = []
     for demand in wanted:

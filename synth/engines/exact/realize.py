@@ -1,4 +1,4 @@
-"""CP-SAT realizes a point: SCCL's k-synchronous problem, time-expanded, with Booleans only.
+"""Realize a point by CP-SAT: SCCL's k-synchronous problem, time-expanded, in Booleans only.
 
 ``send[item, piece, hop, step]`` and ``have[item, piece, rank, step]``:
 
@@ -43,7 +43,7 @@ PEERS_SECONDS = 10.0
 
 
 class Verdict(StrEnum):
-    """What a solver said about one question."""
+    """Verdict of a solver on one instance."""
 
     YES = "yes"
     NO = "no"
@@ -147,7 +147,7 @@ class _Model:
                 self._depth(item, piece, limit)
 
     def _depth(self, item: int, piece: int, limit: PathLimit) -> None:
-        """How far one chunk has come along its tree, within the limit."""
+        """Constrain the path length of one chunk along its tree to the limit."""
         space, steps = self.space, self.question.steps
         far = steps * int(limit.lengths.max(initial=0))
         depth = [
@@ -188,7 +188,7 @@ class _Model:
                     self.model.add(total <= int(space.capacity[row]) * self.rounds[step - 1])
 
     def _load_of(self, row: int, hops: Ints) -> Ints:
-        """How many members of each class of (item, hop) pairs load a row."""
+        """Return the load of a row by each class of (item, hop) pairs."""
         weights = np.repeat(self.space.loads[row, hops][None, :], self.space.items, axis=0)
         return np.bincount(
             self.classes[:, hops].ravel(),

@@ -1,4 +1,4 @@
-"""Copies of whole chunks: a quick answer, the program in epochs below it, the better of the two."""
+"""Copies of whole chunks: the better of a heuristic and the time-expanded program."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def copied(
 def _judged(
     field: Field, epochs: Epochs, answer: Answer, us: float, solver: str, known: WholeChunks
 ) -> str:
-    """What the program says of any schedule of these chunks."""
+    """Return the statement of what the program proves about all schedules of these chunks."""
     size = f"{epochs.count} epochs of {field.machine.us(epochs.tau):,.3f} µs, rounded down"
     proved = 0.0
     if answer.infeasible:

@@ -63,7 +63,7 @@ class Epochs:
 
     @property
     def count(self) -> int:
-        """How many epochs there are."""
+        """Number of epochs."""
         return -(-self.limit // self.tau)
 
     def duration(self, hop: int) -> int:
@@ -132,7 +132,7 @@ class Epochs:
         return key[2] + int(self.field.hops.arrives[key[1]]) / self.tau
 
     def _rows(self, go: dict[Key, Any], last: Any) -> Iterator[Any]:
-        """What fits into every row, in windows and in all."""
+        """Yield the capacity constraints of every row, per window of epochs and in total."""
         import pulp
 
         hops = self.field.hops

@@ -1,10 +1,10 @@
-"""Path flows at one message size: what the size can spare in load is spent on less α.
+"""Path flows for one message size: trade spare bandwidth for lower latency.
 
 A transfer over a row (a link or a shared resource) has α before and behind it, at least ``wait``;
-so T >= wait + load in every row. The least T of that linear program, over all paths and all ways
-to share pairs out among them, bounds every schedule from below; its prices prove it, in rationals.
-Then, for T and some times above it, the flow of least α that fits: small messages get short paths,
-large ones the best rate, and those between them what is best between.
+so T >= wait + load in every row. The least T of that linear program, over all paths and all splits
+of the pairs among them, bounds every schedule from below; its dual prices prove it, in rationals.
+Then, for T and some times above it, the flow of least α that fits is computed: small messages get
+short paths, large ones the best rate, and sizes between them a compromise.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PathFlows:
 
 
 def pairs_to_solve(topology: Topology, collective: Collective) -> int:
-    """How many pairs the program of a collective has: those of one source for each orbit."""
+    """Return the number of pairs in the linear program: those of one source per orbit."""
     pairs = pairs_of(collective)
     if symmetric(collective):
         pairs = pairs.of_sources(net_of(topology, symmetric=True).sources)
@@ -206,7 +206,7 @@ def _proved(
     found: Bounds,
     message_bytes: int,
 ) -> Composite | None:
-    """What the prices prove once they are rational, on the whole machine: T >= a + b·M."""
+    """Return the bound T >= a + b·M that the prices prove, in rationals, on the whole machine."""
     largest = float(prices.max(initial=0.0))
     lengths, best = Lengths.of(topology), None
     orbit = net_of(topology, symmetric=symmetric(collective)).orbits.row_orbit

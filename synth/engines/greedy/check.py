@@ -1,9 +1,9 @@
-"""The judge of streams: replays an allgather's transfers as they come, and believes nothing.
+"""The judge of streams: replays the transfers of an allgather in order and checks each of them.
 
-It knows the machine and the number of chunks, and shares no code with what makes streams. Of every
-transfer it demands: the link is there; the link and what it shares are free; the source holds the
-chunk (it has arrived, or was there); the destination neither holds it nor will get it. Starts must
-ascend. In the end every rank must hold every chunk.
+Its inputs are the machine and the number of chunks; it shares no code with the maker of streams.
+Checks per transfer: the link exists; the link and its shared resources are free; the source holds
+the chunk (initially or by an arrival); the destination neither holds it nor is about to receive
+it. Starts must ascend. At the end every rank must hold every chunk.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class StreamVerdict:
-    """What a replay found. ``problem``: the first one, in words; ``end``: ticks of the last
-    arrival."""
+    """Result of a replay. ``problem``: the first fault, as text; ``end``: the last arrival, in
+    ticks.
+    """
 
     ok: bool
     problem: str

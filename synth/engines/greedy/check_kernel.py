@@ -1,7 +1,7 @@
-"""The replay of a stream: who holds what, what is under way on each link, when links are free.
+"""Replay of a stream: chunks held per rank, chunks in flight per link, times when links are free.
 
-It shares nothing with the kernels that make streams: here what is under way lies in a queue per
-link, and a rank takes in what has arrived when somebody asks about it.
+It shares no code with the kernels that make streams: chunks in flight are kept in one queue per
+link, and arrivals at a rank are applied lazily, when its state is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.dsl.base.jit import Array, compiled
 Number = int | np.int64
 
 FINE, NO_LINK, NO_CHUNK, BACK_IN_TIME, BUSY, NOT_THERE, TWICE = range(7)
-"""What can be wrong with a transfer."""
+"""Fault codes of a transfer; FINE is 0."""
 
 
 @compiled
@@ -40,7 +40,7 @@ def take_in(
 
 @compiled
 def has(bits: Array, rank: int, chunk: Number) -> Any:
-    """Whether a bit is set: a rank holds a chunk, or will."""
+    """Return True if the bit is set: the rank holds the chunk, or it is in flight to the rank."""
     return (bits[rank, chunk >> 6] >> np.uint64(chunk & 63)) & np.uint64(1) != 0
 
 

@@ -1,4 +1,4 @@
-"""Who has what and who wants what, as bits: one row of words per rank."""
+"""Demand of a collective: chunks held and wanted, as bits, one row of words per rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Demand:
 
     @property
     def everywhere(self) -> bool:
-        """Whether every rank has or wants every chunk."""
+        """True if every rank holds or wants every chunk."""
         return len(self.held) + len(self.wanted) == self.ranks * self.chunks
 
 

@@ -1,4 +1,4 @@
-"""What steers the search of the engine ``greedy``."""
+"""Settings of the search of the engine ``greedy``."""
 
 from __future__ import annotations
 

@@ -109,12 +109,12 @@ class Greedy:
 
 
 def _joint(collective: Collective) -> bool:
-    """Whether it is an allreduce that ranks add up on the way."""
+    """Return True if the collective is an allreduce whose ranks may combine data on the way."""
     return collective.kind is Kind.ALLREDUCE and collective.combining
 
 
 def _transfers(collective: Collective) -> int:
-    """About how many transfers it takes: one for each place that wants something."""
+    """Estimate the number of transfers: one per (rank, chunk) that is wanted."""
     if _joint(collective):
         return 2 * (collective.ranks - 1) * collective.chunks
     return len(collective.post)
@@ -177,12 +177,12 @@ class _Search:
                 yield pieces
 
     def _slower(self) -> bool:
-        """Whether the last cut was clearly slower than the best: finer ones will be, too."""
+        """Return True if the last chunk count was clearly slower: finer ones will be, too."""
         times = [plan.time_us for plan in self.best.values()]
         return bool(times) and times[-1] > self.engine.effort.slower * min(times)
 
     def outcome(self) -> Outcome:
-        """The quickest of all cuts, or those of the frontier."""
+        """Return the fastest plan over all chunk counts, or those of the frontier."""
         if not self.best:
             return Outcome(Status.NOTHING, statements=tuple(self.said))
         plans = [plan for _, plan in sorted(self.best.items())]

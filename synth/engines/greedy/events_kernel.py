@@ -149,7 +149,7 @@ def begin(
 
 @compiled
 def idle(hop: int, held: tuple[Array, Array, Array], until: Array, now: int) -> bool:
-    """Whether all that a hop occupies is free."""
+    """Return True if all rows that a hop occupies are free."""
     for k in range(held[0][hop], held[0][hop + 1]):
         if until[held[1][k]] > now:
             return False

@@ -110,6 +110,6 @@ def match_all(
 
 @compiled
 def land(have: Array, flight: Array, many: int) -> None:
-    """What was under way has arrived."""
+    """Mark the chunks in flight as held at their destinations."""
     for i in range(many):
         put(have, flight[0, i], np.int64(flight[1, i]))

@@ -1,4 +1,4 @@
-"""Allreduce in one piece: every chunk is added up along one tree and handed out along another.
+"""Joint allreduce: every chunk is reduced along one tree and broadcast along another.
 
 Reduction and broadcast go on at the same time, on the same rows: while one chunk comes down, others
 go up, in the opposite directions of the same cables or elsewhere. Where every hop has a way back
@@ -71,7 +71,7 @@ def _of(trees: Trees) -> list[Ints]:
 
 
 def _roots(machine: HopTable, trees: int, seed: int) -> Ints:
-    """Where trees have their roots: everywhere in turn, in seeded order."""
+    """Return the root of each tree: all ranks in turn, in seeded random order."""
     order = np.random.default_rng(seed).permutation(machine.ranks)
     return np.resize(order, trees).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""Transfers that wait for each other, served by rules of precedence: the best rule is kept."""
+"""List scheduling of dependent transfers by several priority rules; the best one is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List scheduling: transfers that wait for others, then for all that they occupy.
+"""List scheduling: a transfer starts once its inputs have arrived and all its rows are free.
 
 A kernel over one memory (:mod:`weft.synth.time.queue_kernel`): a job is a client of the queues, and
 its key is its turn. Events are about a row (it is free) or a job (it has arrived).

@@ -96,7 +96,7 @@ def match_events(
 
 
 def most_under_way(machine: HopTable, left: int) -> int:
-    """How many chunks can be under way at one time, at most."""
+    """Return an upper bound on the number of chunks in flight at one time."""
     if not machine.hops:
         return 1
     queue = machine.arrives // machine.hold[machine.first[:-1]] + 2
@@ -110,7 +110,7 @@ def _into(machine: HopTable) -> tuple[Ints, Ints]:
 
 
 def _ahead(machine: HopTable, into: tuple[Ints, Ints], patient: bool) -> Ints:
-    """How many hops into the same rank are at least twice as quick as each hop."""
+    """Count, for each hop, the hops into the same rank that are at least twice as fast."""
     ahead = np.zeros(machine.hops, np.int64)
     if patient:
         for hop, v in enumerate(machine.dst.tolist()):
@@ -185,7 +185,7 @@ def start_of(seed: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
 
 
 def stuck(left: int) -> UserError:
-    """What is said where something cannot be brought where it is wanted."""
+    """Return the error for chunks that cannot reach the ranks that want them."""
     return UserError(
         f"{left} chunks cannot reach ranks that want them",
         hint="check that the machine is connected: weft topo show",

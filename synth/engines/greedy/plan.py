@@ -1,4 +1,4 @@
-"""A plan: which chunk goes over which hop when, in blocks or in one; its schedule."""
+"""A plan: start times of (chunk, hop) pairs, in one block or several; its schedule."""
 
 from __future__ import annotations
 

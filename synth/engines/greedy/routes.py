@@ -1,9 +1,9 @@
 """Trees and paths that share the machine: for chunks with few destinations, and for allreduce.
 
-Every chunk gets a tree from where it is to where it must go, hop by hop to the nearest rank that
-wants it, where near means little loaded: a hop costs what it adds to Σ (load / mean load)^8 over
-all rows. Then trees are torn up and grown again, one by one, as long as the busiest row gets less
-busy. This is steepest descent on a smooth stand-in for the maximum; with many chunks it comes near
+Every chunk gets a tree from its source to its destinations, grown along the cheapest path to the
+next rank that wants it: the cost of a hop is its increase of Σ (load / mean load)^8 over all rows.
+Then trees are removed and grown again, one by one, as long as the load of the busiest row falls.
+This is steepest descent on a smooth stand-in for the maximum; with many chunks it comes near
 the linear program's optimum (Garg & Könemann, SIAM J. Comput. 37, 2007, use the like weights).
 """
 
@@ -34,7 +34,7 @@ class Trees:
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Where chunks come from and go to: ``ranks[first[c]:first[c+1]]`` belong to chunk c."""
+    """Sources or destinations of chunks: ``ranks[first[c]:first[c+1]]`` belong to chunk c."""
 
     first: Ints
     ranks: Ints

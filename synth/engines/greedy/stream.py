@@ -1,7 +1,7 @@
 """Allgather for tens of thousands of ranks: transfers as a stream, never all in memory.
 
-40 000 ranks have 1.6 billion transfers. They are made in blocks, replayed by an independent judge
-(:mod:`.check`) while the next block is made, and written if wanted. Memory: four bits per rank and
+40 000 ranks need 1.6 billion transfers. They are made in blocks, replayed by an independent judge
+(:mod:`.check`) while the next block is made, and optionally written. Memory: four bits per rank and
 chunk (two of the matcher, two of the judge), and two or three blocks.
 
 The folder that :func:`run` writes holds ``header.json`` and raw little-endian columns:
@@ -54,14 +54,14 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a stream.
+    """Result of making, and judging, a stream.
 
     Attributes:
-        transfers: how many there are.
-        time_us: when the last one has arrived, by the judge's clock.
-        bound_us: no allgather of this message is quicker (:func:`ingress_bound_us`).
-        verified: whether the judge accepted it; ``problem`` says why not.
-        peak_bytes: the most memory this process has used so far.
+        transfers: number of transfers.
+        time_us: arrival of the last transfer in µs, by the judge's clock.
+        bound_us: lower bound on any allgather of this message in µs (:func:`ingress_bound_us`).
+        verified: True if the judge accepted the stream; ``problem`` is the reason if not.
+        peak_bytes: peak memory of this process so far, in bytes.
     """
 
     transfers: int
@@ -251,7 +251,7 @@ def _write_header(folder: Path, source: Stream, report: Report) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a stream's folder says of it; ``verified`` and ``time_us`` by the judge of its maker."""
+    """Header of a stream's folder; ``verified`` and ``time_us`` as judged when it was made."""
 
     topology: Topology
     pieces: int

@@ -1,8 +1,8 @@
 """The engine ``packing``: trees or paths that use every link to the full, then a timed order.
 
-Rates first: what the machine can carry at all, by packings that meet their bound where one is
-known. Then time: for each message size the packing, the number of slices and the order that a run
-on its orbits finds quickest. Small messages compete with trees of least latency.
+First the rate: packings of the highest throughput, which meet their bound where one is known. Then
+the time: for each message size, the packing, number of slices and order that are fastest in a
+simulation of its orbits. For small messages, trees of least latency are candidates too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TREES = frozenset(
         Kind.ALLREDUCE,
     }
 )
-"""What trees serve; paths serve whatever one rank sends to one other."""
+"""Collectives that are packed as trees; pairwise collectives are packed as paths."""
 
 _SEGMENTS = 1 << 16  # as many as schedule files may have
 _LARGEST = 10**7  # of an option; loops over them hold a word for each
@@ -185,8 +185,9 @@ class Packer:
         return Quotient.of(Plan.of(unfolded(packing), self.grains))
 
     def _crowded(self, problem: Problem, quotients: list[Quotient]) -> bool:
-        """Whether transfers will wait for each other at several rows, so that trees that load
-        little are worth their rate."""
+        """Return True if transfers contend at several rows: low-load trees are then worth their
+        lower rate.
+        """
         few = (
             problem.topology.ranks**2 <= self.effort.most_low_load
             and not self.height
@@ -295,7 +296,7 @@ class Packer:
         )
 
     def _low_and_narrow(self, packing: Packing) -> bool:
-        """Whether it keeps the budgets of height and peers."""
+        """Return True if the packing keeps the limits on height and peers."""
         fits = not self.height or tree_depth(packing) <= self.height
         return fits and (not self.peers or peers_of(packing) <= self.peers)
 
@@ -342,7 +343,7 @@ def _good_at(point: Point, size: int) -> Point:
 
 
 def _cold(trees: bool) -> bool:
-    """Whether the loops have to be compiled, which takes half a minute."""
+    """Return True if the kernels are not compiled yet, which takes half a minute."""
     from .paths import kernels as path_kernels
     from .trees import kernels
 
@@ -384,7 +385,7 @@ def _time(planned: Planned, size: int) -> float:
 
 
 def rounds_per_us_per_byte(problem_collective: Collective, round_bandwidth: Fraction) -> Fraction:
-    """What turns µs per byte of M into rounds per chunk of the plain collective."""
+    """Return the factor from µs per byte of M to rounds per chunk of the plain collective."""
     return BYTES_PER_US_PER_GBPS * problem_collective.message_chunks * round_bandwidth
 
 
@@ -408,7 +409,7 @@ def _point(found: Planned) -> Point:
 
 
 def _proved(problem: Problem, found: Planned, point: Point) -> bool:
-    """Whether nothing can be better at what the objective looks at."""
+    """Return True if the point meets the bound of the objective."""
     if problem.objective is Objective.BANDWIDTH:
         return point.optimal
     bound = found.quotient.plan.packing.bound

@@ -1,10 +1,10 @@
-"""The engine ``portfolio``: asks the engines that fit, and keeps the best answer per size.
+"""The engine ``portfolio``: runs the engines that fit, and keeps the best schedule per size.
 
-Nobody else's idea is best everywhere. In steps and rounds on a small machine ``exact`` has proofs;
+No single engine is best everywhere. In steps and rounds on a small machine ``exact`` has proofs;
 at one message size the packings win on large messages, classic algorithms and exact schedules on
-small ones; where even packing is too slow there is ``greedy``. They run one after the other, the
-likeliest first, until one meets the bound or the budget ends; all share the caller's observer.
-The clock decides nothing but that: with time enough the answer is the same on every machine.
+small ones; where even packing is too slow, ``greedy`` remains. They run one after the other, the
+most promising first, until one meets the bound or the budget ends; all share the caller's observer.
+Wall time decides only where the run stops: given enough, the result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class InPhases:
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """What has no phases."""
+        """Return the reason to refuse a problem whose sketch has no phases, else None."""
         return None if phases_of(problem) else "the sketch has no phases that make the collective"
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
@@ -185,14 +185,14 @@ def _plugins() -> Iterator[Engine]:
 
 
 def _flows(problem: Problem, effort: PortfolioEffort) -> bool:
-    """Whether paths that suit the size of the message may beat those that suit every size."""
+    """Return True if paths for the given message size may beat paths for all sizes."""
     few = problem.topology.ranks <= effort.flow_ranks and problem.objective is Objective.TIME
     return few and moves_pairs(problem.collective)
 
 
 @dataclass(slots=True)
 class _Race:
-    """Engines one after the other on one problem, and what they found."""
+    """Run of the engines, one after the other, on one problem, with their results."""
 
     problem: Problem
     budget: Budget
@@ -261,14 +261,14 @@ class _Race:
         self._add(engine, outcome.points)
 
     def _decided(self, engine: Engine, outcome: Outcome) -> bool:
-        """Whether there is a proof about what a sketch leaves, of which our bounds know nothing."""
+        """Return True if an engine proved its answer under the sketch; bounds ignore sketches."""
         if self.problem.sketch is None:
             return False
         best = engine.name == "sketched" and outcome.status is Status.OPTIMAL
         return best or outcome.status is Status.INFEASIBLE
 
     def _add(self, engine: Engine, points: list[Point] | tuple[Point, ...]) -> None:
-        """Points as they will be: each in the order that is quickest at the size in question."""
+        """Add points, each in the transfer order that is fastest at the size of the objective."""
         size = self.problem.bytes or LARGE
         for point in points:
             schedule = arranged(point.schedule, size, self.budget.seed)
@@ -277,7 +277,7 @@ class _Race:
     # --- what is enough ---------------------------------------------------------------------------
 
     def _met(self) -> bool:
-        """Whether nothing can be better than what is there: the bound is met."""
+        """Return True if the best point found meets the bound of the objective."""
         match self.problem.objective:
             case Objective.TIME:
                 return self._over_bound() <= 1 + 1e-9
@@ -290,7 +290,7 @@ class _Race:
                 return False
 
     def _needless(self, engine: Engine) -> bool:
-        """Whether matching is not worth its time: there is the best rate, and little to gain."""
+        """Return True if matching can gain little: the best rate is found, the bound is near."""
         if engine.name != "greedy" or not any(p.bandwidth_optimal for p in self.found):
             return False
         return (
@@ -319,10 +319,10 @@ class _Race:
     # --- what is kept -----------------------------------------------------------------------------
 
     def outcome(self) -> Outcome:
-        """What is best at the objective's sizes.
+        """Return the best points at the sizes of the objective.
 
         Raises:
-            UserError: there is nothing because the question is wrong, or fits no engine.
+            UserError: nothing was found because the problem is wrong, or fits no engine.
         """
         if self.over is not None:
             return self.over
@@ -335,7 +335,7 @@ class _Race:
         return Outcome(status, tuple(kept), self._said(kept))
 
     def _failure(self) -> UserError:
-        """What is wrong with the question, or why nobody takes it."""
+        """Return the error of the problem, or the reasons of all engines to refuse it."""
         wrong = [e for e in self.failures.values() if not isinstance(e, Refusal)]
         if wrong:
             return wrong[0]
@@ -349,7 +349,7 @@ class _Race:
         )
 
     def _said(self, kept: list[Point] | tuple[Point, ...]) -> tuple[str, ...]:
-        """What engines say of what they found of the answer; one line for all others."""
+        """Return the statements of the engines whose points are kept; one line for all others."""
         finders = {finder(p) for p in kept}
         lines = []
         for name, outcome in self.outcomes.items():
@@ -381,9 +381,9 @@ class _Race:
                 return self._frontier()
 
     def _frontier(self) -> list[Point]:
-        """What ``exact`` found (best in steps and rounds), and whoever is quickest at some size.
+        """Return the points of ``exact`` (best in steps and rounds) and the fastest at any size.
 
-        One engine alone has chosen its points itself.
+        If all points are of one engine, they are its frontier already and are all kept.
         """
         if len({finder(p) for p in self.found}) == 1:
             return self.found
@@ -399,7 +399,7 @@ class _Race:
         return [replace(p, sizes=tuple(sizes[id(p)])) for p in kept]
 
     def _beats(self, one: Point, other: Point) -> bool:
-        """Whether a point is no worse in steps, rate and at every size, and better in one."""
+        """Return True if ``one`` is no worse in steps, rate and at every size, better in one."""
         times = [(self._time(one, size), self._time(other, size)) for size in LADDER]
         steps, rates = (one.steps, other.steps), (one.rounds_per_chunk, other.rounds_per_chunk)
         pairs: list[tuple[Any, Any]] = [steps, rates, *times]
@@ -411,7 +411,7 @@ class _Race:
         return min(self.found, key=lambda p: (self._time(p, size), p.steps))
 
     def _proved(self, kept: list[Point]) -> bool:
-        """Whether the bound itself is met: at the size, in the rate, or in α."""
+        """Return True if the kept points meet the bound: at the size, in the rate, or in α."""
         found, self.found = self.found, kept
         met = self._met()
         self.found = found

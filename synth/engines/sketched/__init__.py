@@ -1,1 +1,1 @@
-"""Routes and times together: chunks are put into the gaps of what is planned, and put anew."""
+"""Joint choice of routes and times: chunks are inserted into the gaps of a plan, repeatedly."""

@@ -1,7 +1,7 @@
 """A problem in the arrays of the search: hops that the sketch allows, and one job per chunk.
 
-Where the sketch demands symmetry there is one job per orbit of chunks, and rows that are moved to
-each other are one row, which is held for as long as all images hold it.
+Where the sketch demands symmetry there is one job per orbit of chunks, and the rows of one orbit
+are one row, which is occupied for as long as all images of a hop occupy it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .timeline_kernel import Hops
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """What is to be moved where, for chunks of one size.
+    """Input of the search, for chunks of one size.
 
     Attributes:
-        topology, collective: the machine, and the collective in its chunks.
-        machine: every hop, with real rows.
+        topology, collective: the machine, and the collective in chunks.
+        machine: every hop, with the rows (links and shared resources) of the machine.
         hops: the same hops for the search; rows are orbits.
-        rows: how many orbits of rows there are.
-        jobs: one for each orbit of chunks.
+        rows: number of orbits of rows.
+        jobs: one job per orbit of chunks.
         chunks: image g of job j is chunk ``chunks[j, g]``; ``moved[g, h]`` the image of hop h.
     """
 
@@ -171,7 +171,7 @@ def _moved(ranks: frozenset[int], element: Ints) -> frozenset[int]:
 
 
 def _ends(collective: Collective) -> list[tuple[frozenset[int], frozenset[int]]]:
-    """Where every chunk starts and where it is wanted."""
+    """Return, per chunk, the ranks that hold it initially and the ranks that want it."""
     starts, wants = ([set[int]() for _ in range(collective.chunks)] for _ in range(2))
     for placement, sides in ((collective.pre, starts), (collective.post, wants)):
         for rank, chunk in zip(placement.ranks.tolist(), placement.chunks.tolist(), strict=True):

@@ -1,9 +1,8 @@
-"""Rules about single chunks, as the search keeps them: how far each may come, and what it must, or
-must not, pass.
+"""Sketch rules about single chunks as arrays of the search: limits on paths, fixed sends.
 
-* *max hops*, *max steps*: a limit on the way to every rank. Steps are counted by what depends on
-  what, so a chunk arrives in the step of its last hop.
-* *max detour*: a limit for each place that the chunk comes to, in hops or in α.
+* *max hops*, *max steps*: a limit on the way to every rank. Steps are counted along
+  dependences, so a chunk arrives in the step of its last hop.
+* *max detour*: a limit for each rank that the chunk reaches, in hops or in α.
 * *fixed sends*: a chunk that must go from u to v comes to v by no other hop, and v has to get it;
   one that must not has one hop less.
 """

@@ -1,8 +1,8 @@
-"""At most so many peers over a switch: chosen before chunks are placed, since it binds them all.
+"""Limit on peers over a switch: chosen before chunks are placed, since it concerns all of them.
 
-Each GPU sends to those that are some distances further on, modulo their number: so each hears of as
-many as it sends to, and rotations keep the choice. The distances are those by which all are reached
-in the fewest hops, and then by the shortest ways in sum; where there are too many to try, they are
+Each GPU sends to the GPUs at fixed distances, modulo their number: so each receives from as many as
+it sends to, and rotations preserve the choice. The distances reach all GPUs in the fewest hops, and
+then with the least sum of path lengths; where there are too many choices to try, they are
 1, b, b², …, with which n GPUs are about L · n^(1/L) hops apart for L peers.
 """
 
@@ -64,7 +64,7 @@ def _chosen(machine: HopTable, through: Bools, limit: int) -> Bools:
 
 @lru_cache(maxsize=64)
 def _distances(count: int, limit: int) -> tuple[int, ...]:
-    """How far on the peers of each of ``count`` GPUs are."""
+    """Return the distances (modulo ``count``) from each of ``count`` GPUs to its peers."""
     if limit >= count - 1:
         return tuple(range(1, count))
     if math.comb(count - 1, limit) <= MOST_TRIED:

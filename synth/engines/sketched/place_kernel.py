@@ -1,13 +1,13 @@
-"""One chunk is put into the gaps of the rows: a tree that grows by what arrives first.
+"""Insert one chunk into the gaps of the rows: a tree that grows by the earliest arrival.
 
-Forward, everybody who has the chunk offers it over every hop that it may take; what would arrive
-first is taken, and its rows are occupied. Where few want the chunk, only the way to the next of
-them is taken. Backward, for sums, the root has everything at a pivot moment, and of what could
-come in the hop that may leave last is taken. ``bias`` is added where arrivals are compared.
+Forward, all allowed hops from the ranks that hold the chunk are candidates; the one of earliest
+arrival is taken, and its rows are occupied. Where few ranks want the chunk, only the path to the
+nearest of them is taken. Backward, for sums, the root holds the result at a pivot time, and of the
+hops into the tree the one that may leave last is taken. ``bias`` is added to compared arrivals.
 
-Ways may be limited in several measures. What arrives first may then have come too far to be passed
-on: so who asks can have ways grow ``by`` one measure instead, the shortest first (Dijkstra 1959);
-that finds ways to all, where there are any within the limits of that measure.
+Paths may be limited in several measures. The path of earliest arrival may then be too long to be
+extended: so callers can have paths grow ``by`` one measure instead, the shortest first (Dijkstra
+1959); that finds paths to all ranks, where there are any within the limits of that measure.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ NEVER = 1 << 61
 
 
 class Limits(NamedTuple):
-    """How far a chunk may come: ``length`` (measures, hops) of the hops, ``most`` (measures, ranks)
-    of a way from where the chunk starts to each rank."""
+    """Limits on path lengths: ``length`` (measures, hops) of the hops, ``most`` (measures, ranks)
+    of a path from the chunk's start to each rank.
+    """
 
     length: Ints
     most: Ints
 
 
 BY_ARRIVAL = -1
-"""Ways grow by what arrives first."""
+"""Paths grow by earliest arrival."""
 
 
 @compiled
 def within(limits: Limits, depth: Ints, u: Any, v: Any, h: Any) -> bool:
-    """Whether a chunk that came ``depth`` (measures, ranks) far to rank u may go on to v."""
+    """Return True if a chunk with path length ``depth`` (measures, ranks) at u may go on to v."""
     for k in range(len(limits.most)):
         if depth[k, u] + limits.length[k, h] > limits.most[k, v]:
             return False

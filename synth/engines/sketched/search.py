@@ -1,4 +1,4 @@
-"""The search on one field: first answers in several orders, then turns until none is better."""
+"""The search on one field: initial plans in several orders, then rounds of improvement."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Chunks are put in one after another; then some are taken out and put in anew, over and over.
+"""Insert chunks one after another; then remove some and insert them again, repeatedly.
 
-Large-neighbourhood search (Shaw 1998): what is taken out are one chunk that ends last and others;
-they come back in a random order and with random biases, so over other hops. It is kept if the end
+Large-neighbourhood search (Shaw 1998): a chunk that ends last and others are removed, and inserted
+again in a random order and with random biases, so over other hops. The new plan is kept if its end
 is no later, or hardly later, and undone otherwise.
 """
 
@@ -20,17 +20,17 @@ from .timeline_kernel import Hops, Rows, Whole, earliest, reserve
 
 
 class Jobs(NamedTuple):
-    """What is to be moved, one row per chunk.
+    """Chunks to be moved, one array row per chunk (job).
 
     Attributes:
         holds, wants: shape (jobs, ranks).
-        root: where a sum is formed, or -1 for copies.
-        kind: which of the rows of ``allowed`` (kinds, hops) holds for it.
-        everywhere: whether every rank has or wants it.
-        length: shape (measures, hops): the length of every hop in each measure that is limited.
-        most: shape (measures, jobs, ranks): the longest way to each rank. Sums have at most one
+        root: rank that forms the sum, or -1 for copies.
+        kind: index into the rows of ``allowed`` (kinds, hops).
+        everywhere: True if every rank holds or wants the chunk.
+        length: shape (measures, hops): the length of every hop in each limited measure.
+        most: shape (measures, jobs, ranks): the longest path to each rank. Sums have at most one
             measure, hops.
-        up: hops of the way up to the root of a sum: those that leave enough for the way down.
+        up: limit on the hops up to the root of a sum, which leaves enough for the way down.
     """
 
     holds: Bools

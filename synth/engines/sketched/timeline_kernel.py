@@ -14,7 +14,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.jit import compiled
 
 Whole = int | np.int64
-"""What kernels count in."""
+"""Integer type of kernels."""
 
 
 class Hops(NamedTuple):

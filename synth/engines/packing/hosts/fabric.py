@@ -1,4 +1,4 @@
-"""From host to host: which share of which chunk enters which host at which GPU, and from where."""
+"""Trees between hosts: the fraction of each chunk that enters a host, per entry GPU and source."""
 
 from __future__ import annotations
 

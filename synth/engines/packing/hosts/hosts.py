@@ -1,11 +1,12 @@
 """Hosts times fabric: trees over hosts on the fabric, trees over GPUs inside each host.
 
-Inside a host every GPU gets everything, so any of them may send it on: from the fabric a host is
-one node, and the host only has to spread what enters at each of its GPUs. The fabric is solved
-first, every host after it, equal hosts once. That loses nothing where hosts are wide compared
-with their way out, and the loss against the bound is counted from the trees and said.
+Inside a host every GPU gets all data, so any of them may forward it: for the fabric a host is one
+node, and inside the host the data that enters at each GPU is broadcast to the others. The fabric
+is solved first, then every host; equal hosts are solved once. Nothing is lost where hosts have
+more bandwidth inside than outwards; the loss against the bound is computed from the trees and
+reported.
 
-Used where symmetry is gone or partial: a broken NIC in one of 128 hosts, irregular numbers of
+Used where symmetry is missing or partial: a broken NIC in one of 128 hosts, irregular numbers of
 NICs, hosts of several kinds.
 """
 
@@ -85,7 +86,7 @@ def pack_hosts(
 
 
 def remark(rate: Fraction, bound: Fraction) -> str:
-    """What was lost, in words."""
+    """Return the loss of rate against the bound, as text."""
     loss = 100 * (rate / bound - 1)
     return f"boxes × fabric: {float(loss):.2g} % above the bound"
 

@@ -1,4 +1,4 @@
-"""Inside a host: what enters at a GPU goes to all others, solved once for hosts that are alike."""
+"""Trees inside a host: data that enters at a GPU goes to all others; equal hosts solved once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Inside:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What one host was solved to: weighted trees, and the congestion."""
+    """Solution of one host: weighted trees and their congestion."""
 
     like: int
     tree_set: TreeSet
@@ -71,7 +71,7 @@ def solve_inside(
 
 
 def _profile(hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, steps: int) -> bytes:
-    """What a host is asked for, in so many steps of the most that any rank is."""
+    """Return a key of a host's demand, rounded to ``steps`` fractions of the largest rank's."""
     asked = [load[hosts.members[b]] for load in enters.values()]
     unit = max(float(load.max()) for load in enters.values()) / steps
     return np.rint(np.concatenate([*asked, base[hosts.rows_of(b)]]) / unit).astype(int).tobytes()
@@ -127,7 +127,7 @@ def _none(wanted: TreeDemand) -> TreeSet:
 
 
 def _demand(hosts: Hosts, b: int, enters: dict[bool, Floats]) -> tuple[Fraction, ...]:
-    """What enters each GPU of a host, forwards then turned."""
+    """Return the data that enters each GPU of a host: forward trees, then reversed trees."""
     n = len(hosts.members[b])
     return tuple(
         Fraction(float(enters[t][r])).limit_denominator(1 << 20) if t in enters else Fraction(0)
@@ -202,7 +202,7 @@ def _by_rank(hosts: Hosts, first: Ints) -> Ints:
 
 
 def _ends(roots: list[int], weights: list[Fraction]) -> list[Fraction]:
-    """Where the trees of each root end on [0, 1]."""
+    """Return the end of each tree on [0, 1]: cumulative fractions per root."""
     total: dict[int, Fraction] = {}
     for r, w in zip(roots, weights, strict=True):
         total[r] = total.get(r, Fraction(0)) + w

@@ -1,8 +1,8 @@
 """Compiled search for trees over groups of GPUs; import this lazily.
 
-A *group* is what becomes whole as soon as one of its GPUs is reached: a host, seen from the
-fabric, or one GPU, seen inside its host. Many trees share the links; each is taken out and grown
-again under exponential prices until the busiest row stops getting better (negotiated congestion
+A *group* is a set of GPUs that counts as reached as soon as one of them is: a host, for the
+fabric, or one GPU, inside its host. Many trees share the links; each is removed and grown again
+under exponential prices until the load of the busiest row no longer falls (negotiated congestion
 as in McMurchie and Ebeling 1995, with the prices of Garg and Könemann 2007).
 """
 

@@ -1,4 +1,4 @@
-"""Trees over groups, found by re-routing and, where that is small, by a program over them all."""
+"""Trees over groups, found by re-routing and, on small instances, by a linear program."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def search(
 
 
 def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
-    """How often each tree uses each row, a sparse array of shape (trees, rows)."""
+    """Return how often each tree uses each row: a sparse array of shape (trees, rows)."""
     from scipy.sparse import coo_array
 
     tree = np.repeat(np.arange(len(tree_set)), tree_set.links[0].size)

@@ -1,8 +1,8 @@
-"""Trees over hosts and trees inside them, put together: a million hops, so all of it in arrays.
+"""Combine trees over hosts with trees inside them; in arrays, since there are a million hops.
 
-A *share* of a chunk has a tree over hosts. What enters a GPU lies side by side on an interval;
-the trees of that GPU inside its host cut the interval, and with it, perhaps, the share: a *piece*
-of a share takes the same tree inside every host.
+A *share* is a fraction of a chunk that has one tree over hosts. The shares that enter a GPU are
+laid out side by side on an interval; the trees of that GPU inside its host cut the interval, and
+possibly a share: a *piece* of a share takes the same tree inside every host.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ FINEST = 1 << 40
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """What the chunks are cut into: ``weights`` of chunk ``chunk``, from rank ``root``, along
-    tree i of ``tree_sets`` (per direction: turned or not)."""
+    """Fractions of the chunks: ``weights`` of chunk ``chunk``, from rank ``root``, along tree i of
+    ``tree_sets`` (per direction: reversed or not).
+    """
 
     chunk: Ints
     root: Ints
@@ -51,7 +52,7 @@ def entries(hosts: Hosts, shares: Shares, turned: bool) -> Ints:
 
 
 def entering(hosts: Hosts, shares: Shares, turned: bool) -> Floats:
-    """What enters each rank, its own data included, in chunks."""
+    """Return the data that enters each rank, its own data included, in chunks."""
     at = entries(hosts, shares, turned)
     weight = np.repeat([float(w) for w in shares.weights], at.shape[1])
     return np.bincount(at.ravel(), weight, hosts.topology.ranks).astype(np.float64)
@@ -198,7 +199,7 @@ class _Part:
         self.limits = self._limits()
 
     def _limits(self) -> Ints:
-        """Where the trees of a rank end, the last one aside, shape (ranks, most - 1)."""
+        """Return the end of each tree of a rank but the last, shape (ranks, most - 1)."""
         found = np.full((len(self.inside.span), self.inside.most - 1), np.iinfo(np.int64).max)
         for r, (a, b) in enumerate(self.inside.span.tolist()):
             for k in range(a, b - 1):

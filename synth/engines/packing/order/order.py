@@ -1,11 +1,11 @@
-"""Who goes first: rules of list scheduling, as a number per hop and a number per slice.
+"""Priority rules of list scheduling: one number per hop and one stride per slice.
 
-Whoever has the least ``priority + slice · stride`` of those that wait is served first. With a
+Of the waiting transfers, the one of least ``priority + slice · stride`` is served first. With a
 stride of 0 the hop alone decides; with one above all priorities the slice comes first; between
-them lie deadlines: slice k of n is due at k/n of the whole, less what must follow.
+them lie deadlines: slice k of n is due at k/n of the total time, less the time of its successors.
 
-Ties go by the *shift* (dst - src) mod ranks: where all tails are equal, as through a switch,
-everybody then sends to the k-th next at once, and no two meet at a port.
+Ties are broken by the *shift* (dst - src) mod ranks: where all tails are equal, as through a
+switch, every rank then sends to its k-th successor at the same time, and no port gets two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TICKS = 1 << 28  # of the longest tail: priorities are 32-bit numbers
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """What a schedule needs to say who goes first: one number per hop, distinct, and the stride."""
+    """Order of transfers: one distinct priority per hop, and the stride of the slices."""
 
     rule: str
     priority: Ints
@@ -33,15 +33,15 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class Urgency:
-    """What rules look at, one number per hop.
+    """Input of the priority rules, one number per hop.
 
     Attributes:
-        tail: ticks from its start until all that depends on it has arrived.
+        tail: ticks from its start until all hops that depend on it have arrived.
         shift: (dst - src) mod ranks.
-        tree: its template; ``turn``: its place in that.
-        hold: ticks that it needs itself.
-        whole: ticks that the busiest row needs for a whole message.
-        slices: how many slices there are.
+        tree: its template; ``turn``: its position in the template.
+        hold: ticks that the hop itself takes.
+        whole: ticks that the busiest row takes for a whole message.
+        slices: number of slices.
     """
 
     tail: Ints

@@ -1,8 +1,8 @@
-"""The quickest plan for a message: which packing, in how many slices, in which order.
+"""Search for the fastest plan of a message: the packing, the number of slices, the order.
 
-All runs are of the quotient (:mod:`.plan_quotient`), so that a thousand ranks that are alike cost
-as much as one. What is found is a promise only where images meet at rows; the simulator has the
-last word.
+All simulated runs are of the quotient (:mod:`.plan_quotient`), so that a thousand equivalent ranks
+cost as much as one. Where images of a hop share rows, the time found is only an estimate; the
+final time is the simulator's.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ ORDER_EFFORT = OrderEffort()
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one search for orders may spend, and when it ends.
+    """Limits of one search for orders.
 
     Attributes:
         until: monotonic time at which to stop.
-        segments: the number of slices, if it is given; 0 tries some.
-        seed: of the restarts.
+        segments: number of slices; 0 tries several.
+        seed: seed of the restarts.
         effort: limits of its work.
     """
 
@@ -79,13 +79,13 @@ class Trial:
     effort: OrderEffort = ORDER_EFFORT
 
     def over(self) -> bool:
-        """Whether the time is up, or somebody has said stop."""
+        """Return True if the deadline has passed, or the search was cancelled."""
         return time.monotonic() > self.until or self.stopped()
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A quotient, the slices, the order, and how long that takes there."""
+    """A quotient with its slices, its order, and the simulated time of both."""
 
     quotient: Quotient
     segments: int

@@ -1,14 +1,14 @@
-"""From a packing to a schedule: every image of every template, steps, sizes in grains.
+"""Convert a packing to a schedule: all images of all templates, steps, sizes in grains.
 
-A *hop* here is a hop of a template; its *images* under the group are the transfers. Everything is
-in columns: a thousand roots with a thousand hops each are a million transfers, and no Python
+A *hop* here is a hop of a template; its *images* under the group are the transfers. All tables are
+columns: a thousand roots with a thousand hops each are a million transfers, and no Python
 statement runs once per transfer.
 
-The step of a hop is how many hops must come before it (a chunk's longest chain), so that the
-simulator, which lets nothing wait for a step to end, sees the dependences of the trees and no
-others. Inside a step hops come by priority and the images of one hop stand together: where the
-machine is symmetric they start together and the state stays symmetric, so that copies cannot
-collide if the templates do not.
+The step of a hop is the number of hops that must precede it (a chunk's longest chain). No transfer
+waits for a step to end in the simulator, so these steps add no dependences to those of the trees.
+Inside a step hops are ordered by priority and the images of one hop are adjacent: on a symmetric
+machine they start together and the state stays symmetric, so that images do not contend for a row
+unless templates do.
 """
 
 from __future__ import annotations
@@ -190,10 +190,10 @@ def to_schedule(packing: Packing, segments: int = 1) -> Schedule:
 
 
 def _slots(packing: Packing, kept: tuple[int, ...]) -> Ints:
-    """Where the pieces of one chunk stand: those whose roots have one slot in their boxes together,
-    shape (templates, elements).
+    """Return the position of each piece of a chunk, shape (templates, elements).
 
-    On rails these travel together inside a box, and become one message when they are lowered.
+    Pieces whose roots have the same slot in their hosts are adjacent: on rails these travel
+    together inside a host, and become one message when they are lowered.
     """
     hosts = packing.topology.host_of
     seen: dict[int | None, int] = {}

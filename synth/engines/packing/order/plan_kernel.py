@@ -1,7 +1,7 @@
 """The run of a packing's hops on its resources by the simulator's rule, to compare orders.
 
-Thousands of orders are compared per second here; whatever is chosen is timed by the simulator
-itself afterwards. A kernel over one memory (:mod:`weft.synth.time.queue_kernel`): a **job** is a
+Thousands of orders are compared per second here; the simulator itself times the chosen one
+afterwards. A kernel over one memory (:mod:`weft.synth.time.queue_kernel`): a **job** is a
 slice of a hop, and a client of the queues. Events are about a row (it is free), a job (it has
 left), or ``-job`` (it has arrived). Times are whole ticks, so that equal times are equal.
 """
@@ -51,12 +51,12 @@ FOREVER = 1 << 62
 
 
 class Work(NamedTuple):
-    """What is to be done, for one slice of the message.
+    """Hops of one slice of the message, with their dependencies and rows.
 
-    Hop h reads place ``source[h]`` once all ``arrivals`` of that place have come, and then brings
-    one arrival to ``target[h]``; ``readers[first_reader[p]:first_reader[p + 1]]`` read place p.
-    It holds ``rows[first_row[h]:first_row[h + 1]]`` for ``holds`` ticks each, has left after
-    ``leaves`` and arrived after ``lasts``.
+    Hop h reads place ``source[h]`` after all ``arrivals`` of that place, and then makes one
+    arrival at ``target[h]``; hops ``readers[first_reader[p]:first_reader[p + 1]]`` read place p.
+    It occupies ``rows[first_row[h]:first_row[h + 1]]`` for ``holds`` ticks each, has left after
+    ``leaves`` ticks and arrived after ``lasts`` ticks.
     """
 
     source: Ints

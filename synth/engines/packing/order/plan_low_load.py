@@ -1,9 +1,9 @@
-"""Trees that load little: everybody joins by the cheapest links, so inner links stay half empty.
+"""Low-load trees: every rank is attached by the cheapest links, so inner links stay half empty.
 
-At the best rate some row is full all the time; that cannot be helped. But where *many* rows are
-nearly full, as when everybody sends to everybody through a fabric, transfers that need several at
-once wait for each other, and no order keeps all of them busy. Trees that cross the fabric once and
-are copied behind it leave room. Rip-up and re-route with exponential prices, one tree per root.
+At the best rate some row is always saturated. But where *many* rows are nearly saturated, as when
+all ranks send to all others through a fabric, transfers that need several rows at once wait for
+each other, and no order keeps all rows busy. Trees that cross the fabric once and are copied
+behind it leave slack. Rip-up and re-route with exponential prices, one tree per root.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _as_tree(root: int, hops: list[Route], backward: bool) -> Tree:
 
 @dataclass(slots=True, init=False)
 class _Market:
-    """What each orbit of links carries, as a part of what it can at the packing's rate."""
+    """Congestion prices: load of each orbit of links, relative to its capacity at the rate."""
 
     ranks: int
     orbit: list[int]

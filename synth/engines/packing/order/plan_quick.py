@@ -1,7 +1,7 @@
-"""Packings of least latency: everybody by the quickest route, links taken in turns.
+"""Packings of least latency: every rank by the route of least α, over links in turn.
 
-What small messages want. One tree per chunk, by Dijkstra's algorithm on α; among routes of one α
-those whose links carry less so far. No rate is promised, but the rate is told, exactly.
+For small messages. One tree per chunk, by Dijkstra's algorithm on α; among routes of equal α the
+one whose links carry less so far. The rate is not optimized, but computed exactly.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How long a packing takes, from its templates alone: rows of one orbit are one machine.
+"""Time of a packing, computed from its templates alone: one simulated row per orbit of rows.
 
-A hop of a template stands for its images, one per element of the group. If they are started
-together, every row of an orbit does the same at the same time, so one of them tells all. Where an
-orbit has fewer rows than the group has elements, several images meet at each row: there one hop
-holds the row that many times longer. Without symmetry this is the schedule itself.
+A hop of a template stands for its images, one per element of the group. If these start together,
+all rows of an orbit do the same at the same time, so one of them is simulated. Where an orbit has
+fewer rows than the group has elements, several images share each row: there one hop occupies the
+row that many times longer. Without symmetry this is the schedule itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fractional paths by column generation: a linear program over paths, priced by Dijkstra.
 
-The program minimises how far rows exceed their room, then α, over the paths that it has; its
-prices say which path is missing (Ford and Fulkerson 1958, "A suggested computation for maximal
-multi-commodity network flows"). A basic solution splits at most as many pairs as rows are full,
-which :mod:`weft.synth.lp.exact_finish` turns into rationals.
+The program minimises the excess of rows over their capacity, then α, over the paths in the pool;
+its prices name the path to add (Ford and Fulkerson 1958, "A suggested computation for maximal
+multi-commodity network flows"). A basic solution splits at most as many pairs as there are full
+rows;  :mod:`weft.synth.lp.exact_finish` turns into rationals.
 """
 
 from __future__ import annotations

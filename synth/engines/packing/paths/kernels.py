@@ -19,7 +19,7 @@ ONE = 1 << 20
 
 @compiled
 def _before(key: Any, a: int, b: int) -> bool:
-    """Whether node a comes before node b: three keys, one after the other."""
+    """Return True if node a comes before node b, in lexicographic order of three keys."""
     if key[0, a] != key[0, b]:
         return key[0, a] < key[0, b]  # type: ignore[no-any-return]
     if key[1, a] != key[1, b]:

@@ -1,11 +1,11 @@
-"""Rounds of direct messages in which no two meet: who sends, and by which way, chosen together.
+"""Rounds of direct messages without contention: pairs and their routes are chosen together.
 
-A transfer holds all rows of its route at once, so that where tight rows lie one behind the other
-(uplink, spine, downlink) full rows are not enough: there must be *rounds*, sets of transfers that
-share no row, which fill them. With routes that were chosen for their load alone there may be none
-(a fat tree's alltoall then loses a seventh in any order). So endpoints are coloured first, which
-always succeeds (König), then each round is routed like a Clos network, and where that fails
-transfers change rounds as well.
+A transfer occupies all rows of its route at once. Where several saturated rows are in series
+(uplink, spine, downlink), balanced loads are not enough: the transfers must split into *rounds*,
+sets that share no row and together fill all rows. For routes chosen by load alone there may be no
+such rounds (a fat tree's alltoall then loses a seventh in any order). So endpoints are coloured
+first, which always succeeds (König), then each round is routed like a Clos network, and where that
+fails transfers change rounds as well.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _settled(packing: Packing, table: _Ways, seed: int, effort: PathEffort) -> R
 
 
 def _rounded(packing: Packing, length: Fraction) -> Fraction:
-    """How much longer a whole number of rounds is."""
+    """Return the relative slowdown by rounding the time up to a whole number of rounds."""
     return -(-packing.us_per_byte // length) * length / packing.us_per_byte
 
 

@@ -1,4 +1,4 @@
-"""Compiled: rounds in which no two transfers meet, by edge colouring and then by local search."""
+"""Compiled search for contention-free rounds: edge colouring, then local search."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _TENURE = 10  # steps for which a transfer does not return, and as many again by
 
 
 class Choices(NamedTuple):
-    """What may be chosen: transfer t takes one of the routes ``first[t]:first[t + 1]``; route r
-    passes ``rows[first_row[r]:first_row[r + 1]]``."""
+    """Routes to choose from: transfer t takes one of the routes ``first[t]:first[t + 1]``; route r
+    uses ``rows[first_row[r]:first_row[r + 1]]``.
+    """
 
     first: Ints
     first_row: Ints
@@ -56,7 +57,7 @@ def edge_colouring(src: Ints, dst: Ints, ranks: int, colours: int) -> Ints:
 
 @compiled
 def _meets(c: Choices, use: Ints32, route: int, colour: int) -> int:
-    """How many there are already on the rows of a route in a round."""
+    """Return the number of uses, by earlier choices, of the rows of a route in a round."""
     total = 0
     for i in range(c.first_row[route], c.first_row[route + 1]):
         total += use[c.rows[i], colour]

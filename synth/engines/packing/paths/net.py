@@ -1,4 +1,4 @@
-"""The machine as paths see it: links, what they load, and both per orbit of a symmetry group."""
+"""Machine arrays for path searches: links, the rows they load, both per symmetry orbit."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _GRID, _FINEST = 1 << 24, 1 << 29  # denominators of prices that are no simple f
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """What is asked, per orbit: pairs of the representative sources; the paths tried so far."""
+    """Problem per orbit: pairs of the representative sources, and the pool of paths so far."""
 
     net: PathNet
     pairs: Pairs
@@ -295,7 +295,7 @@ def _front(net: PathNet, ways: list[tuple[Split, str]]) -> list[tuple[Split, str
 def _proved(
     net: PathNet, collective: Collective, pairs: Pairs, prices: Prices, hoped: Fraction
 ) -> tuple[Fraction, Certificate]:
-    """What float prices prove (µs per byte) once they are rational: checked on the whole machine.
+    """Return the bound (µs per byte) that the prices prove as rationals, on the whole machine.
 
     The first rounding that proves ``hoped`` chunks per GB/s ends the search.
     """

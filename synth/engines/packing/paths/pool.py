@@ -1,4 +1,4 @@
-"""Paths that are known so far, each once, and what they load."""
+"""Pool of the paths found so far, each once, and the rows that they load."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PathPool:
         return PathPool.of(self.net, number[self.pair[kept]], self.links[kept], self.length[kept])
 
     def uses(self) -> Any:
-        """How often each path loads each row orbit, a sparse matrix (rows, paths)."""
+        """Return how often each path loads each row orbit: a sparse matrix (rows, paths)."""
         from scipy.sparse import coo_array
 
         column, links = entries(self.links, self.length)

@@ -1,7 +1,7 @@
-"""A rate to aim for where nobody knows the best one: prices by multiplicative weights.
+"""A target rate where the optimum is unknown: prices by multiplicative weights.
 
-Rows that all cheapest paths crowd become dearer, phase after phase; every phase's prices prove a
-bound (Plotkin, Shmoys and Tardos, "Fast approximation algorithms for fractional packing and
+The prices of rows that many cheapest paths use rise, phase after phase; every phase's prices prove
+a bound (Plotkin, Shmoys and Tardos, "Fast approximation algorithms for fractional packing and
 covering problems", 1995). One search per source and phase, so that any number of pairs is cheap.
 """
 

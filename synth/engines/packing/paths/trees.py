@@ -71,7 +71,7 @@ def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What paths cost: chunks per GB/s of the busiest row, and the sum of share times α (µs)."""
+    """Cost of paths: chunks per GB/s of the busiest row, and Σ fraction · α (µs)."""
 
     time: Fraction
     alpha: Fraction

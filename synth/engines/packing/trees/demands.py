@@ -1,4 +1,4 @@
-"""Unicast demands: which chunks go from which rank to which, equal ones together.
+"""Unicast demands: chunks per (source, destination) pair.
 
 Alltoall, scatter, gather, their multiroot forms, alltonext, and every custom collective in which a
 chunk starts on one rank, is wanted by one, and is not added to on the way.
@@ -51,7 +51,7 @@ class Pairs:
 
 
 def moves_pairs(collective: Collective) -> bool:
-    """Whether :func:`pairs_of` describes this collective."""
+    """Return True if :func:`pairs_of` describes this collective."""
     try:
         pairs_of(collective)
     except UserError:
@@ -60,7 +60,7 @@ def moves_pairs(collective: Collective) -> bool:
 
 
 def symmetric(collective: Collective) -> bool:
-    """Whether every permutation of the ranks maps the demand to itself."""
+    """Return True if every permutation of the ranks maps the demand to itself."""
     return collective.kind is Kind.ALLTOALL
 
 

@@ -1,4 +1,4 @@
-"""A machine as the kernels see it: its arcs from GPU to GPU, per orbit of its symmetry group."""
+"""Machine arrays for the kernels: arcs from GPU to GPU, per orbit of the symmetry group."""
 
 from __future__ import annotations
 

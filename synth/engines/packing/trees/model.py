@@ -1,7 +1,7 @@
-"""What a packing is: trees (or paths), the share of the data that each one carries, and symmetry.
+"""Model of a packing: trees (or paths), the fraction of the data on each, and symmetry.
 
-One noun serves all collectives. A *tree* says how a share of one chunk of the plain collective
-moves: hop after hop, each hop after those that it depends on.
+The model covers all collectives. A *tree* lists the hops of a fraction of one chunk of the plain
+collective, each hop after those that it depends on.
 
 * allgather, broadcast: an out-tree from the chunk's owner;
 * reduce_scatter, reduce: an in-tree (every hop reduces);
@@ -81,7 +81,7 @@ class Packing:
 
     @property
     def optimal(self) -> bool:
-        """Whether the rate equals the bound, as rationals."""
+        """True if the rate equals the bound, as rationals."""
         return self.us_per_byte == self.bound
 
     @property
@@ -99,7 +99,7 @@ def height(tree: Tree) -> int:
 
 
 def root(tree: Tree) -> int:
-    """Where an out-tree starts, or an in-tree ends; of a pair of both, where they meet."""
+    """Return the rank at which an out-tree starts or an in-tree ends (of a pair: both)."""
     reducing = int(tree.reduce.sum())
     if reducing:
         return int(tree.dst[reducing - 1])

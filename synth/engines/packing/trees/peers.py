@@ -1,11 +1,11 @@
-"""Few peers: the hops that trees may use, so that no rank sends to, or hears from, too many others.
+"""Limit on peers: select the hops of trees so that no rank has too many senders or receivers.
 
-A runtime gives every peer of a rank a thread block of its own, and there are only so many. Where
-every GPU can reach every other through switches, trees of height two use them all: a thousand GPUs
-are a thousand peers. But a tree can also go by a few hosts, and if each rank has the peers at
-distances one, two, four, … then trees are as high as a logarithm.
+A runtime uses one thread block per peer of a rank, and their number is limited. Where every GPU
+can reach every other through switches, trees of height two use all of them: a thousand GPUs are a
+thousand peers. But a tree can also pass through a few hosts, and with peers at distances one, two,
+four, … the height of trees is logarithmic.
 
-Which far peers: always one that is farthest by the hops there are (the greedy rule for k centres,
+Choice of far peers: always one that is farthest by the hops chosen so far (greedy k-centre rule,
 Gonzalez, Clustering to minimize the maximum intercluster distance, TCS 38 (1985), on a graph that
 grows by it). On a ring of hosts that gives the opposite, then the quarters, then the eighths.
 Whole hop orbits are taken, so that symmetry stays; a group that is free on the ranks gives each of

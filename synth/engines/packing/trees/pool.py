@@ -1,8 +1,8 @@
 """Candidate trees: found by multiplicative weights and by pricing, kept once each.
 
-A *family* is what the trees of one representative serve, in one direction: family k grows
-out-trees from representative k, family k + (number of representatives) the in-trees of a
-reduction. Their weights add up to one share.
+A *family* is the set of trees of one representative in one direction: family k has the out-trees
+of representative k, family k + (number of representatives) the in-trees of a reduction. The
+weights of a family sum to one share.
 """
 
 from __future__ import annotations

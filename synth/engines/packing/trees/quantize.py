@@ -1,9 +1,9 @@
-"""Unequal shares on a grid of equal chunks, for runtimes that know no others.
+"""Round unequal fractions to a grid of equal chunks, for runtimes without unequal chunks.
 
 Largest remainder, chunk by chunk (:func:`.plan_shares.largest_remainder`). The finest grid is not
-always the best one: 28 equal shares fit a grid of 28 and not one of 1024. So some grids are looked
-at, those that overload a share least, and the least loaded schedule is kept. What that costs is
-told exactly.
+always the best one: 28 equal shares fit a grid of 28 and not one of 1024. So several
+grids are tried, those that overload a fraction least, and the least loaded schedule is kept. The
+loss is reported exactly.
 """
 
 from __future__ import annotations

@@ -121,11 +121,11 @@ class Found:
 
     @property
     def met(self) -> bool:
-        """Whether the weights seem to meet the bound."""
+        """True if the weights meet the bound within the float tolerance."""
         return self.weights.congestion <= 1 + MET
 
     def scaled(self, factor: float) -> Found:
-        """The same, congestion counted in units of another bound."""
+        """Return a copy with the congestion in units of another bound."""
         return replace(
             self, weights=replace(self.weights, congestion=self.weights.congestion * factor)
         )
@@ -155,12 +155,12 @@ class Search:
 
     @property
     def late(self) -> bool:
-        """Whether the time is up."""
+        """True if the deadline has passed."""
         return clock.monotonic() > self.deadline
 
     @property
     def steps_per_tree(self) -> int:
-        """What growing one tree costs, about: routes, arcs, choices."""
+        """Estimated cost of growing one tree: routes, arcs, choices."""
         net = self.task.machines[0].net
         return int(len(net.sources) * len(net.out_start) + net.ranks**2 + len(net.arc_head))
 
@@ -247,7 +247,7 @@ class Search:
         pool.add(into, chosen + len(roots))
 
     def _phases(self, roots: int) -> int:
-        """How many trees per root to start with."""
+        """Return the number of trees per root to start with."""
         effort = self.effort
         phases = max(effort.phases, effort.phases * effort.steps // roots)
         affordable = effort.first_work // (roots * self.steps_per_tree)

@@ -1,9 +1,9 @@
-"""Shares of trees as grains: exactly where the numbers allow it, else on a fine grid.
+"""Fractions of trees in grains: exact where the denominator is small, else on a fine grid.
 
-Trees carry rational shares of a chunk. With D their common denominator, a chunk of D grains is cut
-where the shares say. D may explode (shares of linear programs are quotients of determinants), and
-offsets are limited: then shares are rounded to a grid by largest remainder, and trees of which
-nothing is left are dropped. What that costs is seen in the load of the schedule, exactly.
+Trees carry rational fractions of a chunk. With D their common denominator, a chunk of D grains is
+cut exactly. D may become huge (solutions of linear programs are quotients of determinants), and
+offsets are limited: then fractions are rounded to a grid by largest remainder, and trees rounded
+to zero are dropped. The loss is visible in the load of the schedule, exactly.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Few and low trees: the same rate with fewer, or a little less of it with far fewer.
+"""Fewer and lower trees: the same rate with fewer, or slightly less rate with far fewer.
 
 *Unequal* weights: a vertex of the program at a fixed congestion, trees priced by height, and
-cheaper the more they carry (reweighted L1, Candès, Wakin and Boyd 2008). *Equal* weights: so many
-trees for every root, ripped up one by one and routed anew at exponential prices.
+cheaper the more they carry (reweighted L1, Candès, Wakin and Boyd 2008). *Equal* weights: a fixed
+number of trees per root, ripped up one by one and re-routed at exponential prices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One packing problem: which trees are asked for, what they load, what they cannot beat."""
+"""One packing problem: the families of trees, the rows they load, the bound on their rate."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ SYMMETRIC = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLREDUCE})
 
 @dataclass(frozen=True, eq=False)
 class Under:
-    """What a sketch leaves: a group of symmetries, and which ranks may send to which, shape
-    (ranks, ranks)."""
+    """Restrictions of a sketch: a group of symmetries, and the allowed (sender, receiver) pairs,
+    shape (ranks, ranks).
+    """
 
     orbits: Orbits
     pairs: Bools
 
     @property
     def allowed(self) -> Bools:
-        """Whom the representatives may send to."""
+        """Ranks that each representative may send to."""
         found: Bools = self.pairs[self.orbits.representatives]
         return found
 

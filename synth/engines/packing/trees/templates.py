@@ -1,4 +1,4 @@
-"""Columns with weights become :class:`Tree` nouns, and their rate is counted again from those."""
+"""Convert weighted columns to :class:`Tree` objects, and recompute their rate from these."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Packings of trees: the exact optimum first, then lower and fewer trees at less than its rate.
 
-The height limit climbs from the least possible one until the bound is met. What is returned is
-not worse than something else that is returned in rate, trees and height at once. Where no cut says
-how good trees can be, the prices of the master program do: they are rounded to integers, and what
-they prove is evaluated exactly by :func:`weft.synth.bounds.tree_prices`.
+The height limit rises from the least possible one until the bound is met. The packings returned
+are Pareto-optimal among each other in rate, trees and height. Where no cut bounds the rate of
+trees, the prices of the master program do: they are rounded to integers, and the bound that they
+prove is evaluated exactly by :func:`weft.synth.bounds.tree_prices`.
 """
 
 from __future__ import annotations
