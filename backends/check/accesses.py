@@ -88,7 +88,7 @@ def _columns(graph: Graph, buffers: Buffers, in_place: bool) -> tuple[Ints, Ints
         columns.append((at, places(buffers, in_place, rank[at], buffer[t[at]], inside)))
     writes = [np.full(len(at), side == 2) for side, (at, _) in enumerate(columns)]
     # A copy onto itself (the own chunk of an allgather, in place) changes nothing that others
-    # read; it still must not run while somebody writes, so it counts as a read.
+    # read; it still must not run during a write, so it counts as a read.
     read = np.full(graph.size, -1, np.int64)
     read[src] = columns[0][1]
     same = (code.op[t[dst]] == COPY) & (read[dst] == columns[2][1])
@@ -104,7 +104,7 @@ def _columns(graph: Graph, buffers: Buffers, in_place: bool) -> tuple[Ints, Ints
 
 
 def place_name(buffers: Buffers, in_place: bool, place: int) -> str:
-    """``o[3]`` for a place; the rank is told apart."""
+    """Return ``o[3]`` for a place, without the rank."""
     rank, address = place >> RANK_BITS, place & ((1 << RANK_BITS) - 1)
     base = bases(buffers, in_place)[rank]
     for buffer, name in ((2, "s"), (1, "o"), (0, "i")):

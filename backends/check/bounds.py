@@ -1,4 +1,4 @@
-"""Addresses: every chunk a transfer touches must be there, counts included.
+"""Check addresses: every chunk that a transfer touches must exist, counts included.
 
 Two sizes matter: what the file *declares* (the parsers test offsets against it, without the
 count), and what the caller really *allocates* for the collective.

@@ -1,4 +1,4 @@
-"""The verbs: check a file, check a program; with what was proved, or only what is wrong."""
+"""Check a file or a program; return a report with the proofs, or the findings only."""
 
 from __future__ import annotations
 

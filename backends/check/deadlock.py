@@ -51,7 +51,7 @@ def waits(code: Code, graph: Graph) -> list[Finding]:
 class Hang:
     """A deadlock: the program hangs if and only if at most ``merge`` chunks share an operation.
 
-    ``operation``: one of those that wait, ``story`` who waits for whom, all around.
+    ``operation``: one of the waiting ones, ``story`` the waits along the cycle.
     """
 
     merge: int

@@ -166,7 +166,7 @@ FATES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "portable": {},
     }
 )
-"""What each runtime does with a mistake: by the ``kind`` of a finding and the letter of the runtime
+"""Behaviour of each runtime on a mistake: by the ``kind`` of a finding and the runtime's letter
 (``*``: all others)."""
 
 

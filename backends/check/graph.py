@@ -1,4 +1,4 @@
-"""The graph of operations: what must happen before what.
+"""Graph of operations, whose edges are the required order.
 
 Nodes are operations: (block, iteration, transfer, piece), a transfer of *count* chunks being
 ⌈count / merge⌉ pieces. Edges: program order in a block, the k-th send before the k-th receive of
@@ -46,7 +46,7 @@ class Graph:
         transfer, iteration, piece: of each operation; those of a block are contiguous.
         source, target, kind: of each edge.
         unmet: shape (·, 2), (operation, index into ``code.wait_*``) of waits nothing satisfies.
-        unsent: operations that receive a message nobody sends.
+        unsent: operations that receive a message that is never sent.
     """
 
     code: Code

@@ -13,7 +13,7 @@ from ..runtime.targets import MAX_ITERATIONS, Target
 from .findings import Finding, Severity
 
 MSCCL_MAX_BYTES = 1 << 27
-"""What microsoft/msccl takes for an absent maxBytes."""
+"""Value that microsoft/msccl uses for an absent maxBytes."""
 SCRATCH_BYTES = 16 << 30
 """Scratch that microsoft/msccl allocates at once; more is called out."""
 PORTABLE = ("allreduce", "allgather", "alltoall", "broadcast", "reduce")

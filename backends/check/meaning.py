@@ -3,8 +3,8 @@
 Races and deadlocks are excluded before, so every read sees one certain write and every value is a
 sum of contributions that does not depend on any order. The data flow is followed in as many array
 operations as it is deep. A value is exact: the group of chunks it belongs to and one bit for each
-contribution of that group; a sum of different groups, a contribution taken twice, or anything from
-memory that nobody wrote can never become right again, because nothing is subtracted.
+contribution of that group; a sum of different groups, a contribution taken twice, or a value from
+unwritten memory can never become right again, because nothing is subtracted.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class _Teller:
         return ""
 
     def contents(self, operation: int, place: int) -> tuple[Counter[tuple[int, int]], set[str]]:
-        """Contributions with their multiplicities, and chunks that nobody wrote."""
+        """Return contributions with their multiplicities, and chunks that were never written."""
         found: Counter[tuple[int, int]] = Counter()
         poison: set[str] = set()
         size = self.data.graph.size

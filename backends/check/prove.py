@@ -1,7 +1,7 @@
-"""The proof of a code: addresses, connections, waits, deadlock, races, result, in this order.
+"""Prove a code: addresses, connections, waits, deadlock, races, result, in this order.
 
-Each family needs those before it: what has no sound structure has no connections, what does not
-pair has no deadlock test, what deadlocks has no race proof, what races has no certain result.
+Each family needs those before it: connections need a sound structure, the deadlock test needs
+paired messages, the race proof needs a program without deadlock, the result one without races.
 """
 
 from __future__ import annotations

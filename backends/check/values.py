@@ -17,7 +17,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 
 UNWRITTEN = -1
-"""The group of a value that comes from memory nobody wrote."""
+"""Group of a value that comes from memory that was never written."""
 ODD = -2
 """The group of a value that no sum can make right: mixed groups, a contribution twice."""
 
@@ -36,7 +36,7 @@ class Values:
 
     @staticmethod
     def unwritten(number: int, words: int) -> Values:
-        """Values of memory that nobody wrote."""
+        """Return the values of memory that was never written."""
         return Values(np.full(number, UNWRITTEN), np.zeros((number, words), np.uint64))
 
     def take(self, rows: Ints) -> Values:

@@ -42,12 +42,12 @@ AUTO: Final = "auto"
 """Instances that the front end chooses by simulation (:mod:`~weft.backends.compile.prepare`)."""
 
 ATTEMPTS = 8
-"""How often the passes are run again with more lanes or tighter blocks."""
+"""Maximum number of reruns of the passes with more lanes or tighter blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What the compiler may choose, and what the user wants.
+    """Options of the compiler.
 
     ``target`` and ``protocol`` may be given by name (``"rccl"``, ``"LL"``).
     ``instances``: copies side by side; None: what the algorithm asks for, or one; ``"auto"``: the
@@ -62,7 +62,7 @@ class CompileOptions:
     ``passes``: those on programs run in their order; of those on the flow, one given here stands
     for the one that these options describe. ``verify`` is called with the program after every pass,
     ``observe`` with its name as well; a flow shows itself as the plain program that does the same.
-    ``tell`` hears in a word or two what is done next.
+    ``tell`` is called with a short text on the next step.
     """
 
     target: Target = MSCCL
@@ -238,7 +238,7 @@ class _Stages:
         )
 
     def places(self, per_lane: int, pair_all: bool) -> list[Pass]:
-        """What gives messages their places, for connections of so many messages."""
+        """Return passes that assign channels, of at most ``per_lane`` messages each, and blocks."""
         channels = replace(self.channels, steps=min(self.channels.steps or per_lane, per_lane))
         pair_all = pair_all or self.threadblocks.pair_all
         return [channels, replace(self.threadblocks, pair_all=pair_all), self.aggregate]
@@ -286,7 +286,7 @@ def _refuse_large(steps: int, blocks: int, target: Target) -> None:
 
 
 def label(words: list[str], collective: Collective, options: CompileOptions) -> str:
-    """What the file calls itself; with the roots, which the format has no other place for."""
+    """Return the name in the file; with the roots, which the format has no other place for."""
     if collective.kind in ROOTED:
         words.append(f"root{collective.roots[0]}")
     elif collective.kind in MULTIROOT:

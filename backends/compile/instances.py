@@ -45,7 +45,7 @@ SLOWER = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What a program takes at a size, beside its schedule and other numbers of instances.
+    """Time of a program at a size, beside its schedule and other numbers of instances.
 
     ``tried``: µs by number of instances, its own among them, where others were compiled too.
     """
@@ -62,7 +62,7 @@ class Timing:
 
     @property
     def hint(self) -> str | None:
-        """What to ask for instead, if that is quicker."""
+        """Flag for the fastest number of instances, if that is clearly quicker; else None."""
         best = self.fastest
         if best is None or self.program_us < WORTH_IT * self.tried[best]:
             return None
@@ -70,7 +70,7 @@ class Timing:
 
     @property
     def slow(self) -> bool:
-        """Whether much of what the schedule promises is lost."""
+        """True if the program is much slower than its schedule."""
         return self.schedule_us is not None and self.program_us > SLOWER * self.schedule_us
 
     @property
@@ -109,7 +109,7 @@ class Clock:
     model: RuntimeModel
 
     def program_us(self, program: Program) -> float | None:
-        """What a program takes; None where that is too much to simulate, or the model cannot."""
+        """Return the time of a program in µs; None if it is too large, or the model lacks it."""
         try:
             if self.operations(program) > MOST_OPERATIONS:
                 return None
@@ -133,7 +133,7 @@ class Clock:
         return int((-(-np.maximum(1, program.count) // merge)).sum())
 
     def schedule_us(self, schedule: Schedule | None) -> float | None:
-        """What a schedule takes; None where there is none, or it is too large."""
+        """Return the time of a schedule in µs; None where there is none, or it is too large."""
         if schedule is None or len(schedule) * schedule.segments > MOST_SERVED:
             return None
         return simulate(schedule, self.message_bytes).time_us
@@ -166,7 +166,7 @@ def timing_of(
     tried: dict[int, float],
     tell: Telling,
 ) -> Timing | None:
-    """What a program takes; where that is far more than the schedule, more instances are tried.
+    """Return the time of a program; if far above the schedule's, also try more instances.
 
     ``tried``: what was tried already.
     """
@@ -192,7 +192,7 @@ def trials(
     options: CompileOptions,
     tell: Telling,
 ) -> dict[int, float]:
-    """What so many instances take, as far as the target has room for them."""
+    """Return µs by number of instances, for those that fit the target."""
     found: dict[int, float] = {}
     quiet = replace(options, verify=None, observe=None, tell=None)
     for count in counts:
@@ -216,7 +216,7 @@ def all_instances(
     options: CompileOptions,
     tell: Telling,
 ) -> dict[int, float]:
-    """What 1, 2, 4 and 8 instances take, for ``--instances auto``.
+    """Return the µs of 1, 2, 4 and 8 instances, for ``--instances auto``.
 
     Raises:
         UserError: that cannot be told.

@@ -1,4 +1,4 @@
-"""The passes, one after another: what each one takes and gives, each result proved and shown.
+"""Run the passes one after another, with the types of each; prove and show each result.
 
 A pass is a frozen dataclass with a ``name`` and ``apply(noun, target) -> noun``; the annotations of
 ``apply`` say which nouns. All ways lead through the flow:
@@ -41,7 +41,7 @@ MOST_PROVED = 250_000
 """Instructions of a program beyond which it is not proved again after every pass."""
 
 Noun = Algorithm | Flow | Program
-"""What passes give; a schedule is only taken."""
+"""Nouns that passes return; a schedule is input only."""
 
 
 class Pass(Interface):
@@ -52,7 +52,7 @@ class Pass(Interface):
         """The name by which a pipeline text calls it: that of its module."""
 
     def apply(self, noun: Any, target: Target, /) -> Any:
-        """What this pass makes of it."""
+        """Return the transformed noun."""
 
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
@@ -64,12 +64,11 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     Fence(),
     Prune(),
 )
-"""Drop moves and copies nobody reads, fuse what comes in and goes out, then waits and scratch in
-excess."""
+"""Drop unread moves and copies, fuse receives with sends, then remove excess waits and scratch."""
 
 
 def form(one: object) -> tuple[str, str]:
-    """What a pass takes and gives, by the names of the nouns: ("flow", "program") for ``weave``."""
+    """Return the input and output nouns of a pass by name: ("flow", "program") for ``weave``."""
     kind: Any = one if isinstance(one, type) else type(one)
     hints = get_type_hints(kind.apply)
     given = hints.pop("return", Program)
@@ -84,11 +83,11 @@ def of_form(passes: Iterable[Pass], taken: str, given: str) -> list[Pass]:
 
 @dataclass(eq=False)
 class Journal:
-    """What the passes made, to be proved and shown when it is known that it stays.
+    """Results of the passes, to be proved and shown once they are final.
 
     ``verify`` raises when a program is wrong, ``observe`` sees the program after every pass.
-    Algorithms and flows are judged by the plain program that does the same. ``tell`` hears what is
-    done next.
+    Algorithms and flows are judged by the plain program that does the same. ``tell`` is called
+    with the next step.
     """
 
     target: Target
@@ -173,7 +172,7 @@ ELSEWHERE = {("channels", "count"), ("threadblocks", "count")}
 
 
 def managed(name: str, option: str) -> str:
-    """Where an option of a pass is really said; nothing where it is the pass's own."""
+    """Return the compile option that sets an option of a pass; '' where it is the pass's own."""
     key = option.replace("_", "-")
     return "aggregate{count=…}" if (name, key) in ELSEWHERE else MANAGED.get(key, "")
 

@@ -1,4 +1,4 @@
-"""The compiler's front end: what ``weft compile`` and the public functions do around the passes.
+"""The compiler's front end: work of ``weft compile`` and the public functions around the passes.
 
 A schedule's unequal shares are fitted to the format, every pass is proved, the artefact is emitted
 and judged from its text. :mod:`~weft.backends.compile.compile` runs the passes alone, for callers

@@ -1,4 +1,4 @@
-"""What the compiler's front end asks of a format, and what the format makes of it."""
+"""Requests of the compiler's front end to a format, and the artefacts it returns."""
 
 from __future__ import annotations
 

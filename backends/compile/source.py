@@ -1,4 +1,4 @@
-"""Something to compile: a schedule, fitted to its format, an algorithm or a program.
+"""Input of the compiler: a schedule, fitted to its format, an algorithm or a program.
 
 A runtime of MSCCL XML slices chunks by itself; a plan is run once, on whole chunks. Both know
 chunks of one size only, and a buffer is cut into at most so many: unequal shares are rounded.
@@ -33,17 +33,17 @@ from .compile import CompileOptions
 from .request import Made, Request
 
 FORMAT = "msccl-xml"
-"""The format where nobody names one."""
+"""Default format."""
 
 MOST_GRAINS = 1024
 """Chunks of a message, for formats of equal chunks: calls must have sizes that divide into them."""
 
 BY_OFFSETS = "program"
-"""The format whose chunks are as fine as they need to be: whoever runs it has byte offsets."""
+"""Format without limits on chunks: it is executed with byte offsets."""
 
 
 def binary(chunks: int, message_chunks: int) -> bool:
-    """Whether a collective of so many chunks is cut into so many by a power of two.
+    """Return True if ``message_chunks`` is ``chunks`` times a power of two.
 
     MSCCL's runtimes pass a file over, in silence, for messages that do not divide into its chunks,
     and most messages are round in binary.
@@ -54,7 +54,7 @@ def binary(chunks: int, message_chunks: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What became of the input, for people and for ``--json``; ``text`` takes what was made of it:
+    """Remark on the conversion of the input, as text and for ``--json``; ``text`` takes the result:
     a program, or a script of a point-to-point format."""
 
     label: str
@@ -86,7 +86,7 @@ def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[R
 
 
 def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Remark]:
-    """What becomes of the slices of a schedule that is cut into ``pieces`` per chunk here."""
+    """Return remarks on the slices of a schedule that is cut into ``pieces`` per chunk here."""
     if schedule.segments == 1 and pieces == 1:
         return []
     slices = schedule.segments
@@ -126,11 +126,11 @@ def _looped(program: Program, target: str, slices: int, size: int | None) -> str
 # --- what is compiled -----------------------------------------------------------------------------
 
 Noun = Schedule | Algorithm | Program
-"""What can be compiled."""
+"""Nouns that can be compiled."""
 
 
 class Emitter(Protocol):
-    """What the front end asks of a format: its name, text of a program, artefact of a request."""
+    """Interface of a format for the front end: name, text of a program, artefact of a request."""
 
     @property
     def name(self) -> str:

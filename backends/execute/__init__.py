@@ -1,1 +1,1 @@
-"""The interpreter: executes MSCCL XML files and programs on NumPy data, for all ranks."""
+"""Interpreter: executes MSCCL XML files and programs on NumPy data, for all ranks."""

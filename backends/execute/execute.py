@@ -1,7 +1,7 @@
-"""Executes a code for all ranks on NumPy data, in many orders, and judges the result.
+"""Execute a code for all ranks on NumPy data, in many orders, and judge the result.
 
-The reference for every runner. What is compared: each output chunk that the postcondition names,
-exactly; out of place, the whole input; that every message was received; that nobody hangs.
+The reference for every runner. It compares each output chunk that the postcondition names, exactly,
+and, out of place, the whole input; every message must be received, and no block may hang.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def execute(
 
     ``collective`` is in chunks of the code; ``padded`` as in :func:`layout`. Every order is
     run on every data type, unless one of the same trace was (see :class:`.Traces`). Stops at the
-    first failure. ``tell`` hears the number of every order, from 1.
+    first failure. ``tell`` is called with the number of every order, from 1.
 
     Raises:
         UserError: an unknown data type; in place makes no sense for this collective.
@@ -181,7 +181,7 @@ def run_algo(
     ``collective`` says what the file must achieve; without it ``coll`` does. The interleavings of
     a placement are divided among the ways in which a message can be cut: every chunk its own
     operation, several turns of the loop, and many chunks in one operation. A hang in a cut of
-    messages larger than ``maxBytes`` does not count. ``tell`` hears which one is run.
+    messages larger than ``maxBytes`` does not count. ``tell`` is called with the current one.
 
     Raises:
         BadFile: a text that no runtime reads. UserError: the collective does not fit the file.

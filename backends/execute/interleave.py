@@ -18,8 +18,8 @@ from .layout import BufferLayout
 from .machine import Control
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "earliest")
-"""How the next block is picked: any, for one operation; any, for a few; any, as far as it comes;
-by fixed random priorities; that which was enabled last, as far as it comes; the first."""
+"""Policies that pick the next block: any, for one operation; any, for a few; any, as far as it
+comes; by fixed random priorities; the block enabled last, as far as it comes; the first."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _position(machine: Control, run: Run, block: int) -> str:
 
 
 def unread(machine: Control, run: Run) -> str | None:
-    """A message that nobody took, in words, or None."""
+    """Return a text on a message that was not received, or None."""
     for (source, target, channel), number in machine.connections.items():
         sent, received = run.counters[2 * number : 2 * number + 2].tolist()
         if sent != received:

@@ -1,4 +1,4 @@
-"""A code made ready to run: operations, what they wait for, and what they do.
+"""Code prepared for execution: operations, their conditions, and their effects.
 
 Control and data are apart. **Control**: an operation needs some counters to have reached values
 (messages sent and received on a connection, the flag of a thread block) and sets some when it is

@@ -43,11 +43,11 @@ GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What flags ask of an artefact.
+    """Requirements on an artefact that command-line flags give.
 
     ``resolve``: the collective of ``-c`` for a number of ranks, or of the name given here; None
     where flags name none. ``rooted``: roots are given, and no collective. ``may_hang``: deadlocks
-    are left to a simulation, because they depend on the message size.
+    are not reported here; a simulation finds them, because they depend on the message size.
     """
 
     target: str | None = None
@@ -60,10 +60,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How an artefact is executed: data types, interleavings, seed, bytes of the message.
+    """Options of an execution: data types, interleavings, seed, bytes of the message.
 
-    ``given``: names of flags that say how something is compiled, and were given although this is
-    an artefact already. ``wanted``: the collective, where the artefact was compiled for it.
+    ``given``: names of compilation flags that were given although the input is an artefact
+    already. ``wanted``: the collective, where the artefact was compiled for it.
     """
 
     dtypes: tuple[str, ...] = ("float32", "int32")
@@ -152,7 +152,7 @@ class Format:
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        """Whether a file is of this format; ``data``: its JSON, None where it is not JSON."""
+        """Return True if a file is of this format; ``data``: its JSON, None if it is not JSON."""
         return self.says_kind and isinstance(data, dict) and data.get("weft") == self.kind
 
     def read(self, text: str, where: str) -> Any:
@@ -173,7 +173,7 @@ class Format:
         raise self.lacks("compiled", where)
 
     def check(self, text: str, where: str, asked: Asked) -> list[Check]:
-        """What ``weft check`` prints: the form, then what was found.
+        """Return the lines of ``weft check``: the form, then the findings.
 
         Raises:
             BadFile: it is not well formed.
@@ -184,7 +184,7 @@ class Format:
         return [Check("form", True, self.noun), *of_findings(found, GOOD)]
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """What is wrong with an artefact, from its text alone."""
+        """Return the findings of an artefact, from its text alone."""
         raise self.lacks("checked", where)
 
     def run(self, text: str, where: str, asked: Asked, order: Order, tell: Telling = silent) -> Ran:
@@ -230,7 +230,7 @@ class Format:
         raise self.lacks("run", where)
 
     def collective(self, text: str, where: str) -> Collective:
-        """What an artefact must achieve, as it says itself; only :meth:`run` asks."""
+        """Return the collective that an artefact declares; used by :meth:`run` only."""
         raise self.lacks("run", where)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
@@ -238,7 +238,7 @@ class Format:
         return text.rstrip("\n"), {}
 
     def sheets(self, text: str, where: str) -> Sheets | None:
-        """What ``weft diff`` compares; None: the lines that :meth:`show` prints."""
+        """Return the sheets that ``weft diff`` compares; None: the lines of :meth:`show`."""
         return None
 
     # --- compiling --------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Format:
         return self
 
     def assumed(self, ranks: int, machine: str | None = None) -> str | None:
-        """What is taken for granted of the machine, as nothing says it, and how to say it.
+        """Return a text on assumptions about the machine, and the flags that replace them.
 
         ``machine``: the topology that was given to :meth:`on`, if there is one.
         """
@@ -271,7 +271,7 @@ class Format:
         return ""
 
     def checked(self, target: str) -> str:
-        """What was judged of an artefact for a target, in words."""
+        """Return in words which properties of an artefact were checked for a target."""
         return f"program and {self.name}"
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
@@ -356,7 +356,7 @@ class ProgramFormat(Format):
         return [Check("form", True, size), *of_report(report, GOOD)]
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """What the program checker finds in the file."""
+        """Return the findings of the program checker on the file."""
         from ..check.checker import check_program
 
         return check_program(self.read(text, where), target)

@@ -1,4 +1,4 @@
-"""How a job ended, and errors of the user on their way between processes."""
+"""Answers of jobs, and the transport of user errors between processes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from weft.dsl.base.spans import Source, Span
 
 
 class Ending(StrEnum):
-    """How a job ended."""
+    """Kinds of endings of a job."""
 
     DONE = "done"  #: it returned a value
     REFUSED = "refused"  #: it raised an error of the user's: the question is wrong, the answer no …
     BROKEN = "broken"  #: it raised something else: a bug
     LATE = "late"  #: it was killed at its deadline
     LOST = "lost"  #: its process died as often as it was started
-    CANCELLED = "cancelled"  #: nobody wanted it any more
+    CANCELLED = "cancelled"  #: its answer was no longer needed
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a job ended, and with what.
+    """Ending of a job, with its value or error.
 
     Attributes:
         value: what the function returned, where it did.

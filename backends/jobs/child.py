@@ -1,4 +1,4 @@
-"""The process in which jobs run, one after the other; it never outlives who started it."""
+"""Process in which jobs run, one after the other; it ends with its parent."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .job import Job
 CODE = "from weft.backends.jobs.child import main; main()"
 
 IDLE = 600.0
-"""Seconds without a job after which a process ends; who needs it again starts another."""
+"""Seconds without a job after which a process ends; it is started again on demand."""
 
 
 def main() -> None:
-    """Serve: requests ``{function, text}`` come in by stdin, ``{ending, …}`` goes out by stdout."""
+    """Run jobs: read requests ``{function, text}`` from stdin, write ``{ending, …}`` to stdout."""
     asked, said = _pipes()
     wanted: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(asked, wanted), daemon=True).start()
@@ -69,8 +69,8 @@ def carry_out(job: Job) -> Answer:
 
 
 def _pipes() -> tuple[int, int]:
-    """The two pipes for ourselves; whoever prints, also a solver's native code, does so to stderr,
-    and no process that is started from here holds them."""
+    """Return private copies of stdin and stdout; all prints, also of a solver's native code, go to
+    stderr, and no process that is started from here inherits the copies."""
     asked, said = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -81,7 +81,7 @@ def _pipes() -> tuple[int, int]:
 
 
 def _listen(asked: int, wanted: queue.SimpleQueue[Any]) -> None:
-    """Hand on requests; at their end whoever started us is gone, and so are we and our own."""
+    """Put requests into the queue; when the parent closes the pipe, end this process tree."""
     reader = frames.Reader()
     while part := os.read(asked, 1 << 16):
         reader.feed(part)

@@ -1,7 +1,7 @@
 """Jobs on many hosts: a cluster of Dask's, whose workers keep processes as the local pool does.
 
-A task of the cluster is a supervisor: it hands its job to a process of its own, looks at it, and
-kills it when nobody wants it any more. Dask itself cannot stop what runs inside a native solver.
+A task of the cluster is a supervisor: it gives its job to a process of its own, monitors it, and
+kills it when it is cancelled. Dask itself cannot stop what runs inside a native solver.
 Dask does the rest: it sends tasks to workers that have room, and those of a worker that dies to
 others. Workers run the same weft as the client, down to the last byte; others are refused.
 """
@@ -57,7 +57,7 @@ def cluster(address: str, *, threads: int = 1, code: str | None = None) -> Clust
 
     Raises:
         Missing: ``distributed`` is not installed.
-        UserError: nobody answers, there are no workers, or they run another weft.
+        UserError: no scheduler answers, there are no workers, or they run another weft.
     """
     try:
         import distributed
@@ -81,7 +81,7 @@ def cluster(address: str, *, threads: int = 1, code: str | None = None) -> Clust
 
 
 def _require_answer(address: str) -> None:
-    """Raise if nobody listens at an address; Dask itself goes on trying for long."""
+    """Raise if no process listens at an address; Dask itself would retry for long."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
         raise UserError(
@@ -120,7 +120,7 @@ def _check_workers(client: Any, address: str, code: str) -> None:
 
 
 def _asked(client: Any, address: str) -> dict[str, dict[str, Any]]:
-    """What every worker says of itself."""
+    """Return the description of every worker."""
     from .supervise import probe
 
     found: dict[str, Any] = client.run(probe, on_error="return")
@@ -135,7 +135,7 @@ def _asked(client: Any, address: str) -> dict[str, dict[str, Any]]:
 
 
 def _supervise() -> ModuleType:
-    """What runs in the workers; it needs ``distributed`` to be loaded."""
+    """Import the module that runs in the workers; it imports ``distributed``."""
     from . import supervise
 
     return supervise
@@ -225,7 +225,7 @@ class Cluster(Executor):
 
     def _submit(self, *task: Any, **how: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a job is large is nobody's fault
+            warnings.simplefilter("ignore")  # large jobs are expected
             return self._client.submit(*task, **how)
 
     def _hear(self, event: Any) -> None:

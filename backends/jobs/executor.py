@@ -1,4 +1,4 @@
-"""What every place that runs jobs offers: submit, cancel, and answers in the order of the jobs."""
+"""Interface of executors: submit, cancel, and answers in the order of the jobs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LOOK = 0.05
 
 
 class Event(StrEnum):
-    """What is heard of a job while it is not done."""
+    """Events of a job before it ends."""
 
     STARTED = "started"  #: some process begins it
     LOST = "lost"  #: that process died; it will be started again if it may
 
 
 Told = Callable[[Event, str], None]
-"""Hears of a job's events, and where (``host:process id``); called from any thread, quickly."""
+"""Callback for a job's events, with ``host:process id``; called from any thread, must be quick."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,11 +52,11 @@ class Handle:
                 self.on_cancel()
 
     def ended(self) -> bool:
-        """Whether there is an answer."""
+        """Return True if there is an answer."""
         return self._ended.is_set()
 
     def answer(self, timeout: float | None = None) -> Answer:
-        """How it ended; waits for it.
+        """Wait for the answer and return it.
 
         Raises:
             TimeoutError: it has not, after some seconds.
@@ -66,12 +66,12 @@ class Handle:
         return self._answer
 
     def forget(self) -> None:
-        """Keep how it ended, but not its value: for whoever has many, and has used it."""
+        """Drop the value and keep the ending, to save memory once the value is used."""
         if self._answer is not None:
             self._answer = replace(self._answer, value=None)
 
     def on_end(self, listener: Callable[[Handle], None]) -> None:
-        """Call somebody when it ends, from any thread; at once if it has."""
+        """Call a listener when the job ends, from any thread; at once if it has ended."""
         with self._lock:
             if not self._ended.is_set():
                 self._listeners.append(listener)
@@ -107,7 +107,7 @@ class Step:
 
 
 class Executor(ABC):
-    """Runs jobs somewhere. A context manager: leaving it stops what still runs."""
+    """Interface of executors. A context manager: leaving it stops the running jobs."""
 
     @abstractmethod
     def submit(
@@ -115,7 +115,7 @@ class Executor(ABC):
     ) -> Handle:
         """Run a job when there is room, in the order of submission.
 
-        ``deadline``: seconds after its start when it is killed. ``told`` hears of its events.
+        ``deadline``: seconds after its start when it is killed. ``told`` is called with its events.
         """
 
     @abstractmethod
@@ -142,7 +142,7 @@ class Executor(ABC):
         progress: Callable[[Step], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> list[Any]:
-        """What a function, ``module:name``, returns for each argument, in their order.
+        """Return the values of a function, ``module:name``, for all arguments, in their order.
 
         The rest as :meth:`answers`.
 
@@ -167,14 +167,14 @@ class Executor(ABC):
         progress: Callable[[Step], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> list[Answer]:
-        """How a function's jobs ended, one per argument, in their order.
+        """Return the answers of a function's jobs, one per argument, in their order.
 
         Args:
             function: ``module:name``; see :mod:`weft.backends.jobs` on what it may do.
             arguments: one JSON value per job.
             deadline: seconds after the start of a job when it is killed.
-            progress: hears of every job that ends, in this thread.
-            cancelled: is asked twenty times a second; once it says yes, all running jobs are
+            progress: called for every job that ends, in this thread.
+            cancelled: polled twenty times a second; once it returns True, all running jobs are
                 killed, and their endings and those of the waiting ones are CANCELLED.
 
         Raises:
@@ -190,7 +190,7 @@ def follow(
     progress: Callable[[Step], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> list[Answer]:
-    """The answers of jobs in their order; the rest as :meth:`Executor.answers`."""
+    """Return the answers of jobs in their order; the rest as :meth:`Executor.answers`."""
     for step in ends(handles, cancelled):
         if progress is not None:
             progress(step)
@@ -198,8 +198,8 @@ def follow(
 
 
 def ends(handles: Sequence[Handle], cancelled: Callable[[], bool] | None = None) -> Iterator[Step]:
-    """The jobs as they end, in this thread; all are cancelled once ``cancelled`` says yes, and
-    where whoever asks gives up."""
+    """Yield the jobs as they end, in this thread; all are cancelled once ``cancelled`` returns
+    True, and when the iterator is closed early."""
     ended: queue.SimpleQueue[int] = queue.SimpleQueue()
     for place, handle in enumerate(handles):
         handle.on_end(lambda _, place=place: ended.put(place))  # type: ignore[misc]

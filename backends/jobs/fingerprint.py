@@ -1,5 +1,5 @@
-"""Which code computes here: what a stored answer was computed by, so that no other is mistaken
-for it after an upgrade or an edit."""
+"""Fingerprint of the code that computes here: the key of stored answers, so that none is reused
+after an upgrade or an edit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PACKAGES = (
     "pyscipopt",
     "xpress",
 )
-"""What else decides what a search finds; the second row are solvers that PuLP can drive."""
+"""Packages whose versions influence results; the second row are solvers that PuLP can drive."""
 
 
 def fingerprint() -> str:

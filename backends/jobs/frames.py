@@ -13,7 +13,7 @@ def write(pipe: int, value: Any) -> None:
     """Send a value.
 
     Raises:
-        BrokenPipeError: nobody is there.
+        BrokenPipeError: the other end is closed.
     """
     body = json.dumps(value, allow_nan=False).encode()
     rest = memoryview(len(body).to_bytes(_HEAD, "big") + body)

@@ -1,4 +1,4 @@
-"""What is to be done, as a value: a function's name and the JSON it is given."""
+"""Job as a value: a function's name and its JSON argument."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .job import Job
 from .worker import Lost, Worker
 
 STARTS = 3
-"""How often a job is started at most, if its process dies every time."""
+"""Maximum number of starts of a job whose process dies every time."""
 
 
 def cores() -> int:
@@ -79,7 +79,7 @@ class Local(Executor):
 
 
 def attempt(handle: Handle, worker: Worker, closed: threading.Event) -> Answer:
-    """How a job ends on a worker; it is started again where its process dies."""
+    """Run a job on a worker and return its answer; restart it where its process dies."""
     starts = 0
 
     def stopped() -> bool:

@@ -1,4 +1,4 @@
-"""What runs inside a worker of a Dask cluster: tasks that look after processes."""
+"""Tasks inside a worker of a Dask cluster, which supervise processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .worker import Worker
 
 
 def probe() -> dict[str, str]:
-    """What a worker says of itself."""
+    """Return the versions of a worker."""
     return {"fingerprint": fingerprint(), "weft": version(), "python": platform.python_version()}
 
 

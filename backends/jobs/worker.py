@@ -1,4 +1,4 @@
-"""The near end of one process in which jobs run: start it, ask it, kill it."""
+"""Parent's handle of one process in which jobs run: start it, send jobs, kill it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Worker:
         stopped: Callable[[], bool],
         started: Callable[[str], None],
     ) -> Answer:
-        """How a job ends; ``started`` hears where it begins, ``stopped`` is asked all the time.
+        """Run a job; ``started`` is called with its place, ``stopped`` is polled.
 
         Raises:
             Lost: the process died.
@@ -146,7 +146,7 @@ class Worker:
         frames.write(process.stdin.fileno(), {"function": job.function, "text": job.text})
 
     def _answer(self, process: Process, until: float | None, stopped: Callable[[], bool]) -> Any:
-        """The next value it says; None if it is too late, or nobody wants it."""
+        """Return the next value of the process; None at the deadline or when cancelled."""
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         while not stopped() and (until is None or time.monotonic() < until):
@@ -160,7 +160,7 @@ class Worker:
         return None
 
     def _how(self, process: Process) -> str:
-        """How a process ended by itself, and the last that it wrote."""
+        """Return a text on how a process ended by itself, and the end of its output."""
         try:
             code = process.wait(5.0)
         except subprocess.TimeoutExpired:  # it closed its pipe and lives on

@@ -1,4 +1,4 @@
-"""What is to be run: files, and calls of their functions; and what each rank reports."""
+"""Jobs: files, and calls of their functions; and the report of each rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Piece:
 
     @staticmethod
     def of(text: str, where: str = "the file") -> Piece:
-        """What a file holds.
+        """Parse an emitted file.
 
         Raises:
             BadFile: not an emitted one.
@@ -109,8 +109,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a case on one rank: what is wrong, if anything, the seconds of each timed call,
-    and the rounds of the one that was watched."""
+    """Result of a case on one rank: the error, if any, the seconds of each timed call, and the
+    rounds of the recorded call."""
 
     wrong: str | None
     seconds: tuple[float, ...] = ()
@@ -132,13 +132,13 @@ class Failure:
 
     @property
     def waiting(self) -> bool:
-        """Whether it only waited for others in vain, or they have given up."""
+        """True if the rank only timed out on other ranks, or lost its connection to them."""
         return self.kind in ("TimeoutError", "ConnectionError")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one rank says in the end: a :class:`Done` for each case, None where it had no part."""
+    """Report of one rank: a :class:`Done` for each case, None where it had no part."""
 
     rank: int
     done: tuple[Done | None, ...] = ()
@@ -150,7 +150,7 @@ class Report:
 
     @staticmethod
     def from_json(text: str) -> Report:
-        """What :meth:`to_json` wrote."""
+        """Parse the text of :meth:`to_json`."""
         data: dict[str, Any] = json.loads(text)
         done = tuple(d and Done.of(d) for d in data["done"])
         failure = data["failure"] and Failure(**data["failure"])

@@ -1,4 +1,4 @@
-"""Be one of the ranks that somebody else started: mpiexec, srun or torchrun."""
+"""Run as one of the ranks that mpiexec, srun or torchrun started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIGNS = {
 
 
 def is_joined(on: str) -> bool:
-    """Whether this process is a rank already."""
+    """Return True if this process was started as a rank."""
     return any(all(name in os.environ for name in group) for group in _SIGNS.get(on, ()))
 
 

@@ -52,9 +52,9 @@ def mpi(folder: Path, ranks: int, seconds: float) -> Command:
 
 
 def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Command:
-    """Python with these arguments, on every rank.
+    """Return the command that runs Python with these arguments on every rank.
 
-    ``mpiexec`` ends them by itself after so many seconds, should nobody else do it.
+    ``mpiexec`` ends them after so many seconds, if they still run.
 
     Raises:
         Missing: mpi4py or an MPI is not installed.
@@ -117,13 +117,13 @@ PARTING = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ended.
+    """Result of a job.
 
     Attributes:
         reports: of the ranks that wrote one.
-        states: the last that was heard of each rank.
+        states: the last state of each rank.
         lost: how ranks ended that could not report: ``signal 9 (SIGKILL)``.
-        silent: nobody did anything for too long.
+        silent: no rank made progress for too long.
         code: the exit code of what started them, None if it was ended. ``stderr``: its end.
     """
 
@@ -189,7 +189,7 @@ class _Watch:
 
 
 def _working(folder: Path, reports: dict[int, Report]) -> bool:
-    """Whether a rank does something that keeps nobody waiting in vain: makes data, compares …"""
+    """Return True if a rank works outside calls and barriers: makes data, compares …"""
     states = {rank: text for rank, text in _states(folder).items() if rank not in reports}
     return any(not text.startswith(("is in call", "is at the barrier")) for text in states.values())
 
@@ -211,7 +211,7 @@ def _alive(folder: Path) -> list[int]:
 
 
 def _is_rank(pid: int, folder: Path) -> bool:
-    """Whether a process is one of ours, and not a later one with its number."""
+    """Return True if a process is a rank of this job, not a later process with the same id."""
     try:
         return str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -219,7 +219,7 @@ def _is_rank(pid: int, folder: Path) -> bool:
 
 
 def _states(folder: Path) -> dict[int, str]:
-    """The last that was heard of each rank."""
+    """Return the last state of each rank."""
     return {
         int(path.name.removeprefix("state-")): path.read_text("utf-8", "replace").strip()
         for path in folder.glob("state-*")
@@ -232,7 +232,7 @@ def _reports(folder: Path) -> dict[int, Report]:
 
 
 def _exits(folder: Path) -> dict[int, str]:
-    """How ranks ended that were waited for, as their files say; not those that ended well."""
+    """Return how ranks failed, by their exit files; ranks that ended well are left out."""
     found = {}
     for path in folder.glob("exit-*"):
         status = path.read_text()
@@ -316,7 +316,7 @@ def leave(place: Path, found: Any) -> None:
 
 
 def _commands(program: str, on: str, ranks: int, folder: Path, seconds: float) -> list[Command]:
-    """What starts the ranks."""
+    """Return the commands that start the ranks."""
     rank = ("-m", program, on, str(folder))
     if on == "torch":
         if find_spec("torch") is None:

@@ -1,4 +1,4 @@
-"""Ranks on the GPUs of this process: NCCL connects them, several to a GPU where there are few."""
+"""Ranks on the GPUs of this process, connected by NCCL, several per GPU if GPUs are few."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MULTI_RANK = 23000
 
 
 def unusable(ranks: int) -> Missing | None:
-    """What is missing for so many ranks, or None."""
+    """Return what so many ranks lack on this machine, or None."""
     try:
         import cupy
         from cupy.cuda import nccl

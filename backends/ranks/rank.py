@@ -1,4 +1,4 @@
-"""What one rank does with a job, the same on every runtime."""
+"""Run a job on one rank, the same on every runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .job import Case, Done, Job, Piece
 from .recording import Watch, Watched
 
 Say = Callable[[str], None]
-"""Tells, for whoever watches, what the rank does now."""
+"""Callback that reports the current state of the rank."""
 
 
 class Loan(Protocol):
@@ -46,14 +46,14 @@ class Member(Protocol):
         """Call the file's function; ``first``: check all that can be checked.
 
         Raises:
-            TimeoutError: somebody did not send or receive; names the ranks.
+            TimeoutError: some ranks did not send or receive; names them.
         """
 
     def barrier(self) -> None:
         """Wait for all ranks of the group.
 
         Raises:
-            TimeoutError: somebody did not come.
+            TimeoutError: some rank did not reach the barrier.
         """
 
     def clock(self) -> float:
@@ -191,7 +191,7 @@ def restored(
 def wrong_result(
     exam: Exam, rank: int, send: AnyArray | None, recv: AnyArray | None, before: AnyArray | None
 ) -> str | None:
-    """What is wrong with a result; ``before``: what the input must still be."""
+    """Return the error of a result, or None; ``before``: the input as it was before the call."""
     wrong = exam.wrong(rank, recv)
     if wrong or send is None or before is None:
         return wrong

@@ -41,7 +41,7 @@ class Recording:
 
     @property
     def ranks(self) -> int:
-        """How many took part."""
+        """Number of ranks."""
         return len(self.calls[0].ranks)
 
     def call_of(self, size: int | None, where: str) -> Call:
@@ -159,7 +159,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What one rank did in a call: its rounds, and the µs of the whole call."""
+    """Record of one rank in a call: its rounds, and the µs of the whole call."""
 
     us: float
     rounds: tuple[Passed, ...]
@@ -187,7 +187,7 @@ class _Watched:
 
 
 class Watched:
-    """A file loaded once more, on whose calls somebody watches."""
+    """Second copy of a file's module, whose calls are recorded."""
 
     def __init__(self, text: str, clock: Clock) -> None:
         self.program: types.ModuleType = loaded(text)
@@ -200,11 +200,11 @@ class Watched:
         self.program.__dict__["call"] = call
 
     def forget(self) -> None:
-        """What was noted so far."""
+        """Delete the log of exchanges."""
         self._log.clear()
 
     def seen(self, begin: float, end: float) -> Watch:
-        """What was noted of a call, in times from its beginning."""
+        """Return the record of a call, in times from its beginning."""
         rounds = tuple(
             Passed(number, 1e6 * (a - begin), 1e6 * (b - begin), to, source)
             for number, a, b, to, source in self._log

@@ -1,4 +1,4 @@
-"""One rank in a process of its own: connect, do the job, report; never outlive who started it."""
+"""Run one rank in a process of its own: connect, run the job, report; end with the parent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 30.0
 
 
 def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
-    """Be a rank of the job in a folder; ends the process where it failed."""
+    """Run a rank of the job in a folder; ends the process if the rank fails."""
     folder = Path(place)
     end_with_owner(folder)
     job = Job.read(folder)
@@ -36,7 +36,7 @@ def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
         traceback.print_exc()
         sys.stderr.flush()
         _report(folder, Report(number, failure=Failure(type(error).__name__, told(error))))
-        # Those who wait for this rank say so next; then whoever started us ends us all.
+        # Ranks that wait for this one report next; then the parent ends all ranks.
         time.sleep(PATIENCE)
         os._exit(1)
     _report(folder, Report(number, done))
@@ -60,7 +60,7 @@ def supervise(folder: Path, pids: dict[int, int]) -> None:
 
 
 def told(error: BaseException) -> str:
-    """What an exception says; of one that is not a message by itself, its type as well."""
+    """Return the text of an exception, with its type where the text alone is no message."""
     kind, text = type(error).__name__, str(error).strip()
     if not text:
         return kind

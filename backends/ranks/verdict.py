@@ -1,4 +1,4 @@
-"""What came of a job: times and results, or who failed and who waits for whom."""
+"""Verdict on a job: times and results, or the ranks that failed and those that wait for them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_TOLD = 8
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one case: what is wrong, if anything; µs of its calls, each that of the
-    slowest rank."""
+    """Result of one case: errors, if any, and µs of its calls, each that of the slowest
+    rank."""
 
     case: Case
     wrong: tuple[str, ...]
@@ -91,7 +91,7 @@ def _named(rank: int, text: str) -> str:
 
 
 def _alike(ending: Ending, raised: Mapping[int, str]) -> list[str]:
-    """What ranks raised, each text once, with the first that did."""
+    """Return the errors of ranks, each text once, with the first rank that raised it."""
     lines = []
     for text in dict.fromkeys(raised.values()):
         first, *others = (rank for rank, own in sorted(raised.items()) if own == text)
@@ -113,7 +113,7 @@ def _while(ending: Ending, rank: int) -> str:
 def _idle(
     job: Job, ending: Ending, missing: Sequence[int], waiting: Mapping[int, str]
 ) -> list[str]:
-    """What is known of ranks that said nothing, while others waited or all were silent."""
+    """Return the last states of ranks without a report, while others waited or none progressed."""
     lines = []
     for rank in missing:
         state = ending.states.get(rank)
@@ -130,7 +130,7 @@ def _several(lines: list[str], noun: str = "ranks") -> list[str]:
 
 
 def _hint(ending: Ending, causes: bool) -> str:
-    """What a way to end usually means; or the last words on stderr, where nothing else is known."""
+    """Return the usual cause of such an ending, or the end of stderr where none is known."""
     if any("SIGABRT" in how for how in ending.lost.values()):
         return (
             "gloo ends a process that gets more than it expects: do all ranks call with the "

@@ -2,7 +2,7 @@
 
 The numbers are those the parsers and kernels check, or break on without checking; every limit is
 held at emission, so that no file leaves that one rank accepts and another rejects. Compiler and
-judges share this table and nothing that reckons with it.
+judges share this table, and no code that computes with it.
 
 Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``msccl.h``, ``devcomm.h``), ROCm/rccl and
 Azure/msccl-executor-nccl (``msccl_parser.cc``, ``msccl_struct.h``, ``device.h``).
@@ -202,8 +202,8 @@ PORTABLE = Target(
     max_bytes_excluded=True,
     consistent_chunks=True,
 )
-"""What all of them read and execute alike: each limit is the least of theirs. Not reduce_scatter:
-it has two spellings."""
+"""Subset that all of them read and execute alike: each limit is the least of theirs. Without
+reduce_scatter, which has two spellings."""
 
 P2P = Target(
     "p2p",

@@ -72,7 +72,7 @@ def _numbers(
     here: Ints,
     there: Ints,
 ) -> Ints:
-    """The block number of each connection's end, NONE where nobody asks."""
+    """Return the block number of each connection's end, NONE where no author names one."""
     rows = np.flatnonzero(hint != NONE)
     least = np.full(count, np.iinfo(np.int64).max)
     most = np.full(count, NONE, np.int64)

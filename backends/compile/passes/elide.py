@@ -28,7 +28,7 @@ class Elide:
     name: ClassVar[str] = "elide"
 
     def apply(self, program: Program, target: Target) -> Program:
-        """The program without copies nobody reads.
+        """Return the program without copies that are never read.
 
         Raises:
             CheckFailed: the program deadlocks.

@@ -40,7 +40,7 @@ class Fence:
     name: ClassVar[str] = "fence"
 
     def apply(self, program: Program, target: Target) -> Program:
-        """The program with a copy behind every send that somebody waits for."""
+        """Return the program with a copy behind every send that a wait names."""
         if target.send_publishes or program.protocol is Protocol.SIMPLE:
             return program
         late = np.zeros(program.instructions, bool)

@@ -51,7 +51,7 @@ for (_first, _second), _both in PATTERNS.items():
     _FUSED[OP_NUMBER[_first], OP_NUMBER[_second]] = OP_NUMBER[_both]
 
 REACH = 64
-"""How many instructions may lie between the two; keeps the pass linear."""
+"""Maximum number of instructions between the two; keeps the pass linear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _alone(code: Program, level: Ints, recv: Ints, send: Ints) -> Bools:
 
     They wait for the whole instruction, so that they would start when the fused send is over. (The
     published compiler's rule, too: a sum must have one successor. What is only received comes in
-    while it goes out, and holds up nobody for longer than receiving it takes.)
+    while it goes out, and delays no wait for longer than receiving it takes.)
     """
     first = np.full(code.instructions, np.iinfo(np.int64).max)
     np.minimum.at(first, code.wait, level[code.waiting])

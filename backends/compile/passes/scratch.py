@@ -38,7 +38,7 @@ Place = tuple[int, int]
 """Block of a rank, and index of an instruction there."""
 
 WINDOW = 2048
-"""How many places, the latest ones, are looked at; keeps the pass nearly linear."""
+"""Number of latest places that are considered; keeps the pass nearly linear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def walk(program: Program, rank: int) -> Iterator[tuple[int, Ints]]:
     -1 for none. The array is reused: copy what you keep. Cost: waits × blocks.
 
     The order that a rank's own code gives: the blocks' code and the waits. Messages through other
-    ranks order more; whoever asks here is told less than the truth, never more.
+    ranks order more; so this order is a subset of the true one.
 
     Raises:
         CheckFailed: the waits form a cycle.

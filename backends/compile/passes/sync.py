@@ -43,7 +43,7 @@ from ..analyses.access import latest
 from ..analyses.order import ProgramOrder, wait_clocks
 
 REACH = 16
-"""How far ahead a wait may move."""
+"""Instructions by which a wait may move ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +115,12 @@ def _reduced(code: Program) -> Program:
 
 
 def _later(code: Program, level: Ints, begin: Ints) -> Program:
-    """Let flags that are needed anyway serve earlier waits, where that delays nobody.
+    """Let flags that are needed anyway serve earlier waits, where that causes no delay.
 
     Each wait accepts the flags of an interval of its block: from the instruction it names to the
     last that is below the waiting one. The fewest flags that meet all intervals of a block are
     found by taking them by their ends; each is the latest of those that start in the group, so it
-    is an instruction somebody waits for already.
+    is an instruction that a wait names already.
     """
     wait, waiting = code.wait, code.waiting
     tall = int(max(level.max(initial=0), begin.max(initial=0))) + 2

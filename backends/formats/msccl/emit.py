@@ -202,7 +202,7 @@ def _step_numbers(block: Block) -> list[int]:
 
 
 def _flags(index: int, block: Block, published: set[tuple[int, int]], target: Target) -> list[bool]:
-    """``hasdep`` of each instruction: somebody waits for it, or a chain of ``re`` must end.
+    """Return ``hasdep`` of each instruction: some wait names it, or a chain of ``re`` must end.
 
     The runtimes merge consecutive ``re`` of one destination and source buffer, up to the next
     dependence or flag, take the last count for all, and lose data beyond 15.
@@ -224,7 +224,7 @@ def _flags(index: int, block: Block, published: set[tuple[int, int]], target: Ta
 
 
 def _low_targets_first(code: RankProgram, target: Target) -> RankProgram:
-    """Renumber so that blocks somebody waits for have the low numbers, if any is out of reach."""
+    """Renumber so that blocks that waits name have the low numbers, if any is out of reach."""
     named = {b for block in code for instr in block.code if instr.waits for b, _ in instr.waits}
     if not named or max(named) <= target.max_dependence:
         return code

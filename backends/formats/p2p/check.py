@@ -1,4 +1,4 @@
-"""The proof of a script, from its rounds alone: addresses, pairs, room, and what it computes.
+"""Prove a script correct from its rounds alone: addresses, pairs, memory sizes, result.
 
 It knows nothing of how scripts are made. Every rank's messages and work become columns; chunks are
 rows of one memory. Because ranks wait for nothing but the messages of a round, a script whose
@@ -173,7 +173,7 @@ def _pairs(sends: _Parts, recvs: _Parts) -> list[Finding]:
 
 
 def _exclusive(sends: _Parts, recvs: _Parts, memory: _Memory) -> list[Finding]:
-    """What a round receives is nothing else that the rank sends or receives in it."""
+    """Return a finding for each part received that the rank's round also sends or receives."""
     read, reader = sends.cells()
     write, writer = recvs.cells()
     wide = np.int64(memory.rows)

@@ -1,4 +1,4 @@
-"""What can be compiled, as a script: the passes up to the flow, then its rounds."""
+"""Compile schedules, algorithms and programs to scripts: passes up to the flow, then rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .model import Script
 from .rounds import TARGET, script_of
 
 Noun = Schedule | Algorithm | Program
-"""What a script can be made of."""
+"""Nouns that can be compiled to a script."""
 
 
 def compile_script(

@@ -1,4 +1,4 @@
-"""What the ranks give to a collective for a test, and what they must end with.
+"""Test data of a collective: the input of each rank, and the expected result.
 
 Every contribution (chunk, rank) of the collective is a column of random numbers; a chunk that holds
 a set of contributions is their sum. A rank makes its own part only, so that the test of 64 MiB on
@@ -69,7 +69,7 @@ class Exam:
 
     @property
     def integral(self) -> bool:
-        """Whether the type is one of integers."""
+        """Return True if the data type is an integer type."""
         return self.dtype.kind in "iu"
 
     def given(self, rank: int) -> AnyArray | None:
@@ -83,7 +83,7 @@ class Exam:
         return self._poisoned(self.units.output_chunks)
 
     def wrong(self, rank: int, result: AnyArray | None) -> str | None:
-        """What is wrong with a result, or None."""
+        """Return a text that describes the error of a result, or None."""
         if result is None or not self.length:
             return None
         p, bad = self.units.post, 0

@@ -48,7 +48,7 @@ TRIED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a file is for.
+    """Runtime that a file is written for.
 
     Attributes:
         title: its name in sentences. ``wire``: the modules of its wire, in order.
@@ -173,17 +173,17 @@ def _templates() -> Environment:
 
 
 def function_of(collective: Collective) -> str:
-    """What the file's function is called."""
+    """Return the name of the file's function."""
     return re.sub(r"\W+", "_", collective.name or str(collective.kind))
 
 
 def tried(collective: Collective) -> bool:
-    """Whether the file can try itself."""
+    """Return True if the file contains a test of itself."""
     return collective.kind in TRIED
 
 
 def header(script: Script) -> dict[str, Any]:
-    """What the file says of itself, so that it can be judged without anything else."""
+    """Return the header of the file, by which it can be judged without anything else."""
     c = script.collective
     said: dict[str, Any] = {
         "weft": "script",
@@ -228,7 +228,7 @@ class _Section:
 
 
 _YIELDS = _Section(frozenset({"from collections.abc import Iterator"}), "")
-"""What a file whose rounds are formulas needs besides."""
+"""Additional section of a file whose rounds are formulas."""
 
 
 @cache

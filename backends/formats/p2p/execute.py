@@ -68,7 +68,7 @@ def loaded(text: str) -> types.ModuleType:
 
 
 def aliases(units: Collective) -> bool:
-    """Whether callers of the collective may use one memory for input and output."""
+    """Return True if callers of the collective may use one memory for input and output."""
     return units.kind is not Kind.CUSTOM
 
 
@@ -96,14 +96,14 @@ def _run(program: Any, exam: Exam, in_place: bool) -> str | None:
 
 
 def call_on(wire: Threads, program: Any, send: AnyArray | None, recv: AnyArray | None) -> None:
-    """What the file's function does, on another wire than its own."""
+    """Run the file's function on another transport than its own."""
     program.call(wire, program.SHAPE, program.CODE, send, recv)
 
 
 def arguments(exam: Exam, rank: int, in_place: bool) -> tuple[AnyArray | None, AnyArray | None]:
     """The input and the output of a rank, None where it has none; in place in one memory.
 
-    A rank that only passes things on has an output that nobody reads: it must know the length.
+    A rank that only forwards has an output that is not compared: it gives the length.
     """
     send, recv = exam.given(rank), exam.empty(rank)
     if send is None and recv is None:

@@ -44,7 +44,7 @@ class ScriptFile(Format):
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        """Whether the file is one of weft's, of whichever runtime: all are read alike."""
+        """Return True if weft wrote the file, for any runtime: all are read alike."""
         from .read import looks_like_script
 
         return data is None and looks_like_script(text)
@@ -67,7 +67,7 @@ class ScriptFile(Format):
         return [form, *of_findings(found, GOOD)]
 
     def findings(self, text: str, where: str, target: str | None = None) -> Sequence[Finding]:
-        """What the checker finds in the file's rounds; no error if they are proved right."""
+        """Return the checker's findings in the file's rounds; no error if they are proved right."""
         from .judge import judge
 
         return judge(text, where)[1]

@@ -1,4 +1,4 @@
-"""What is wrong with an emitted file, told from its text: its rounds, and the code around them."""
+"""Judge an emitted file by its text: its rounds, and the code around them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one rank does in one round."""
+    """Messages and local work of one rank in one round."""
 
     sends: tuple[Message, ...] = ()
     recvs: tuple[Message, ...] = ()
@@ -71,7 +71,7 @@ class Script:
 
     @property
     def rounds(self) -> int:
-        """How many rounds there are."""
+        """Number of rounds."""
         return len(self.ranks[0]) if self.ranks else 0
 
     @property

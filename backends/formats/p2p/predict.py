@@ -1,11 +1,11 @@
-"""How long a script takes on a machine: α–β time by the rule of docs/simulation.md, for rounds.
+"""Predict the time of a script on a machine: α–β time by the rule of docs/simulation.md.
 
 A rank's round begins when its last one ended and its local work is done. A message starts when
 both its ends are in the round and all links and shared resources of its route are free; it occupies
 each of them for bytes ÷ that one's own bandwidth, leaves when the slowest is done, and arrives α
-later. Of those that wait the first ready is the first served, and one that must wait keeps nobody
-else from starting. A rank's messages are through when what it sends has left and what it receives
-has arrived. Local sums take bytes ÷ ``sum_GBps``; copies take no time. ``overhead_us`` is added to
+later. Waiting messages start in the order in which they became ready, and one that must wait does
+not block the others. A rank's messages are done when all it sends has left and all it receives has
+arrived. Local sums take bytes ÷ ``sum_GBps``; copies take no time. ``overhead_us`` is added to
 what a message occupies, of everything that it holds: LogP's o, as the simulator has it.
 
 Times are whole ticks, so that equal times are equal.
@@ -73,7 +73,7 @@ def predict(
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a message holds, for how long each; when it has left, and when it is there."""
+    """Resources a message occupies, each with its duration, and the times it leaves and arrives."""
 
     holds: tuple[tuple[int, int], ...]
     leaves: int

@@ -16,7 +16,7 @@ from .text import parse
 
 
 def looks_like_script(text: str) -> bool:
-    """Whether a Python text may be one that :func:`~weft.backends.formats.p2p.emit.emit` wrote."""
+    """Return True for a Python text that may be the output of :func:`.emit.emit`."""
     return '"weft": "script"' in text.replace("'", '"')
 
 
@@ -105,7 +105,7 @@ _OF_ALL_RANKS = re.compile(r"tuple\(\(?tuple\(code\(rank\)\) for rank in range\(
 
 
 def _require_once(tree: ast.Module) -> None:
-    """What is read must be what is run: nothing binds one of the names a second time.
+    """Require that no name is bound twice, so that the values read are those that run.
 
     Raises:
         ValueError: something does.
@@ -146,7 +146,7 @@ _ARITHMETIC = (
     ast.Mod,
     ast.BitXor,
 )
-"""What a function of formulas is made of, besides ``range``: nothing that could do any harm."""
+"""Syntax nodes allowed in a function of formulas, besides ``range``: all without side effects."""
 
 MOST_ROUNDS = 100_000
 
@@ -188,7 +188,7 @@ def _collective(header: dict[str, Any], ranks: int, unit: int) -> Collective:
 
 
 def _require_shape(script: Script, shape: dict[str, Any], where: str) -> None:
-    """What the file's code is told of its buffers must be what the collective says.
+    """Require that the buffer sizes in the file's code are those of the collective.
 
     Raises:
         BadFile: it is not.

@@ -1,4 +1,4 @@
-"""Scripts whose ranks all do the same, but for their numbers: written as a paper would.
+"""Write scripts whose ranks differ only in numbers as formulas in the rank, with loops.
 
 Before (a line for every rank and round)::
 
@@ -12,8 +12,8 @@ After::
 Every number of a round (a peer, a chunk) is a column with one entry per rank, and becomes a formula
 in the rank r: ``base + factor * u``, where u is r turned, mirrored or flipped, among all ranks or
 among equal groups of neighbours. Rounds that follow each other and whose formulas change by a
-constant become a loop. Whoever writes the formulas compares what they give with the script; a
-script for which there are none is written line by line.
+constant become a loop. The caller compares the evaluated formulas with the script; a script
+without formulas is written line by line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WIDE = 92
 
 
 class Shape(StrEnum):
-    """What u is of a rank r; c is the turn, g the ranks of a group."""
+    """Formula of u in the rank r; c is the turn, g the ranks of a group."""
 
     CONSTANT = "0"
     TURNED = "(r + c) % ranks"
@@ -63,7 +63,7 @@ class Formula:
     groups: int = 1
 
     def key(self) -> tuple[Shape, int, int, int]:
-        """What must not change from one round of a loop to the next."""
+        """Return the part that must be equal in all rounds of a loop."""
         return self.shape, self.factor, self.modulus, self.groups
 
 
@@ -178,7 +178,7 @@ def _values(one: Formula, r: Ints) -> Ints:
 
 
 def _run(patterns: Sequence[_Pattern]) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """How many rounds from the first on are a loop, and what changes of (base, turn) each time."""
+    """Return the number of leading rounds that form a loop, and its changes of (base, turn)."""
     first = patterns[0]
     if len(patterns) < SHORTEST:
         return 1, ()

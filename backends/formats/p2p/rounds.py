@@ -35,7 +35,7 @@ MOST_LINES = 2_000_000
 """Messages and sums of a script; a file with more is not read by anybody."""
 
 TARGET: Target = P2P
-"""What the flow is made for."""
+"""Target that the flow is compiled for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def script_of(flow: Flow, name: str) -> Script:
 
 
 def _staged(flow: Flow, number: Ints, scratch: Slots) -> Ints:
-    """Where messages land: not where their receiver sends from in the same round."""
+    """Return the landing slots of messages, none of which its receiver sends in that round."""
     m = flow.messages
     places = np.concatenate([m.src, m.dst]) * WIDE + np.concatenate([m.send, m.recv])
     ids = numbered(places, np.concatenate([number, number]))
@@ -203,7 +203,7 @@ def _with_room(talk: _Talk, work: _Work, ranks: int) -> tuple[_Talk, _Work, tupl
 
 
 def _written(talk: _Talk, work: _Work, ranks: int, rounds: int) -> tuple[tuple[Round, ...], ...]:
-    """The rounds of all ranks as values; a first or last round that nobody needs is left out."""
+    """Return the rounds of all ranks as values, without an empty first round."""
     sends, recvs, local = (defaultdict(list) for _ in range(3))
     for number, src, dst, send, recv, count in zip(
         *(x.tolist() for x in (talk.round, talk.src, talk.dst, talk.send, talk.recv, talk.count)),

@@ -1,4 +1,4 @@
-"""What is to be timed: files and the runtime's own collective, at which sizes."""
+"""Job of a bench: files and the runtime's own collective, and the sizes to time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Bench:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Bench:
-        """What :meth:`to_json` made."""
+        """Build from the value of :meth:`to_json`."""
         return Bench(
             **data
             | {

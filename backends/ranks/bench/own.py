@@ -43,7 +43,7 @@ def torch(dist: Any, units: Collective) -> Call | None:
         return None if whole is None else list(whole.chunk(ranks))
 
     def copied(send: Any, recv: Any) -> Any:
-        """What torch's own works on in place, as those do that know one tensor only."""
+        """Return the tensor for a torch collective that works in place, filled with the input."""
         there = send.clone() if recv is None else recv
         if recv is not None and send is not None:
             recv.copy_(send)

@@ -1,4 +1,4 @@
-"""What every rank does: all contestants in turns, so that what disturbs one disturbs all alike.
+"""Run all contestants in turns on every rank, so that disturbances affect all alike.
 
 As a program: one of the ranks that :mod:`..launcher` started.
 """
@@ -136,13 +136,13 @@ def member_of(on: str, bench: Bench, folder: Path | None = None) -> Member:
 def attend(
     bench: Bench, member: Member, tell: Callable[[str], None]
 ) -> list[dict[str, Any]] | None:
-    """For each size and contestant µs of each turn (of the slowest rank), and what is wrong.
+    """Return µs of each turn (of the slowest rank) and errors, for each size and contestant.
 
     On rank 0; None on the others.
 
     Raises:
         RuntimeError: this job has other ranks than the files.
-        TimeoutError: somebody does not come.
+        TimeoutError: some rank does not reach the barrier.
     """
     if member.ranks != bench.units.ranks:
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""What came of a bench: medians, bandwidths as nccl-tests define them, and predictions."""
+"""Results of a bench: medians, bandwidths as nccl-tests define them, and predictions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Entry:
 def entries(
     rows: Iterable[Mapping[str, Any]], units: Collective, predictions: Mapping[str, Predict]
 ) -> list[Entry]:
-    """What the ranks found, by size and contestant."""
+    """Return the results of the ranks, by size and contestant."""
     found = []
     for row in rows:
         us, size = statistics.median(row["us"]), row["bytes"]

@@ -1,4 +1,4 @@
-"""Shared bandwidths, from what is slower together than alone.
+"""Find shared bandwidths, from flows that are slower together than alone.
 
 k flows that together take b µs for each byte of one of them get k/b bytes per µs. What is slower
 together than the best of them alone shares something, unless something wider or narrower that is
@@ -56,7 +56,7 @@ def shared(
     *,
     crowded: bool = False,
 ) -> tuple[list[Shared], list[str]]:
-    """What flows share, and what could not be told, in words.
+    """Return the resources that flows share, and texts on the cases that remained undecided.
 
     ``crowded``: all ranks are in each other's way with small messages, so the whole is one of the
     shared things, whatever else explains its bandwidth.
@@ -107,7 +107,7 @@ def _candidates(trials: Sequence[Trial], alone: Floats, together: Floats) -> Ite
 
 
 def _certain(slower: Floats, slowed: Known) -> bool:
-    """Whether most samples say so, and so clearly or so often that it is no chance."""
+    """Return True if most samples are slower, and significantly by their size or their number."""
     least = np.log(SLOWED) / 2
     if slowed.value < SLOWED or np.quantile(slower, 0.2) < least:
         return False
@@ -118,7 +118,7 @@ def _certain(slower: Floats, slowed: Known) -> bool:
 def _explained(
     trial: Trial, one: _Candidate, rest: Sequence[_Candidate], lines: dict[Flow, Line]
 ) -> bool:
-    """Whether what else is known makes a trial as slow as it was."""
+    """Return True if the other candidates alone explain the slowness of a trial."""
     slope = max(lines[flow].beta for flow in trial.flows)
     for other in rest:
         for something in other.trials:

@@ -49,7 +49,7 @@ def topology_of(name: str, found: Findings) -> Topology:
 
 
 def notes_of(found: Findings) -> tuple[str, ...]:
-    """How well it is known, in words."""
+    """Return notes on the precision of the findings."""
     every = len(found.classes) == 1
     lines = [_class_note(one, every) for one in found.classes]
     lines.append(

@@ -1,11 +1,11 @@
-"""What is measured, and what is concluded from it."""
+"""Data of a measurement: echoes, efforts, lines, link classes, and the findings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 Flow = tuple[int, int]
-"""Who sends to whom."""
+"""Sender and receiver of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ Session = tuple[Echo, ...]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured.
+    """Limits of a measurement.
 
     Attributes:
         seconds: when to stop, whatever is known by then; :attr:`least` sweeps are always done.
@@ -47,7 +47,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a message takes: α in µs and β in µs per byte, each with its relative standard error.
+    """Line of message times: α in µs, β in µs per byte, each with its relative standard error.
 
     ``residual``: how far times are from the line, relative, in the median; ``worst``: at most.
     """
@@ -60,7 +60,7 @@ class Line:
     worst: float = 0.0
 
     def us(self, size: float) -> float:
-        """What a message takes."""
+        """Return the time of a message in µs; ``size`` in bytes."""
         return self.alpha + self.beta * size
 
 

@@ -1,4 +1,4 @@
-"""What differs by more than the noise, and what does not.
+"""Separate differences between measured rows from noise.
 
 Samples are logarithms of times or rates, a row for each thing that is measured and a column for
 each sweep. The noise is estimated from the sweeps; things are held to be alike unless their
@@ -45,7 +45,7 @@ class Known:
         return replace(self, error=max(self.error, error))
 
     def above(self, log: float, sweeps: int) -> bool:
-        """Whether it is surely larger."""
+        """Return True if the value is significantly larger than ``log``."""
         return bool(self.log - log > t.ppf(1 - CHANCE * 10, max(2, sweeps - 1)) * self.error)
 
 
@@ -65,7 +65,7 @@ def _deviations(samples: Floats) -> Floats:
 
 
 def pooled(samples: Floats) -> Known:
-    """What rows that are alike have in common."""
+    """Return the common value of rows that are alike."""
     medians = np.median(samples, axis=1)
     errors = standard_errors(samples)
     own = float(np.median(errors)) / np.sqrt(len(medians))
@@ -78,7 +78,7 @@ def classes(samples: Floats, alike: float = ALIKE) -> npt.NDArray[np.intp]:
 
     A set of rows is split in two, where that leaves least variance, if its medians vary more than
     the noise allows (χ²), by more than ``alike``, and if either half of the sweeps alone would
-    split it so that the other half agrees: noise that lasts for some sweeps tells nobody apart.
+    split it so that the other half agrees: noise that lasts for some sweeps separates no rows.
     The parts are split likewise.
     """
     medians = np.median(samples, axis=1)
@@ -115,14 +115,14 @@ def _split(
 
 
 def _apart(found: Floats, judged: Floats) -> float:
-    """How far apart the two parts that one half finds are by the other."""
+    """Return the distance in ``judged`` of the two parts into which ``found`` is cut."""
     order = np.argsort(found, kind="stable")
     cut = _best_cut(found[order])
     return float(np.median(judged[order[cut:]]) - np.median(judged[order[:cut]]))
 
 
 def _best_cut(values: Floats) -> int:
-    """Where sorted values fall into two with the least squares within."""
+    """Return the index that cuts sorted values into two parts of least squares within."""
     n = np.arange(1, len(values))
     sums = np.cumsum(values)
     left, right = sums[:-1] / n, (sums[-1] - sums[:-1]) / (len(values) - n)

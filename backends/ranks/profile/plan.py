@@ -1,4 +1,4 @@
-"""Which echoes tell what: every pair alone first, then those that may be in each other's way."""
+"""Plan of echoes: every pair alone first, then the flows that may share a resource."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def session_of(trial: Trial, largest: int) -> Session:
 
 
 def trials(groups: Sequence[Sequence[int]], classes: Sequence[LinkClass]) -> list[Trial]:
-    """What may share something, narrow before wide."""
+    """Return the trials of flows that may share a resource, narrow before wide."""
     ranks = sorted(rank for group in groups for rank in group)
     everything = frozenset(permutations(ranks, 2))
     found = list(_of_pairs(classes)) if len(ranks) > 1 else []
@@ -115,7 +115,7 @@ def _of_rank(rank: int, near: Sequence[int], everything: frozenset[Flow]) -> lis
 def _of_group(
     number: int, group: Sequence[int], ranks: Sequence[int], everything: frozenset[Flow]
 ) -> list[Trial]:
-    """What leaves, what enters, and both; every rank in one message at most."""
+    """Return trials of flows out of a group, into it, and both; a rank has one message at most."""
     own = set(group)
     others = [rank for rank in ranks if rank not in own]
     width = min(len(group), len(others))

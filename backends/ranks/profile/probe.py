@@ -1,4 +1,4 @@
-"""The rank's side: time echoes over any wire. Ranks that have no part in one rest meanwhile."""
+"""Time echoes on one rank over any transport; ranks without a part in an echo stay idle."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _enough(table: Floats, effort: Effort, late: bool) -> bool:
 
 
 def _times(sessions: Sequence[Session], us: Floats, effort: Effort) -> list[list[int]]:
-    """How many echoes make a batch of the length that is wanted."""
+    """Return the number of echoes for a batch of the desired duration."""
     at, result = 0, []
     for session in sessions:
         counts = []

@@ -1,4 +1,4 @@
-"""Reads an MSCCL algorithm file as the runtimes read it.
+"""Read an MSCCL algorithm file as the runtimes read it.
 
 The grammar of ``<algo>``, ``<gpu>``, ``<tb>``, ``<step>`` over the tags of
 :mod:`.elements`. A file that no runtime can read is a :class:`BadFile`; what

@@ -1,6 +1,6 @@
-"""A file as a Program: what its transfers mean, in weft's own noun.
+"""Convert a file to a Program: its transfers as instructions.
 
-The way in for files that other tools wrote: they can then be shown, passed through passes, and
+Files that other tools wrote enter here: they can then be shown, passed through passes, and
 emitted again.
 """
 

@@ -1,4 +1,4 @@
-"""Steps to transfers: what every runtime's parser makes of the steps of a thread block.
+"""Convert the steps of a thread block to transfers, as every runtime's parser does.
 
 ``nop`` steps hand their dependence to the next real step; consecutive ``re`` steps into one place
 are fused; the flag a step publishes is a running counter, not its ``s``. The traps of that

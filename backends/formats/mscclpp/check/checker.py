@@ -1,7 +1,7 @@
 """Judge a plan: first its form, then the counts, then deadlock, then races.
 
-Each family needs those before it: what names nothing cannot be followed, what waits for what never
-comes has no order.
+Each family needs those before it: an index that is out of range cannot be followed, and operations
+that wait for a missing signal have no order.
 """
 
 from __future__ import annotations

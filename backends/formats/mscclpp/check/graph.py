@@ -1,4 +1,4 @@
-"""Happens-before of a plan: moments, and which precede which.
+"""Happens-before relation of a plan: moments, and the order between them.
 
 Every operation has moments: it starts, it has what it waits for, it ends. The threads of a block
 run apart, so that within a block only a ``nop`` (a moment that follows everything before it and

@@ -1,4 +1,4 @@
-"""Accesses that nothing orders; remote accesses that may come too early, or end too late.
+"""Find unordered accesses, and remote accesses that may begin too early or end too late.
 
 For the buffers of one rank at a time, every access is a bit, and every moment knows the accesses
 that have ended before it: O(moments · accesses of the rank / 64) per rank.

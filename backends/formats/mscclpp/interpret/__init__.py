@@ -1,4 +1,4 @@
-"""Executes execution plans on NumPy data, for all GPUs, as their kernel would on a bad day."""
+"""Execute plans on NumPy data, for all GPUs, in adverse orders that their kernel allows."""
 
 from .run import collective_of, fit, run_plan
 

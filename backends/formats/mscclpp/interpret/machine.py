@@ -1,11 +1,11 @@
-"""The GPUs at work: threads, channels, the network, and launches one after another.
+"""Execution of a plan on all GPUs: threads, channels, the network, successive launches.
 
-Nothing is fair. A **policy** picks which thread goes next and how far; writes into a peer's memory
-arrive when they must (whoever takes a releasing signal sees what was written before it) or at any
-time before; what is posted to a port channel is read and delivered later, puts in any order, a
-signal after the puts before it. A relaxed signal brings nothing along. Every GPU begins its next
-launch as soon as its own blocks have finished, whatever the others do: its caller then looks at
-the output, and fills the buffers anew.
+Scheduling is not fair. A **policy** picks which thread goes next and how far; writes into a peer's
+memory arrive when they must (a thread that takes a releasing signal sees all writes before it) or
+at any time before; what is posted to a port channel is read and delivered later, puts in any order,
+a signal after the puts before it. A relaxed signal brings nothing along. Every GPU begins its next
+launch as soon as its own blocks have finished, whatever the others do: its caller then looks at the
+output, and fills the buffers anew.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .memory import MemoryPlace, PlanMemory, Write
 from .micro import LATER, SHARES, Barrier, BlockRun, Carried, Key, Meet, Micro, Posted, Thread
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "slow rank")
-"""How the next thread is picked."""
+"""Policies that pick the next thread."""
 
 LATENESS = (0.0, 0.02, 0.3, 1.0)
-"""How often, before a thread goes on, something that is on its way arrives."""
+"""Probabilities that a message in transit arrives before a thread goes on."""
 
 SLOW_HOST = 0.05
-"""How often a GPU that is between two launches begins the next one."""
+"""Probability that a GPU between two launches begins the next one."""
 
 THREADS = 2
 """Threads of a block: two show all that more would."""

@@ -39,7 +39,7 @@ class MemoryPlace:
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """Values on their way into somebody's memory; ``marks`` are set with them."""
+    """Values in transit to the memory of a rank; ``marks`` are set with them."""
 
     rank: int
     target: AnyArray

@@ -1,4 +1,4 @@
-"""Operations taken apart into what the threads of a block do one after another.
+"""Micro-operations: the operations of a plan as sequences of steps of a block's threads.
 
 Every micro-operation is run by every thread of the block for itself; it returns None when done, or
 what the thread waits for. Which elements a thread handles is drawn anew for every operation and
@@ -17,10 +17,10 @@ from weft.dsl.base.arrays import AnyArray
 from .memory import MemoryPlace, PlanMemory, Write
 
 Key = tuple[str, int, int]
-"""What a thread waits for: a kind, a rank, a number."""
+"""Event that a thread waits for: a kind, a rank, a number."""
 
 LATER: Key = ("later", 0, 0)
-"""Nothing: it has read, and writes when its turn comes again."""
+"""No event: the thread has read, and writes when it is scheduled again."""
 
 SHARES = (
     (slice(0, None, 2), slice(1, None, 2)),

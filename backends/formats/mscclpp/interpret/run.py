@@ -1,4 +1,4 @@
-"""Executes a plan for all GPUs in many orders, and compares with what the collective means."""
+"""Execute a plan for all GPUs in many orders, and compare with the collective's result."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ the plan orders, by the same messages and by one semaphore per pair of blocks th
 A connection of the program is a channel of its own. Forward go data signals; backward the
 receiver's *ready* (its launch has begun, so its buffers are free), and for port channels one *all
 arrived* at the end, before which the sender does not finish: a port put is read some time later,
-and the plan must not end while somebody still reads the caller's buffer.
+and the plan must not end while the caller's buffer is still being read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DEFAULT_MAX_PACKETS = 1 << 20
 """Default largest message; packets are for small ones."""
 
 NAMES = {Kind.REDUCE_SCATTER: "reducescatter"}
-"""Where MSCCL++ spells a collective in its own way."""
+"""Names of collectives that MSCCL++ spells differently."""
 
 
 def emit(

@@ -17,7 +17,7 @@ Across nodes ``put; signal`` is one ``pws``, fused sums are done first and sent 
 are made in scratch of the sender's own and put from there.
 
 Threads of a block run apart: an operation may begin in one thread while another still does the one
-before. A ``nop`` makes them meet. It is needed before anything that tells others that earlier work
+before. A ``nop`` synchronizes them. It is needed before anything that publishes that earlier work
 is done (a signal, packets, a release), after anything that waits, and between two operations on one
 place.
 
@@ -142,7 +142,7 @@ class Lowering:
             yield from self._put(landed)
 
     def _sum(self, landed: Local) -> Iterator[Operation]:
-        """The sum goes to its destination, or where the message was if nobody keeps it."""
+        """Yield the sum, into its destination, or over the message if it is not kept."""
         keeps = self.instr.op is not Op.RECV_REDUCE_SEND
         result, sources = self._dst if keeps else landed, (self._src, landed)
         if self.out is None or self.out.end.channel is Channel.PORT:

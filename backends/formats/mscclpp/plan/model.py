@@ -2,7 +2,7 @@
 
 A plan is what every GPU's thread blocks do: **one-sided** operations (a block writes into a peer's
 buffer) and counters (a signal on a channel is consumed by one wait on its other end). There are
-no FIFOs: whoever writes must know that nobody needs the place any more.
+no FIFOs: a writer must have a guarantee that the old contents are no longer needed.
 
 Indices and sizes are in chunks, all of one size. An operation's channel and buffer numbers are
 positions in its thread block's lists, which in turn hold positions in the GPU's lists.

@@ -1,8 +1,8 @@
-"""JSON text to a plan: the schema, strictly, as the loader needs it.
+"""Parse JSON text to a plan, strictly by the schema that the loader needs.
 
-What the loader dies of (a missing key, an unknown name, a wrong type) is a
-:class:`.BadFile` that says where; keys it ignores become remarks. Whether the plan
-is *right* is the checker's business.
+An error that stops the loader (a missing key, an unknown name, a wrong type) is a
+:class:`.BadFile` that gives the place; keys that the loader ignores become remarks. The checker
+judges the correctness of the plan.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OLD_KEYS = frozenset({"inputChunks", "outputChunks", "scratchChunks", "chunkGrou
 """Keys of a GPU in the schema before August 2025."""
 
 _IGNORED = frozenset({"chunk rank", "chunk_rank"})
-"""Keys that MSCCL++'s own writer leaves in operands, and nobody reads."""
+"""Keys that MSCCL++'s own writer leaves in operands, and no reader uses."""
 
 
 def read_plan(text: str, where: str = "plan") -> ExecutionPlan:
