@@ -1,4 +1,4 @@
-"""The classic algorithms for ``weft list algorithms``: for which ranks, at what cost, whose."""
+"""Table of the classic algorithms for ``weft list algorithms``: ranks, costs, sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.synth.engines.classic.model import Flat
 from weft.synth.engines.classic.place import Known, known
 
 EXAMPLE = 8
-"""The number of ranks, flat, for which costs are shown; in two boxes for hierarchical ones."""
+"""Number of ranks for which costs are shown; hierarchical ones have them in two hosts."""
 
 BOXES = (4, 2)
 
@@ -19,7 +19,7 @@ SIZES = range(2, 65)
 
 
 def entries() -> list[dict[str, Any]]:
-    """One object per algorithm and collective: name, ranks, steps, share of M, source.
+    """Return one object per algorithm and collective: name, ranks, steps, share of M, source.
 
     A share is what the busiest link carries of the message M; hierarchical algorithms have one
     number per level, innermost first.
@@ -28,7 +28,7 @@ def entries() -> list[dict[str, Any]]:
 
 
 def listing(found: Iterable[dict[str, Any]]) -> str:
-    """The table, and what its columns mean."""
+    """Return the table, with a legend of its columns."""
     rows = [
         (
             e["name"],
@@ -86,7 +86,7 @@ def _levels(one: Hierarchical) -> str:
 
 
 def _ranks(one: Flat) -> str:
-    """The numbers of ranks on which it is defined, in words."""
+    """Return the numbers of ranks for which an algorithm is defined, as text."""
     defined = {n for n in SIZES if not one.defined(n)}
     known_sets = {
         "any": set(SIZES),

@@ -1,4 +1,4 @@
-"""Where words go: results to stdout, everything else to stderr.
+"""Output of the command line: results to stdout, everything else to stderr.
 
 ``--json`` puts one object on stdout instead of text; stderr is the same either way.
 """
@@ -22,14 +22,14 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """How much to say, and in which form."""
+    """Output settings of a command: verbosity and form (text or JSON)."""
 
     json: bool = False
     quiet: bool = False
     verbose: int = 0
 
     def result(self, text: str, data: Mapping[str, Any]) -> None:
-        """The answer of a verb: ``text`` for people, or ``data`` with ``--json``."""
+        """Print the result of a verb: ``text``, or with ``--json`` the object ``data``."""
         if self.json:
             text = json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False)
         if text:
@@ -37,22 +37,22 @@ class Console:
                 print(text, flush=True)
 
     def say(self, label: str, text: str) -> None:
-        """One line per phase that is done: ``Solved   exact in 1.2s``."""
+        """Print one line for a finished phase: ``Solved   exact in 1.2s``."""
         if not self.quiet:
             print(f"{label:<9}{text}", file=sys.stderr, flush=True)
 
     def detail(self, text: str) -> None:
-        """A line that only ``-v`` shows."""
+        """Print a line that only ``-v`` shows."""
         if self.verbose and not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
-        """Something the user should know, although it is no error."""
+        """Print a warning."""
         if not self.quiet:
             print(f"{_bold('warning', '33')}: {text}", file=sys.stderr, flush=True)
 
     def fail(self, rendered: str, data: Mapping[str, Any]) -> None:
-        """An error: rendered for people on stderr; with ``--json`` also as the one object."""
+        """Print an error: rendered on stderr; with ``--json`` also as the object on stdout."""
         head, colon, rest = rendered.partition(":")
         print(_bold(head, "31") + colon + rest, file=sys.stderr, flush=True)
         if self.json:
@@ -62,7 +62,8 @@ class Console:
 
 @contextmanager
 def stdout_errors() -> Iterator[None]:
-    """A full disk behind stdout is the user's to mend; a closed pipe ends the program quietly."""
+    """Handle errors of stdout: a full disk is a UserError, a closed pipe ends the program
+    silently."""
     try:
         yield
     except BrokenPipeError:
@@ -74,12 +75,12 @@ def stdout_errors() -> Iterator[None]:
 
 
 def columns() -> int:
-    """The width of the terminal on stdout; 0 for a file or a pipe, which has none."""
+    """Return the width of the terminal on stdout; 0 for a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def live() -> bool:
-    """Whether a person is looking at stderr, so that a line may move."""
+    """Return True if stderr is a terminal, on which a line may be redrawn."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 

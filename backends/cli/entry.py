@@ -1,4 +1,4 @@
-"""From arguments to an exit code: parsing, dispatch, and every way a command can end."""
+"""Entry of the command line: parsing, dispatch, and the exit code of every ending."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def run(argv: Sequence[str] | None) -> int:
 
 
 def _dispatch(arguments: list[str], console: Console) -> int:
-    if arguments[:1] == ["help"]:  # weft help topo show
+    if arguments[:1] == ["help"]:  # `weft help topo show`
         arguments = [*arguments[1:], "--help"]
     parser = build_parser(verbs_of_others(arguments))
     if not arguments:
-        # A wrong question: a script whose verb is missing must not go on as if all were well.
+        # An error, so that a script whose verb is missing does not go on.
         parser.print_help(sys.stderr)
         return Exit.WRONG_QUESTION
     try:
@@ -51,17 +51,17 @@ def _dispatch(arguments: list[str], console: Console) -> int:
 
 
 def _ending(error: BaseException, arguments: list[str], console: Console) -> int:
-    """The exit code of whatever stopped a verb, after telling about it."""
+    """Report an exception that stopped a verb, and return the exit code."""
     try:
         return _report(error, arguments, console)
-    except (OSError, UserError):  # nobody listens any more
+    except (OSError, UserError):  # the output streams are closed
         _silence()
         return _code(error)
 
 
 def _report(error: BaseException, arguments: list[str], console: Console) -> int:
     if isinstance(error, BrokenPipeError):
-        # `weft show x | head`: the reader has what it wanted.
+        # `weft show x | head`: a reader may stop early.
         _silence()
         return Exit.DONE
     if isinstance(error, KeyboardInterrupt):
@@ -96,7 +96,7 @@ def _code(error: BaseException) -> int:
 
 
 def _bug(error: BaseException, arguments: list[str], console: Console) -> WeftError:
-    """Our mistake: a short message, and a report with the traceback for whoever mends it."""
+    """Return the error for a bug in weft, with the file of the report that has the traceback."""
     trace = "".join(traceback.format_exception(error))
     if console.verbose:
         print(trace, file=sys.stderr)
@@ -111,7 +111,7 @@ def _bug(error: BaseException, arguments: list[str], console: Console) -> WeftEr
 
 
 def _silence() -> None:
-    """Let nothing more be written to stdout, not even by the interpreter's last flush."""
+    """Discard all further output to stdout, including the interpreter's last flush."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -123,7 +123,7 @@ def _has(arguments: list[str], letter: str) -> bool:
 
 
 def _count(arguments: list[str], letter: str) -> int:
-    """How often a short flag without a value occurs, alone or among others (``-vv``, ``-qv``)."""
+    """Return the number of uses of a short flag without a value, also in ``-vv`` and ``-qv``."""
     words = {"q": "--quiet", "v": "--verbose"}
     short = [a[1:] for a in arguments if a[:1] == "-" and a[1:] and set(a[1:]) <= set(words)]
     return sum(a.count(letter) for a in short) + arguments.count(words[letter])

@@ -1,4 +1,4 @@
-"""The exit codes, a contract with scripts."""
+"""Exit codes of ``weft``, a contract with scripts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the exit code of ``weft`` means."""
+    """Exit code of a command."""
 
     DONE = 0  #: done; also a time-out or Ctrl-C (or SIGTERM) with an incumbent
     NO = 1  #: the answer is no: infeasible, a failed check, a wrong result

@@ -1,4 +1,4 @@
-"""Files of TACCL and TE-CCL as they are: for ``weft synth``, and for their import.
+"""Inputs of TACCL and TE-CCL, read unchanged for ``weft synth`` and ``weft sketch import``.
 
 TACCL has a topology and a sketch; TE-CCL has one file for machine and question.
 """
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 def sketch_in(path: str | None) -> TacclSketch | None:
-    """The TACCL sketch in a file, None for anything else (also for ``-``, which is read once).
+    """Return the TACCL sketch in a file, None for anything else (also for ``-``, which is read
+    once).
 
     Raises:
         UserError: other JSON, a wrong sketch, or one with parameters.
@@ -53,7 +54,7 @@ def _is_file(path: str) -> bool:
 
 
 def parse_sketch(text: str, where: str) -> TacclSketch:
-    """A TACCL sketch from its text.
+    """Parse a TACCL sketch.
 
     Raises:
         BadFile: it is none, or a wrong one.
@@ -73,8 +74,9 @@ def parse_sketch(text: str, where: str) -> TacclSketch:
 
 
 def translated(text: str, where: str, topology: Topology, kind: str = "") -> Imported:
-    """A TACCL sketch or a TE-CCL input in our language, on its machine; ``kind`` of collective
-    that it is used for, if that is known.
+    """Return a TACCL sketch or a TE-CCL input in weft's language, on its machine.
+
+    ``kind``: the collective it is used for, if known.
 
     Raises:
         BadFile: it is neither, wrong, or for another machine.
@@ -93,7 +95,7 @@ def _name(where: str) -> str:
 
 
 def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
-    """The machine of a sketch: of a TACCL topology, or another one with as many nodes.
+    """Return the machine of a sketch: from a TACCL topology, or another one with as many nodes.
 
     Raises:
         UserError: no such machine; ``split`` where there are no connections to split.
@@ -118,7 +120,8 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
 
 
 def _with_nodes(text: str, nodes: int) -> str:
-    """A box of the catalogue as often as the sketch says, unless the text says how often."""
+    """Return the name of a machine with the sketch's number of nodes, unless the text states
+    one."""
     from weft.dsl.machines.host_file import box_names
     from weft.dsl.machines.spec import parse_spec
 
@@ -129,7 +132,7 @@ def _with_nodes(text: str, nodes: int) -> str:
 
 
 def import_sketch(args: SketchImportFlags, console: Console) -> int:
-    """``weft sketch import``: print or write the sketch, and its machine if asked to."""
+    """Run ``weft sketch import``: print or write the sketch, and its machine on request."""
     _check_outputs(args, console)
     where = "<stdin>" if args.sketch == "-" else args.sketch
     text = read_text(args.sketch)
@@ -160,7 +163,7 @@ def import_sketch(args: SketchImportFlags, console: Console) -> int:
 
 
 def _machine(text: str, where: str, args: SketchImportFlags) -> Topology:
-    """The machine of a sketch; an input of TE-CCL has its own."""
+    """Return the machine of a sketch; an input of TE-CCL has its own."""
     from weft.dsl.catalogue import imported
 
     if looks_like_teccl(parse_json(text, where)):
@@ -178,7 +181,7 @@ def _machine(text: str, where: str, args: SketchImportFlags) -> Topology:
 
 
 def _check_outputs(args: SketchImportFlags, console: Console) -> None:
-    """Before anything is written: neither file is in the way, and both are not one."""
+    """Check before writing that neither file exists and that they differ."""
     if args.machine and args.machine == args.output:
         raise UserError("--machine and -o name one file", where=args.machine, hint="name two")
     for output in (args.output, args.machine):

@@ -1,4 +1,4 @@
-"""What the arguments mean: topologies, collectives, groups, sketches, sizes, whole problems."""
+"""Inputs from arguments: topologies, collectives, groups, sketches, sizes, whole problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]:
-    """What ``--down`` and its like name on a machine; nothing where there are none.
+    """Return the failures that ``--down`` and its like name on a machine; empty without any.
 
     Raises:
         UserError: a name that is not there.
@@ -38,7 +38,7 @@ def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]
 
 
 def read_machine(args: argparse.Namespace) -> Topology:
-    """The topology of ``-t``; with a TACCL sketch, the machine that both draw together."""
+    """Return the topology of ``-t``; with a TACCL sketch, the machine that both define together."""
     sketch = sketch_in(getattr(args, "sketch", None))
     return machine_with(args.topology, sketch) if sketch else read_topology(args.topology)
 
@@ -46,7 +46,7 @@ def read_machine(args: argparse.Namespace) -> Topology:
 def read_problem(
     args: argparse.Namespace, require: Callable[[argparse.Namespace, int], None] | None = None
 ) -> tuple[Topology, Collective]:
-    """The topology restricted to the process group, and the collective on it.
+    """Return the topology restricted to the process group, and the collective on it.
 
     ``require`` may refuse a number of ranks before the collective is made. What is down is taken
     away; a rank that is, leaves the group. Ranks in the arguments are those of the whole machine.
@@ -72,7 +72,7 @@ def read_problem(
 
 
 def _degraded(machine: Topology, downs: tuple[Down, ...]) -> Degraded | None:
-    """What is left of a machine; None where nothing is down."""
+    """Return the machine without its failed parts; None where nothing is down."""
     if not downs:
         return None
     from weft.dsl.machines.failures import degraded
@@ -81,17 +81,17 @@ def _degraded(machine: Topology, downs: tuple[Down, ...]) -> Degraded | None:
 
 
 def _left_of(left: Degraded, group: tuple[int, ...]) -> tuple[Topology, tuple[int, ...]]:
-    """What is left of a machine for a group, and of the group."""
+    """Return the degraded machine restricted to a group, and the remaining ranks of the group."""
     if group == tuple(range(left.whole.ranks)):
         return left.topology, left.survivors
     place = {old: new for new, old in enumerate(left.survivors)}
-    left.whole.restricted_to(group)  # the group must be right before it is cut down
+    left.whole.restricted_to(group)  # the group must be valid before it is reduced
     kept = tuple(rank for rank in group if rank in place)
     return left.topology.restricted_to(place[rank] for rank in kept), kept
 
 
 def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collective:
-    """The collective of ``-c``; roots are ranks of the topology, given as places in the group.
+    """Return the collective of ``-c``; roots are topology ranks, converted to ranks in the group.
 
     Raises:
         UserError: a root outside the group, or a collective for another number of ranks.
@@ -120,7 +120,7 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
 
 
 def canonical(name: str) -> str:
-    """``all-gather``, ``All_Gather`` and ``allgather`` are one name."""
+    """Return the canonical name: ``all-gather``, ``All_Gather`` and ``allgather`` are one name."""
     from weft.dsl.nouns.collective import Kind
 
     plain = {k.replace("_", ""): str(k) for k in Kind}
@@ -128,19 +128,19 @@ def canonical(name: str) -> str:
 
 
 def takes_root(text: str) -> bool:
-    """Whether the text of ``-c`` names a collective that has roots."""
+    """Return True if the text of ``-c`` names a collective that has roots."""
     from weft.dsl.nouns.collective import MULTIROOT, ROOTED
 
     return not is_file(text) and canonical(text) in {str(kind) for kind in ROOTED | MULTIROOT}
 
 
 def is_file(text: str) -> bool:
-    """Whether the text of ``-c`` names a file, and not a collective."""
+    """Return True if the text of ``-c`` names a file instead of a collective."""
     return text == "-" or "/" in text or text.endswith(".json") or python_text(text) is not None
 
 
 def collective_from(path: str, ranks: int | None = None) -> Collective:
-    """The collective in a JSON file, or that a Python file or its algorithm is about.
+    """Return the collective in a JSON file, or of a Python file or its algorithm.
 
     An input of TE-CCL names one for as many ``ranks`` as the machine has.
 
@@ -166,7 +166,7 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
 def make_problem(
     args: argparse.Namespace, topology: Topology, collective: Collective, sketch: Sketch | None
 ) -> Problem:
-    """The problem as ``synth`` poses it.
+    """Return the problem as ``synth`` poses it.
 
     Raises:
         UserError: the objective ``time`` without one size.
@@ -177,5 +177,5 @@ def make_problem(
     size = args.size
     if objective is Objective.TIME and (size is None or size.low != size.high):
         raise UserError("the objective time needs one message size", hint="--size 1MiB")
-    ruled = sketch if sketch is not None and sketch.rules else None  # one that only proposes
+    ruled = sketch if sketch is not None and sketch.rules else None  # no rules: only proposals
     return Problem(topology, collective, ruled, objective, size.low if size else None)

@@ -1,4 +1,4 @@
-"""Libraries in the verbs: as text, and as facts for ``--json``."""
+"""Tuned libraries in the verbs: as text, and as facts for ``--json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def library_text(library: Library) -> str:
-    """What it is for, and its plans."""
+    """Return a library's machine, runtime and plans as text."""
     timing = ", ".join(f"{k} {_plain(v)}" for k, v in library.timing.items())
     head = facts(
         [
@@ -32,13 +32,14 @@ def _plain(value: Any) -> str:
 
 
 def tables(library: Library) -> str:
-    """The plans of every collective."""
+    """Return the tables of the plans, one per collective."""
     parts = (f"{t.name}:\n{tuned_text(t)}" for t in library.tuned)
     return "\n\n".join(parts)
 
 
 def tuned_text(one: Tuned) -> str:
-    """The plans of a collective: from where to where, what, how long, how far from the bound."""
+    """Return the table of one collective's plans: sizes, plan, time, and distance from the
+    bound."""
     head = ("plan", "from", "to", "what", "by", "µs", "over bound", "baseline/plan")
     rows = []
     base = one.baseline_us()
@@ -63,7 +64,7 @@ def tuned_text(one: Tuned) -> str:
 
 
 def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
-    """``1.41..2.75``: the least and the most; one where they look alike."""
+    """Return a range as ``1.41..2.75``, or one value where both ends print alike."""
     if not values:
         return "-"
     ends = dict.fromkeys((show(min(values)), show(max(values))))
@@ -71,7 +72,7 @@ def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
 
 
 def library_facts(library: Library) -> dict[str, Any]:
-    """For ``--json``: the plans, and times at every size of the grid."""
+    """Return the facts for ``--json``: the plans, and times at every size of the grid."""
     return {
         "topology": library.topology.name,
         "ranks": library.topology.ranks,

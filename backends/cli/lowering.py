@@ -1,4 +1,4 @@
-"""Schedules, algorithms and programs become programs for a target: what the verbs share."""
+"""Lowering of schedules, algorithms and programs to a target, shared by several verbs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def source_of(subject: Subject, args: argparse.Namespace) -> Source:
-    """What a file holds, found good, and how it is compiled.
+    """Return the verified contents of a file, and the way to compile it.
 
     Raises:
         UserError: nothing that can be compiled, or an option makes no sense for it.
@@ -61,7 +61,7 @@ def _algorithm(subject: Subject, args: argparse.Namespace) -> Source:
 
 
 def _artefact(subject: Subject, args: argparse.Namespace) -> Source:
-    """The program in an artefact."""
+    """Return the program in an artefact."""
     from weft.dsl.base.units import SizeRange
 
     from ..compile.source import of_program
@@ -76,12 +76,12 @@ def _artefact(subject: Subject, args: argparse.Namespace) -> Source:
 
 
 def given_flags(args: argparse.Namespace) -> list[str]:
-    """The flags of lowering that were given, in their order."""
+    """Return the names of the lowering flags that were given, in their order."""
     return [name for name, value in LOWERING.items() if getattr(args, name) != value]
 
 
 def provenance_of(subject: Subject, source: Source) -> tuple[str, ...]:
-    """Where something is from, in lines for people."""
+    """Return the provenance of a source as lines of text."""
     lines = [f"Made by weft {version()} from {subject.named or subject.where}."]
     if source.topology is not None:
         lines.append(f"Machine: {source.topology.name}, digest {source.topology.digest()[:16]}.")
@@ -93,7 +93,7 @@ def provenance_of(subject: Subject, source: Source) -> tuple[str, ...]:
 
 
 def compiled_as(subject: Subject) -> str | None:
-    """What something that can be compiled is to the passes; None: it cannot be."""
+    """Return the IR form in which a subject enters the passes; None if it cannot be compiled."""
     if subject.format is not None:
         return "program" if subject.format.compiled else None
     return str(subject.kind) if subject.kind in (Kind.SCHEDULE, Kind.ALGORITHM) else None
@@ -106,7 +106,7 @@ def require_listed(options: CompileOptions) -> None:
 
 
 def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> CompileOptions:
-    """What the flags ask of the compiler, which reports its stages to ``tell``.
+    """Return the compiler options that the flags select; stages are reported to ``tell``.
 
     Raises:
         UserError: unknown passes, passes that say nothing here, or one thing said twice.
@@ -140,7 +140,7 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
 
 
 class _Lister:
-    """Lists programs on stderr as they come."""
+    """Printer of programs after passes, on stderr."""
 
     def __init__(self, wanted: str) -> None:
         if wanted != "all" and wanted not in PASSES.names():

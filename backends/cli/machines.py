@@ -1,4 +1,4 @@
-"""Machines in the verbs: one in a line, its JSON facts, a schedule on another one."""
+"""Machines in the verbs: a one-line summary, JSON facts, and schedules on another machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def machine_line(topology: Topology) -> str:
-    """``dgx1: 8 ranks, 1 host, 32 links``."""
+    """Return the summary ``dgx1: 8 ranks, 1 host, 32 links``."""
     sizes = (
         count(topology.ranks, "rank"),
         count(topology.hosts, "host"),
@@ -25,7 +25,7 @@ def machine_line(topology: Topology) -> str:
 
 
 def facts_of(topology: Topology) -> dict[str, Any]:
-    """The JSON facts of a topology, without its links."""
+    """Return the JSON facts of a topology, without its links."""
     from weft.dsl.nouns.hops import islands  # loads NumPy
 
     return {
@@ -42,7 +42,7 @@ def facts_of(topology: Topology) -> dict[str, Any]:
 
 
 def on_machine(schedule: Schedule, text: str) -> Schedule:
-    """The schedule with the costs of another machine of the same shape.
+    """Return the schedule with the costs of another machine of the same shape.
 
     Raises:
         UserError: it has other links.
@@ -60,7 +60,7 @@ def on_machine(schedule: Schedule, text: str) -> Schedule:
 
 
 def is_library(path: str) -> bool:
-    """Whether it is the folder of a library."""
+    """Return True if a path is the folder of a library."""
     from weft.dsl.nouns.library import MANIFEST
 
     try:
@@ -70,7 +70,7 @@ def is_library(path: str) -> bool:
 
 
 def read_topology(text: str) -> Topology:
-    """A topology by catalogue name, path or ``-``; that of a library by its folder."""
+    """Return a topology by catalogue name, path or ``-``, or that of a library by its folder."""
     from weft.dsl.catalogue import topology
 
     if is_library(text):

@@ -1,4 +1,4 @@
-"""A file and its noun: the questions that verbs ask, each refused in words by default.
+"""Base class of nouns (kinds of files), with one method per question that a verb asks.
 
 Simulators, pages and judges are imported inside the methods of nouns: a verb asks one question of
 one noun, and the others' tools (numba, jinja2, SciPy) would take longer to load than most answers.
@@ -33,11 +33,11 @@ CLASSIC = "classic:"
 """Prefix of the names of classic algorithms."""
 
 Drawn = tuple[str, dict[str, Any]]
-"""The text of a file, and the facts that are printed about it."""
+"""Text of a file, and the facts that are printed about it."""
 
 
 class Kind(StrEnum):
-    """The kinds of files that are not artefacts of a format."""
+    """Kinds of files that are not artefacts of a format."""
 
     SCHEDULE = "schedule"
     TOPOLOGY = "topology"
@@ -51,7 +51,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A file: its noun, its text, and its JSON where it has any.
+    """One input file: its noun, its text, and its JSON if it has any.
 
     ``named`` is what the user wrote: for a topology perhaps with options after the path.
     """
@@ -64,22 +64,22 @@ class Subject:
 
     @property
     def kind(self) -> str:
-        """The kind of file, as ``--json`` names it: a member of ``Kind``, or that of a format."""
+        """Return the kind of file, as ``--json`` names it: a ``Kind``, or the name of a format."""
         return self.noun.kind
 
     @property
     def format(self) -> Format | None:
-        """The format of an artefact."""
+        """Return the format of an artefact; None for other files."""
         return self.noun.format
 
     def schedule(self) -> Any:
-        """The schedule in it, well formed but not verified."""
+        """Return the schedule in the file, well formed but not verified."""
         from weft.dsl.nouns.schedule import load
 
         return load(self.data, self.where)
 
     def collective(self) -> Any:
-        """The collective in it; a Python file describes one."""
+        """Return the collective in the file; a Python file describes one."""
         from weft.dsl.nouns.collective import Collective
 
         return (
@@ -89,13 +89,13 @@ class Subject:
         )
 
     def library(self) -> Any:
-        """The library in it; the files that it names are beside it."""
+        """Return the library in the file; the files it names are in the same folder."""
         from weft.dsl.nouns.library import load
 
         return load(self.data, self.where)
 
     def algorithm(self, *, in_place: bool | None = None) -> Any:
-        """The algorithm that a Python file, or the one named in it, describes; or a classic."""
+        """Return the algorithm that a Python file describes or a name selects, or a classic one."""
         if self.named.startswith(CLASSIC):
             from weft.synth.engines.classic.text import named_algorithm
 
@@ -105,7 +105,7 @@ class Subject:
         return load(self.named, in_place=in_place)
 
     def machine(self) -> Any:
-        """The machine for which a classic algorithm was named, if any."""
+        """Return the machine for which a classic algorithm was named; None if there is none."""
         if not self.named.startswith(CLASSIC):
             return None
         from weft.synth.engines.classic.text import named_algorithm
@@ -113,7 +113,7 @@ class Subject:
         return named_algorithm(self.named).topology
 
     def topology(self) -> Any:
-        """The topology in it, whatever its format; a catalogue name names itself."""
+        """Return the topology in the file, whatever its format, or that of a catalogue name."""
         from weft.dsl.catalogue import imported, topology
 
         return imported(self.text, self.named) if self.text else topology(self.named)
@@ -121,7 +121,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What is simulated: machine, collective, time by size and lower bound (µs), usual sizes."""
+    """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes."""
 
     topology: Topology
     collective: Any
@@ -132,7 +132,7 @@ class Timed:
 
 
 def asked_of(args: argparse.Namespace, **more: Any) -> Asked:
-    """The flags of a verb that ask something of an artefact: ``-c``, ``--root``, ``--target`` …"""
+    """Return the flags of a verb that apply to an artefact: ``-c``, ``--root``, ``--target`` …"""
     flags = {"collective": None, "root": None, "roots": None, **vars(args)}
 
     def resolve(name: str | None, ranks: int) -> Any:
@@ -154,24 +154,27 @@ def asked_of(args: argparse.Namespace, **more: Any) -> Asked:
 
 
 class Noun:
-    """A kind of file. What a subclass leaves out is refused; ``kind``: its name in ``--json``."""
+    """Kind of file; a question that a subclass does not implement raises an error.
+
+    ``kind`` is its name in ``--json``.
+    """
 
     kind: ClassVar[str] = ""
     format: Format | None = None
-    """The format of an artefact."""
+    """Format of an artefact."""
     asks_collective = False
-    """``-c`` and ``--root`` may say what its files achieve."""
+    """True if ``-c`` and ``--root`` may state the collective of its files."""
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
-        """The checks that ``weft check`` prints."""
+        """Return the checks that ``weft check`` prints."""
         raise UserError(f"{an(self.kind)} is not checked", where=subject.where)
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
-        """As text, and its facts for ``--json``."""
+        """Return the file as text, and its facts for ``--json``."""
         return subject.text.rstrip("\n"), {"text": subject.text}
 
     def page(self, subject: Subject, args: argparse.Namespace) -> Make:
-        """Its HTML page: by default of the text that ``show`` prints."""
+        """Return its HTML page; by default the page of the text that ``show`` prints."""
         from ..report.html.text_page import text_page
 
         text = self.show(subject)[0]
@@ -179,14 +182,14 @@ class Noun:
         return lambda _: page
 
     def timed(self, subject: Subject, args: argparse.Namespace) -> Timed:
-        """How ``weft simulate`` times it."""
+        """Return the input of ``weft simulate``."""
         raise UserError(
             f"a schedule, an algorithm or a program is needed; this is: {self.kind}",
             where=subject.where,
         )
 
     def run_text(self, subject: Subject, args: argparse.Namespace) -> str:
-        """A simulation as text, for ``weft show`` with ``--size`` or ``-t``."""
+        """Return a simulation as text, for ``weft show`` with ``--size`` or ``-t``."""
         raise UserError(
             f"{an(self.kind)} takes no time", where=subject.where, hint="leave --size and -t out"
         )
@@ -194,33 +197,35 @@ class Noun:
     def trace(
         self, trace: Trace, subject: Subject, args: argparse.Namespace, group: str
     ) -> tuple[str, float, int]:
-        """Add its simulation to a trace; returns words about it, µs, and bytes of the message."""
+        """Add its simulation to a trace; return a description, the time (µs) and the message size
+        (bytes)."""
         raise UserError(
             f"a trace is of a schedule, an algorithm or a program; this is {an(self.kind)}",
             where=subject.where,
         )
 
     def dot(self, subject: Subject, args: argparse.Namespace) -> Drawn:
-        """Graphviz text of a machine, with the use of its links by a schedule."""
+        """Return the Graphviz text of a machine, with the use of its links by a schedule."""
         raise no_drawing(subject, "a topology or a schedule")
 
     def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
-        """A drawing of a machine, and of what a schedule or a program does on it."""
+        """Return an SVG drawing of a machine, and of a schedule or a program on it."""
         raise no_drawing(subject, "a topology, a schedule, an algorithm or a program")
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
-        """What ``weft diff`` compares: by default the lines that ``show`` prints."""
+        """Return the sheets that ``weft diff`` compares; by default the lines that ``show``
+        prints."""
         from ..report.difference import text_sheets
 
         return text_sheets(self.show(subject)[0])
 
 
 def no_drawing(subject: Subject, wanted: str) -> UserError:
-    """The error for a drawing of something else than is ``wanted``."""
+    """Return the error for a drawing of something else than is ``wanted``."""
     return UserError(f"it is of {wanted}; this is {an(subject.kind)}", where=subject.where)
 
 
 def timed_facts(what: str, size: int, us: float) -> Drawn:
-    """Words about a drawing of something that takes ``us`` µs at a message size, and its facts."""
+    """Return a description and facts of a drawing of a run of ``us`` µs at a message size."""
     told = f"{what}, {microseconds(us)} µs at {format_bytes(size)}"
     return told, {"about": told, "bytes": size, "us": number(us)}

@@ -1,4 +1,4 @@
-"""The kinds of files and what each verb does with one: the table that verbs ask.
+"""Nouns: the kinds of files, and the answer of each to every verb.
 
 A noun is a class with a method for each question: check, show, simulate, draw, page, sheets. What a
 noun does not override is refused in words. Artefacts are :class:`FormatNoun`, which asks the format
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 
 USUAL_SIZES = "1KiB:1GiB"
 SIZE = 1 << 20
-"""Bytes of a message where nothing says how many."""
+"""Default message size in bytes."""
 
 COARSE = 4
-"""``diff`` simulates every COARSE-th of the usual sizes."""
+"""Stride over the usual sizes of those that ``diff`` simulates."""
 
 MOST_SERVED = 1_000_000
-"""Transfers times segments of a schedule that ``diff`` simulates."""
+"""Largest transfers times segments of a schedule that ``diff`` simulates."""
 
 MOST_RANKS = 512
-"""Ranks of a schedule of which a page is made: of more, nothing could be made out."""
+"""Largest number of ranks of a schedule on a page; more would be illegible."""
 
 
 # --- schedules ------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class ScheduleNoun(Noun):
     kind = Kind.SCHEDULE
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
-        """Verify it, and that it obeys the sketch of ``-s``."""
+        """Verify the schedule, also against the sketch of ``-s``."""
         from weft.synth.judge.verify import verify
 
         schedule = subject.schedule()
@@ -89,7 +89,7 @@ class ScheduleNoun(Noun):
         return checks + [Check("schedule", False, str(problem)) for problem in verdict.problems]
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
-        """Facts, steps, and a chart of small ones."""
+        """Return facts, steps, and a chart of small schedules."""
         from ..report.text import schedule_text
 
         schedule = subject.schedule()
@@ -107,7 +107,7 @@ class ScheduleNoun(Noun):
         }
 
     def page(self, subject: Subject, args: argparse.Namespace) -> Make:
-        """The page of a schedule, with the convergence of its search where ``--log`` has it."""
+        """Return the page of a schedule, with the convergence of its search from ``--log``."""
         from ..report.html.schedule_page import schedule_page
 
         shown = shown_schedule(subject, args)
@@ -115,7 +115,7 @@ class ScheduleNoun(Noun):
         return lambda most: schedule_page(shown, convergence, most)
 
     def timed(self, subject: Subject, args: argparse.Namespace) -> Timed:
-        """By the α–β model and the rule that flags choose."""
+        """Return the simulation by the α–β model, under the rule that flags choose."""
         from weft.synth.judge.verify import require_valid
         from weft.synth.time.schedule_tables import CostModel
         from weft.synth.time.schedule_time import Timing, simulate
@@ -134,7 +134,7 @@ class ScheduleNoun(Noun):
         return Timed(schedule.topology, schedule.collective, evaluate, {}, sizes)
 
     def run_text(self, subject: Subject, args: argparse.Namespace) -> str:
-        """When transfers run, and what is busiest."""
+        """Return the times of transfers and the busiest resources as text."""
         from ..report.timed_text import run_text
 
         return run_text(_timeline(subject, args))
@@ -142,7 +142,7 @@ class ScheduleNoun(Noun):
     def trace(
         self, trace: Trace, subject: Subject, args: argparse.Namespace, group: str
     ) -> tuple[str, float, int]:
-        """A slice for each transfer on each link."""
+        """Add a slice for each transfer on each link."""
         from ..report.trace_runs import add_schedule
 
         run = _timeline(subject, args)
@@ -150,7 +150,7 @@ class ScheduleNoun(Noun):
         return f"{len(run)} slices of transfers", run.time_us, run.message_bytes
 
     def dot(self, subject: Subject, args: argparse.Namespace) -> Drawn:
-        """The machine; links by how much of the time they are busy."""
+        """Draw the machine; links are coloured by the share of time in which they are busy."""
         from ..report.dot import machine_dot
 
         schedule = _schedule(subject, args)
@@ -159,7 +159,7 @@ class ScheduleNoun(Noun):
         return machine_dot(schedule.topology, use, told), facts
 
     def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
-        """The machine with its busy links, and a chart of the transfers."""
+        """Draw the machine with its busy links, and a chart of the transfers."""
         from ..report.svg import drawing, machine_piece, schedule_chart
 
         run = _timeline(subject, args)
@@ -169,7 +169,7 @@ class ScheduleNoun(Noun):
         return drawing(told, pieces), facts
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
-        """Facts, times, loads and transfers; no times where it is wrong or too large."""
+        """Return facts, times, loads and transfers; no times for a wrong or too large schedule."""
         from weft.synth.judge.verify import verify
         from weft.synth.time.schedule_time import simulate
 
@@ -204,7 +204,7 @@ def _diff_sizes(args: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _schedule(subject: Subject, args: argparse.Namespace) -> Schedule:
-    """The schedule in a file, verified, with the costs of another machine if one is named."""
+    """Return the verified schedule of a file, with another machine's costs if one is named."""
     from weft.synth.judge.verify import require_valid
 
     schedule: Schedule = subject.schedule()
@@ -215,7 +215,7 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> Schedule:
 
 
 def _timeline(subject: Subject, args: argparse.Namespace) -> Timeline:
-    """Start and end of every transfer of the schedule in a file."""
+    """Return the start and end of every transfer of the schedule in a file."""
     from weft.synth.time.timeline import timeline
 
     schedule = _schedule(subject, args)
@@ -223,7 +223,8 @@ def _timeline(subject: Subject, args: argparse.Namespace) -> Timeline:
 
 
 def _use(schedule: Schedule, args: argparse.Namespace) -> tuple[Any, float, int]:
-    """The share of its time that a schedule occupies each resource; the time, and the size."""
+    """Return the share of time in which each resource is busy, the time (µs) and the size
+    (bytes)."""
     from weft.synth.time.schedule_time import simulate
 
     size = args.size or schedule.bytes or SIZE
@@ -232,7 +233,7 @@ def _use(schedule: Schedule, args: argparse.Namespace) -> tuple[Any, float, int]
 
 
 def shown_schedule(subject: Subject, args: argparse.Namespace, bound: Any = None) -> Shown:
-    """A schedule for a page, at the size asked for; ``bound``: its lower bound, where known.
+    """Return a schedule for a page, at the requested size; ``bound``: its lower bound, if known.
 
     Raises:
         CheckFailed: it is wrong.
@@ -259,7 +260,7 @@ def shown_schedule(subject: Subject, args: argparse.Namespace, bound: Any = None
 
 
 def convergence_of(args: argparse.Namespace, shown: Shown) -> Any:
-    """The section of the search that ``--log`` recorded; None without one."""
+    """Return the section of the search that ``--log`` recorded; None without one."""
     if args.log is None:
         return None
     from weft.dsl.base.files import read_text
@@ -273,14 +274,15 @@ def convergence_of(args: argparse.Namespace, shown: Shown) -> Any:
 
 
 class CodeNoun(Noun):
-    """What holds or becomes a program: timed by the runtime's model, on a machine that is named."""
+    """Base of nouns that hold or become a program, timed by the runtime's model on a named
+    machine."""
 
     def held(self, subject: Subject, asked: Asked, done: str) -> Held:
-        """Its program, found good; ``done``: the word for what is asked, for a refusal."""
+        """Return the verified program; ``done``: the word for the verb's action in a refusal."""
         raise NotImplementedError
 
     def page(self, subject: Subject, args: argparse.Namespace) -> Make:
-        """The page of a program."""
+        """Return the page of a program."""
         from ..report.html.page import byte_words
         from ..report.html.program_page import ShownProgram, program_page
 
@@ -303,15 +305,15 @@ class CodeNoun(Noun):
         return lambda most: program_page(shown, most)
 
     def title(self, subject: Subject) -> str:
-        """Its name on a page."""
+        """Return the name on a page."""
         return Path(subject.where).name
 
     def machine(self, subject: Subject) -> Topology | None:
-        """The machine that it names itself."""
+        """Return the machine that the file itself names; None if it names none."""
         return None
 
     def timed(self, subject: Subject, args: argparse.Namespace) -> Timed:
-        """By the model of its runtime, on the machine of ``-t``."""
+        """Return the simulation by the runtime's model, on the machine of ``-t``."""
         from weft.dsl.nouns.program import Protocol
         from weft.synth.time.program_time import simulate_program
 
@@ -347,7 +349,7 @@ class CodeNoun(Noun):
         """Refuse what holds no program."""
 
     def run_text(self, subject: Subject, args: argparse.Namespace) -> str:
-        """When thread blocks work, and on what they wait."""
+        """Return the times of thread blocks and the causes of their waits as text."""
         from ..report.timed_text import program_run_text
 
         return program_run_text(self._timeline(subject, args, "simulated"))
@@ -355,7 +357,7 @@ class CodeNoun(Noun):
     def trace(
         self, trace: Trace, subject: Subject, args: argparse.Namespace, group: str
     ) -> tuple[str, float, int]:
-        """A slice for each operation of each thread block."""
+        """Add a slice for each operation of each thread block."""
         from ..report.trace_runs import add_program
 
         ran = self._timeline(subject, args, "drawn as a trace")
@@ -365,7 +367,7 @@ class CodeNoun(Noun):
         return about, ran.time_us, ran.message_bytes
 
     def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
-        """A chart of the thread blocks."""
+        """Draw a chart of the thread blocks."""
         from ..report.svg import drawing, program_chart
 
         ran = self._timeline(subject, args, "drawn")
@@ -374,7 +376,7 @@ class CodeNoun(Noun):
         return drawing(told, [program_chart(ran)]), facts
 
     def _timeline(self, subject: Subject, args: argparse.Namespace, done: str) -> ProgramTimeline:
-        """Start and end of every operation, on the machine that is named.
+        """Return the start and end of every operation, on the machine that is named.
 
         Raises:
             UserError: none is, or there is no program.
@@ -391,7 +393,7 @@ class CodeNoun(Noun):
         return record_program(held.program, machine, size)
 
     def times(self, subject: Subject, args: argparse.Namespace) -> Sheets:
-        """The sheet of times, where a machine is known."""
+        """Return the sheet of times, where a machine is known."""
         machine = read_topology(args.topology) if args.topology else self.machine(subject)
         if machine is None:
             return {}
@@ -414,7 +416,7 @@ def _no_machine(subject: Subject) -> UserError:
 
 
 def _machine_of(args: argparse.Namespace, ranks: int) -> Topology | None:
-    """The machine of ``-t``, of so many ranks."""
+    """Return the machine of ``-t``, with the given number of ranks; None without ``-t``."""
     if not args.topology:
         return None
     topology = read_topology(args.topology)
@@ -427,7 +429,7 @@ def _machine_of(args: argparse.Namespace, ranks: int) -> Topology | None:
 
 
 def _sizes_of(held: Held) -> SizeRange:
-    """The usual message sizes, as far as a program is valid for them."""
+    """Return the usual message sizes for which a program is valid."""
     usual = parse_size_range(USUAL_SIZES)
     low, high = max(usual.low, held.low or 0), min(usual.high, held.high or usual.high)
     return SizeRange(low, high) if low <= high else usual
@@ -442,7 +444,7 @@ def _model(args: argparse.Namespace) -> Any:
 
 
 def _explain(topology: Topology, run: Any) -> str:
-    """Where the time goes, in a line: what thread blocks do, and the busiest resource."""
+    """Return a line on the use of time: activities of thread blocks, and the busiest resource."""
     from weft.synth.fabric.occupancy import row_name
     from weft.synth.time.program_machine import Activity
 
@@ -462,12 +464,12 @@ def _explain(topology: Topology, run: Any) -> str:
 
 
 class AlgorithmNoun(CodeNoun):
-    """Algorithms in Python, and the classic ones: compiled by default options to be timed."""
+    """Algorithms in Python, and the classic ones; compiled by default options to be timed."""
 
     kind = Kind.ALGORITHM
 
     def held(self, subject: Subject, asked: Asked, done: str) -> Held:
-        """The program that it becomes by default; ``compile`` has the options."""
+        """Return the program compiled by default options; ``compile`` has the options."""
         from weft.dsl.nouns.program import Protocol
 
         from ..check.checker import check_program
@@ -484,7 +486,7 @@ class AlgorithmNoun(CodeNoun):
         return Held(program, facts=facts)
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
-        """Its lines are judged as they run; then the program that it becomes."""
+        """Check the algorithm's operations, then the program compiled from it."""
         from ..check.checker import report_program
         from ..compile.compile import CompileOptions, compile_algorithm
         from ..runtime.targets import target
@@ -497,7 +499,7 @@ class AlgorithmNoun(CodeNoun):
         return [*checks, *of_report(found, GOOD)]
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
-        """Its moves in order."""
+        """Return the moves in order."""
         from ..formats.listings import algorithm_text
 
         algorithm = subject.algorithm()
@@ -510,23 +512,23 @@ class AlgorithmNoun(CodeNoun):
         }
 
     def title(self, subject: Subject) -> str:
-        """Its name as it was asked for."""
+        """Return the name given on the command line."""
         return subject.named
 
     def machine(self, subject: Subject) -> Topology | None:
-        """That for which a classic algorithm was named."""
+        """Return the machine for which a classic algorithm was named."""
         machine: Topology | None = subject.machine()
         return machine
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
-        """Times, where a machine is known; facts, and the moves."""
+        """Return times, where a machine is known, facts and moves."""
         from ..report.difference import algorithm_sheets
 
         return {**self.times(subject, args), **algorithm_sheets(subject.algorithm())}
 
 
 class FormatNoun(CodeNoun):
-    """An artefact: every question goes to its format."""
+    """Artefacts of a format, which implements every question."""
 
     format: Format
 
@@ -536,31 +538,31 @@ class FormatNoun(CodeNoun):
         self.asks_collective = format.asks_collective
 
     def require(self, subject: Subject, done: str) -> None:
-        """Refuse what holds no program, in the words of the format."""
+        """Refuse a file without a program, with the message of the format."""
         if not self.format.compiled:
             raise self.format.lacks(done, subject.where)
 
     def held(self, subject: Subject, asked: Asked, done: str) -> Held:
-        """The program in it."""
+        """Return the program in the artefact."""
         self.require(subject, done)
         return self.format.held(subject.text, subject.where, asked)
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
-        """The checks of its format."""
+        """Return the checks of the format."""
         return self.format.check(subject.text, subject.where, asked_of(args))
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
-        """The listing of its format."""
+        """Return the listing of the format."""
         return self.format.show(subject.text, subject.where)
 
     def page(self, subject: Subject, args: argparse.Namespace) -> Make:
-        """The page of the program; of its listing where it holds none."""
+        """Return the page of the program, or of the listing where there is no program."""
         if self.format.compiled:
             return super().page(subject, args)
         return Noun.page(self, subject, args)
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
-        """Those of its format, after the times of its program."""
+        """Return the sheets of the format, after the times of its program."""
         found = self.format.sheets(subject.text, subject.where)
         if found is None:
             return Noun.sheets(self, subject, args, console)
@@ -576,7 +578,7 @@ class TopologyNoun(Noun):
     kind = Kind.TOPOLOGY
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
-        """Whether every rank reaches every other, and what was assumed."""
+        """Check that every rank reaches every other; add the assumptions made."""
         from weft.dsl.nouns.hops import hop_distances
 
         topology = subject.topology()
@@ -594,14 +596,14 @@ class TopologyNoun(Noun):
         return checks + [Check("note", True, note) for note in topology.notes]
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
-        """Facts, kinds of links, and bandwidths between ranks."""
+        """Return facts, kinds of links, and bandwidths between ranks."""
         from ..report.text import topology_text
 
         topology = subject.topology()
         return topology_text(topology), facts_of(topology)
 
     def page(self, subject: Subject, args: argparse.Namespace) -> Make:
-        """Its map, and its text."""
+        """Return the page with the machine's map and text."""
         from ..report.html.text_page import topology_page
         from ..report.text import topology_text
 
@@ -610,37 +612,37 @@ class TopologyNoun(Noun):
         return lambda _: page
 
     def dot(self, subject: Subject, args: argparse.Namespace) -> Drawn:
-        """The machine as a graph."""
+        """Draw the machine as a graph."""
         from ..report.dot import machine_dot
 
         machine = subject.topology()
         return machine_dot(machine), {"about": machine.name}
 
     def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
-        """The map."""
+        """Draw the map."""
         from ..report.svg import drawing, machine_piece
 
         machine = subject.topology()
         return drawing(machine.name, [machine_piece(machine)]), {"about": machine.name}
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
-        """Facts, nodes and capacities."""
+        """Return facts, nodes and capacities."""
         from ..report.difference import topology_sheets
 
         return topology_sheets(subject.topology())
 
 
 class CollectiveNoun(Noun):
-    """Collectives of one's own, as JSON or in Python."""
+    """Collectives defined by the user, as JSON or in Python."""
 
     kind = Kind.COLLECTIVE
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
-        """Its form."""
+        """Check the form of the collective."""
         return [Check("form", True, str(subject.collective()))]
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
-        """Chunks, and where they are before and after."""
+        """Return the chunks, with their places before and after."""
         from ..report.text import collective_text
 
         collective = subject.collective()
@@ -657,14 +659,14 @@ class SketchNoun(Noun):
     kind = Kind.SKETCH
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
-        """What is wrong or odd in it, on the machine that it names or that of ``-t``."""
+        """Return errors and warnings of a sketch on its own machine or that of ``-t``."""
         from weft.dsl.language.parse import parse
 
         arguments = split_arguments(args.file)[1]
         return lint_sketch(parse(subject.text, subject.where), arguments, args.topology)
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
-        """Its lines as ``weft sketch fmt`` writes them, so that layout does not matter."""
+        """Return the lines as ``weft sketch fmt`` writes them, so that layout does not matter."""
         from weft.dsl.language.format import format
         from weft.dsl.language.parse import parse
 
@@ -679,20 +681,20 @@ class LibraryNoun(Noun):
     kind = Kind.LIBRARY
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
-        """Judge every file that it names, and its claims."""
+        """Check every file that the library names, and its claims."""
         from ..tune.judge import judge
 
         return judge(subject.library(), Path(subject.where).parent, args.target)
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
-        """Its plans by size."""
+        """Return the plans by size."""
         from .libraries import library_facts, library_text
 
         library = subject.library()
         return library_text(library), library_facts(library)
 
     def page(self, subject: Subject, args: argparse.Namespace) -> Make:
-        """Its times and its plans, with the schedules that are beside it."""
+        """Return the page of times and plans, with the schedules of the folder."""
         from ..report.html.library_page import library_page
 
         library, folder = subject.library(), Path(subject.where).parent
@@ -700,18 +702,18 @@ class LibraryNoun(Noun):
         return lambda most: library_page(library, find, folder.resolve().name, most)
 
     def timed(self, subject: Subject, args: argparse.Namespace) -> Timed:
-        """Refused: it is many files."""
+        """Raise an error: a library is many files."""
         raise not_whole(subject, "simulated")
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
-        """Facts, plans and times."""
+        """Return facts, plans and times."""
         from ..report.difference import library_sheets
 
         return library_sheets(subject.library())
 
 
 def not_whole(subject: Subject, done: str) -> UserError:
-    """The error for what is done with the files of a library, and not with a library."""
+    """Return the error for an operation on single files that was requested for a library."""
     return UserError(
         f"a library is not {done} as a whole",
         where=subject.where,
@@ -720,7 +722,7 @@ def not_whole(subject: Subject, done: str) -> UserError:
 
 
 def _finder(folder: Path) -> Callable[[str], Any]:
-    """Schedules of a library's folder, verified, each read once."""
+    """Return a function that reads and verifies schedules of a library's folder, each once."""
     from weft.dsl.nouns.schedule import read
     from weft.synth.judge.verify import require_valid
 
@@ -738,28 +740,28 @@ def _finder(folder: Path) -> Callable[[str], Any]:
 
 
 class StreamNoun(Noun):
-    """Streams of transfers: folders that the engine ``greedy`` writes, never held as a whole."""
+    """Streams of transfers: folders of the engine ``greedy``, never loaded completely."""
 
     kind = Kind.STREAM
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
-        """Replay it."""
+        """Replay the stream."""
         from .streams import check_stream
 
         return check_stream(subject.where)
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
-        """Its header; the transfers are not read."""
+        """Return the header; the transfers are not read."""
         from .streams import view_stream
 
         return view_stream(subject.where)
 
     def run_text(self, subject: Subject, args: argparse.Namespace) -> str:
-        """Nothing: the header has the time."""
+        """Return an empty text: the header has the time."""
         return ""
 
     def page(self, subject: Subject, args: argparse.Namespace) -> Make:
-        """Refused: it is too large."""
+        """Raise an error: a stream is too large for a page."""
         raise UserError(
             "a stream of transfers is too large for a page",
             where=subject.where,
@@ -768,19 +770,19 @@ class StreamNoun(Noun):
 
 
 class ResultNoun(Noun):
-    """What ``--json`` of ``bench``, ``run``, ``simulate`` or ``bound`` printed."""
+    """Results that ``--json`` of ``bench``, ``run``, ``simulate`` or ``bound`` printed."""
 
     kind = Kind.RESULT
 
     def page(self, subject: Subject, args: argparse.Namespace) -> Make:
-        """Its curves."""
+        """Return the page of curves."""
         from ..report.html.bench_page import results_page
 
         page = results_page(subject.data, Path(subject.where).name)
         return lambda _: page
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
-        """Facts and times."""
+        """Return facts and times."""
         from ..report.difference import results_sheets
 
         try:
@@ -805,4 +807,4 @@ NOUNS: dict[Kind, Noun] = {
         ResultNoun(),
     )
 }
-"""Every noun that is not a format's."""
+"""Nouns of weft's own files, all but those of formats."""

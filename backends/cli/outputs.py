@@ -1,4 +1,4 @@
-"""What can be said of an output before the work begins: clashes over stdout, files in the way."""
+"""Checks of outputs before the work begins: conflicts over stdout, files in the way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .console import Console
 
 
 def check_file_output(args: argparse.Namespace, console: Console) -> None:
-    """For verbs that write one file to ``args.output``.
+    """Check ``args.output`` of a verb that writes one file.
 
     Raises:
         UserError: it exists without ``-f``, is a folder, has none, or is stdout with ``--json``.
@@ -31,7 +31,7 @@ def check_file_output(args: argparse.Namespace, console: Console) -> None:
 
 
 def check_file(output: str, *, force: bool) -> Path:
-    """The path of a file that will be written.
+    """Return the path of a file that will be written.
 
     Raises:
         UserError: it exists without ``force``, is a folder, or has none.
@@ -46,7 +46,7 @@ def check_file(output: str, *, force: bool) -> Path:
 
 
 def _file_of(text: str) -> Path | None:
-    """The file behind an argument such as ``ring.py:ring{ranks=4}``, if it is one."""
+    """Return the file behind an argument such as ``ring.py:ring{ranks=4}``, if there is one."""
     plain = text.partition("{")[0]
     for name in (text, plain, plain.rpartition(":")[0]):
         if name and Path(name).is_file():
@@ -55,7 +55,7 @@ def _file_of(text: str) -> Path | None:
 
 
 def check_log(args: argparse.Namespace) -> None:
-    """For verbs that keep a log in ``args.log``.
+    """Check ``args.log`` of a verb that writes a log.
 
     Raises:
         UserError: it is stdout, exists without ``-f``, is a folder or in none that exists.
@@ -75,7 +75,7 @@ def check_log(args: argparse.Namespace) -> None:
 
 
 def check_folder_output(args: argparse.Namespace) -> None:
-    """For verbs that write a folder to ``args.output``.
+    """Check ``args.output`` of a verb that writes a folder.
 
     Raises:
         UserError: it is stdout, a file, named as one, holds something without ``-f``, or files of
@@ -108,7 +108,7 @@ def check_folder_output(args: argparse.Namespace) -> None:
 
 
 def require_writable(path: Path, text: str) -> None:
-    """Before a long search: whatever is made can be put there, a file or a whole folder.
+    """Check before a long search that a file or folder can be written at a path.
 
     Raises:
         UserError: its folder is none or read-only, or it is a mount point.

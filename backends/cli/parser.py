@@ -1,4 +1,4 @@
-"""The argument parser: one module per verb; only that of the verb asked for is imported."""
+"""Argument parser: one module per verb; only that of the requested verb is imported."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ VERBS = {
     "list": "engines, backends, passes and algorithms",
     "doctor": "what is installed, and what to install",
 }
-"""Every verb and its line in ``weft --help``; its module has the same name."""
+"""Verbs, each with its line in ``weft --help``; its module has the same name."""
 
 
 class Verb(Protocol):
-    """What the module of a verb offers."""
+    """Interface of a verb's module."""
 
     def run(self, args: Any, console: Console) -> int:
         """Do what the flags ask, and return the exit code."""
@@ -70,20 +70,20 @@ FLAGS = {
     "sketch": "nested:SKETCH",
     "cache": "nested:CACHE",
 }
-"""The class of a verb's flags, which is all that its help needs."""
+"""Flags class of each verb, which is all that its help needs."""
 
 
 class OthersVerb(Verb, Protocol):
-    """The module of a verb of another package."""
+    """Interface of the module of a verb from another package."""
 
     EXAMPLES: str
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments."""
+        """Add the arguments to a parser."""
 
 
 def flags_of(name: str) -> type[Flags] | NestedVerbs | None:
-    """The flags of a verb; None for those of other packages."""
+    """Return the flags of a verb; None for those of other packages."""
     if name not in FLAGS:
         return None
     module, _, cls = FLAGS[name].partition(":")
@@ -92,14 +92,15 @@ def flags_of(name: str) -> type[Flags] | NestedVerbs | None:
 
 
 def verb_of(name: str) -> Verb:
-    """The module of a verb; those of other packages by their entry point."""
+    """Return the module of a verb; those of other packages are loaded by their entry point."""
     if name in VERBS:
         return cast(Verb, import_module(f"{__package__}.verbs.{name}"))
     return cast(Verb, registry.VERBS.load(name))
 
 
 def verbs_of_others(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Names that other packages give verbs, looked up only where the verb asked for is not ours."""
+    """Return the names of other packages' verbs, looked up only where the verb is not weft's
+    own."""
     words = [a for a in arguments if not a.startswith("-")]
     if not words or words[0] in VERBS:
         return ()
@@ -107,7 +108,7 @@ def verbs_of_others(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is one of our errors, with the nearest right word."""
+    """Argument parser that raises UserError with the nearest valid word."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
@@ -121,7 +122,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
-        """As argparse, but an unknown flag suggests the nearest one of its verb."""
+        """Parse as argparse does; an unknown flag suggests the nearest one of its verb."""
         parsed, extra = self.parse_known_args(args, namespace)
         if extra:
             parser = self._verb_parser(parsed)
@@ -138,7 +139,7 @@ class Parser(argparse.ArgumentParser):
         return cast(argparse.Namespace, parsed)
 
     def _verb_parser(self, parsed: argparse.Namespace) -> argparse.ArgumentParser:
-        """The innermost parser that read the arguments (``weft topo show``)."""
+        """Return the innermost parser that read the arguments (``weft topo show``)."""
         parser: argparse.ArgumentParser = self
         for dest in ("verb", "what"):
             for action in parser._actions:
@@ -148,7 +149,7 @@ class Parser(argparse.ArgumentParser):
         return parser
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """A word that is not among the choices: suggest the nearest."""
+        """Raise an error for a value outside the choices, with the nearest one."""
         if action.choices is not None and value not in action.choices:
             flag = action.option_strings[0] if action.option_strings else action.dest
             noun = "verb" if flag in ("verb", "what") else f"value of {flag}:"
@@ -169,7 +170,7 @@ class VerbParser(Parser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse."""
+        """Parse as argparse does."""
         if not self._configured:
             self._configured = True
             from .flags.shared import (  # units, fractions: not for --help
@@ -203,7 +204,7 @@ class VerbParser(Parser):
 
 
 def build_parser(others: Iterable[str] = ()) -> Parser:
-    """The whole command line; ``others``: verbs of other packages."""
+    """Return the parser of the whole command line; ``others``: verbs of other packages."""
     parser = Parser(
         prog="weft",
         description="Collective algorithms: synthesize, bound, check, compile, run.",
@@ -224,7 +225,7 @@ def build_parser(others: Iterable[str] = ()) -> Parser:
 
 
 class _Version(argparse.Action):
-    """``--version``, read only when it is asked for."""
+    """Action of ``--version``; the version is read only when it is needed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         import platform

@@ -1,4 +1,4 @@
-"""Hearing of an engine's progress: a live line for people, a line per schedule for logs.
+"""Progress of an engine: a live line on a terminal, a line per schedule in logs.
 
 Ctrl-C asks the engine to stop and keep what it has; a second one stops everything.
 """
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
-"""What an objective asks of a point; the least is the best."""
+"""Objective's value of a point, as a tuple; the least is the best."""
 
 
 class Stoppable(Protocol):
-    """What Ctrl-C can stop."""
+    """Work that Ctrl-C can stop."""
 
     @property
     def stopped(self) -> bool:
-        """Whether it was asked to."""
+        """True once a stop was requested."""
         ...
 
     def stop(self) -> None:
-        """Ask it to."""
+        """Request a stop."""
 
 
 class Progress:
-    """An :class:`~weft.synth.base.engine.Observer` that tells a person.
+    """Progress display of a search, an :class:`~weft.synth.base.engine.Observer`.
 
     Engines may call it from any thread. ``measure`` says which of two points is better; without
     one the latest is shown.
@@ -60,30 +60,30 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Wall time since the start."""
+        """Return the wall time since the start, in seconds."""
         return time.monotonic() - self._started
 
     @property
     def stopped(self) -> bool:
-        """Whether the user asked to stop."""
+        """True once the user has asked to stop."""
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Ask the engine to return what it has."""
+        """Request that the engine return its best result so far."""
         self._stop.set()
 
     def stage(self, name: str) -> None:
-        """A new phase of work begins."""
+        """Begin a new phase of work."""
         from weft.synth.base.engine import COMPILING
 
         self._stage = name
-        if name == COMPILING:  # half a minute of silence needs a word
+        if name == COMPILING:  # a phase that may be silent for half a minute is printed
             self._console.say("", name)
         else:
             self._console.detail(f"  {self.seconds:6.1f}s  {name}")
 
     def incumbent(self, point: Point) -> None:
-        """A new schedule was found."""
+        """Record a new schedule."""
         self._found += 1
         if self.log is not None:
             self.log.found(self.seconds, point)
@@ -93,17 +93,18 @@ class Progress:
         self._console.detail(f"  {self.seconds:6.1f}s  found {describe(point)}")
 
     def cancelled(self) -> bool:
-        """Whether the engine should stop: Ctrl-C."""
+        """Return True if the engine should stop, after Ctrl-C."""
         return self._stop.is_set()
 
     def __rich__(self) -> Text:
-        """The live line, cut to the terminal's width: drawn anew several times a second."""
+        """Return the live line, cut to the terminal's width; it is redrawn several times a
+        second."""
         from rich.text import Text
 
         return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
-        """What is being done, and the best so far."""
+        """Return the current phase and the best result so far."""
         best = f"  best {describe(self._best)}" if self._best else ""
         number = f"  [{self._found} found]" if self._found else ""
         ending = "  (stopping)" if self.stopped else ""
@@ -116,7 +117,7 @@ def watching(
     console: Console, budget_s: float, measure: Measure | None = None
 ) -> Iterator[Progress]:
     """Show progress, and turn Ctrl-C into a request to stop, while the block runs."""
-    # Who does not see the line need not know what is best: to simulate takes time.
+    # Without a visible line the best point is not needed: to simulate it takes time.
     shown = live() and not console.quiet
     progress = Progress(console, budget_s, measure if shown else None)
     with interruptible(progress, console), live_line(progress, console):
@@ -125,7 +126,7 @@ def watching(
 
 @contextmanager
 def live_line(progress: RichCast, console: Console) -> Iterator[None]:
-    """Show what ``progress`` says of itself, on a terminal, while the block runs."""
+    """Show the text of ``progress`` on a terminal while the block runs."""
     if console.quiet or not live():
         yield
         return
@@ -159,9 +160,11 @@ def interruptible(progress: Stoppable, console: Console) -> Iterator[None]:
 
 @contextmanager
 def finishing(progress: Stoppable, console: Console) -> Iterator[None]:
-    """As :func:`interruptible`, while the answer is written. From its end on Ctrl-C and SIGTERM
-    are ignored until the command has ended (:func:`~weft.backends.cli.signals.final`): a command
-    that has written its file does not fail."""
+    """Act as :func:`interruptible` while the answer is written, then ignore signals.
+
+    From its end on Ctrl-C and SIGTERM are ignored until the command has ended
+    (:func:`~weft.backends.cli.signals.final`): a command that has written its file does not fail.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

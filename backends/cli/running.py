@@ -1,4 +1,4 @@
-"""``weft run`` on real ranks: a point-to-point program on processes of MPI or torch, or on threads.
+"""Execution by ``weft run`` on real ranks: processes of MPI or torch, or threads.
 
 The file of such a program is run as it is; whatever can be compiled becomes one first.
 """
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from ..ranks.verdict import Result
 
 THREADS = "mpi"
-"""The runtime whose files threads execute; they take the files of any."""
+"""Runtime whose files threads execute; threads also take the files of any other."""
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
 TIMEOUT = 60.0
 LARGEST = 1 << 30
-"""Bytes of a message; the data of all ranks is on this machine, several times."""
+"""Largest message in bytes; this machine holds the data of all ranks several times."""
 
 LARGEST_ROUGH = 1 << 24
-"""Bytes beyond which sums of numbers of all sizes are not compared: their bounds take memory."""
+"""Largest message in bytes whose float sums are compared with error bounds, which take memory."""
 
 
 def refuse_job_flags(args: RunFlags) -> None:
-    """Refuse flags that say nothing where there are no ranks to wait for.
+    """Refuse flags that have no effect without separate ranks.
 
     Raises:
         UserError: one was given.
@@ -65,7 +65,7 @@ def refuse_job_flags(args: RunFlags) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to be run, and the schedule it came from, if it did, with the machine's costs."""
+    """Program to run, with its schedule and the machine's costs where it was compiled from one."""
 
     piece: Piece
     collective: Collective
@@ -73,7 +73,7 @@ class _Plan:
 
 
 def run_job(subject: Subject, args: RunFlags, console: Console) -> int:
-    """Prove it, run it, compare, measure."""
+    """Prove the program, run it, compare results, measure times."""
     from ..ranks import joined
 
     if args.on in ("mpi", "torch") and joined.is_joined(args.on):
@@ -94,7 +94,7 @@ def run_job(subject: Subject, args: RunFlags, console: Console) -> int:
 
 
 def _as_rank(world: Any, subject: Subject, args: RunFlags, console: Console) -> int:
-    """Be one of the ranks that somebody else started; the first of them tells."""
+    """Run as one of the ranks that a launcher has started; the first one reports."""
     from ..ranks.joined import attend_joined
 
     started = time.monotonic()
@@ -124,7 +124,7 @@ def _reports(job: Job, on: str) -> dict[int, Report]:
 
 
 def _planned(subject: Subject, args: RunFlags) -> _Plan:
-    """The file to run, proved.
+    """Return the file to run, proved.
 
     Raises:
         UserError: a file for another runtime, or a flag that says nothing here.
@@ -157,14 +157,14 @@ def _planned(subject: Subject, args: RunFlags) -> _Plan:
 
 
 def format_on(on: str) -> ScriptFile:
-    """The format of the files that run there."""
+    """Return the format of the files that a runtime executes."""
     found = of_runtime(THREADS if on == "numpy" else on)
     assert isinstance(found, ScriptFile)
     return found
 
 
 def script_text(format: ScriptFile, subject: Subject, source: Source, args: LoweringFlags) -> str:
-    """The file of something to compile, for the processes of a runtime."""
+    """Return the text of the file compiled for the processes of a runtime."""
     request = Request(
         source.noun,
         name=args.name,
@@ -176,7 +176,7 @@ def script_text(format: ScriptFile, subject: Subject, source: Source, args: Lowe
 
 
 def is_script(subject: Subject) -> bool:
-    """Whether it is a file that processes of a runtime execute."""
+    """Return True for a file that processes of a runtime execute."""
     return subject.format is not None and bool(subject.format.runtime)
 
 
@@ -214,7 +214,7 @@ def _job(plan: _Plan, args: RunFlags) -> Job:
 
 
 def _cases(plan: _Plan, args: RunFlags, dtype: str, size: int) -> list[Case]:
-    """The timed case of a size and type, and for sums of floats one with rough numbers."""
+    """Return the timed case of a size and type, and for float sums one with rough numbers."""
     from ..formats.p2p.data import type_named
     from ..ranks.job import Case
 
@@ -265,7 +265,7 @@ def _told(
 
 
 def _check_trace(args: RunFlags) -> None:
-    """Whether the rounds can be recorded, and where they are to be written.
+    """Check that the rounds can be recorded, and that the trace file can be written.
 
     Raises:
         UserError: they cannot, or the file is in the way.
@@ -322,7 +322,8 @@ Predict = Callable[[int], float | None]
 
 
 def _prediction(schedule: Schedule | None) -> Predict:
-    """The simulated µs of a size, where a machine is known."""
+    """Return the function that simulates the time (µs) of a size; it returns None without a
+    machine."""
     if schedule is None:
         return lambda _: None
     from weft.synth.time.schedule_time import simulate
@@ -331,7 +332,7 @@ def _prediction(schedule: Schedule | None) -> Predict:
 
 
 def _entry(collective: Collective, one: Result, predict: Predict) -> dict[str, Any]:
-    """One entry of ``sizes``."""
+    """Return one entry of ``sizes``."""
     from weft.synth.time.schedule_time import Timing, bus_factor
 
     width = one.case.exam(collective).dtype.itemsize

@@ -1,4 +1,4 @@
-"""The log of a search: a line of JSON for every schedule found, with the second it came."""
+"""Log of a search: a line of JSON for every schedule found, with its time in seconds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 class SearchLog:
-    """Kept while an engine searches, written at its end; seconds differ from run to run, so they
-    have no place in the schedules themselves."""
+    """Log of an engine's search, written at its end.
+
+    Seconds differ from run to run, so they are kept out of the schedules themselves.
+    """
 
     def __init__(self, problem: Problem, **facts: Any) -> None:
         machine, collective = problem.topology, problem.collective
@@ -33,7 +35,7 @@ class SearchLog:
         ]
 
     def found(self, seconds: float, point: Point) -> None:
-        """A line for a schedule; numbers are floats, nothing here is a proof."""
+        """Add a line for a schedule; numbers are floats, nothing here is a proof."""
         self._lines.append(
             {
                 "seconds": round(seconds, 3),
@@ -47,14 +49,15 @@ class SearchLog:
         )
 
     def write(self, path: str, seconds: float, status: str, *, force: bool) -> None:
-        """The file, with a last line on how it ended."""
+        """Write the file, with a last line on the outcome."""
         self._lines.append({"seconds": round(seconds, 3), "status": status})
         text = "\n".join(json.dumps(one, ensure_ascii=False) for one in self._lines)
         write_text(path, text + "\n", force=force)
 
 
 def describe(point: Point) -> str:
-    """``3 steps, 7/6 rounds per chunk (bound 7/6, gap 0%)``; with a time ``14.033 µs (gap 2%)``."""
+    """Return ``3 steps, 7/6 rounds per chunk (bound 7/6, gap 0%)``; with a time ``14.033 µs (gap
+    2%)``."""
     if point.us is not None:
         above = f" (gap {point.us / point.least_us - 1:.1%})" if point.least_us else ""
         return f"{point.us:,.3f} µs{above}, {count(point.steps, 'step')}"

@@ -1,4 +1,4 @@
-"""``kill`` ends a command as Ctrl-C does: what was found is written, nothing stays half-written.
+"""Signal handling: SIGTERM ends a command as Ctrl-C does, with complete files only.
 
 Once a command has done its work nothing changes how the process ends.
 """
@@ -18,7 +18,7 @@ from .exit_codes import Exit
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM is handled as SIGINT is at that moment; afterwards it does what it did before.
+    """Handle SIGTERM as SIGINT while the block runs; the old handler is restored afterwards.
 
     Nothing is changed where whoever started the process ignores it or handles it outside Python,
     nor in another thread than the main one, which alone may set handlers.
@@ -32,16 +32,18 @@ def terminable() -> Iterator[None]:
     try:
         yield
     finally:
-        # Else the work is done, and it is ignored until the end.
+        # Otherwise the work is done, and the signal is ignored until the end.
         if signal.getsignal(signal.SIGTERM) is _as_interrupt:
             signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
 def final(*, process: bool) -> Iterator[None]:
-    """Leave Ctrl-C and SIGTERM as they are found; where the process ends with the block
-    (``process``), ignore them from then on: the interpreter takes a moment to end, and what was
-    done is done."""
+    """Leave Ctrl-C and SIGTERM as they are on entry; ignore them after the block if ``process``.
+
+    With ``process`` the process ends with the block. The interpreter takes a moment to end, and
+    finished work stays valid.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -55,9 +57,12 @@ def final(*, process: bool) -> Iterator[None]:
 
 
 def leave(code: int) -> None:
-    """End the process at once where the interpreter's own end would not do: an engine that was
-    asked to stop is still at work; or after Ctrl-C, for which Python ends by the signal itself if
-    it came while some module was made (its ``exec`` remembers that, whoever caught it)."""
+    """End the process at once if the interpreter's own exit would not suffice.
+
+    That is so when an engine that was asked to stop is still at work, or after Ctrl-C: Python ends
+    by the signal itself if it came while a module was executed (``exec`` remembers it even if it
+    was caught).
+    """
     cancellable = sys.modules.get("weft.synth.base.cancellable")
     if code == Exit.INTERRUPTED or (cancellable is not None and cancellable.engine_at_work()):
         with contextlib.suppress(OSError, ValueError):
@@ -68,6 +73,6 @@ def leave(code: int) -> None:
 
 def _as_interrupt(_: int, frame: FrameType | None) -> None:
     handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler):  # SIGINT is ignored in a shell's background: SIGTERM still ends it
+    if not callable(handler):  # a shell ignores SIGINT for background jobs: SIGTERM still ends them
         raise KeyboardInterrupt
     handler(signal.SIGINT, frame)

@@ -1,4 +1,4 @@
-"""Sketches for the verbs: by name or from a file, with parameters, on a machine."""
+"""Sketches in the verbs: by name or from a file, with parameters, on a machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_sketch(text: str, topology: Topology, collective: Collective, console: Console) -> Sketch:
-    """The rules of a sketch (a name or file) on a machine, for a collective.
+    """Return the rules of a sketch (a name or file) on a machine, for a collective.
 
     Warns of what looks wrong in it.
 
@@ -48,7 +48,7 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
 
 
 def _tree(name: str, topology: Topology, kind: str, console: Console) -> SketchText:
-    """A sketch by name or from a file; one of TACCL or TE-CCL in our language."""
+    """Return a sketch by name or from a file; one of TACCL or TE-CCL is translated."""
     from weft.dsl.language.load import find_sketch
     from weft.dsl.language.parse import parse
 
@@ -63,7 +63,7 @@ def _tree(name: str, topology: Topology, kind: str, console: Console) -> SketchT
 
 
 class ConflictingRules(Infeasible):
-    """Infeasible because of rules that exclude each other; each is shown where it stands."""
+    """Infeasible because of rules that exclude each other; each is shown with its line."""
 
     def __init__(self, message: str, conflict: tuple[str, ...], spans: tuple[Span, ...]) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class ConflictingRules(Infeasible):
         self.spans = spans
 
     def render(self) -> str:
-        """The message, then every rule with its line."""
+        """Return the message, then every rule with its line."""
         lines = [f"error: {self.message}", *(span.render() for span in self.spans)]
         return "\n".join(lines + (["", f"hint: {self.hint}"] if self.hint else []))
 
@@ -83,7 +83,8 @@ class ConflictingRules(Infeasible):
 def conflicting(
     sketch: Sketch | None, conflict: tuple[str, ...], statements: tuple[str, ...]
 ) -> ConflictingRules:
-    """The error for an infeasible problem; ``conflict`` are labels of rules of the sketch."""
+    """Return the error for an infeasible problem; ``conflict`` are labels of rules of the
+    sketch."""
     spans: dict[tuple[int, int], Span] = {}
     for rule in sketch.rules if sketch else ():
         if rule.label in conflict and rule.span is not None:
@@ -98,7 +99,7 @@ def conflicting(
 def lint_sketch(
     tree: SketchText, arguments: dict[str, int], topology_text: str | None
 ) -> list[Check]:
-    """What is wrong or odd in a sketch on the machine it names, or on another one.
+    """Return the errors and warnings of a sketch on the machine it names, or on another one.
 
     Raises:
         UserError: it does not elaborate there.

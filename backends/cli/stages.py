@@ -1,4 +1,4 @@
-"""Hearing what ``compile`` and ``run`` are doing: a live line for people, with ``-v`` a log."""
+"""Progress of ``compile`` and ``run``: a live line on a terminal, and with ``-v`` a log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .progress import live_line
 
 
 class Stages:
-    """What is being done, and for how long."""
+    """Current stage of the work, with its duration."""
 
     def __init__(self, console: Console, word: str) -> None:
         self._console, self._word = console, word
@@ -20,7 +20,7 @@ class Stages:
         self._stage = "starting"
 
     def __call__(self, name: str) -> None:
-        """A new stage begins; of one that only counts on, a log has the first."""
+        """Begin a new stage; of successive counts of one stage, only the first is logged."""
         if _uncounted(name) != _uncounted(self._stage):
             self._console.detail(f"  {self._seconds:6.1f}s  {name}")
         self._stage = name
@@ -30,7 +30,7 @@ class Stages:
         return time.monotonic() - self._started
 
     def __rich__(self) -> str:
-        """The live line: drawn anew several times a second."""
+        """Return the live line; it is redrawn several times a second."""
         return f"{self._word}  {self._seconds:.0f}s  {self._stage}"
 
 

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from weft.synth.engines.greedy.stream import Report, Stream
 
 LARGE = 1 << 30
-"""Bytes of the message where ``--size`` is not given."""
+"""Message size in bytes where ``--size`` is not given."""
 
 MOST_PLACES = 1 << 26
-"""Of an allgather with more places to fill (ranks²) the collective alone takes a GiB."""
+"""Largest ranks² of an allgather held in memory; beyond it the collective alone takes a GiB."""
 
 PARTS = frozenset({"header.json", "ticks.i8", "counts.i4", "links.u4", "chunks.u2", "chunks.u4"})
-"""The files of a stream's folder."""
+"""Files in the folder of a stream."""
 
 
 def require_holdable(args: argparse.Namespace, ranks: int) -> None:
-    """Refuse an allgather that would not fit into memory as a whole.
+    """Refuse an allgather that would not fit into memory.
 
     Raises:
         UserError: it would not.
@@ -53,7 +53,7 @@ def require_holdable(args: argparse.Namespace, ranks: int) -> None:
 
 
 def synth_stream(args: SynthFlags, console: Console) -> int:
-    """Make, judge and write a stream; the folder appears whole or not at all."""
+    """Make, verify and write a stream; the folder appears complete or not at all."""
     from weft.dsl.base.units import format_bytes
 
     from .machines import machine_line
@@ -107,7 +107,7 @@ def synth_stream(args: SynthFlags, console: Console) -> int:
 
 
 def _asked(args: SynthFlags) -> tuple[Greedy, int]:
-    """The engine and the message size.
+    """Return the engine and the message size.
 
     Raises:
         UserError: something that there are no streams for.
@@ -146,7 +146,8 @@ def _figures(report: Report, size: int) -> dict[str, Any]:
 
 
 def _followed(source: Stream, progress: Progress, console: Console) -> Stream:
-    """The stream, its blocks told to the watcher; Ctrl-C ends it, since half of one is nothing."""
+    """Return the stream with its blocks reported to ``progress``; Ctrl-C ends it without a
+    result."""
     total = source.topology.ranks * (source.topology.ranks - 1) * source.pieces
 
     def blocks() -> Iterator[Block]:
@@ -165,7 +166,7 @@ def _followed(source: Stream, progress: Progress, console: Console) -> Stream:
 
 
 class _Beside:
-    """A folder that is written beside its place, and renamed when it is whole."""
+    """Temporary folder beside the target, renamed to it when complete."""
 
     def __init__(self, output: str | None) -> None:
         self._target = Path(os.path.realpath(output)) if output else None
@@ -180,7 +181,7 @@ class _Beside:
         return self
 
     def keep(self) -> None:
-        """Rename it; a stream that was there, or an empty folder, makes room."""
+        """Rename the folder; an earlier stream or an empty folder is replaced."""
         if self._target is None or self.folder is None or self._aside is None:
             return
         if self._target.is_dir():
@@ -193,7 +194,7 @@ class _Beside:
 
 
 def _check_folder(args: SynthFlags) -> None:
-    """Before the work begins: whether the folder may be written.
+    """Check before the work begins that the folder may be written.
 
     Raises:
         UserError: it is stdout, a file, there already (without ``-f``), or others' (even with it).
@@ -225,7 +226,7 @@ def _check_folder(args: SynthFlags) -> None:
 
 
 def is_stream(path: str) -> bool:
-    """Whether a path is the folder of a stream."""
+    """Return True if a path is the folder of a stream."""
     try:
         return (Path(path) / "header.json").is_file()
     except (OSError, ValueError):
@@ -233,7 +234,7 @@ def is_stream(path: str) -> bool:
 
 
 def view_stream(path: str) -> tuple[str, dict[str, Any]]:
-    """The header of a stream as text, and as JSON; the transfers are not read.
+    """Return the header of a stream as text and as JSON; the transfers are not read.
 
     Raises:
         BadFile: it is none.

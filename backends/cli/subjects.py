@@ -1,4 +1,4 @@
-"""Recognizing files by their content: schedule, topology, artefact of a format, sketch …"""
+"""Recognition of files by their content: schedule, topology, artefact of a format, sketch …"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .streams import is_stream
 
 
 def read_subject(text: str, also: Collection[Kind] = ()) -> Subject:
-    """The file, or the name of the catalogue, that a path or ``-`` stands for.
+    """Return the file or catalogue entry that a path, a name or ``-`` stands for.
 
     ``also``: kinds that only few verbs know: streams, and printed results.
 
@@ -36,7 +36,7 @@ def read_subject(text: str, also: Collection[Kind] = ()) -> Subject:
 
 
 def _read(path: str, named: str, also: Collection[Kind] = ()) -> Subject:
-    """The file at a path that is there."""
+    """Return the file at a path that exists."""
     if is_stream(path):
         if Kind.STREAM in also:
             return Subject(NOUNS[Kind.STREAM], "", path, named=named)
@@ -49,7 +49,7 @@ def _read(path: str, named: str, also: Collection[Kind] = ()) -> Subject:
         from weft.dsl.nouns.library import MANIFEST
 
         path = str(Path(path) / MANIFEST)
-    if path != "-" and os.path.isdir(path):  # False where it is closed
+    if path != "-" and os.path.isdir(path):  # False where its folder may not be entered
         raise _folder(Path(path))
     content = read_text(path)
     where = "<stdin>" if path == "-" else path
@@ -72,7 +72,8 @@ def _read(path: str, named: str, also: Collection[Kind] = ()) -> Subject:
 
 
 def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None) -> Noun:
-    """The noun of a text: of a format of ours, one of weft's nouns, or of a plug-in's format."""
+    """Return the noun of a text: of one of weft's formats, of weft's nouns, or of a plug-in's
+    format."""
     if fault is None and (own := recognized(content, data)) is not None:
         return FormatNoun(own)
     kind = None if fault else _sure_kind(path, content, data, where)
@@ -94,7 +95,7 @@ def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None)
 
 
 def _sure_kind(path: str, content: str, data: Any, where: str) -> Kind | None:
-    """The kind of a text that says what it is."""
+    """Return the kind of a text that states its kind; None for other texts."""
     if Path(path).suffix == ".py":
         return None
     if data is None:
@@ -106,7 +107,7 @@ def _sure_kind(path: str, content: str, data: Any, where: str) -> Kind | None:
 
 
 def _folder(path: Path) -> BadFile:
-    """What a folder is that is no library, and what of it can be read."""
+    """Return the error for a folder that is no library, naming what can be read in it."""
     from ..sweep.folder import MANIFEST, SCHEDULES
 
     if (path / MANIFEST).is_file():
@@ -135,7 +136,7 @@ def _is_there(path: str) -> bool:
 
 
 def _named(name: str) -> Subject:
-    """A name of the catalogue of machines, of sketches or algorithms; or a path with options."""
+    """Return a catalogue entry (machine, sketch or algorithm), or a file given with options."""
     if name.startswith(CLASSIC):
         return Subject(NOUNS[Kind.ALGORITHM], "", name, named=name)
     if (python := python_text(name)) and _is_there(python[0]):
@@ -163,7 +164,7 @@ def _named(name: str) -> Subject:
 
 
 def _python_kind(content: str, where: str) -> Kind:
-    """An algorithm if the file defines one; else it must describe a collective."""
+    """Return ALGORITHM if a Python file defines one; otherwise it must describe a collective."""
     from weft.dsl.author.python_file import run_python
     from weft.dsl.author.recipe import algorithms, nothing_in
     from weft.dsl.nouns.collective import Collective
@@ -181,7 +182,7 @@ SAID = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE, Kind.LIBRARY)
 
 
 def _json_kind(data: Any, where: str) -> Kind:
-    """The kind of JSON that says nothing about itself, or nothing that is known.
+    """Return the kind of JSON whose key ``weft`` is missing or unknown.
 
     Raises:
         BadFile: it is not for weft, or of another kind.
@@ -209,12 +210,12 @@ def _json_kind(data: Any, where: str) -> Kind:
 
 
 def is_results(data: Any) -> bool:
-    """Whether JSON is what ``bench``, ``run``, ``simulate`` or ``bound`` printed."""
+    """Return True if JSON is the output of ``bench``, ``run``, ``simulate`` or ``bound``."""
     return isinstance(data, dict) and "weft" not in data and isinstance(data.get("sizes"), list)
 
 
 def _text_kind(content: str) -> Kind | None:
-    """The kind of a text that is not JSON, where it is known."""
+    """Return the kind of a text that is not JSON; None where it is unknown."""
     from weft.dsl.importers.smi_matrix import looks_like_matrix
     from weft.dsl.machines.host_file import looks_like_box
 

@@ -1,4 +1,4 @@
-"""The list of jobs that flags and a TOML file state, and what each of them asks."""
+"""Jobs of a sweep, from flags and a TOML file, and the questions they become."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST = 100_000
-"""A list of more jobs is a slip of the pen."""
+"""Largest number of jobs; a longer list is taken for a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One job in the words that were given."""
+    """One job, with its parameters as the texts that were given."""
 
     topology: str
     collective: str
@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All jobs of a sweep, and what they have in common."""
+    """All jobs of a sweep, and their common settings."""
 
     settings: tuple[Setting, ...]
     objective: str
@@ -58,7 +58,7 @@ class Plan:
 
 
 def plan_of(args: SweepFlags) -> Plan:
-    """The jobs that a command line states; what a flag says replaces what the file says.
+    """Return the jobs that a command line states; flags replace the values of the file.
 
     Raises:
         UserError: the file is wrong, something is missing, or nothing is left.
@@ -104,7 +104,7 @@ def _flags(args: SweepFlags) -> dict[str, Any]:
 
 
 def _product(axes: Mapping[str, Any]) -> Iterator[Setting]:
-    """Every combination, the topologies slowest."""
+    """Yield every combination, the topologies in the outer loop."""
     parts: list[Sequence[Any]] = [
         axes.get(name) or default
         for name, default in (
@@ -127,7 +127,7 @@ def _fits(setting: Setting, rule: Mapping[str, Any]) -> bool:
 
 
 def _completed(job: Mapping[str, Any], axes: Mapping[str, Any]) -> Setting:
-    """A job of the file; what it leaves out is that of the sweep, where that is one thing."""
+    """Return a job of the file; missing keys are taken from the sweep where it has one value."""
     given = dict(job)
     for name, axis in (
         ("topology", "topologies"),
@@ -153,7 +153,7 @@ def _objective(settings: Iterable[Setting]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What a TOML file says."""
+    """Contents of a sweep's TOML file."""
 
     axes: dict[str, Any] = field(default_factory=dict)
     exclude: tuple[Mapping[str, Any], ...] = ()
@@ -203,7 +203,7 @@ def _texts(values: list[Any], name: str, where: str) -> tuple[str, ...]:
 
 
 def _rule(data: Any, where: str) -> Mapping[str, Any]:
-    """A combination that is left out: each key has one text, or several."""
+    """Return one exclusion rule: each key has one text or several."""
     fields = Fields(data, f"{where}: exclude")
     rule: dict[str, Any] = {}
     for name in ("topology", "collective", "sketch", "engine", "size"):
@@ -222,7 +222,7 @@ def _rule(data: Any, where: str) -> Mapping[str, Any]:
 
 
 def _job(data: Any, where: str) -> Mapping[str, Any]:
-    """One job by itself."""
+    """Return one job that the file lists by itself."""
     fields = Fields(data, f"{where}: job")
     job: dict[str, Any] = {}
     for name in ("topology", "collective", "sketch", "engine", "roots", "group"):
@@ -254,7 +254,7 @@ def _at(where: str, parse: Callable[[str], T], text: str) -> T:
 
 
 def questions_of(plan: Plan, console: Console) -> list[Question]:
-    """What the jobs ask: names and files are read here, and nowhere else.
+    """Return the questions of all jobs; names and files are read here only.
 
     A combination that makes no sense (a sketch for another machine, a root that is not there) is
     a question too, with the reason why it is refused.
@@ -339,7 +339,7 @@ def _question(
 
 
 def _flags_of(one: Setting, plan: Plan) -> SynthFlags:
-    """The flags of ``weft synth`` for one job."""
+    """Return the flags of ``weft synth`` for one job."""
     return SynthFlags(
         topology=one.topology,
         collective=one.collective,
@@ -353,7 +353,7 @@ def _flags_of(one: Setting, plan: Plan) -> SynthFlags:
 
 
 def _sketch(text: str, topology: Topology, collective: Collective) -> tuple[SketchText, Any]:
-    """A sketch as a text in our language, and its rules on a machine."""
+    """Return a sketch as a text in weft's language, and its rules on a machine."""
     from weft.dsl.language.load import find_sketch
 
     from ..sweep.question import SketchText

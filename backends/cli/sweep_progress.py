@@ -1,4 +1,4 @@
-"""How a sweep goes, for people: a live line, and with ``-v`` a line per job."""
+"""Progress of a sweep on stderr: a live line, and with ``-v`` a line per job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class SweepProgress:
-    """A :class:`~weft.backends.sweep.run.Watcher`; Ctrl-C asks it to :meth:`stop`."""
+    """Progress display of a sweep, a :class:`~weft.backends.sweep.run.Watcher`; Ctrl-C calls
+    :meth:`stop`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -29,50 +30,50 @@ class SweepProgress:
 
     @property
     def seconds(self) -> float:
-        """Wall time since the start."""
+        """Return the wall time since the start, in seconds."""
         return time.monotonic() - self._start
 
     @property
     def stopped(self) -> bool:
-        """Whether the user asked to stop."""
+        """True once the user has asked to stop."""
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Ask to end what runs."""
+        """Request the end of all running jobs."""
         self._stop.set()
 
     def cancelled(self) -> bool:
-        """As :attr:`stopped`."""
+        """Return :attr:`stopped`."""
         return self._stop.is_set()
 
     def begins(self, jobs: int, known: int) -> None:
-        """As the protocol says."""
+        """Record the number of jobs and of known answers, as :class:`Watcher` defines."""
         self._jobs, self._known, self._start = jobs, known, time.monotonic()
 
     def started(self, question: Question, where: str) -> None:
-        """As the protocol says."""
+        """Record the start of a job, as :class:`Watcher` defines."""
         self._begun += 1
         self._console.detail(f"  {self.seconds:6.1f}s  starts {question.label.stem()} on {where}")
 
     def ended(self, question: Question, row: dict[str, Any], seconds: float) -> None:
-        """As the protocol says."""
+        """Record the end of a job, as :class:`Watcher` defines."""
         self._ended += 1
         self._states[row["status"]] += 1
         what = f"{row['status']:<10} {question.label.stem()} in {seconds:.1f}s"
         self._console.detail(f"  {self.seconds:6.1f}s  {what}")
 
     def warn(self, text: str) -> None:
-        """As the protocol says."""
+        """Print a warning, as :class:`Watcher` defines."""
         self._console.warn(text)
 
     def __rich__(self) -> Text:
-        """The live line: drawn anew several times a second."""
+        """Return the live line; it is redrawn several times a second."""
         from rich.text import Text
 
         return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
-        """``Sweeping  37 of 200 jobs (12 known)  25 optimal  about 40s left``."""
+        """Return the line ``Sweeping  37 of 200 jobs (12 known)  25 optimal  about 40s left``."""
         done = self._known + self._ended
         states = "  ".join(f"{n} {state}" for state, n in self._states.most_common())
         left = self._jobs - done

@@ -1,4 +1,4 @@
-"""What the verbs that make libraries share: the pool with its progress, and the folder."""
+"""Common parts of the verbs that make libraries: the job pool with its progress, and the folder."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 REPORT = "report.html"
-"""The library as a page."""
+"""File name of the library's page."""
 
 
 MOST_DRAWN = 128
-"""Ranks of a machine beyond which the page has no picture of each plan: that takes minutes."""
+"""Largest number of ranks with a picture of each plan on the page; more take minutes."""
 
 
 class Pool:
-    """Runs the jobs of tuning in processes, and shows how far they are.
+    """Pool of processes for the jobs of tuning, with a progress line.
 
     Ctrl-C ends the round that is on; what it has found is raced and written. A second one aborts.
     """
@@ -48,7 +48,7 @@ class Pool:
 
     @property
     def seconds(self) -> float:
-        """Wall time since the start."""
+        """Return the wall time since the start, in seconds."""
         return time.monotonic() - self._started
 
     def __enter__(self) -> Self:
@@ -64,15 +64,15 @@ class Pool:
         self._stack.close()
 
     def stop(self) -> None:
-        """End the round that is on."""
+        """Request the end of the current round."""
         self.stopped = self._stopping = True
 
     def tell(self, text: str) -> None:
-        """Show what ranks say that measure."""
+        """Show a progress message of measuring ranks."""
         self._stages(f"{self.about}: {text}")
 
     def jobs(self, label: str, function: str, arguments: Sequence[Any]) -> list[Any]:
-        """As :data:`weft.backends.tune.race.MapJobs`."""
+        """Run jobs; see :data:`weft.backends.tune.race.MapJobs`."""
         from ..jobs.answer import Ending
 
         assert self._pool is not None
@@ -93,7 +93,7 @@ class Pool:
 
 
 def check_library_output(args: TuningFlags) -> None:
-    """Before a long race.
+    """Check the output folder before a long race.
 
     Raises:
         UserError: the folder cannot be written, or holds what is not ours.
@@ -114,7 +114,7 @@ def check_library_output(args: TuningFlags) -> None:
 
 
 def replaceable(folder: str) -> frozenset[str]:
-    """Files in a folder, as paths in it, that an earlier library there has written."""
+    """Return the files, as paths in a folder, that an earlier library there has written."""
     from ..tune.folder import files_in
 
     found = files_in(folder)
@@ -122,7 +122,7 @@ def replaceable(folder: str) -> frozenset[str]:
 
 
 def page_of(library: Library, texts: Mapping[str, str]) -> str:
-    """The library's report, of its texts in memory."""
+    """Return the library's report, made from its texts in memory."""
     from weft.dsl.base.files import parse_json
     from weft.dsl.nouns.schedule import load
 

@@ -14,10 +14,10 @@ from .shared import CollectiveFlags, Flags, MaybeProblemFlags, flag, unset
 from .values import seconds, several_sizes, sizes, whole
 
 AUTO = "auto"
-"""The number of instances that is chosen by simulation."""
+"""Value of ``--instances`` that chooses the number by simulation."""
 
 FORMAT = "msccl-xml"
-"""The artefact where ``--to`` names none."""
+"""Default format of ``--to``."""
 
 RUNTIMES = ("msccl", "rccl", "executor")
 TARGETS = (*RUNTIMES, "portable")
@@ -30,7 +30,7 @@ MOST_EXECUTED = 128
 """Ranks beyond which an artefact is proved only: the data of all of them takes minutes."""
 
 ON = ("numpy", "mpi", "torch", "nccl")
-"""What executes: threads of this process, processes of a runtime, or GPUs of this process."""
+"""Values of ``--on``: threads of this process, processes of a runtime, or GPUs of this process."""
 
 REPEAT = 5
 """Timed calls of each size and type."""
@@ -42,7 +42,7 @@ SHOWN = ("text", "perfetto", "dot", "svg", "html")
 
 
 def instances(parse: Any, more: str = "") -> Any:
-    """``--instances``: copies side by side."""
+    """Flag ``--instances``: parallel copies of the program."""
     return flag(
         "--instances",
         metavar="N",
@@ -58,7 +58,7 @@ def _instances(text: str) -> int | str:
 
 @dataclass(frozen=True)
 class LoweringFlags(Flags):
-    """How something becomes a program."""
+    """Flags of lowering to a program."""
 
     target: Any = flag(
         "--target",
@@ -133,7 +133,7 @@ LOWERING: dict[str, Any] = {
         "target",
     )
 }
-"""The flags that say how something becomes a program, with their defaults."""
+"""Names of the lowering flags, with their defaults."""
 
 
 # --- verbs ----------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ REAL = "real ranks (--on mpi, --on torch; point-to-point programs)"
 
 @dataclass(frozen=True)
 class RanksFlags(Flags):
-    """Flags that only real ranks know."""
+    """Flags that apply only to real ranks."""
 
     topology: str | None = shared.topology(
         group=REAL,
@@ -356,7 +356,7 @@ DRAWING = "what is simulated, and where files go"
 
 
 def _one_size(text: str) -> int:
-    """A message size, and no range of them."""
+    """Parse one message size, not a range."""
     size = sizes(text)
     if size.low != size.high:
         raise UserError(f"{text[:40]!r} is a range, and one message is drawn")

@@ -17,7 +17,7 @@ RANKS = 8
 """Ranks that ``weft profile`` starts."""
 
 LARGEST = 512
-"""Ranks: there are half as many pairs as its square."""
+"""Largest number of ranks: the number of pairs grows with its square."""
 
 SIZES = "1KiB:16MiB"
 

@@ -185,7 +185,7 @@ class BoundFlags(DownFlags, MaybeProblemFlags):
 
 
 WORST = 3
-"""Failures for which schedules are found, if nothing else is said."""
+"""Default number of failures for which schedules are found."""
 
 
 @dataclass(frozen=True)
@@ -254,12 +254,12 @@ class ExplainFlags(MaybeProblemFlags):
 
 DEFAULT_SIZES = "1KiB:1GiB"
 TUNE_SECONDS = 10.0
-"""Of each question to an engine."""
+"""Default budget in seconds of each question to an engine."""
 PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
 
 
 def percent(text: str) -> float:
-    """``3%`` or ``0.03`` as a share.
+    """Parse ``3%`` or ``0.03`` as a fraction.
 
     Raises:
         UserError: something else, or 100 % and more.
@@ -281,7 +281,7 @@ def _protocols(text: str) -> tuple[str, ...]:
 
 
 def within(default: float) -> Any:
-    """``--within``: the flag with its default."""
+    """Flag ``--within`` with its default."""
     return flag(
         "--within",
         metavar="PERCENT",
@@ -294,7 +294,7 @@ def within(default: float) -> Any:
 
 
 def per_question(default: float) -> Any:
-    """``--time``: the flag with its default."""
+    """Flag ``--time`` with its default."""
     return shared.time(
         f"of each question to an engine (default: {default:g}s)", default, group="race"
     )
@@ -425,10 +425,11 @@ class TuneFlags(TuningFlags, SeveralProblemsFlags):
 
 
 RESYNTH_SECONDS = 3.0
-"""Of each question to an engine: the old answer is most of the new one."""
+"""Default budget in seconds of each question to an engine; the old answer is most of the new
+one."""
 
 RESYNTH_WITHIN = 0.01
-"""What a plan may lose for the sake of few: the machine has lost enough."""
+"""Default of ``--within``; it is low, since the failures have already cost time."""
 
 
 @dataclass(frozen=True)

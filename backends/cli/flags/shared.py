@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from .values import Once, ranks, seconds, sizes, valued, whole
 
 DESCRIPTIONS = {"failures": "what is left of the machine; may be given several times"}
-"""What the help says below the title of a group."""
+"""Text below the title of a group in the help."""
 
 SEVERAL = ("append", "extend")
 
@@ -27,7 +27,7 @@ def flag(
     group: str = "",
     **spec: Any,
 ) -> Any:
-    """A field that is a flag; without names, an argument by its place.
+    """Return a dataclass field that is a flag; without names, a positional argument.
 
     ``parse`` makes its value of a text, and errors name the flag. ``group``: the title in the help.
     ``spec`` is for argparse. A flag that may be given several times is a tuple.
@@ -43,11 +43,11 @@ def flag(
 
 @dataclass(frozen=True)
 class Flags(argparse.Namespace):
-    """Flags of every verb. A namespace too, for what serves several verbs and asks for a few."""
+    """Flags of every verb, as a namespace also for functions shared by several verbs."""
 
     EXAMPLES: ClassVar[str] = ""
     HELP: ClassVar[str] = ""
-    """Of a verb within a verb: its line in the help of the outer one."""
+    """Line in the help of the outer verb, for a verb within a verb."""
     DESCRIPTION: ClassVar[str | None] = None
 
     json: bool = flag(
@@ -62,7 +62,7 @@ class Flags(argparse.Namespace):
 
     @classmethod
     def of(cls, read: argparse.Namespace) -> Self:
-        """What the parser has read."""
+        """Return the flags from what the parser has read."""
         values = {one.name: getattr(read, one.name) for one in fields(cls)}
         for one in fields(cls):
             if one.metadata["spec"].get("action") in SEVERAL:
@@ -72,13 +72,13 @@ class Flags(argparse.Namespace):
 
 @dataclass(frozen=True)
 class NestedVerbs:
-    """The verbs of a verb (``weft topo show``), each with its flags."""
+    """Verbs of a verb (``weft topo show``), each with its flags."""
 
     EXAMPLES: str
     verbs: Mapping[str, type[Flags]]
 
     def of(self, read: argparse.Namespace) -> Flags:
-        """What the parser has read, as flags of the inner verb."""
+        """Return the flags of the inner verb from what the parser has read."""
         return self.verbs[read.what].of(read)
 
 
@@ -100,7 +100,7 @@ def add_flags(parser: argparse.ArgumentParser, flags: type[Flags]) -> None:
 
 
 def unset(of: type[Flags], name: str) -> Any:
-    """A flag of another class without its default: None tells that it was not given."""
+    """Return a flag of another class without its default: None where it was not given."""
     (one,) = [x for x in fields(of) if x.name == name]
     return field(default=None, metadata=one.metadata)
 
@@ -109,45 +109,45 @@ def unset(of: type[Flags], name: str) -> Any:
 
 
 def topology(**spec: Any) -> Any:
-    """``-t``: a machine."""
+    """Flag ``-t``: a machine."""
     spec = {"help": "a catalogue name (dgx1, torus:4x4), a file, or -", **spec}
     return flag("-t", "--topology", metavar="TOPO", **spec)
 
 
 def size(**spec: Any) -> Any:
-    """``--size``: one message size, or a range."""
+    """Flag ``--size``: one message size, or a range."""
     spec = {"help": "message size or range: 1MiB, 1KiB:1GiB", **spec}
     return flag("--size", metavar="SIZE", parse=sizes, **spec)
 
 
 def seed(of: str, **spec: Any) -> Any:
-    """``--seed``: where random choices start."""
+    """Flag ``--seed``: the seed of random choices."""
     return flag("--seed", metavar="N", parse=whole(0), default=0, help=f"{of} (default: 0)", **spec)
 
 
 def time(help: str, default: float | None = None, **spec: Any) -> Any:
-    """``--time``: a budget in seconds."""
+    """Flag ``--time``: a budget in seconds."""
     return flag("--time", metavar="TIME", parse=seconds, default=default, help=help, **spec)
 
 
 def count(name: str, most: int, help: str, default: int | None = None, **spec: Any) -> Any:
-    """A flag that takes a whole number from 1 on."""
+    """Flag whose value is an integer of at least 1."""
     spec = {"metavar": "N", "parse": whole(1, most), "default": default, "help": help, **spec}
     return flag(name, **spec)
 
 
 def output(help: str, metavar: str = "OUT", **spec: Any) -> Any:
-    """``-o``: where to write."""
+    """Flag ``-o``: the output path."""
     return flag("-o", "--output", metavar=metavar, help=help, **spec)
 
 
 def force(help: str = "overwrite OUT", **spec: Any) -> Any:
-    """``-f``: existing files are replaced."""
+    """Flag ``-f``: existing files are replaced."""
     return flag("-f", "--force", action="store_true", help=help, **spec)
 
 
 def collective(group: str, required: bool = False) -> Any:
-    """``-c``: one collective."""
+    """Flag ``-c``: one collective."""
     return flag(
         "-c",
         "--collective",
@@ -161,7 +161,7 @@ def collective(group: str, required: bool = False) -> Any:
 
 
 def root(group: str) -> Any:
-    """``--root``: where rooted collectives begin or end."""
+    """Flag ``--root``: the root of rooted collectives."""
     return flag(
         "--root",
         metavar="R",
@@ -172,7 +172,7 @@ def root(group: str) -> Any:
 
 
 def roots(group: str) -> Any:
-    """``--roots``: those of multiroot collectives."""
+    """Flag ``--roots``: the roots of multiroot collectives."""
     return flag(
         "--roots",
         metavar="R,R",
@@ -183,7 +183,7 @@ def roots(group: str) -> Any:
 
 
 def process_group() -> Any:
-    """``--group``: the ranks that take part."""
+    """Flag ``--group``: the ranks that take part."""
     return flag(
         "--group",
         metavar="R,R",
@@ -198,7 +198,7 @@ Ranks = tuple[int, ...]
 
 @dataclass(frozen=True)
 class CollectiveFlags(Flags):
-    """A collective, if one is named; the machine is known otherwise."""
+    """Flags of a collective, if one is named; the machine is known otherwise."""
 
     collective: str | None = collective("collective")
     root: Ranks | None = root("collective")
@@ -207,7 +207,7 @@ class CollectiveFlags(Flags):
 
 @dataclass(frozen=True)
 class MaybeProblemFlags(Flags):
-    """A machine and a collective on it, where a file does not state them."""
+    """Flags of a machine and a collective on it, where a file does not state them."""
 
     topology: str | None = topology(group="problem", action=Once)
     group: Ranks | None = process_group()
@@ -218,7 +218,7 @@ class MaybeProblemFlags(Flags):
 
 @dataclass(frozen=True)
 class ProblemFlags(MaybeProblemFlags):
-    """A machine and a collective on it."""
+    """Flags of a machine and a collective on it."""
 
     topology: str = topology(group="problem", action=Once, required=True)
     collective: str = collective("problem", required=True)
@@ -226,7 +226,7 @@ class ProblemFlags(MaybeProblemFlags):
 
 @dataclass(frozen=True)
 class DownFlags(Flags):
-    """What of a machine is down."""
+    """Flags of failed parts of a machine."""
 
     down: tuple[str, ...] = flag(
         "--down",

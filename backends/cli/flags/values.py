@@ -1,4 +1,4 @@
-"""Values of flags from their texts: sizes, times, ranks, whole numbers."""
+"""Parsers of flag values: sizes, times, ranks, integers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_WHOLE = 2**31 - 1
 """Seeds and counts go to solvers as 32-bit integers."""
 
 LARGEST_GROUP = 1 << 20
-"""A longer group or range of ranks is a slip of the pen."""
+"""Largest group or range of ranks; a longer one is taken for a mistake."""
 
 LARGEST_MESSAGE = 1 << 50
 LONGEST_BUDGET_US = 365 * 24 * 3600 * 10**6
@@ -27,7 +27,7 @@ _ARGUMENTS = re.compile(r"(?P<sketch>.+?):(?P<arguments>\w+=[^:/]*)")
 
 
 def valued(flag: str, parse: Callable[[str], T]) -> Callable[[str], T]:
-    """For argparse's ``type=``: our own errors, which name the flag they came by."""
+    """Return a parser for argparse's ``type=``: its errors are weft's and name the flag."""
 
     def convert(text: str) -> T:
         try:
@@ -40,7 +40,7 @@ def valued(flag: str, parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def whole(low: int, high: int = LARGEST_WHOLE) -> Callable[[str], int]:
-    """A parser of whole numbers between two limits."""
+    """Return a parser of integers between two limits."""
 
     def parse(text: str) -> int:
         digits = text.strip().removeprefix("-")
@@ -55,7 +55,7 @@ def whole(low: int, high: int = LARGEST_WHOLE) -> Callable[[str], int]:
 
 
 class Once(argparse.Action):
-    """A flag whose value a second one would replace without a word."""
+    """Action of a flag that may be given only once; argparse alone would keep the last value."""
 
     def __call__(
         self,
@@ -71,7 +71,7 @@ class Once(argparse.Action):
 
 
 def sizes(text: str) -> SizeRange:
-    """A size or range of sizes, of which no machine is too small."""
+    """Parse a size or range of sizes of at most 1024 TiB."""
     size = parse_size_range(text)
     if size.high > LARGEST_MESSAGE:
         raise UserError(f"size {text[:40]!r} is more than 1024 TiB")
@@ -79,13 +79,13 @@ def sizes(text: str) -> SizeRange:
 
 
 def several_sizes(text: str) -> tuple[int, ...]:
-    """Sizes and ranges of them with commas between, each size once, in order."""
+    """Parse comma-separated sizes and ranges; each size once, in order."""
     found = {size for part in text.split(",") for size in sizes(part.strip()).powers()}
     return tuple(sorted(found))
 
 
 def seconds(text: str) -> float:
-    """A positive time in seconds."""
+    """Parse a positive time in seconds."""
     value = parse_microseconds(text)
     if not 0 < value <= LONGEST_BUDGET_US:
         what = "not positive" if value <= 0 else "longer than a year"
@@ -94,7 +94,7 @@ def seconds(text: str) -> float:
 
 
 def ranks(text: str) -> tuple[int, ...]:
-    """``0,1,4..7`` as (0, 1, 4, 5, 6, 7).
+    """Parse ``0,1,4..7`` as (0, 1, 4, 5, 6, 7).
 
     Raises:
         UserError: nothing, or something else, is named.
@@ -119,7 +119,7 @@ def ranks(text: str) -> tuple[int, ...]:
 
 
 def split_arguments(text: str) -> tuple[str, dict[str, int]]:
-    """``dgx2_relay:nodes=4`` as the name and the values of the sketch's parameters.
+    """Parse ``dgx2_relay:nodes=4`` as the name and the values of the sketch's parameters.
 
     Raises:
         UserError: a value that is no whole number.

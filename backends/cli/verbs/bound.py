@@ -47,7 +47,7 @@ def run(args: BoundFlags, console: Console) -> int:
 
 
 def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
-    """The machine, the collective and the sizes that the options state, or a schedule.
+    """Return the machine, the collective and the sizes that the options or a schedule state.
 
     Raises:
         UserError: neither does, or both do.
@@ -137,7 +137,8 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
 
 
 def _beyond(bound: Bounds, text: str) -> str:
-    """What a composite certificate adds to that of the bandwidth, which was just said."""
+    """Return the text that a composite certificate adds to that of the bandwidth printed before
+    it."""
     said = bound.certificate.text
     return f"moreover: {text[len(said) :].lstrip('. ')}" if text.startswith(said) else text
 

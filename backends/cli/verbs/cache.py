@@ -1,4 +1,4 @@
-"""``weft cache``: how much sweeps have kept, and getting rid of it."""
+"""``weft cache``: size of the stored sweep results, and their removal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(args: CacheListFlags, console: Console) -> int:
-    """Count, and with ``clear`` remove."""
+    """Print the size of the cache; with ``clear`` remove its entries."""
     from ...jobs.fingerprint import fingerprint
     from ...sweep.cache import default_folder, entries, remove
 

@@ -1,4 +1,4 @@
-"""``weft check``: judge a file by what it holds, with checkers that know nothing of its maker."""
+"""``weft check``: verify a file by its contents, with checkers independent of its producer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..subjects import read_subject
 
 
 def run(args: CheckFlags, console: Console) -> int:
-    """Run the checks for what the file holds."""
+    """Run the checks for the kind of the file."""
     subject = read_subject(args.file, also=(Kind.STREAM,))
     named = (args.collective, args.root, args.roots)
     if not subject.noun.asks_collective and any(name is not None for name in named):

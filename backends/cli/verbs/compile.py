@@ -89,7 +89,7 @@ def _compiled(
     args: CompileFlags,
     console: Console,
 ) -> Artefact:
-    """The artefact, and what it takes where that is known."""
+    """Return the artefact, with its simulated time where that is known."""
     from ...compile.prepare import artefact_of
 
     backend.refuse_flags(given_flags(args), f"--to {backend.name}")
@@ -107,7 +107,7 @@ def _compiled(
 
 
 def _tell_time(timing: Timing, args: CompileFlags, console: Console) -> None:
-    """What the program takes, and what would be quicker."""
+    """Print the time of the program, and a quicker option if there is one."""
     if args.instances == AUTO:
         console.say("Chosen", f"--instances {timing.fastest} of {timing.trials}")
     console.say("Timed", timing.text)
@@ -116,7 +116,7 @@ def _tell_time(timing: Timing, args: CompileFlags, console: Console) -> None:
 
 
 def _tell_assumed(backend: Format, source: Source, console: Console) -> None:
-    """What was assumed of the machine: a warning where it is likely to be wrong."""
+    """Print the assumptions about the machine; a warning where they are likely to be wrong."""
     ranks, machine = source.collective.ranks, source.topology
     if told := backend.assumed(ranks, machine.name if machine else None):
         (console.warn if ranks > USUAL_NODE else console.detail)(told)

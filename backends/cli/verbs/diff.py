@@ -18,7 +18,7 @@ WIDEST = 30
 
 
 def run(args: DiffFlags, console: Console) -> int:
-    """Compare them; the exit code says whether they are equal."""
+    """Compare two files; the exit code says whether they are equal."""
     if args.before == args.after == "-":
         raise UserError("one of the two can come from stdin", where="-")
     before, after = (read_subject(text, also=(Kind.RESULT,)) for text in (args.before, args.after))
@@ -45,7 +45,7 @@ def run(args: DiffFlags, console: Console) -> int:
 
 
 def _names(*texts: str) -> tuple[str, str]:
-    """What the two columns are called: short where that tells them apart."""
+    """Return the names of the two columns: short where that tells them apart."""
     short = [Path(text).name if Path(text).exists() else text for text in texts]
     if short[0] == short[1] or max(map(len, short)) > WIDEST:
         return "A", "B"

@@ -1,4 +1,4 @@
-"""``weft doctor``: one line per thing that weft uses, with the remedy where it is missing."""
+"""``weft doctor``: one line per dependency of weft, with the remedy where it is missing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Finding:
 
 
 def run(args: DoctorFlags, console: Console) -> int:
-    """Look at everything, cheaply: nothing is imported that need not be."""
+    """Check all dependencies, importing as few as possible, and print the report."""
     found = list(_findings())
     bad = [f for f in found if f.needed and not f.ok]
     rows = [(_mark(f), f.name, f.detail) for f in found]
@@ -95,7 +95,7 @@ def _findings() -> Iterator[Finding]:
 
 
 def _runtimes() -> Iterator[Finding]:
-    """What no package of Python's is: the MPI itself, NVIDIA's driver, NCCL."""
+    """Yield the findings outside Python's packages: the MPI itself, NVIDIA's driver, NCCL."""
     from ...ranks.launcher import mpiexec
 
     starter, driver = mpiexec(), shutil.which("nvidia-smi")

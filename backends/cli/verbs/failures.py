@@ -24,7 +24,7 @@ _SHOWN = 8
 
 
 def run(args: FailuresFlags, console: Console) -> int:
-    """Rank the failures, print the table."""
+    """Rank the failures and print the table."""
     from weft.synth.repair.failures import what_if
 
     from ..progress import watching
@@ -71,7 +71,7 @@ def _searched(
     size: int | None,
     console: Console,
 ) -> dict[int, float]:
-    """What schedules attain after the worst failures: µs at a size, or GB/s for large messages."""
+    """Return the results of schedules after the worst failures: µs at a size, else GB/s."""
     from weft.dsl.base.errors import NothingFound
     from weft.dsl.nouns.problem import Objective, Problem
     from weft.synth.api import synthesize
@@ -101,7 +101,7 @@ def _searched(
 
 
 def _least(bound: Bounds, size: int | None) -> Fraction | None:
-    """The bound as it is shown: µs at a size, or GB/s for large messages."""
+    """Return the bound as it is shown: µs at a size, or GB/s for large messages."""
     from weft.synth.bounds import lower_bound_us
 
     return bound.algbw_GBps if size is None else lower_bound_us(bound, size)
@@ -132,7 +132,8 @@ def _text(
 
 
 def _cells(loss: Loss, size: int | None) -> tuple[str, ...]:
-    """The new bound, what it costs, of large messages also whether it is known to be attained."""
+    """Return the new bound and its loss; for large messages also whether it is known to be
+    attained."""
     if loss.bound is None:
         cells = ("-", f"{count(len(loss.lost), 'rank')} cut off", "")
         return cells if size is None else cells[:2]

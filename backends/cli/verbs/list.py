@@ -69,7 +69,7 @@ def _options(registry: Registry, console: Console) -> int:
 
 
 def _staged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The passes in the order in which they run, with what each takes and gives."""
+    """Return the passes in the order in which they run, with their input and output forms."""
     from ...compile.pipeline import ORDER, form, managed
 
     for e in entries:
@@ -81,7 +81,7 @@ def _staged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def describe(registry: Registry, name: str) -> dict[str, Any]:
-    """Name, summary, options with defaults, availability and the reason if it is not."""
+    """Return name, summary, options with defaults, availability, and the reason if unavailable."""
     try:
         target = registry.load(name)
     except WeftError as error:

@@ -19,7 +19,7 @@ from ..stages import telling
 
 
 def run(args: ProfileFlags, console: Console) -> int:
-    """Measure on ranks that are there, or on new ones."""
+    """Measure on existing ranks, or on ranks started here, and write the topology."""
     from ...ranks.joined import is_joined
     from ...ranks.launcher import run_program
     from ...ranks.nccl import unusable
@@ -56,7 +56,7 @@ def _name(args: ProfileFlags, ranks: int) -> str:
 
 
 def _as_rank(args: ProfileFlags, console: Console, effort: Any, started: float) -> int:
-    """Be one of the ranks that somebody else started; the first of them writes and tells."""
+    """Run as one of the ranks that a launcher has started; the first one writes and reports."""
     from ...ranks.profile.gpus import measure_nccl
     from ...ranks.profile.ranks import measure_mpi, measure_torch, written
 
@@ -98,7 +98,7 @@ def _told(found: dict[str, Any], args: ProfileFlags, console: Console, started: 
 
 
 def _text(found: dict[str, Any]) -> str:
-    """Classes of links, and what is shared."""
+    """Return the classes of links and the shared resources as text."""
     rows = [
         (
             _some(one["directions"]),

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from ...tune.variants import Variant
 
 FARTHER = 1.1
-"""So much farther from the bound than the old plans, new ones are worth a longer search."""
+"""Ratio of the new distance from the bound to the old one beyond which longer search pays off."""
 
 MOST_ORDERED = 2
 """Schedules of so many times the old one's transfers race in one order only: they take longer."""
 
 
 def run(args: ResynthFlags, console: Console) -> int:
-    """Mend the old plans, tune again with them in the race, say what was lost."""
+    """Repair the old plans, tune again with them in the race, print the losses."""
     from weft.dsl.machines.failures import degraded, require_whole
     from weft.dsl.nouns.library import read
 
@@ -88,7 +88,7 @@ def run(args: ResynthFlags, console: Console) -> int:
 
 
 def _as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
-    """What the files are for is what those of the old library are for, unless flags say it."""
+    """Return the flags, completed from the old library where they are not given."""
     from weft.dsl.nouns.library import MANIFEST
     from weft.dsl.nouns.program import protocol_of
 
@@ -118,7 +118,7 @@ def _tuned(
     options: TuneOptions,
     console: Console,
 ) -> tuple[list[Made], Pool]:
-    """What tuning makes of every collective, and the pool that did it."""
+    """Return the tuning result of every collective, and the pool that ran the jobs."""
     from ...tune.race import Interrupted
     from ...tune.tune import tune
     from ...tune.variants import variant_of
@@ -146,7 +146,7 @@ def _tuned(
 
 
 def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, ...]:
-    """Those of the old plans; where their protocol takes no part now, under those that do."""
+    """Return the variants of the old plans, moved to a raced protocol where theirs is not one."""
     from weft.dsl.nouns.program import protocol_of
 
     return tuple(
@@ -159,7 +159,7 @@ def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, .
 
 
 def _still(collective: Collective, left: Degraded) -> Collective:
-    """The collective of those who are left.
+    """Return the collective of the remaining ranks.
 
     Raises:
         UserError: a root is gone, or it is a custom collective of ranks that are gone.
@@ -184,8 +184,9 @@ def _still(collective: Collective, left: Degraded) -> Collective:
 def _mended(
     folder: Path, before: Tuned, left: Degraded, forms: Sequence[Variant], console: Console
 ) -> dict[str, Warm]:
-    """The plans' schedules for what is left, as far as they can be mended; and their forms, where
-    they are among those that race.
+    """Return the plans' schedules repaired for the degraded machine, with their variants.
+
+    Schedules that cannot be repaired are left out, and so are variants that do not race.
 
     Raises:
         BadFile: a schedule is not one of this library.
@@ -233,7 +234,7 @@ def _mended(
 
 
 def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None:
-    """A file may be another one by now.
+    """Check that a schedule file still belongs to its library.
 
     Raises:
         BadFile: it is for another collective or another machine than its library.
@@ -247,7 +248,7 @@ def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None
 
 
 def _origin(args: ResynthFlags, old: Library, left: Degraded) -> dict[str, Any]:
-    """What is needed to make the library again."""
+    """Return the inputs from which the library can be made again."""
     return {
         **provenance(args),
         "resynth_of": old.name,
@@ -258,7 +259,7 @@ def _origin(args: ResynthFlags, old: Library, left: Degraded) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """At one size: µs of plan and bound, before and after."""
+    """Times at one size: µs of plan and bound, before and after."""
 
     bytes: int
     was_us: float
@@ -268,12 +269,13 @@ class Loss:
 
 
 def _clock(timing: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What times of a library are compared by: simulated or measured, and for which runtime."""
+    """Return the key by which library times are comparable: simulated or measured, and the
+    runtime."""
     return tuple(timing.get(key) for key in ("by", "runtime", "on"))
 
 
 def _losses(before: Tuned, after: Tuned) -> list[Loss]:
-    """At sizes that both were timed at; powers of two, where there are any, say enough."""
+    """Return the losses at sizes timed in both; at powers of two only, where there are any."""
     was = dict(zip(before.grid, zip(before.chosen_us, before.bound_us, strict=True), strict=True))
     rows = [
         Loss(size, was[size][0], us, was[size][1], least)
@@ -300,7 +302,7 @@ def _loss_text(name: str, losses: list[Loss]) -> str:
 
 
 def _farther(losses: list[Loss]) -> str:
-    """Whether more time may find what the machine allows: the old plans were nearer the bound."""
+    """Return a hint to search longer where the old plans were nearer the bound; else nothing."""
     known = [x for x in losses if x.bound_us and x.was_us and x.was_bound_us]
     worse = [x for x in known if x.us * x.was_bound_us > FARTHER * x.was_us * x.bound_us]
     if not worse:

@@ -23,7 +23,7 @@ from ..subjects import read_subject
 
 
 def run(args: RunFlags, console: Console) -> int:
-    """Check it, execute it, compare."""
+    """Check a file, execute it, compare the result with the definition."""
     started = time.monotonic()
     subject = read_subject(args.file)
     if args.on != "numpy" or is_script(subject):
@@ -35,7 +35,7 @@ def run(args: RunFlags, console: Console) -> int:
 
 
 def _run(subject: Subject, args: RunFlags, tell: Telling) -> Ran:
-    """Check and execute an artefact, or the one that something becomes.
+    """Check and execute an artefact, or the one compiled from the input.
 
     Raises:
         UserError: nothing that can be executed, or an option that contradicts it.
@@ -62,7 +62,7 @@ def _run(subject: Subject, args: RunFlags, tell: Telling) -> Ran:
 def _compiled(
     subject: Subject, format: Format, args: RunFlags, tell: Telling
 ) -> tuple[str, Collective]:
-    """The artefact of something to compile, and what it must achieve."""
+    """Return the artefact compiled from the input, and the collective it must achieve."""
     from ...compile.prepare import made_of
 
     noun = compiled_as(subject)
@@ -101,7 +101,7 @@ def _told(console: Console, ran: Ran, started: float) -> int:
 
 
 def with_defaults(args: RunFlags) -> RunFlags:
-    """The flags; those of lowering that were not given, as they are by default."""
+    """Return the flags with defaults for those of lowering that were not given."""
     missing: dict[str, Any] = {
         name: value for name, value in LOWERING.items() if getattr(args, name) is None
     }

@@ -78,7 +78,7 @@ def _draw(args: ShowFlags, console: Console) -> int:
 
 
 def _perfetto(subject: Subject, args: ShowFlags) -> Drawn:
-    """A trace of the simulation, and of a measurement beside it.
+    """Return a trace of the simulation, and of a measurement beside it.
 
     Raises:
         UserError: nothing that takes time.
@@ -111,7 +111,7 @@ _DRAWERS: dict[str, Callable[[Subject, ShowFlags], Drawn]] = {
 
 
 def _measured(args: ShowFlags) -> Call | None:
-    """The recorded call of the size that was asked for, or of the largest.
+    """Return the recorded call of the requested size, or of the largest.
 
     Raises:
         UserError: none was recorded.
@@ -155,7 +155,7 @@ def _html(args: ShowFlags, console: Console) -> int:
 
 
 def _page(args: ShowFlags) -> Make:
-    """What is read, and how its page is made with so many bars."""
+    """Return the function that makes the page of the input with a given number of bars."""
     if args.other is not None:
         return _pair(args.other, args)
     if Path(args.file).is_dir() and not is_stream(args.file) and not is_library(args.file):
@@ -174,7 +174,8 @@ def _pair(other_file: str, args: ShowFlags) -> Make:
 
 
 def _folder(args: ShowFlags) -> Make:
-    """A frontier: every schedule that ``weft synth`` wrote into a folder."""
+    """Return the page function of a frontier: all schedules that ``weft synth`` wrote to a
+    folder."""
     from ...report.html.schedule_page import frontier_page
 
     files = sorted(Path(args.file).glob("*.json"))
@@ -195,7 +196,7 @@ def _folder(args: ShowFlags) -> Make:
 
 
 def _same(first: Shown, subject: Subject) -> Any:
-    """The bound of the first, which is that of all: they have different chunks only.
+    """Return the bound of the first, common to all: they differ in their chunks only.
 
     Bounds name numbers of chunks, so that of another number is computed anew.
     """
@@ -208,7 +209,7 @@ _ONLY = (
     ("log", "--log", ("html",)),
     ("measured", "--measured", ("perfetto",)),
 )
-"""What only some formats have a use for."""
+"""Flags that only some output formats use."""
 
 FORMATS: dict[str, Callable[[ShowFlags, Console], int]] = {
     "text": _text,
@@ -217,4 +218,4 @@ FORMATS: dict[str, Callable[[ShowFlags, Console], int]] = {
     "svg": _draw,
     "html": _html,
 }
-"""What can be made of a file; each loads what it needs when it is asked for."""
+"""Output formats of ``show``; each one's modules are loaded when it is requested."""

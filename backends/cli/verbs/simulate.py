@@ -1,5 +1,4 @@
-"""``weft simulate``: what a schedule or a program takes in the documented cost model, against
-the bound."""
+"""``weft simulate``: time of a schedule or program in the cost model, against the bound."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def run(args: SimulateFlags, console: Console) -> int:
 
 
 def _entry(found: Timing) -> dict[str, Any]:
-    """One entry of ``sizes``."""
+    """Return one entry of ``sizes``."""
     moves = found.time_us > 0
     return {
         "bytes": found.message_bytes,

@@ -28,7 +28,7 @@ ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 
 
 def run(args: SweepFlags, console: Console) -> int:
-    """Read the list, answer what is open, write what comes, print the table."""
+    """Read the list, run the open jobs, write their results, print the table."""
     if args.cluster and args.jobs:
         raise UserError(
             "--jobs is for this machine",
@@ -37,7 +37,7 @@ def run(args: SweepFlags, console: Console) -> int:
     plan = plan_of(args)
     questions = questions_of(plan, console)
     console.say("Read", f"{count(len(questions), 'job')}, {plan.seconds:g}s each")
-    # Loaded when the question is known to be right: they take a moment.
+    # Loaded after the arguments are checked: they take a moment.
     from ...jobs.fingerprint import fingerprint
     from ...sweep.folder import opened
     from ...sweep.run import run as sweep
@@ -91,7 +91,7 @@ def _executor(args: SweepFlags, plan: Plan, code: str) -> Callable[[], Executor]
 
 
 def _tell(args: SweepFlags, result: Result, progress: SweepProgress, console: Console) -> int:
-    """Print the table, and what is missing; the exit code."""
+    """Print the table and the missing answers; return the exit code."""
     answered = [row for row in result.rows if row["status"] in ANSWERS]
     if result.pending and not answered:
         if not args.output:
@@ -133,7 +133,7 @@ def _tell(args: SweepFlags, result: Result, progress: SweepProgress, console: Co
 
 
 def _ending(args: SweepFlags, result: Result, answered: int, console: Console) -> int:
-    """Say what has no answer; the exit code."""
+    """Print the jobs without an answer; return the exit code."""
     if result.pending:
         lost = args.no_cache and not args.output
         then = "nothing is kept" if lost else "the same command goes on"
@@ -183,7 +183,7 @@ def _text(result: Result) -> str:
 
 
 def _best(row: dict[str, Any], rows: tuple[dict[str, Any], ...]) -> str:
-    """Whether no other row answers the same question better: marked where there are several."""
+    """Return ``best`` for the best row of several with the same problem; else nothing."""
     if row["value"] is None:
         return ""
     same = [r["value"] for r in rows if r["value"] is not None and _asked(r) == _asked(row)]

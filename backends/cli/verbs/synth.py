@@ -40,7 +40,7 @@ def run(args: SynthFlags, console: Console) -> int:
     _check_output(args, console)
     problem, proposed = _read(args, console)
     args = replace(args, engine=args.engine or proposed or "portfolio")
-    # Loaded when the question is known to be right: they take a second.
+    # Loaded after the arguments are checked: they take a second.
     from weft.synth.api import synthesize
     from weft.synth.base.engine import Budget
 
@@ -56,7 +56,7 @@ def run(args: SynthFlags, console: Console) -> int:
             raise _blamed(problem, error) from error
     if progress.log is not None and args.log is not None:
         progress.log.write(args.log, progress.seconds, str(outcome.status), force=args.force)
-    with finishing(progress, console):  # to tell of a large schedule takes seconds, too
+    with finishing(progress, console):  # to describe a large schedule takes seconds, too
         return _tell(args, problem, outcome, progress, console)
 
 
@@ -67,7 +67,7 @@ def _tell(
     progress: Progress,
     console: Console,
 ) -> int:
-    """Write the files, print the table; the exit code."""
+    """Write the files and print the table; return the exit code."""
     from weft.dsl.nouns.problem import Objective
     from weft.synth.base.engine import Status
     from weft.synth.bounds import bounds
@@ -111,7 +111,7 @@ def _tell(
 
 
 def _check_output(args: SynthFlags, console: Console) -> None:
-    """Before a long search."""
+    """Check the output before a long search."""
     if args.log is not None:
         check_log(args)
     if args.objective == "frontier":
@@ -121,7 +121,7 @@ def _check_output(args: SynthFlags, console: Console) -> None:
 
 
 def _read(args: SynthFlags, console: Console) -> tuple[Problem, str]:
-    """The problem, and the engine that its sketch proposes (empty: none)."""
+    """Return the problem, and the engine that its sketch proposes (empty: none)."""
     from ..machines import machine_line
 
     topology, collective = read_problem(args, require_holdable)
@@ -148,7 +148,7 @@ def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progre
 
 
 def _blamed(problem: Problem, error: WeftError) -> WeftError:
-    """Rules of the sketch that exclude each other, if there are any; else the error itself."""
+    """Return an error with the conflicting rules of the sketch, if any; else the error itself."""
     if problem.sketch is None:
         return error
     from weft.synth.explain.conflicts import find_conflict
@@ -164,7 +164,7 @@ def _blamed(problem: Problem, error: WeftError) -> WeftError:
 
 
 def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
-    """The answer to the question about one size, or none at all, in words."""
+    """Return the lines about one size: its result, or that there is none."""
     from weft.dsl.base.units import format_bytes
     from weft.dsl.nouns.problem import Objective
 
@@ -199,7 +199,7 @@ def _table(points: tuple[Point, ...], shown: list[Figures]) -> str:
 
 
 def _telling_apart(points: tuple[Point, ...]) -> dict[str, list[object]]:
-    """Columns that several points need: slices where they differ, the sizes that each is for."""
+    """Return the columns that tell several points apart: slices where they differ, their sizes."""
     columns: dict[str, list[object]] = {}
     if len({p.schedule.segments for p in points}) > 1:
         columns["segments"] = [p.schedule.segments for p in points]
@@ -210,7 +210,7 @@ def _telling_apart(points: tuple[Point, ...]) -> dict[str, list[object]]:
 
 
 def ranges(sizes: tuple[int, ...], looked_at: list[int]) -> str:
-    """``1KiB..1MiB, 1GiB``: neighbours among the sizes that were looked at are one range."""
+    """Return ``1KiB..1MiB, 1GiB``: adjacent sizes among those examined are one range."""
     from weft.dsl.base.units import format_bytes
 
     runs: list[list[int]] = []
@@ -241,7 +241,7 @@ def _proof(point: Point) -> str:
 def _write(
     args: SynthFlags, problem: Problem, points: tuple[Point, ...], console: Console
 ) -> list[str | None]:
-    """Write the schedules; the path of each point's file."""
+    """Write the schedules; return the path of each point's file."""
     from pathlib import Path
 
     from weft.dsl.base.files import write_folder, write_text

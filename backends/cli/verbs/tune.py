@@ -68,7 +68,7 @@ def run(args: TuneFlags, console: Console) -> int:
 
 @dataclass(frozen=True)
 class _Asked(DownFlags, ProblemFlags):
-    """One of the collectives."""
+    """Problem flags of one of the collectives."""
 
 
 def _read(args: TuneFlags, console: Console) -> tuple[Topology, list[Collective]]:
@@ -78,7 +78,7 @@ def _read(args: TuneFlags, console: Console) -> tuple[Topology, list[Collective]
     found = []
     texts = list(dict.fromkeys(args.collective))
     for text in texts:
-        # Roots are for those that have any; where none has, one is told so.
+        # Roots apply to the collectives that have any; with none of these, they are an error.
         for_others = not takes_root(text) and any(map(takes_root, texts))
         asked = _Asked(
             topology=args.topology,
@@ -101,7 +101,7 @@ def _read(args: TuneFlags, console: Console) -> tuple[Topology, list[Collective]
 def options_of(
     args: TuningFlags, topology: Topology, collectives: Sequence[Collective]
 ) -> TuneOptions:
-    """What the flags ask of tuning.
+    """Return the options of tuning that the flags state.
 
     Raises:
         UserError: unknown engines, formats or sketches, a sketch that does not fit, or files that
@@ -140,7 +140,7 @@ def options_of(
 
 
 def _formats(text: str) -> list[str]:
-    """``msccl-xml,mpi``; commas inside braces belong to options."""
+    """Split ``msccl-xml,mpi`` at commas; those inside braces belong to options."""
     found, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter == "{") - (letter == "}")
@@ -164,7 +164,7 @@ def _sketch(text: str, topology: Topology) -> Named:
 
 
 def timing_of(options: TuneOptions) -> dict[str, Any]:
-    """How candidates were timed, for the manifest."""
+    """Return how candidates were timed, for the manifest."""
     if how := options.measuring:
         return {"by": "measurement", "on": how.on, "turns": how.repeat, "within": options.within}
     return {
@@ -176,7 +176,7 @@ def timing_of(options: TuneOptions) -> dict[str, Any]:
 
 
 def provenance(args: TuningFlags) -> dict[str, Any]:
-    """What is needed to make the library again."""
+    """Return the inputs from which the library can be made again."""
     from weft.dsl.base.version import version
 
     return {
@@ -197,8 +197,10 @@ def finish(
     more: str = "",
     facts: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write the folder, print the table, and ``more``; the exit code. One Ctrl-C does not undo what
-    has been found."""
+    """Write the folder, print the table and ``more``; return the exit code.
+
+    One Ctrl-C does not undo what has been found.
+    """
     from weft.dsl.base.files import write_folder
 
     from ...tune.folder import texts_of
