@@ -1,4 +1,4 @@
-"""Sweeps: many questions to the search as one list of jobs, with results that are kept.
+"""Sweeps: many searches as one list of jobs, with stored results.
 
 :mod:`.question` is one of them as a value with a key, :mod:`.body` answers it in a process of its
 own, :mod:`.cache` keeps answers by key, :mod:`.folder` is what a sweep leaves behind, and

@@ -1,4 +1,4 @@
-"""What a job of a sweep does: ask the search, and say what came of it without a word of clocks."""
+"""Job of a sweep: run the search and return its result, without times of the run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 FUNCTION = f"{__name__}:solve"
 
 PROVED = ("optimal", "infeasible", "refused")
-"""Endings that no longer budget changes."""
+"""Final statuses, which no larger budget changes."""
 
 
 def solve(data: dict[str, Any]) -> dict[str, Any]:
-    """Answer one question: ``status``, ``why``, ``statements``, ``value``, ``bound``, ``gap``,
-    ``points`` as ``weft synth`` has them, and ``schedules``, the text of the file of each.
+    """Answer one question, as JSON.
+
+    Keys: ``status``, ``why``, ``statements``, ``value``, ``bound``, ``gap`` and ``points`` as in
+    ``weft synth``, and ``schedules``, the text of each file.
 
     ``status`` is that of the search (optimal, feasible, infeasible, nothing), or ``refused``.
 
@@ -67,7 +69,8 @@ def _nothing(status: str, why: str) -> dict[str, Any]:
 
 
 def _blamed(problem: Problem, found: dict[str, Any]) -> dict[str, Any]:
-    """Where rules of the sketch exclude each other, that is the answer."""
+    """Return the result with the conflicting rules of the sketch as the reason, if there are
+    any."""
     if problem.sketch is None:
         return found
     from weft.synth.explain.conflicts import find_conflict
@@ -103,7 +106,7 @@ def _point(point: Point) -> dict[str, Any]:
 
 
 def _least(problem: Problem, bound: Bounds) -> float | None:
-    """The bound in the unit of the value: µs, or GB/s that are the most."""
+    """Return the bound in the unit of the value: µs (least), or GB/s (greatest)."""
     from weft.synth.bounds import lower_bound_us
 
     match problem.objective:
@@ -118,8 +121,10 @@ def _least(problem: Problem, bound: Bounds) -> float | None:
 
 
 def believable(data: dict[str, Any], result: dict[str, Any]) -> bool:
-    """Whether a stored answer to a question is what it says: its schedules are for this machine
-    and collective, the verifier accepts them, and the times that are told of them are right.
+    """Return True if a stored answer is valid for its question.
+
+    Its schedules are for this machine and collective, the verifier accepts them, and their stated
+    times are right.
 
     Nothing else of it can be checked cheaply: that a bound holds is as good as who stored it.
     """

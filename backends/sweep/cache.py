@@ -1,4 +1,4 @@
-"""Answers by key, in a folder that processes and hosts may share.
+"""Cache of answers by key, in a folder that processes and hosts may share.
 
 A file per answer, named for everything the answer depends on, weft's own code included. Files
 appear whole, by renaming; two who write one write the same, so nobody locks anything. What is read
@@ -35,7 +35,7 @@ def default_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the cache, by what its name and head tell: its size in bytes, whose code."""
+    """Entry of the cache, by its name and header: its size in bytes, and the code's fingerprint."""
 
     path: Path
     bytes: int
@@ -53,7 +53,7 @@ class Cache:
     code: str
 
     def get(self, question: Question, judge: Judge) -> dict[str, Any] | None:
-        """The answer to a question, if it is there and ``judge`` believes it."""
+        """Return the stored answer to a question if ``judge`` accepts it, else None."""
         for path, key in (self._proved(question), self._within(question)):
             with contextlib.suppress(WeftError, KeyError, TypeError, ValueError):
                 found = _read(path, key)
@@ -62,7 +62,7 @@ class Cache:
         return None
 
     def put(self, question: Question, result: dict[str, Any]) -> None:
-        """Keep the answer to a question.
+        """Store the answer to a question.
 
         Raises:
             UserError: it cannot be written.
@@ -88,7 +88,7 @@ class Cache:
 
 
 def _read(path: Path, key: str) -> dict[str, Any]:
-    """The answer in a file.
+    """Return the answer in a file.
 
     Raises:
         BadFile: there is none, or it is damaged.
@@ -104,7 +104,7 @@ def _read(path: Path, key: str) -> dict[str, Any]:
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """Every answer in a cache's folder; damaged ones have no code."""
+    """Yield every answer in a cache's folder; damaged ones have no fingerprint."""
     for path in sorted((folder / "results").glob("??/*.json")):
         try:
             data = parse_json(read_text(path), str(path))
@@ -116,6 +116,6 @@ def entries(folder: Path) -> Iterator[Entry]:
 
 
 def remove(entry: Entry) -> None:
-    """Forget one answer; nothing if another process has done so."""
+    """Remove one answer; another process may have removed it already."""
     with contextlib.suppress(FileNotFoundError):
         entry.path.unlink()

@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: ``sweep.json``, a file per schedule, and a journal.
+"""Output folder of a sweep: ``sweep.json``, a file per schedule, and a journal.
 
 ``sweep.json`` and the schedules say nothing of clocks, hosts and processes: they are the same byte
 for byte wherever the jobs ran. All that is in ``journal.jsonl``, a line per start and end of a job,
@@ -47,12 +47,13 @@ KEYS = (
     "points",
     "key",
 )
-"""The keys of a row."""
+"""Keys of a row."""
 
 
 @dataclass(slots=True)
 class Folder:
-    """An open folder; ``done`` holds the rows of an earlier run, by the keys of their jobs."""
+    """Open folder of a sweep; ``done`` holds the rows of an earlier run, by the keys of their
+    jobs."""
 
     path: Path
     journal: int
@@ -64,7 +65,7 @@ class Folder:
         os.write(self.journal, f"{canonical(line)}\n".encode())
 
     def keep(self, question: Question, key: str, result: dict[str, Any], **more: Any) -> Any:
-        """Write the schedules of an answer, then its row into the journal; the row.
+        """Write the schedules of an answer, then its row to the journal; return the row.
 
         Raises:
             UserError: they cannot be written.
@@ -82,13 +83,13 @@ class Folder:
 
 
 def manifest(code: str, rows: Iterable[dict[str, Any]]) -> str:
-    """The text of ``sweep.json``, a line per job."""
+    """Return the text of ``sweep.json``, a line per job."""
     lines = ",\n".join(f"  {_line(row)}" for row in rows)
     return f'{{"weft": "sweep", "schema": 1, "code": "{code}", "jobs": [\n{lines}\n]}}\n'
 
 
 def _line(row: dict[str, Any]) -> str:
-    """A row as text: the same, wherever it comes from; its own keys in our order."""
+    """Return a row as text with its own keys in a fixed order, whatever its source."""
     texts = {k: json.dumps(row[k], ensure_ascii=False, sort_keys=True) for k in KEYS if k in row}
     return "{" + ", ".join(f'"{key}": {text}' for key, text in texts.items()) + "}"
 
@@ -96,7 +97,7 @@ def _line(row: dict[str, Any]) -> str:
 def row_of(
     question: Question, key: str, result: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The row of a job in ``sweep.json``, and the texts of its files by name."""
+    """Return the row of a job in ``sweep.json``, and the texts of its files by name."""
     texts = result["schedules"]
     stem = f"{SCHEDULES}/{question.label.stem()}-{key[:12]}"
     names = [f"{stem}-{i}.json" for i in range(1, len(texts) + 1)]
@@ -117,7 +118,7 @@ def row_of(
 
 @contextmanager
 def opened(path: Path, keys: frozenset[str], *, force: bool) -> Iterator[Folder]:
-    """The folder of a sweep: a new one, or that of the same sweep, which goes on.
+    """Open the folder of a sweep: a new one, or that of the same sweep, which is continued.
 
     ``keys`` are those of its jobs; with ``force`` another sweep's files are removed.
 
@@ -167,7 +168,7 @@ def _lock(journal: int, path: Path) -> None:
 
 
 def _require_ours(path: Path) -> None:
-    """Raise if a folder holds anything but a sweep."""
+    """Raise an error if a folder holds anything but a sweep."""
     if path.exists() and not path.is_dir():
         raise UserError("expected a folder for the sweep, got a file", where=str(path))
     if not path.absolute().parent.is_dir():
@@ -185,7 +186,7 @@ def _require_ours(path: Path) -> None:
 
 
 def _clear(path: Path, journal: int) -> None:
-    """Remove what another sweep wrote."""
+    """Remove the files of another sweep."""
     with contextlib.suppress(FileNotFoundError):
         (path / MANIFEST).unlink()
     for file in (path / SCHEDULES).glob("*.json"):
@@ -194,7 +195,7 @@ def _clear(path: Path, journal: int) -> None:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a journal; one that was cut off when its writer was killed does not count."""
+    """Yield the lines of a journal; an incomplete last line is skipped."""
     for text in path.read_bytes().splitlines():
         with contextlib.suppress(ValueError):
             line = json.loads(text)
@@ -203,13 +204,13 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _end_line(path: Path, journal: int) -> None:
-    """End the line that was cut off, if one was, so that nothing is written behind it."""
+    """End an incomplete last line, so that new lines start behind it."""
     if path.read_bytes()[-1:] not in (b"", b"\n"):
         os.write(journal, b"\n")
 
 
 def _finished(path: Path, lines: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows whose files are all there, as they were written."""
+    """Yield the rows whose files are all there and unchanged."""
     for line in lines:
         if line["event"] == "ended" and line["files"] is not None:
             whole = all(_is(path / name, digest) for name, digest in line["files"].items())

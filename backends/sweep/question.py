@@ -1,4 +1,4 @@
-"""One job of a sweep as a value, and the keys by which its answer is found again."""
+"""Jobs of a sweep as values, and the keys of their answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..jobs.job import canonical, digest
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a person calls a job: the texts that were given, as they were given.
+    """Label of a job: its parameters as the texts that were given.
 
     ``more`` are settings that only a few have: roots and groups.
     """
@@ -34,11 +34,11 @@ class Label:
     more: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As the keys of a row."""
+        """Return the label as keys of a row."""
         return {key: value for key, value in asdict(self).items() if key != "more" or value}
 
     def stem(self) -> str:
-        """A file name of it, without what no file system likes; not unique."""
+        """Return a file name without characters that file systems refuse; not unique."""
         size = "" if self.bytes is None else f"{self.bytes}B"
         parts = (self.topology, self.collective, self.more, self.sketch, self.engine, size)
         words = [re.sub(r"[^A-Za-z0-9_.=]+", "-", part).strip("-.") for part in parts if part]
@@ -48,7 +48,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class SketchText:
-    """A sketch in our own language, and the values of its parameters."""
+    """Sketch in weft's own language, and the values of its parameters."""
 
     name: str
     text: str
@@ -83,7 +83,8 @@ class Question:
         seconds: float,
         threads: int,
     ) -> Question:
-        """The question that a problem poses to an engine; ``sketch`` is where its rules are from.
+        """Return the question that a problem poses to an engine; ``sketch`` is the source of its
+        rules.
 
         Raises:
             UserError: the engine's text is wrong.
@@ -113,24 +114,24 @@ class Question:
 
     @classmethod
     def none(cls, label: Label, ranks: int | None, seconds: float, refused: str) -> Question:
-        """A combination that makes no sense, and why."""
+        """Return the question of an invalid combination, with the reason."""
         return cls(label, ranks, canonical(label.to_json()), seconds, refused)
 
     def argument(self) -> dict[str, Any]:
-        """What the job's function is given."""
+        """Return the argument of the job's function."""
         return {**json.loads(self.text), "seconds": self.seconds}
 
     def core(self, code: str) -> str:
-        """The key of answers that hold for any budget; ``code`` is the fingerprint."""
+        """Return the key of answers that hold for any budget; ``code`` is the fingerprint."""
         return digest({"question": self.text, "code": code})
 
     def key(self, code: str) -> str:
-        """The key of the job: that of its answer within its budget."""
+        """Return the key of the job: that of its answer within its budget."""
         return digest({"core": self.core(code), "seconds": self.seconds})
 
 
 def problem_of(data: dict[str, Any]) -> Problem:
-    """The problem in a job's argument.
+    """Return the problem in a job's argument.
 
     Raises:
         UserError: it makes no sense.

@@ -1,4 +1,4 @@
-"""Going through the jobs of a sweep: what is known is not asked, what ends is kept at once."""
+"""Execution of a sweep's jobs: known answers are reused, new ones stored at once."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ UNKNOWN = {
     Ending.CANCELLED: "pending",
     Ending.REFUSED: "unavailable",
 }
-"""The status of a job that has no answer; it is asked again next time."""
+"""Status of a job without an answer, by cause; it runs again next time."""
 
 
 class Watcher(Protocol):
-    """Hears how a sweep goes, in the thread that runs it (``started`` in any)."""
+    """Observer of a sweep; called in the thread that runs it (``started`` in any)."""
 
     def begins(self, jobs: int, known: int) -> None:
-        """So many jobs, of which so many answers are known."""
+        """Called once with the number of jobs and of known answers."""
 
     def started(self, question: Question, where: str) -> None:
-        """A job has begun."""
+        """Called when a job has begun."""
 
     def ended(self, question: Question, row: dict[str, Any], seconds: float) -> None:
-        """A job has ended; ``row`` as in ``sweep.json``."""
+        """Called when a job has ended; ``row`` as in ``sweep.json``."""
 
     def warn(self, text: str) -> None:
-        """Something is not as it should be, and the sweep goes on."""
+        """Called with a warning; the sweep goes on."""
 
     def cancelled(self) -> bool:
-        """Whether to stop."""
+        """Return True if the sweep should stop."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a sweep came to.
+    """Result of a sweep.
 
     Attributes:
         rows: one per question, in their order. seconds: of those that ran now, by key.
@@ -98,7 +98,7 @@ def run(
 
 @dataclass(slots=True)
 class _Work:
-    """The rows so far, and where answers are kept."""
+    """State of a run: the rows so far, and the stores of answers."""
 
     code: str
     watcher: Watcher
@@ -112,7 +112,7 @@ class _Work:
     warned: bool = False
 
     def known(self, key: str, question: Question) -> bool:
-        """Whether the answer is in the folder, in the cache, or no job is needed for it."""
+        """Return True if the answer is stored or no job is needed for it."""
         if self.folder is not None and key in self.folder.done:
             self.rows[key] = self.folder.done[key]
             self.kept += 1
@@ -135,7 +135,7 @@ class _Work:
         questions: dict[str, Question],
         deadline: float,
     ) -> None:
-        """Run jobs, and keep their answers as they come."""
+        """Run jobs, and store their answers as they come."""
         keys = list(questions)
         handles: list[Handle] = []
         for key, question in questions.items():
@@ -147,7 +147,7 @@ class _Work:
             handles[step.place].forget()
 
     def row(self, question: Question, key: str) -> dict[str, Any]:
-        """The row of a question, with its own label: two may have one answer."""
+        """Return the row of a question, with its own label: two may have one answer."""
         held = self.rows.get(key) or row_of(question, key, _without("pending", "not run"))[0]
         return {**held, **question.label.to_json()}
 
@@ -179,7 +179,7 @@ class _Work:
             self.watcher.ended(question, row, answer.seconds)
 
     def _failed(self, question: Question, key: str, answer: Answer) -> dict[str, Any]:
-        """The row of a job that has no answer: in the journal, but not for the next time."""
+        """Return the row of a job without an answer; it is not reused next time."""
         cancelled = answer.ending is Ending.CANCELLED
         why = "not run" if cancelled else answer.error().message
         row, _ = row_of(question, key, _without(UNKNOWN[answer.ending], why))
@@ -198,7 +198,7 @@ class _Work:
         return row
 
     def _store(self, question: Question, result: dict[str, Any]) -> None:
-        """Into the cache; that it cannot be written is said once."""
+        """Store an answer in the cache; a failure to write is reported once."""
         if self.cache is None:
             return
         try:
@@ -219,7 +219,7 @@ class _Work:
 
 
 def _without(status: str, why: str) -> dict[str, Any]:
-    """An answer of no schedules."""
+    """Return an answer without schedules."""
     return {
         "status": status,
         "why": why,

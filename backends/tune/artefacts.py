@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from ..formats.format import Format as Backend
 
 ORDERS, FEW_ORDERS = 12, 3
-"""Interleavings in which every artefact is executed before it is written, and one of more than
-``MANY`` ranks; the proof covers all."""
+"""Interleavings in which every artefact is executed before it is written; the second number applies
+above ``MANY`` ranks. The proof covers all of them."""
 
 MANY = 64
 
 MOST_EXECUTED = 128
-"""Ranks beyond which an artefact is proved only."""
+"""Largest number of ranks of an artefact that is executed; larger ones are proved only."""
 
 SUFFIX = {"msccl-xml": ".xml", "mscclpp-json": ".json", "program": ".json"}
-"""Of the files of a format; the others are Python."""
+"""File suffixes of the formats; the others are Python."""
 
 OUT_OF_PLACE_ONLY = (Kind.ALLTOALL, Kind.CUSTOM)
 """Collectives that no runtime takes in place (microsoft/msccl refuses alltoall; a collective of
@@ -49,14 +49,14 @@ one's own is called out of place)."""
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which files are made of a plan: formats, the runtime of MSCCL XML, and for which buffers."""
+    """Files to make of a plan: formats, the runtime of MSCCL XML, and the buffer placements."""
 
     formats: tuple[str, ...] = ("msccl-xml",)
     runtime: str = "msccl"
     in_place: tuple[bool, ...] = (False, True)
 
     def placements(self, kind: Kind, format: str) -> tuple[bool, ...]:
-        """In place or not, for a collective and a format."""
+        """Return the placements (in place or not) of a collective in a format."""
         if isinstance(BACKENDS.make(format), ScriptFile):
             return (False,)  # its function takes one buffer as well as two
         if kind in OUT_OF_PLACE_ONLY:
@@ -64,7 +64,7 @@ class Wanted:
         return self.in_place
 
     def to_json(self) -> dict[str, Any]:
-        """For a job."""
+        """Return the JSON for a job."""
         return {
             "formats": list(self.formats),
             "runtime": self.runtime,
@@ -73,7 +73,7 @@ class Wanted:
 
 
 def require_expressible(wanted: Wanted, collective: Collective) -> None:
-    """Before a long search: whether its answer can be timed and written.
+    """Check before a long search that its answer can be timed and written.
 
     Raises:
         UserError: the runtime has no name for the collective, or none takes it in place.
@@ -89,7 +89,7 @@ def require_expressible(wanted: Wanted, collective: Collective) -> None:
 
 
 def make(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The job that makes the files of one plan.
+    """Make the files of one plan, as a job.
 
     ``given``: ``schedule``, ``variant``, ``name``, ``low``, ``high``, ``wanted``, ``seed``.
     Returns ``files`` (text by path), ``artefacts``, and ``chunks`` of the message in MSCCL XML (0:
@@ -129,7 +129,7 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def artefacts_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Artefact, ...]:
-    """The artefacts that :func:`make` told of."""
+    """Return the artefacts from the results of :func:`make`."""
     return tuple(Artefact(**row) for row in rows)
 
 
@@ -152,7 +152,7 @@ def _text(
 
 
 def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:
-    """What is written into a file so that its reader takes just these sizes."""
+    """Return the sizes to write into a file so that its reader takes exactly ``sizes``."""
     exclusive = format == "msccl-xml" and target_of(runtime).max_bytes_excluded
     return SizeRange(sizes.low, sizes.high + 1) if exclusive else sizes
 
@@ -160,7 +160,7 @@ def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:
 def _prove(
     text: str, where: str, schedule: Schedule, backend: Backend, runtime: str, seed: int
 ) -> None:
-    """Judge the text from nothing but itself, then execute it.
+    """Judge the text by its contents alone, then execute it.
 
     Raises:
         CheckFailed: it is wrong.
@@ -181,7 +181,7 @@ def _prove(
 
 
 def require_formats(formats: Sequence[str]) -> tuple[str, ...]:
-    """The names of formats, each known.
+    """Return the names of formats, each known.
 
     Raises:
         UserError: an unknown one, or none.

@@ -1,4 +1,4 @@
-"""What to ask of the engines: every kind of schedule that may be quickest at some size."""
+"""Questions for the engines: every kind of schedule that may be quickest at some size."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.topology import Topology
 
 OCTAVES = 4
-"""So many doublings lie between two sizes that the engines are asked about."""
+"""Doublings between two sizes that the engines are asked about."""
 
 EXACT_RANKS = 8
-"""Up to so many ranks the frontier in steps and rounds is asked for: each point may be best as a
-program, which has latencies that a schedule does not know."""
+"""Largest number of ranks for which the frontier in steps and rounds is asked for: each point may
+be best as a program, which has latencies that a schedule does not model."""
 
 SLICES = 8
-"""What follows each other in a program, about: turns of the runtime, instances, segments. An order
-that is good for the hundred slices of a schedule is not the best for so few."""
+"""Approximate number of successive parts in a program: iterations of the runtime's loop, instances,
+segments. An order that is good for the hundred slices of a schedule is not the best for so few."""
 
 PIECES = (1, 4)
-"""Pieces of the pipeline that classic algorithms are asked for, besides those of their best."""
+"""Pipeline pieces of classic algorithms, besides those of their best."""
 
 BASELINES = {
     Kind.ALLREDUCE: ("ring", "double_tree", "two_level", "recursive_doubling"),
@@ -36,13 +36,13 @@ BASELINES = {
     Kind.GATHER: ("direct", "binomial"),
     Kind.SCATTER: ("direct", "binomial"),
 }
-"""What a runtime without a synthesizer would choose from: rings, trees and hierarchies (NCCL's
-tuning, ``src/graph/tuning.cc``), doubling and halving (MPICH), straight sends for alltoall."""
+"""Baselines, available to a runtime without a synthesizer: rings, trees and hierarchies (NCCL's
+tuning, ``src/graph/tuning.cc``), doubling and halving (MPICH), direct sends for alltoall."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A sketch: its text, what it is called, and the values of its parameters."""
+    """A sketch: its text, its name, and the values of its parameters."""
 
     name: str
     text: str
@@ -50,12 +50,12 @@ class Named:
 
     @property
     def words(self) -> str:
-        """As on the command line, ``dgx2_relay:nodes=2``."""
+        """Return the sketch as on the command line, ``dgx2_relay:nodes=2``."""
         values = ",".join(f"{k}={v}" for k, v in self.arguments)
         return f"{self.name}:{values}" if values else self.name
 
     def to_json(self) -> dict[str, Any]:
-        """For a job."""
+        """Return the JSON for a job."""
         return {"name": self.name, "text": self.text, "arguments": dict(self.arguments)}
 
 
@@ -88,7 +88,7 @@ def asks(
     sketches: Sequence[Named] = (),
     engines: tuple[str, ...] = (),
 ) -> list[Ask]:
-    """All questions for a collective on a machine, the cheap ones first.
+    """Return all questions for a collective on a machine, the cheap ones first.
 
     ``engines``: instead of those that are usual; the baseline always runs.
     """
@@ -106,8 +106,11 @@ def asks(
 def again(
     questions: Sequence[Ask], ranks: int, sizes: SizeRange, engines: tuple[str, ...] = ()
 ) -> list[Ask]:
-    """Those of a race that shall be short: all engines (or those that the user names) at both ends
-    of the sizes, which take longest; then baselines, and sketches. Of few ranks, all."""
+    """Return the questions of a short race.
+
+    All engines (or those that the user names) at both ends of the sizes, which take longest; then
+    baselines and sketches. For few ranks, all questions.
+    """
     if ranks <= EXACT_RANKS:
         return list(questions)
     ends, asked = (sizes.low, sizes.high), engines or ("portfolio",)
@@ -116,7 +119,7 @@ def again(
 
 
 def _ladder(sizes: SizeRange) -> list[int]:
-    """Sizes from low to high, at most so many octaves apart."""
+    """Return sizes from low to high, at most ``OCTAVES`` octaves apart."""
     powers = list(sizes.powers())
     return sorted({*powers[::OCTAVES], powers[-1]})
 
@@ -157,7 +160,7 @@ def _at(engine: str, size: int, sketch: Named | None = None) -> Ask:
 
 
 def fitting_sketches(topology: Topology, collective: Collective) -> list[Named]:
-    """Sketches of the shelf that name this machine, and this collective or none."""
+    """Return the sketches of the catalogue that name this machine, and this collective or none."""
     from weft.dsl.language.elaborate import elaborate, machine_of
     from weft.dsl.language.load import find_sketch, sketch_names
     from weft.dsl.language.parse import parse

@@ -1,4 +1,4 @@
-"""Schedules as files that a runtime takes for the messages that people send.
+"""Rounding of chunk fractions to powers of two, so that common message sizes divide evenly.
 
 A file of MSCCL XML is for messages that divide into its chunks; another is passed over in silence.
 Sizes of messages are round in binary: so a third of a chunk is better off as 341 of 1024 grains.
@@ -21,7 +21,8 @@ row needs at most so many times as long, else so many."""
 
 
 def on_binary_grid(schedule: Schedule) -> Schedule:
-    """The schedule on a grid of a power of two of grains a chunk, where it loses little by that."""
+    """Return the schedule on a grid of a power of two of grains per chunk, if that costs little
+    time."""
     collective = coarsest(schedule.collective)
     if binary(collective.message_chunks // collective.factor, collective.message_chunks):
         return schedule

@@ -1,4 +1,4 @@
-"""Few plans for all sizes: which, and where exactly one gives way to the next."""
+"""Choice of few plans for all sizes, with the exact sizes at which they change."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 
 EVEN = 1 + 1e-9
-"""Times that differ by less are equal."""
+"""Largest ratio of two times that count as equal."""
 
 LEAST = 1e-12
-"""µs that anything takes: where nothing moves it takes none, which has no logarithm."""
+"""Least time in µs of anything; 0 µs, where nothing moves, has no logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A candidate, by its place, for sizes of ``low`` to ``high`` bytes, both included."""
+    """Sizes of ``low`` to ``high`` bytes, both included, of one candidate, given by its index."""
 
     place: int
     low: int
@@ -26,7 +26,7 @@ class Stretch:
 
 
 def few(times: Floats, limit: Floats, price: Floats) -> list[int]:
-    """A candidate for every size: as few changes as possible, then as little time.
+    """Return a candidate for every size: as few changes as possible, then as little time.
 
     ``times``: shape (candidates, sizes), infinite where unknown. ``limit``: shape (sizes,), what
     is allowed there; somebody must be within it at every size. ``price``: shape (candidates,), a
@@ -56,7 +56,7 @@ def few(times: Floats, limit: Floats, price: Floats) -> list[int]:
 
 
 def limits(times: Floats, baseline: Floats, within: float) -> Floats:
-    """What a plan may take at each size: so much more than the best, but no more than the baseline.
+    """Return the time limit of a plan at each size: near the best, and no more than the baseline.
 
     ``baseline``: shape (sizes,), infinite where there is none.
     """
@@ -67,7 +67,7 @@ def limits(times: Floats, baseline: Floats, within: float) -> Floats:
 def stretches(
     path: Sequence[int], grid: Sequence[int], us: Callable[[int, int], float]
 ) -> list[Stretch]:
-    """The runs of a path along the grid, with the size at which each one ends.
+    """Return the runs of a path along the grid, with the size at which each one ends.
 
     ``us(place, bytes)`` times a candidate. Between the last size of one and the first of the next
     the change is at the first size, to the byte, that the next moves no slower.
@@ -81,7 +81,7 @@ def stretches(
 
 
 def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int], float]) -> int:
-    """The least size in (low, high] from which the other is no slower, by halving.
+    """Return the least size in (low, high] from which the other is no slower, by bisection.
 
     Where it is quicker at ``low`` already it was passed over there to have few plans, and takes
     over right after; where it is not even at ``high``, it begins there.

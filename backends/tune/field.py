@@ -1,4 +1,4 @@
-"""Who comes to the end of a race, by simulation or by measurement, and who is taken where."""
+"""Finalists of a race, by simulation or by measurement, and the choice among them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .race import Entry, Interrupted, MapJobs, Runner, Track, clocked, run_race,
 from .work import FORMAT, Stand, Timer
 
 COPY = 1.003
-"""Twice the instances, which take twice the thread blocks from whoever computes meanwhile, must
-be worth so much."""
+"""Least gain in time of a program with twice the instances; these take twice the thread blocks from
+other work on the GPU."""
 
 
 LOOKS = 5
-"""How often plans are chosen, and looked at between the sizes of the grid."""
+"""Number of times that plans are chosen and examined between the sizes of the grid."""
 
 SAFE, CLOSE = 1.15, 6
-"""A plan that leads baselines by so much at both ends of a gap is looked at in its middle only; any
-other at the cuts between so many parts."""
+"""Lead over baselines at both ends of a gap above which only its middle is examined; otherwise the
+number of parts into which the gap is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Who came to the end of a race: µs on a grid, and at any size.
+    """Finalists of a race: µs on a grid, and at any size.
 
     ``own``: times of the runtime's own collective, which is no plan of ours. ``behind``: how many
     times longer than the best baseline an entry takes near a size, where it was looked at; shape
@@ -53,7 +53,7 @@ class Field:
 def simulated(
     runners: list[Runner], collective: Collective, options: TuneOptions, jobs: MapJobs
 ) -> Field:
-    """The race by program simulation.
+    """Run the race by program simulation.
 
     Raises:
         NothingFound: nothing can be compiled.
@@ -90,7 +90,7 @@ def measured(
     jobs: MapJobs,
     tell: Telling = silent,
 ) -> Field:
-    """The race on real ranks; ``tell`` hears which one is run."""
+    """Run the race on real ranks; progress messages go to ``tell``."""
     assert options.measuring is not None
     grid, entries, own = measured_race(
         runners, options.sizes, options.measuring, options.seed, tell
@@ -99,7 +99,7 @@ def measured(
 
 
 def path(came: Field, options: TuneOptions) -> list[int]:
-    """The entry for every size of the grid.
+    """Return the entry for every size of the grid.
 
     What takes longer than the best baseline somewhere near counts as taking longer here; what takes
     longer here is out.
@@ -114,13 +114,13 @@ def path(came: Field, options: TuneOptions) -> list[int]:
 
 
 def _baseline(entries: Sequence[Entry]) -> Floats:
-    """µs of the best baseline at each size, infinite where there is none."""
+    """Return the µs of the best baseline at each size, infinite where there is none."""
     found = _matrix([e for e in entries if e.runner.baseline])
     return found.min(axis=0) if len(found) else np.full(len(entries[0].us), np.inf)
 
 
 def _between(came: Field, options: TuneOptions, track: Track, jobs: MapJobs) -> Field:
-    """The field, with what its plans lose to baselines between the sizes of the grid.
+    """Return the field with the loss of its plans to baselines between the sizes of the grid.
 
     Programs have jumps (where a chunk no longer fits into one payload, say), and where blocks wait
     for each other their times are ragged: a plan that is ahead at two sizes may be behind between.
@@ -136,7 +136,7 @@ def _between(came: Field, options: TuneOptions, track: Track, jobs: MapJobs) -> 
         seen |= pairs
         try:
             ratios = _ratios(came, sorted(pairs), track, jobs)
-        except Interrupted:  # the race is over: what was seen until now is enough
+        except Interrupted:  # the race is over: the times known until now suffice
             break
         for (i, entry), ratio in ratios.items():
             behind[entry, i : i + 2] = np.maximum(behind[entry, i : i + 2], ratio)
@@ -146,7 +146,8 @@ def _between(came: Field, options: TuneOptions, track: Track, jobs: MapJobs) -> 
 def _ratios(
     came: Field, pairs: list[tuple[int, int]], track: Track, jobs: MapJobs
 ) -> dict[tuple[int, int], float]:
-    """The most that an entry takes in a gap of the grid, in times of the best baseline there."""
+    """Return the greatest time of an entry in a gap of the grid, as a multiple of the best
+    baseline."""
     entries, grid = came.entries, came.grid
     baselines = [i for i, e in enumerate(entries) if e.runner.baseline]
     if not baselines:
@@ -173,18 +174,18 @@ def _ratios(
 
 
 def _inside(low: int, high: int, parts: int) -> list[int]:
-    """Sizes that cut a gap into so many parts."""
+    """Return sizes that cut a gap into the given number of parts."""
     return sorted({low + (high - low) * i // parts for i in range(1, parts)} - {low})
 
 
 def _matrix(entries: Sequence[Entry]) -> Floats:
-    """µs by entry and size, infinite where unknown."""
+    """Return the µs by entry and size, infinite where unknown."""
     return np.array([[math.inf if us is None else us for us in e.us] for e in entries])
 
 
 @dataclass(slots=True)
 class _Clock:
-    """Times entries at any size; each is compiled when it is first asked about."""
+    """Clock of entries at any size; each is compiled on first use."""
 
     entries: Sequence[Entry]
     runtime: str

@@ -15,7 +15,8 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.library import MANIFEST, Library, TunedPlan, dumps, read
 
 MOST_NAMED = 4
-"""So many files of ``MSCCL_XML_FILES`` microsoft/msccl loads; more need a ``MSCCL_CONFIG``."""
+"""Largest number of ``MSCCL_XML_FILES`` that microsoft/msccl loads; more need a
+``MSCCL_CONFIG``."""
 
 CONFIG = "msccl-config.xml"
 SCRIPT = "env.sh"
@@ -32,7 +33,7 @@ fi
 
 
 def texts_of(library: Library, files: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """All files of a library by their path in its folder, but for its page."""
+    """Return all files of a library by their path in its folder, without its page."""
     texts = {MANIFEST: dumps(library)}
     for more in files:
         texts |= more
@@ -40,7 +41,7 @@ def texts_of(library: Library, files: Sequence[Mapping[str, str]]) -> dict[str, 
 
 
 def files_in(folder: str) -> frozenset[str]:
-    """Files in a folder, as paths in it, that an earlier library there has written, but for its
+    """Return the files in a folder, as paths in it, that an earlier library wrote, without its
     page."""
     path = Path(folder)
     if not (path / MANIFEST).is_file():
@@ -55,7 +56,8 @@ def files_in(folder: str) -> frozenset[str]:
 
 
 def environment(library: Library) -> dict[str, str]:
-    """The files, by path in the library's folder; none where no plan is MSCCL XML."""
+    """Return the environment scripts by path in the library's folder; none without MSCCL XML
+    plans."""
     named = [
         (plan, a)
         for one in library.tuned
@@ -95,8 +97,10 @@ def environment(library: Library) -> dict[str, str]:
 
 
 def _one_line(name: str) -> str:
-    """A name for a comment of a script: machines and collectives may have any, and what follows
-    the end of a line would be executed."""
+    """Return a name as one line for a comment of a script.
+
+    Machines and collectives may have any name, and text after the end of a line would be executed.
+    """
     return " ".join(name.split()) if name.isprintable() else ascii(name)
 
 
@@ -108,7 +112,7 @@ def _load(plan: TunedPlan, file: str) -> str:
 
 
 def _folder(target: str) -> str:
-    """For runtimes that load whatever lies in one folder."""
+    """Return the script for runtimes that load all files of one folder."""
     lines = ['export MSCCL_ALGO_DIR="$WEFT_LIBRARY/msccl-xml"']
     if target == "rccl":
         lines += ["export RCCL_MSCCL_ENABLE=1", "export RCCL_MSCCL_FORCE_ENABLE=1"]

@@ -1,4 +1,4 @@
-"""All schedules of a race: every question asked, every answer named."""
+"""Gathering of all schedules of a race: the engines' answers, named and without duplicates."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .options import TuneOptions
 from .race import Interrupted, MapJobs, Runner
 
 ENOUGH = 1.03
-"""An old schedule, mended, that takes so many times the bound at most is as good as a new one."""
+"""Largest ratio to the bound at which a repaired old schedule replaces a new one."""
 
 MOST_REASONS = 3
-"""Why there is no schedule is told in so many ways at most."""
+"""Largest number of reasons listed where there is no schedule."""
 
 LARGE = 64 << 20
-"""Bytes from which latencies are small beside the rest."""
+"""Bytes of a message from which latencies are small beside the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The schedules of a race; why there are no more; and why the user's sketches that have none
-    gave none, by the sketch."""
+    """Schedules of a race, the reasons for missing ones, and those of the user's sketches by
+    sketch."""
 
     runners: list[Runner]
     why: str
@@ -43,7 +43,7 @@ class Gathered:
 def gather(
     topology: Topology, collective: Collective, options: TuneOptions, jobs: MapJobs
 ) -> Gathered:
-    """All different schedules.
+    """Return all different schedules.
 
     One that a runtime would find without us is a baseline, whoever found it first.
 
@@ -89,8 +89,10 @@ def gather(
 
 
 def _answered(question: Ask, topology: Topology, old: Sequence[Schedule]) -> bool:
-    """Whether a schedule that is there already is near the bound at the size of a question, but for
-    what latencies it has: one of large messages, then."""
+    """Return True if an old schedule is near the bound at the size of a question.
+
+    Only bandwidth is compared, so that this holds for large messages alone.
+    """
     if question.baseline or question.sketch or question.size is None:
         return False
     size = question.size
@@ -102,14 +104,14 @@ def _answered(question: Ask, topology: Topology, old: Sequence[Schedule]) -> boo
 
 
 def _shortly(reasons: Sequence[str]) -> str:
-    """The first few of different ones."""
+    """Return the first few different reasons."""
     different = list(dict.fromkeys(reasons))
     more = len(different) - MOST_REASONS
     return "; ".join(different[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _join(found: dict[str, Runner], runner: Runner) -> None:
-    """Add a schedule that is not there yet; of twins the first keeps its name."""
+    """Add a schedule that is not there yet; of equal ones the first keeps its name."""
     key = _digest(runner.schedule)
     first = found.setdefault(key, runner)
     found[key] = replace(first, baseline=first.baseline or runner.baseline)
@@ -131,7 +133,8 @@ def _given(question: Ask, machine: Any, collective: Any, options: TuneOptions) -
 
 
 def _digest(schedule: Schedule) -> str:
-    """Of what a program is made from: not of slices, which are the runtime's, or of who made it."""
+    """Return a digest of the parts a program is made from: not slices, which depend on the runtime,
+    nor provenance."""
     parts = [
         schedule.chunk,
         schedule.src,

@@ -37,10 +37,10 @@ from ..runtime.targets import target as target_of
 XML = "msccl-xml"
 
 MOST_EXECUTED = 32
-"""Ranks up to which plans of MSCCL++ in a library are executed when it is checked."""
+"""Largest number of ranks of MSCCL++ plans that are executed when a library is checked."""
 
 SLACK = 1.001
-"""What a claim may be better than what is found: of times in parts of a µs, rounded."""
+"""Largest ratio by which a claim may be better than the time found, for rounding."""
 
 
 def judge(library: Library, folder: Path, target: str | None = None) -> list[Check]:
@@ -64,7 +64,8 @@ def judge(library: Library, folder: Path, target: str | None = None) -> list[Che
 
 
 def _strangers(plans: Sequence[TunedPlan], folder: Path) -> Iterator[Check]:
-    """Files beside those of runtimes that load all that is in a folder, and fail on any of it."""
+    """Yield a check for foreign files in folders whose runtime loads all files, and fails on
+    others."""
     named = {a.file for plan in plans for a in plan.artefacts}
     loaded = {
         (folder / a.file).parent
@@ -114,8 +115,9 @@ def _artefact(folder: Path, artefact: Artefact, collective: Collective) -> Check
 
 
 def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
-    """Of a plan, a program or a script, which must be what its library has it for. A script is
-    read, not executed: nobody knows who wrote it.
+    """Return the findings for a plan, a program or a script of the library.
+
+    A script is read, not executed: it comes from an unknown source.
 
     Raises:
         WeftError: it is for another collective, or another placement.
@@ -138,7 +140,7 @@ def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
 
 
 def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
-    """Of a plan of MSCCL++, which does not say which is the root: it is executed.
+    """Return the findings for an MSCCL++ plan, by execution, since it does not state its root.
 
     Raises:
         WeftError: it computes something else, or is for another placement.
@@ -159,8 +161,9 @@ def _place(artefact: Artefact) -> str:
 
 
 def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
-    """Of a file that must achieve what its library has it for: ``coll`` names no root, and nothing
-    at all of a collective of one's own.
+    """Return the findings for an MSCCL XML file, against the collective that the library states.
+
+    ``coll`` names no root, and nothing at all of a custom collective.
 
     Raises:
         WeftError: it is for another collective, or another placement.
@@ -174,7 +177,7 @@ def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
 
 
 def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
-    """Whether the sizes written into files of one kind join, by the rule of their reader."""
+    """Check that the sizes written into files of one kind join, by the rule of their reader."""
     kinds = {(a.format, a.target, a.in_place) for plan in one.plans for a in plan.artefacts}
     for format, target, in_place in sorted(kinds):
         files = [
@@ -186,10 +189,10 @@ def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
         try:
             ends = [_sizes_in(folder / file, format, target) for file, _ in files]
         except WeftError:
-            continue  # told where the file was judged
+            continue  # reported where the file was judged
         ranges = sorted(e for e in ends if e is not None)
         if not ranges:
-            continue  # a format that does not say
+            continue  # a format that does not state it
         wrong = [f"{a[1]} is followed by {b[0]}" for a, b in pairwise(ranges) if b[0] != a[1] + 1]
         if (ranges[0][0], ranges[-1][1]) != (library.low, library.high):
             wrong.append(f"they are for {ranges[0][0]} to {ranges[-1][1]} bytes")
@@ -207,7 +210,7 @@ def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
 
 
 def _divisible(files: Sequence[Path], format: str) -> str:
-    """Of what messages must be multiples: a runtime passes a file over at others."""
+    """Return the multiples that messages must be of; a runtime skips a file at other sizes."""
     if format != XML:
         return ""
     chunks = {read_msccl_xml(read_text(file), str(file)).message_chunks for file in files}
@@ -215,7 +218,7 @@ def _divisible(files: Sequence[Path], format: str) -> str:
 
 
 def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
-    """The least and the largest message that a runtime takes a file for; None: it does not say."""
+    """Return the least and largest message for which a runtime takes a file; None if not stated."""
     text = read_text(path)
     if format == XML:
         sizes = sizes_of(read_msccl_xml(text, str(path)), target_of(target))
@@ -230,7 +233,8 @@ def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
 
 
 def _claims(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
-    """Whether the bounds are bounds, and plans as quick as is said, at both ends of their sizes."""
+    """Check that bounds hold and that plans are as quick as claimed, at both ends of their
+    sizes."""
 
     simulated = library.timing.get("by") == "simulation"
     known = bounds(library.topology, one.collective)
@@ -262,7 +266,8 @@ def _claims(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
 def _late(
     library: Library, one: Tuned, folder: Path, file: Artefact, places: Sequence[int]
 ) -> Iterator[str]:
-    """Sizes, by their places in the grid, at which a file takes longer than the manifest says."""
+    """Yield the sizes, by their indices in the grid, at which a file is slower than the manifest
+    says."""
     algo = read_msccl_xml(read_text(folder / file.file), file.file)
     program = program_of(algo, fit(one.collective, algo))
     model = model_of(str(library.timing.get("runtime")))

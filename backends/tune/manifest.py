@@ -1,4 +1,4 @@
-"""The files of the chosen plans, and what the library's manifest says of them."""
+"""Manifest of a library: its entries, and the files of the chosen plans."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .options import TuneOptions
 from .race import Entry, MapJobs
 
 SHOWN = 24
-"""Candidates that a library keeps beside its plans and the baselines."""
+"""Number of candidates that a library keeps beside its plans and the baselines."""
 
 LARGE_SCHEDULE = 60_000
-"""Transfers times segments beyond which a schedule's own time is not told: it takes seconds."""
+"""Largest transfers times segments of a schedule whose own time is recorded; more take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What came of tuning: for the manifest, and the files by path in the library's folder."""
+    """Result of tuning: the manifest's entry, and the files by path in the library's folder."""
 
     tuned: Tuned
     files: Mapping[str, str]
@@ -46,7 +46,7 @@ def make_files(
     options: TuneOptions,
     jobs: MapJobs,
 ) -> list[dict[str, Any]]:
-    """The files of every stretch; an interruption is for what comes before, not for this."""
+    """Return the files of every stretch; an earlier interruption of the race does not stop this."""
     given = [
         {
             "schedule": dump(entries[one.place].runner.schedule),
@@ -71,7 +71,7 @@ def entry_of(
     found: Sequence[Stretch],
     made: Sequence[Mapping[str, Any]],
 ) -> Made:
-    """What the manifest says of a collective, with all files."""
+    """Return the manifest's entry of a collective, with all files."""
     grid, entries = came.grid, came.entries
     files: dict[str, str] = {}
     plans = []
@@ -123,7 +123,8 @@ def entry_of(
 def _columns(
     grid: Sequence[int], entries: Sequence[Entry], found: Sequence[Stretch]
 ) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
-    """µs of the library at every size of the grid; at powers of 2 those of its schedules, too."""
+    """Return the µs of the library at every size of the grid; at powers of 2 those of its
+    schedules, too."""
     chosen, ideas = [], []
     for at, size in enumerate(grid):
         one = next(s for s in found if s.low <= size <= s.high)
@@ -138,7 +139,7 @@ def _columns(
 
 
 def _shown(entries: Sequence[Entry], plans: set[int]) -> tuple[Candidate, ...]:
-    """The candidates that a reader wants to see: plans, baselines, then others in their order."""
+    """Return the candidates to list: plans, baselines, then others in their order."""
     wanted = [i for i, e in enumerate(entries) if i in plans or e.runner.baseline]
     others = [i for i in range(len(entries)) if i not in wanted]
     kept = [entries[i] for i in sorted({*wanted, *others[: max(0, SHOWN - len(wanted))]})]
@@ -146,7 +147,7 @@ def _shown(entries: Sequence[Entry], plans: set[int]) -> tuple[Candidate, ...]:
 
 
 def _remarks(grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float]) -> list[str]:
-    """Where the plans are far from the bound."""
+    """Return remarks on sizes at which the plans are far from the bound."""
     over = np.array(chosen) / np.maximum(np.array(bound), 1e-12)
     worst = int(over.argmax())
     near, sizes = float((over <= 1.1).mean()), count(len(grid), "size")
@@ -159,7 +160,7 @@ def _remarks(grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float
 def _odd(
     collective: Collective, plans: Sequence[TunedPlan], chunks: Sequence[int]
 ) -> Iterator[str]:
-    """Plans that a runtime passes over at sizes that are round in binary."""
+    """Yield remarks on plans that a runtime skips at powers of two."""
     for plan, number in zip(plans, chunks, strict=True):
         if number and not binary(collective.message_chunks, number):
             yield (
@@ -171,7 +172,7 @@ def _odd(
 def _own(
     grid: Sequence[int], chosen: Sequence[float], own: Mapping[str, Sequence[float]]
 ) -> Iterator[str]:
-    """Where the runtime's own collective was measured, and is quicker than any plan."""
+    """Yield remarks on sizes at which the runtime's own measured collective beats every plan."""
     for name, times in own.items():
         ahead = [n for n, mine, us in zip(grid, chosen, times, strict=True) if us < mine]
         if ahead:
@@ -185,15 +186,16 @@ def _own(
 # --- names: safe in paths, in XML and in scripts --------------------------------------------------
 
 LONGEST = 40
-"""Letters of a collective's name in that of a plan; MSCCL XML holds 63 in all."""
+"""Largest number of letters of a collective's name in that of a plan; MSCCL XML holds 63 in all."""
 
 
 def stem_of(collective: Collective) -> str:
-    """What all plans of a collective begin with: its own name may be any text."""
+    """Return the common prefix of a collective's plan names; the collective's name may be any
+    text."""
     label = re.sub(r"[^\w-]+", "_", collective.name, flags=re.ASCII).strip("_-")
     return label[:LONGEST] or str(collective.kind)
 
 
 def plan_name(collective: Collective, place: int) -> str:
-    """Of one plan and its files; plans are counted from 0 here."""
+    """Return the name of one plan and its files; plans are counted from 0."""
     return f"{stem_of(collective)}-{place + 1}"

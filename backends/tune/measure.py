@@ -28,17 +28,18 @@ from .race import Entry, Runner, spaced
 from .variants import Variant
 
 CONTESTANTS = 12
-"""Schedules that are run; those of least predicted time somewhere, and baselines."""
+"""Largest number of schedules that are run: those of least predicted time at some size, and
+baselines."""
 
 LARGEST = 1 << 28
-"""Bytes of the largest message that is run: the data of all ranks may be on one machine."""
+"""Largest message in bytes that is run: the data of all ranks may be on one machine."""
 
 DTYPE = "float32"
 
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """How to measure: on which runtime, how often, and how long at most at one size."""
+    """Settings of measurement: runtime, repetitions, and time limit at one size."""
 
     on: str
     repeat: int = 20
@@ -47,7 +48,7 @@ class Measuring:
 
     @property
     def format(self) -> str:
-        """The backend whose files run there."""
+        """Return the name of the backend whose files run there."""
         return "cupy-nccl" if self.on == "nccl" else self.on
 
 
@@ -58,7 +59,7 @@ def measured_race(
     seed: int,
     tell: Callable[[str], None],
 ) -> tuple[list[int], list[Entry], dict[str, tuple[float, ...]]]:
-    """The sizes, the medians of schedules in µs, and those of the runtime's own collective.
+    """Return the sizes, the medians of schedules in µs, and those of the runtime's own collective.
 
     Raises:
         Missing: the runtime is not there. CheckFailed: a rank failed, or a result was wrong.
@@ -100,7 +101,7 @@ def measured_race(
 
 
 def _column(measured: Sequence[int], us: Sequence[float], grid: Sequence[int]) -> tuple[float, ...]:
-    """µs at the sizes of a grid: whole elements are measured, a library is for any bytes.
+    """Return the µs at the sizes of a grid, from those at measured sizes, which are whole elements.
 
     Between two that were measured straight on a log scale; below the least as long as that; above
     the largest in proportion.
@@ -119,7 +120,7 @@ def _column(measured: Sequence[int], us: Sequence[float], grid: Sequence[int]) -
 
 
 def _promising(runners: Sequence[Runner], sizes: SizeRange) -> list[Runner]:
-    """The contestants: baselines, then those who simulate best at some size."""
+    """Return the contestants: baselines, then those that simulate best at some size."""
     looked = spaced(sizes, 0.5)
     kept = {i for i, r in enumerate(runners) if r.baseline}
     times = np.array([[simulate(r.schedule, n).time_us for n in looked] for r in runners])
@@ -131,7 +132,7 @@ def _promising(runners: Sequence[Runner], sizes: SizeRange) -> list[Runner]:
 
 
 def between(entries: Sequence[Entry], grid: Sequence[int]) -> Callable[[int, int], float]:
-    """µs at sizes that were not measured: straight between those that were, on a log scale."""
+    """Return the µs as a function of size: linear between measured sizes on a log scale."""
     at = np.log(np.array(grid, float))
     columns = [np.log([math.inf if us is None else us for us in e.us]) for e in entries]
 

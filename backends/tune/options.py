@@ -1,4 +1,4 @@
-"""What the user of tuning wants."""
+"""Options of tuning."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ AMD_PROTOCOLS = ("Simple", "LL")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Warm:
-    """A schedule of this machine that was a plan, mended; and how that was compiled, if it may be
-    so again."""
+    """Former plan's schedule, repaired for this machine; and its variant, if it may be used
+    again."""
 
     schedule: Schedule
     form: Variant | None = None
@@ -28,7 +28,7 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """What the user wants.
+    """Options of tuning.
 
     Attributes:
         sizes: messages in bytes. ``within``: a plan may take so much more than the best at a size,
@@ -55,7 +55,7 @@ class TuneOptions:
 
     @property
     def raced_protocols(self) -> tuple[str, ...]:
-        """Those that take part."""
+        """Return the protocols that take part."""
         usual = AMD_PROTOCOLS if self.wanted.runtime == "rccl" else NVIDIA_PROTOCOLS
         if "mscclpp-json" in self.wanted.formats:  # which has no LL128
             usual = AMD_PROTOCOLS

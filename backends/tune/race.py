@@ -26,33 +26,33 @@ COARSE, FINE = 0.5, 5
 """Sizes per doubling: of the first rounds, and of the last."""
 
 NEAR = 1.06
-"""What takes at most so many times the best's time somewhere comes to the last round."""
+"""Largest ratio to the best time at some size with which an entry reaches the last round."""
 
 REACH = 1.5
-"""A schedule in its usual forms takes at most so many times the best's, or is not tried in others:
-these were seen to gain up to a third."""
+"""Largest ratio to the best time of a schedule in its usual forms for which other forms are tried;
+these gained up to a third in experiments."""
 
 FEW = 4
-"""Every so many sizes of a short race are looked at in its first round."""
+"""Stride of the sizes in the first round of a short race."""
 
 PER_SIZE, PER_SIZE_SHORT = 3, 2
 """Finalists of one size; schedules of one size that come to the second round of a short race."""
 
 MapJobs = Callable[[str, str, Sequence[Any]], list[Any]]
-"""What a function, ``module:name``, gives for each JSON value, None where it was interrupted; the
-first text tells people what is being done."""
+"""Function that applies ``module:name`` to JSON values: the results, None where interrupted. The
+first text is the label for progress."""
 
 WORK = f"{__package__}.work"
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ended before anything of it was known."""
+    """Interruption before any result was known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What the race is run on: a runtime, the protocols that take part, and the placements that
-    all finalists must have a file for."""
+    """Conditions of a race: runtime, protocols, and placements for which all finalists must have a
+    file."""
 
     runtime: str
     protocols: tuple[str, ...]
@@ -61,8 +61,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runner:
-    """A schedule in the race, under a name of its own; and how it is compiled elsewhere, if that is
-    known."""
+    """Schedule in the race, under its own name; and its variant on another machine, if known."""
 
     name: str
     schedule: Schedule
@@ -72,7 +71,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A schedule compiled in one way, and its µs by size; None: it could not be timed.
+    """Schedule compiled in one way, and its µs by size; None: it could not be timed.
 
     ``rounds``: it was run as rounds of messages, which can be compiled in one way only.
     """
@@ -84,13 +83,13 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Of the schedule, and how it is compiled."""
+        """Return the name of the schedule with that of its variant."""
         return self.runner.name if self.rounds else f"{self.runner.name}, {self.variant.words}"
 
 
 @dataclass(slots=True)
 class _Times:
-    """µs by size of every form of every schedule, as far as they are known."""
+    """Known µs by size of every form of every schedule."""
 
     of: dict[tuple[int, Variant], dict[int, float]] = field(default_factory=dict)
     best: dict[int, float] = field(default_factory=dict)
@@ -106,12 +105,12 @@ class _Times:
                     self.best[size] = min(us, self.best.get(size, us))
 
     def note(self, place: int, sizes: Sequence[int], entry: Entry) -> None:
-        """Add what is known of one form."""
+        """Add the known times of one form."""
         self.add(place, sizes, [{**entry.variant.to_json(), "us": entry.us}])
 
 
 def spaced(sizes: SizeRange, per_octave: float) -> list[int]:
-    """Sizes from low to high, so many per doubling, evenly on a logarithmic scale."""
+    """Return sizes from low to high, so many per doubling, evenly on a logarithmic scale."""
     octaves = math.log2(sizes.high / sizes.low)
     steps = max(1, math.ceil(octaves * per_octave - 1e-9))
     grid = {round(sizes.low * (sizes.high / sizes.low) ** (i / steps)) for i in range(steps + 1)}
@@ -121,7 +120,7 @@ def spaced(sizes: SizeRange, per_octave: float) -> list[int]:
 def run_race(
     runners: Sequence[Runner], sizes: SizeRange, track: Track, jobs: MapJobs
 ) -> tuple[list[int], list[Entry]]:
-    """The fine grid, and the finalists' times on it."""
+    """Return the fine grid, and the finalists' times on it."""
     coarse = spaced(sizes, COARSE)
     texts = [dump(r.schedule) for r in runners]
     stand = {"runtime": track.runtime, "protocols": list(track.protocols)}
@@ -214,7 +213,7 @@ def short_race(
         )
     )
     more = [pair for pair in plain if pair not in pairs]
-    with suppress(Interrupted):  # what came of the second is enough
+    with suppress(Interrupted):  # the times of the second round suffice
         pairs, ran = pairs + more, ran + run(more, grid)
     for (place, _), entry in zip(pairs, ran, strict=True):
         known.note(place, grid, entry)
@@ -225,7 +224,7 @@ def short_race(
 def clocked(
     forms: Sequence[tuple[Runner, Variant]], sizes: Sequence[int], track: Track, jobs: MapJobs
 ) -> list[Entry]:
-    """Times of schedules, each compiled in one way, at some sizes.
+    """Return the times of schedules, each compiled in one way, at some sizes.
 
     Raises:
         Interrupted: before one of them was known.
@@ -252,7 +251,7 @@ def clocked(
 
 
 def _within_reach(place: int, times: _Times, sizes: Sequence[int]) -> list[int]:
-    """Sizes at which a schedule may still be the quickest in another form."""
+    """Return the sizes at which a schedule may still be the quickest in another form."""
     mine: dict[int, float] = {}
     for (owner, _), known in times.of.items():
         if owner == place:
@@ -264,7 +263,8 @@ def _within_reach(place: int, times: _Times, sizes: Sequence[int]) -> list[int]:
 def _ranked(
     times: _Times, size: int, runners: Sequence[Runner], *, baseline: bool = False
 ) -> list[tuple[int, Variant]]:
-    """Forms that were timed at a size, of all schedules or of the baselines, the quickest first."""
+    """Return the forms timed at a size, of all schedules or of the baselines, the quickest
+    first."""
     found = sorted(
         (known[size], place, variant)
         for (place, variant), known in times.of.items()
@@ -276,7 +276,7 @@ def _ranked(
 def _finalists(
     runners: Sequence[Runner], times: _Times, sizes: Sequence[int]
 ) -> list[tuple[int, Variant]]:
-    """Forms that are among the best few of some size, and the best baseline of every size."""
+    """Return the forms among the best few of some size, and the best baseline of every size."""
     chosen: dict[tuple[int, Variant], None] = {}
     for size in sizes:
         best = [

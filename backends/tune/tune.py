@@ -1,4 +1,4 @@
-"""Tune one collective on one machine: from the question to plans that are made and checked."""
+"""Tuning of one collective on one machine: from the question to plans that are made and checked."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def tune(
     say: Callable[[str, str], None] = lambda *_: None,
     tell: Telling = silent,
 ) -> Made:
-    """The best plans for a collective; ``say`` hears what was done, as a label and a text, and
-    ``tell`` what is going on where schedules are measured.
+    """Return the best plans for a collective.
+
+    ``say`` is called with a label and a text for each finished step, ``tell`` with progress where
+    schedules are measured.
 
     Where ``jobs`` was interrupted, what is known until then is enough.
 

@@ -1,4 +1,4 @@
-"""How a schedule can be compiled: instances, channels for chains, pairing of blocks, protocol."""
+"""Variants of compilation: instances, channels for chains, pairing of blocks, protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COPIES = (1, 2, 4, 8, 16)
 
 
 USUAL_COPIES = (1, 4)
-"""Those of a first look."""
+"""Numbers of instances tried first."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,7 +35,7 @@ class Variant:
 
     @property
     def words(self) -> str:
-        """``LL128 x4 chains``: short, and different for different variants."""
+        """Return ``LL128 x4 chains``: short, and different for different variants."""
         words = [str(self.protocol), f"x{self.instances}"]
         words += [str(self.spread)] if self.spread is not Spread.LANES else []
         words += [f"pairs={self.pairing}"] if self.pairing is not Pairing.AUTO else []
@@ -44,7 +44,7 @@ class Variant:
 
     @property
     def passes(self) -> dict[str, str | int]:
-        """What ``-p`` of ``weft compile`` says, by pass; only what differs from the default."""
+        """Return the values of ``weft compile -p`` by pass, where they differ from the default."""
         found: dict[str, str | int] = {}
         if self.spread is not Spread.LANES:
             found["channels.policy"] = str(self.spread)
@@ -53,7 +53,7 @@ class Variant:
         return found
 
     def options(self, target: Target, *, in_place: bool = False, name: str = "") -> CompileOptions:
-        """For the compiler."""
+        """Return the compiler options."""
         return CompileOptions(
             target=target,
             instances=self.instances,
@@ -66,7 +66,7 @@ class Variant:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For a job."""
+        """Return the JSON for a job."""
         return {
             "instances": self.instances,
             "protocol": str(self.protocol),
@@ -77,7 +77,7 @@ class Variant:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Variant:
-        """What :meth:`to_json` gave."""
+        """Return the variant from the JSON of :meth:`to_json`."""
         return Variant(
             data["instances"],
             protocol_of(data["protocol"]),
@@ -94,7 +94,7 @@ SHAPES = (
     Variant(pairing=Pairing.NONE, segments=4),
     Variant(spread=Spread.CHAINS, pairing=Pairing.NONE),
 )
-"""Ways to give messages channels, blocks and a pipeline that were seen to win somewhere."""
+"""Settings of channels, blocks and pipeline that won in some experiment."""
 
 
 PLAIN = (
@@ -103,11 +103,11 @@ PLAIN = (
     Variant(instances=4, pairing=Pairing.NONE),
     Variant(pairing=Pairing.NONE, segments=4),
 )
-"""Forms that nearly every schedule has room for."""
+"""Forms that fit nearly every schedule."""
 
 
 def variant_of(plan: TunedPlan) -> Variant:
-    """How a plan of a library was compiled."""
+    """Return the variant with which a plan of a library was compiled."""
     spread, pairing = (plan.options.get(f"{name}.policy") for name in ("channels", "threadblocks"))
     try:
         forms = Spread(str(spread or Spread.LANES)), Pairing(str(pairing or Pairing.AUTO))

@@ -29,35 +29,34 @@ from .binary_grid import on_binary_grid
 from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
 
 FORMAT = "msccl-xml"
-"""Whose limits on shares of a message all schedules of a race keep."""
+"""Format whose limits on fractions of a message all schedules of a race keep."""
 
 MOST_OPERATIONS = 200_000
-"""Instructions of all ranks beyond which a program is not tried: it takes long to make and check,
-and a runtime long to load."""
+"""Largest number of instructions, of all ranks, of a program that is tried: more take long to make
+and check, and a runtime long to load."""
 
 ELEMENT = 4
-"""Bytes of a number; of smaller ones a message has more."""
+"""Bytes of a number; with smaller ones a message has more."""
 
 LONGEST_LOOP = 1_000_000
-"""Operations of all turns of the loop, of protocols other than Simple."""
+"""Largest number of operations over all iterations of the loop, for protocols other than Simple."""
 
 PROMISING = 1.8
-"""A form takes at most so many times what the best takes, or is not tried in more instances:
-each doubling gains up to a factor of two, but rarely that."""
+"""Largest ratio to the best time with which a form is tried in more instances: each doubling gains
+up to a factor of two, but rarely that."""
 
 ALIKE = 1.3
-"""A protocol that takes more than so many times what another does is not tried with more
-instances."""
+"""Largest ratio to another protocol's time with which a protocol is tried with more instances."""
 
 MORE = 0.99
-"""More instances are tried while each doubling brings some size below this share of the time."""
+"""Largest ratio of times at some size by which a doubling of instances must gain to go on."""
 
 
 # --- schedules ------------------------------------------------------------------------------------
 
 
 def solve(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Schedules for one question, or in words why there are none.
+    """Return the schedules for one question, or the reason why there are none.
 
     ``given``: ``topology``, ``collective`` (JSON), ``engine``, ``objective``, ``bytes``,
     ``sketch``, ``one_shot``, ``seconds``, ``seed``.
@@ -110,7 +109,7 @@ def _problem(given: Mapping[str, Any]) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A program and its clock."""
+    """Program with its clock."""
 
     program: Program
     clock: ProgramClock
@@ -118,7 +117,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where programs are timed: what is compiled, for which runtime, under which protocols."""
+    """Schedule to be compiled and timed, with the runtime and protocols."""
 
     schedule: Schedule
     runtime: str
@@ -126,17 +125,17 @@ class Stand:
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Stand:
-        """From the JSON of a job."""
+        """Return the instance from the JSON of a job."""
         protocols = tuple(map(Protocol, given["protocols"]))
         return Stand(load(given["schedule"]), given["runtime"], protocols)
 
     @property
     def model(self) -> RuntimeModel:
-        """What the runtime does with a message."""
+        """Return the cost model of the runtime."""
         return model_of(self.runtime)
 
     def timer(self, variant: Variant) -> Timer | None:
-        """The schedule compiled in one way, and its clock.
+        """Return the schedule compiled in one way, with its clock.
 
         None where the runtime has no room for the program, or it is too large.
         """
@@ -153,7 +152,7 @@ class Stand:
         return Timer(program, ProgramClock(program, self.schedule.topology, self.model))
 
     def fits_in_place(self, variant: Variant) -> bool:
-        """Whether a file can hold the program for a buffer that is input and output."""
+        """Return True if a file can hold the program for a buffer that is input and output."""
         target = target_of(self.runtime)
         try:
             options = variant.options(target, in_place=True)
@@ -163,7 +162,7 @@ class Stand:
         return True
 
     def worthwhile(self, program: Program, protocol: Protocol, size: int) -> bool:
-        """Whether a program is worth a look at a size under a protocol.
+        """Return True if a program may be competitive at a size under a protocol.
 
         Not if it cuts a small message, which need not be cut, into less than elements: a runtime
         would not take it. Nor under a protocol of small payloads, if it loops over a large message
@@ -180,7 +179,7 @@ class Stand:
 
 
 def shaped(schedule: Schedule, variant: Variant) -> Schedule:
-    """The schedule with shares that can be cut into as many segments."""
+    """Return the schedule with fractions that can be cut into the variant's number of segments."""
     return fitted(schedule, FORMAT, variant.segments)[0]
 
 
@@ -204,7 +203,8 @@ class _Found:
 
 
 def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Times of a schedule's variants: the fields of each, and ``us`` by size (null: not timed).
+    """Return times of a schedule's variants: the fields of each, and ``us`` by size (null: not
+    timed).
 
     ``given``: ``schedule``, ``runtime``, ``protocols``, ``sizes``, ``best`` (µs of the best known
     at each size, null: none is known), ``deep``: whether to try more than the usual variant.
@@ -258,7 +258,7 @@ def _copies(
 
 
 def clock(given: Mapping[str, Any]) -> list[float | None]:
-    """µs of one variant at each of ``sizes``; compiled for its own protocol.
+    """Return the µs of one variant at each of ``sizes``; compiled for its own protocol.
 
     None everywhere if one of the placements ``in_place`` has no file: sums in place need more
     waiting.
