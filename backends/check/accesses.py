@@ -47,12 +47,12 @@ def bases(buffers: Buffers, in_place: bool) -> Ints:
 
 
 def places(buffers: Buffers, in_place: bool, rank: Ints, buffer: Ints | int, offset: Ints) -> Ints:
-    """The places of chunks of buffers (0, 1, 2 for i, o, s)."""
+    """Return the places of chunks of buffers (0, 1, 2 for i, o, s)."""
     return np.asarray((rank << RANK_BITS) + bases(buffers, in_place)[rank, buffer] + offset)
 
 
 def accesses(graph: Graph, order: Ints, buffers: Buffers, in_place: bool) -> Accesses:
-    """The accesses of all operations, in a topological order of them."""
+    """Return the accesses of all operations, in a topological order of them."""
     operation, place, writes, adds = _columns(graph, buffers, in_place)
     when = np.empty(graph.size, np.int64)
     when[order] = np.arange(graph.size)
@@ -120,5 +120,5 @@ def in_scratch(place: Ints) -> Bools:
 
 
 def block_of(code: Code, transfer: int) -> int:
-    """The block of one transfer."""
+    """Return the block of one transfer."""
     return int(np.searchsorted(code.block_start, transfer, side="right")) - 1

@@ -149,7 +149,7 @@ def _refusals(algo: XmlAlgo, code: Code, steps: Steps, target: Target) -> list[F
 def _merged(
     refusals: list[list[Finding]], runtimes: list[Target], *, strict: bool
 ) -> list[Finding]:
-    """The same finding for several runtimes is one.
+    """Merge equal findings of several runtimes into one.
 
     Where no target is chosen refusals are warnings, unless every runtime has one.
     """
@@ -184,7 +184,7 @@ def _of_remark(remark: XmlRemark, severity: Severity, kind: str) -> Finding:
 
 
 def _no_late_sends(finding: Finding) -> Finding:
-    """A warning about a flag that one runtime publishes too early is an error for all."""
+    """Turn a warning about a flag that one runtime publishes too early into an error."""
     late = finding.kind == "late-send"
     return replace(finding, severity=Severity.ERROR) if late else finding
 
@@ -213,8 +213,8 @@ def _collectives(
 
 
 def _hang_of_xml(algo: XmlAlgo, code: Code, stop: Hang, targets: list[Target]) -> Finding:
-    """A deadlock, with the sizes up to which each runtime gets it right; a warning where the
-    file is never used above them.
+    """Return the finding of a deadlock, with the sizes up to which each runtime is safe; a
+    warning where the file is never used above them.
     """
     everywhere = stop.merge >= min(MAX_COUNT, int(code.count.max(initial=1)))
     runtimes = [r for t in targets for r in t.runtimes]

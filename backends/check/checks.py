@@ -28,7 +28,7 @@ class Check:
 
 
 def checks_text(checks: Iterable[Check]) -> str:
-    """A line per check."""
+    """Return a line per check."""
     rows = [("ok" if c.ok else "FAILED", c.name, c.detail) for c in checks]
     return table(("", "check", "finding"), rows)
 

@@ -85,7 +85,7 @@ def hang(code: Code, links: Connections, plain: Graph) -> Hang | None:
 
 
 def _tell(graph: Graph, cycle: list[int]) -> str:
-    """The cycle in words: each operation that waits for another block, and for what."""
+    """Return the cycle in words: each operation that waits for another block, and for what."""
     kinds = _kinds(graph, cycle)
     parts = []
     for i, kind in enumerate(kinds):

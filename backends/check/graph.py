@@ -29,7 +29,7 @@ _STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits
 
 
 class Edge(IntEnum):
-    """Why one operation precedes another."""
+    """Kinds of edges: the reasons for which an operation precedes another."""
 
     PROGRAM = 0
     MESSAGE = 1
@@ -67,11 +67,11 @@ class Graph:
         return len(self.transfer)
 
     def block(self) -> Ints:
-        """The block of each operation."""
+        """Return the block of each operation."""
         return self.code.block[self.transfer]
 
     def matrix(self, *, credit: bool = True) -> sparse.csr_array:
-        """The adjacency matrix, with or without the credit edges."""
+        """Return the adjacency matrix, with or without the credit edges."""
         keep = slice(None) if credit else self.kind != Edge.CREDIT
         source, target = self.source[keep], self.target[keep]
         ones = np.ones(len(source), np.int8)
@@ -89,7 +89,7 @@ class Graph:
 
 
 def expand(code: Code, links: Connections, *, merge: int = 1, iterations: int = 1) -> Graph:
-    """The graph of a code whose structure is sound."""
+    """Return the graph of a code whose structure is sound."""
     owner = code.block
     pieces = np.maximum(-(-code.count // merge), 1)
     pieces[code.op == NOP] = 1

@@ -58,7 +58,7 @@ class _Notes:
 
 
 def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
-    """Why a runtime would reject or never select the file, told from its head."""
+    """Return findings on why a runtime would reject or never select the file."""
     note = _Notes()
     if algo.message_chunks < 1:
         note(f"nchunksperloop is {algo.message_chunks}", "crashes")

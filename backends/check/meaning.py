@@ -51,7 +51,7 @@ class ValueFlow:
 
 
 def flow(graph: Graph, touched: Accesses) -> ValueFlow:
-    """The data flow of a graph without races, from its accesses in order."""
+    """Return the data flow of a graph without races, from its accesses in order."""
     reads = np.flatnonzero(~touched.writes | touched.adds)
     previous = touched.previous[reads]
     fresh = reads[previous < 0]
@@ -74,7 +74,7 @@ def flow(graph: Graph, touched: Accesses) -> ValueFlow:
 
 
 def evaluate(data: ValueFlow, before: Values) -> Values:
-    """The values of all operations and, after them, of ``first_place``."""
+    """Return the values of all operations and, after them, of ``first_place``."""
     size = data.graph.size
     values = Values.unwritten(size + len(data.first_place), before.words)
     values.put(np.arange(size, size + len(data.first_place)), before)
@@ -164,7 +164,7 @@ class _Teller:
         return np.flatnonzero((place >= low) & (place < low + self.buffers.size[rank, 0]))
 
     def finding(self, text: str, operation: int = -1, rank: int | None = None) -> Finding:
-        """A finding at an operation."""
+        """Return a finding at an operation."""
         how = "in place" if self.in_place else "out of place"
         if operation < 0:
             return Finding("result", Severity.ERROR, f"{text}, {how}", rank, kind="result")
@@ -181,7 +181,7 @@ class _Teller:
         )
 
     def wrong(self, place: int, k: int) -> Finding:
-        """An output chunk that does not hold what entry ``k`` of the postcondition wants."""
+        """Return the finding for an output chunk that violates entry ``k`` of the postcondition."""
         rank = place >> RANK_BITS
         name = place_name(self.buffers, self.in_place, place)
         at = int(np.searchsorted(self.data.last_place, place))
@@ -201,7 +201,7 @@ class _Teller:
         return self.finding(text + self.hint(operation), operation, rank)
 
     def hint(self, operation: int) -> str:
-        """The trap of ``rrc``, where the wrong value comes from one."""
+        """Return a remark on the semantics of ``rrc``, if a wrong value comes from one; else ''."""
         if operation < 0:
             return ""
         code, t = self.data.graph.code, int(self.data.graph.transfer[operation])

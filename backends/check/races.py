@@ -156,13 +156,13 @@ def _unordered(
 
 
 def levels(graph: Graph) -> Levels:
-    """The edges of happens-before, by level."""
+    """Return the edges of happens-before, by level."""
     keep = graph.kind != Edge.CREDIT
     return Levels.of(graph.size, graph.source[keep], graph.target[keep])
 
 
 def clocks(graph: Graph, edges: Levels, first_block: int, blocks: int) -> Ints32:
-    """The clocks of ``blocks`` blocks from ``first_block``, shape (operations, blocks)."""
+    """Return the clocks of ``blocks`` blocks from ``first_block``, shape (operations, blocks)."""
     table = np.full((graph.size, blocks), -1, np.int32)
     column = graph.block() - first_block
     mine = np.flatnonzero((column >= 0) & (column < blocks))

@@ -54,7 +54,7 @@ class Values:
         return np.asarray(equal & (self.bits == other.bits).all(axis=1))
 
     def at(self, where: Ints, places: Ints) -> Values:
-        """The values at ``places``, if rows lie at ``where``; unwritten elsewhere."""
+        """Return the values at ``places``, if rows lie at ``where``; unwritten elsewhere."""
         found = Values.unwritten(len(places), self.words)
         order = np.argsort(where, kind="stable")
         index = np.searchsorted(where[order], places)
@@ -97,13 +97,13 @@ class WantedValues:
     values: Values
 
     def contributions(self, k: int) -> list[tuple[int, int]]:
-        """The contributions that entry ``k`` of the postcondition wants."""
+        """Return the contributions that entry ``k`` of the postcondition wants."""
         p = self.collective.post
         rows = np.flatnonzero((p.ranks == self.rank[k]) & (p.offsets == self.offset[k]))
         return [key for row in rows.tolist() for key in self._of(p, row)]
 
     def entry(self, k: int) -> list[tuple[int, int]]:
-        """The contributions that entry ``k`` of the precondition holds."""
+        """Return the contributions that entry ``k`` of the precondition holds."""
         return self._of(self.collective.pre, k)
 
     def _of(self, p: Placement, row: int) -> list[tuple[int, int]]:
@@ -120,7 +120,7 @@ class WantedValues:
 
 
 def wanted_of(collective: Collective) -> WantedValues:
-    """The pre- and postcondition as values. O(entries + distinct sums × ranks)."""
+    """Return the pre- and postcondition as values. O(entries + distinct sums × ranks)."""
     c = collective
     group = _groups(c)
     pairs = np.unique(np.concatenate([_keys(c, c.pre), _keys(c, c.post)]))
@@ -166,7 +166,7 @@ def _keys(c: Collective, p: Placement) -> Ints:
 
 
 def _groups(c: Collective) -> Ints:
-    """The group of each chunk: connected through outputs that sum several chunks."""
+    """Return the group of each chunk: connected through outputs that sum several chunks."""
     place = c.post.ranks.astype(np.int64) << 32 | c.post.offsets
     order = np.argsort(place, kind="stable")
     same = np.flatnonzero(place[order][1:] == place[order][:-1])

@@ -88,12 +88,12 @@ class CompileOptions:
             object.__setattr__(self, "protocol", protocol_of(self.protocol))
 
     def journal(self) -> Journal:
-        """A new one for these options."""
+        """Return a new journal for these options."""
         return Journal(self.target, self.verify, self.observe, self.tell)
 
 
 def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) -> Program:
-    """The program of a schedule for a target.
+    """Return the program of a schedule for a target.
 
     Raises:
         UserError: something the target, or the form, cannot express, in words.
@@ -121,7 +121,7 @@ def _in_order(schedule: Schedule, target: Target) -> Schedule:
 def compile_algorithm(
     algorithm: Algorithm, options: CompileOptions | None = None, journal: Journal | None = None
 ) -> Program:
-    """The program of an algorithm for a target; a journal that has been begun goes on.
+    """Return the program of an algorithm for a target; a journal that has been begun goes on.
 
     Raises:
         UserError: something the target, or the form, cannot express, in words.
@@ -141,7 +141,7 @@ def compile_algorithm(
 
 
 def compile_program(program: Program, options: CompileOptions | None = None) -> Program:
-    """A program from elsewhere, compiled anew: lifted to its moves, then as an algorithm.
+    """Return a program from elsewhere, compiled anew: lifted to its moves, then as an algorithm.
 
     The program must be free of races; it keeps its placement, its name as provenance, and, unless
     told otherwise, the channels of a connection: one channel does not fill a link of every machine,
@@ -161,7 +161,7 @@ def compile_program(program: Program, options: CompileOptions | None = None) -> 
 
 
 def _lanes(program: Program) -> int:
-    """The most channels between two ranks; 0, as fusion needs, where there is one."""
+    """Return the most channels between two ranks; 0, as fusion needs, where there is one."""
     used: dict[tuple[int, int], set[int]] = {}
     heads = (program.block_rank, program.block_send, program.block_channel)
     for rank, peer, channel in zip(*(column.tolist() for column in heads), strict=True):
@@ -172,7 +172,7 @@ def _lanes(program: Program) -> int:
 
 
 def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
-    """The program of a flow; all options are settled.
+    """Return the program of a flow; all options are settled.
 
     Raises:
         UserError: something the target cannot express, in words.
@@ -248,7 +248,7 @@ _P = TypeVar("_P")
 
 
 def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOptions:
-    """The options with what their user left to the input."""
+    """Return the options with what their user left to the input."""
     if o.instances == AUTO:
         raise UserError("instances='auto' is not chosen here", hint="name a number")
     return replace(
@@ -259,7 +259,7 @@ def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOp
 
 
 def _most_messages(flow: Flow) -> int:
-    """The most messages of one connection."""
+    """Return the most messages of one connection."""
     assert flow.blocks is not None
     return int(np.bincount(flow.blocks.connection).max(initial=0))
 

@@ -90,7 +90,7 @@ class Timing:
         return ", ".join(f"{n}: {microseconds(us)} µs" for n, us in sorted(self.tried.items()))
 
     def to_json(self) -> dict[str, Any]:
-        """The entry ``time`` of ``compile``."""
+        """Return the entry ``time`` of ``compile``."""
         return {
             "bytes": self.message_bytes,
             "program_us": number(self.program_us),
@@ -142,7 +142,7 @@ class Clock:
 def clock_for(
     source: Source, backend: Emitter, target: str, sizes: SizeRange | None
 ) -> Clock | str:
-    """The clock for what is compiled; in words what is missing, where there is none."""
+    """Return the clock for what is compiled; in words what is missing, where there is none."""
     schedule, topology = source.schedule, source.topology
     size = sizes.high if sizes else schedule.bytes if schedule else None
     model = backend.runtime_model(target)

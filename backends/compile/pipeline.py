@@ -110,7 +110,7 @@ class Journal:
             self.entries.append((name, noun))
 
     def branch(self) -> Journal:
-        """A journal that goes on from here, for an attempt that may be given up."""
+        """Return a journal that goes on from here, for an attempt that may be given up."""
         return replace(self, entries=[*self.entries])
 
     def close(self, protocol: Protocol) -> None:
@@ -148,7 +148,7 @@ class Journal:
 
 
 def plain(noun: Algorithm | Flow, target: Target, protocol: Protocol) -> Program:
-    """The program of a flow at any stage, with no more done to it than must be.
+    """Return the program of a flow at any stage, with no more done to it than must be.
 
     Raises:
         UserError: it has more connections than the target.
@@ -195,7 +195,7 @@ ORDER = (
     "prune",
     "chain",
 )
-"""In which they run; those of others stand behind."""
+"""Order in which passes run; other passes follow."""
 
 
 def parse_passes(text: str, origin: str = "--passes") -> tuple[Pass, ...]:

@@ -109,7 +109,7 @@ def made_of(
     sizes: SizeRange | None,
     about: Request | None = None,
 ) -> Made:
-    """The artefact, judged; nothing is simulated.
+    """Return the artefact, judged; nothing is simulated.
 
     Raises:
         CheckFailed: a checker rejects a program on the way, or the text.
@@ -185,7 +185,7 @@ def compile_algorithm(
     sizes: Sizes = None,
     topology: Topology | None = None,
 ) -> Program:
-    """The program of an algorithm as ``weft compile --to TO`` makes it: see
+    """Return the program of an algorithm as ``weft compile --to TO`` makes it: see
     :func:`compile_schedule`; ``topology`` as for :func:`artefact`."""
     return _program(algorithm, options, to, sizes, topology)
 
@@ -198,7 +198,7 @@ def compile_program(
     sizes: Sizes = None,
     topology: Topology | None = None,
 ) -> Program:
-    """A program from elsewhere, compiled anew as ``weft compile --to TO`` does: see
+    """Return a program from elsewhere, compiled anew as ``weft compile --to TO`` does: see
     :func:`compile_schedule`; ``topology`` as for :func:`artefact`."""
     return _program(program, options, to, sizes, topology)
 

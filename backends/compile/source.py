@@ -138,15 +138,15 @@ class Emitter(Protocol):
         ...
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """The text of an artefact for messages of these sizes."""
+        """Return the text of an artefact for messages of these sizes."""
         ...
 
     def make(self, request: Request, tell: Telling = silent) -> Made:
-        """The artefact of something to compile, judged from its text."""
+        """Return the artefact of something to compile, judged from its text."""
         ...
 
     def runtime_model(self, target: str) -> RuntimeModel | None:
-        """The model by which its programs are timed; None: there is none."""
+        """Return the model by which its programs are timed; None: there is none."""
         ...
 
 
@@ -172,7 +172,7 @@ class Source:
 def of_schedule(
     given: Schedule, to: str = FORMAT, target: str = "msccl", segments: int = 1
 ) -> Source:
-    """A schedule, verified, with shares that the format ``to`` can express.
+    """Return a schedule, verified, with shares that the format ``to`` can express.
 
     Raises:
         CheckFailed: it is wrong.
@@ -193,7 +193,7 @@ def of_schedule(
 
 
 def of_algorithm(algorithm: Algorithm, topology: Topology | None = None) -> Source:
-    """An algorithm, which was proved when it was built."""
+    """Return an algorithm, which was proved when it was built."""
     return Source(
         lambda o: passes.compile_algorithm(algorithm, o),
         algorithm.collective,
@@ -205,7 +205,7 @@ def of_algorithm(algorithm: Algorithm, topology: Topology | None = None) -> Sour
 def of_program(
     program: Program, sizes: SizeRange | None = None, topology: Topology | None = None
 ) -> Source:
-    """A program that the caller has checked."""
+    """Return a program that the caller has checked."""
     return Source(
         lambda o: passes.compile_program(program, o),
         program.collective,
@@ -221,7 +221,7 @@ def source_of(
     options: CompileOptions | None = None,
     topology: Topology | None = None,
 ) -> Source:
-    """A schedule, an algorithm or a program, checked.
+    """Return a schedule, an algorithm or a program, checked.
 
     Raises:
         CheckFailed: it is wrong.

@@ -79,7 +79,7 @@ def explain(machine: Control, run: Run) -> str:
 
 
 def _reason(machine: Control, run: Run, block: int) -> tuple[int, str]:
-    """The block that a stuck block waits for (-1: none), and in words."""
+    """Return the block that a stuck block waits for (-1: none), and in words."""
     i = int(run.at[block])
     counter = next(c for c, least in machine.needs.of(i) if run.counters[c] < least)
     flags = 2 * len(machine.connections)

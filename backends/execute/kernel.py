@@ -88,7 +88,7 @@ def draw(
 
 @compiled
 def lacking(i: int, need: Array, need_counter: Array, need_value: Array, counters: Array) -> int:
-    """The first counter that keeps an operation from starting; -1: none."""
+    """Return the first counter that keeps an operation from starting; -1: none."""
     for n in range(need[i], need[i + 1]):
         if counters[need_counter[n]] < need_value[n]:
             counter: int = need_counter[n]

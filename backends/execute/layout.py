@@ -123,7 +123,7 @@ def data(
 
 
 def number_type(name: str) -> np.dtype[Any]:
-    """The number type of a name.
+    """Return the number type of a name.
 
     Raises:
         UserError: there is none.
@@ -142,7 +142,7 @@ def _keys(c: Collective, p: Placement) -> Ints:
 
 
 def _members(c: Collective) -> tuple[Ints, Ints, Ints]:
-    """The (chunk, set) pairs in use, and as CSR the contributions each is the sum of."""
+    """Return the (chunk, set) pairs in use, and as CSR the contributions each is the sum of."""
     keys = np.unique(np.concatenate([_keys(c, c.pre), _keys(c, c.post)]))
     sets = [np.array(sorted(s), np.int64) for s in c.contributions]
     chunks, which = np.divmod(keys, len(sets))
@@ -153,7 +153,7 @@ def _members(c: Collective) -> tuple[Ints, Ints, Ints]:
 
 
 def unfit(code: Code, place: BufferLayout) -> str | None:
-    """Why a code would address what is not there, or corrupt a FIFO; None if it does not.
+    """Return why a code addresses missing memory or corrupts a FIFO; None if it does not.
 
     The interpreter's own guard, so that NumPy never clips a slice in silence; independent of the
     program checker, which says the same and much more.

@@ -109,7 +109,7 @@ class Control:
 
 
 def assemble(code: Code, shape: MessageShape) -> Control:
-    """The control of a code for one way of cutting the message. O(operations)."""
+    """Return the control of a code for one way of cutting the message. O(operations)."""
     connections: dict[tuple[int, int, int], int] = {}
 
     def connection(source: int, target: int, channel: int) -> int:
@@ -214,7 +214,7 @@ def _needs(
 def _effects(
     code: Code, o: ControlOperations, send_on: Ints, recv_on: Ints, flags: int
 ) -> CounterPairs:
-    """A slot freed, a message sent, then the flag."""
+    """Return the counters an operation sets: a slot freed, a message sent, then the flag."""
     takes, gives = np.flatnonzero(o.receives), np.flatnonzero(o.sends)
     tells = np.flatnonzero(o.closes & (code.publishes[o.transfer] >= 0))
     return _pairs(

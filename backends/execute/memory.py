@@ -15,7 +15,7 @@ from .machine import Control
 
 
 def carried(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type that stands for one that the compiled loop has no arithmetic for.
+    """Return the type that stands for one that the compiled loop has no arithmetic for.
 
     Values are small integers (:func:`~.layout.data`), which a wider type holds as exactly.
     """

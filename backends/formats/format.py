@@ -134,7 +134,7 @@ class Format:
         return None
 
     def lacks(self, done: str, where: str = "") -> UserError:
-        """The error for something that the format does not do with its files."""
+        """Return the error for something that the format does not do with its files."""
         verbs = {"checked": "findings", "run": "execute"}
         able = [word for word, method in verbs.items() if self._has(method)]
         able += ["compiled"] if self.compiled else []
@@ -156,7 +156,7 @@ class Format:
         return self.says_kind and isinstance(data, dict) and data.get("weft") == self.kind
 
     def read(self, text: str, where: str) -> Any:
-        """The artefact in a file: well formed, not proved.
+        """Return the artefact in a file: well formed, not proved.
 
         Raises:
             BadFile: it is not well formed.
@@ -164,7 +164,7 @@ class Format:
         raise self.lacks("read", where)
 
     def held(self, text: str, where: str, asked: Asked) -> Held:
-        """The program in a file, found good.
+        """Return the program in a file, found good.
 
         Raises:
             UserError: the format holds none, or flags contradict it.
@@ -234,7 +234,7 @@ class Format:
         raise self.lacks("run", where)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """An artefact as text for people, and its facts for ``--json``."""
+        """Return an artefact as text for people, and its facts for ``--json``."""
         return text.rstrip("\n"), {}
 
     def sheets(self, text: str, where: str) -> Sheets | None:
@@ -244,7 +244,7 @@ class Format:
     # --- compiling --------------------------------------------------------------------------------
 
     def on(self, topology: Topology) -> Self:
-        """The format for a machine, where artefacts depend on it."""
+        """Return the format for a machine, where artefacts depend on it."""
         return self
 
     def assumed(self, ranks: int, machine: str | None = None) -> str | None:
@@ -262,7 +262,7 @@ class Format:
         """
 
     def runtime_model(self, target: str) -> RuntimeModel | None:
-        """The model by which programs of this format are timed; None: there is none."""
+        """Return the model by which programs of this format are timed; None: there is none."""
         return None
 
     def sizes_remark(self, program: Program, chunks: int) -> str:
@@ -275,7 +275,7 @@ class Format:
         return f"program and {self.name}"
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """The text of the artefact for messages of these sizes (None: the format's default).
+        """Return the text of the artefact for messages of these sizes (None: the format's default).
 
         Raises:
             UserError: the format cannot express the program.
@@ -332,12 +332,12 @@ class ProgramFormat(Format):
     interpreted: ClassVar[bool] = False
 
     def collective(self, text: str, where: str) -> Collective:
-        """The collective of the program."""
+        """Return the collective of the program."""
         program: Program = self.read(text, where)
         return program.collective
 
     def held(self, text: str, where: str, asked: Asked) -> Held:
-        """The program in a file, found good by the program checker."""
+        """Return the program in a file, found good by the program checker."""
         from ..check.checker import check_program
         from ..check.findings import require_good
 
@@ -346,7 +346,7 @@ class ProgramFormat(Format):
         return Held(program)
 
     def check(self, text: str, where: str, asked: Asked) -> list[Check]:
-        """The collective and the size, then proofs and findings of the program checker."""
+        """Return the collective and the size, then proofs and findings of the program checker."""
         from ..check.checker import report_program
         from ..check.checks import Check, of_report
 
@@ -378,7 +378,7 @@ class ProgramFormat(Format):
         return run_program(program, interleavings=interleavings, seed=seed, tell=tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """The listing of the program."""
+        """Return the listing of the program."""
         from .listings import program_text
 
         program: Program = self.read(text, where)
@@ -398,7 +398,7 @@ class ProgramFormat(Format):
 
 
 def format_named(text: str, origin: str = "--to") -> Format:
-    """The format of ``name{option=value}``.
+    """Return the format of ``name{option=value}``.
 
     Raises:
         UserError: an unknown name or option, or a plug-in that is no format.
@@ -428,7 +428,7 @@ def own_kinds() -> tuple[str, ...]:
 
 
 def of_runtime(runtime: str) -> Format:
-    """The first format whose files a runtime (``weft run --on``) executes."""
+    """Return the first format whose files a runtime (``weft run --on``) executes."""
     return next(one for one in _loaded(plugins=False) if one.runtime == runtime)
 
 

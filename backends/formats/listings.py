@@ -67,7 +67,7 @@ def program_text(program: Program) -> str:
 
 
 def rank_lines(rank: RankProgram) -> list[str]:
-    """The code of every thread block of a rank."""
+    """Return the code of every thread block of a rank."""
     lines = []
     for at, block in enumerate(rank):
         ends = (NONE if peer is None else peer for peer in (block.send, block.recv))
@@ -165,7 +165,7 @@ def program_sheets(p: Program) -> dict[str, Sheet]:
 
 
 def xml_sheets(x: XmlAlgo) -> dict[str, Sheet]:
-    """The same of an MSCCL file, as it stands there."""
+    """Return the sheets of an MSCCL file, with its own numbers."""
     facts: dict[str, Value] = {
         "program": x.name,
         "collective": x.coll,
@@ -211,5 +211,5 @@ def _code_sheets(
 
 
 def digest_of(text: str) -> str:
-    """A digest that tells two things apart that differ in nothing that is listed."""
+    """Return a digest that separates texts whose listings are equal."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -27,17 +27,17 @@ class ProgramFile(ProgramFormat):
     says_kind: ClassVar[bool] = True
 
     def read(self, text: str, where: str) -> Program:
-        """The program in a file: well formed, not proved."""
+        """Return the program in a file: well formed, not proved."""
         from weft.dsl.nouns.program import load
 
         return load(parse_json(text, where), where)
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """The JSON text; the sizes make no difference to it."""
+        """Return the JSON text; the sizes make no difference to it."""
         from weft.dsl.nouns.program import dump
 
         return json.dumps(dump(program), separators=(",", ":")) + "\n"
 
     def checked(self, target: str) -> str:
-        """The artefact is the program."""
+        """Return the name of the format: the artefact is the program."""
         return self.name

@@ -42,7 +42,7 @@ class Answer:
     seconds: float = 0.0
 
     def get(self) -> Any:
-        """The value.
+        """Return the value.
 
         Raises:
             WeftError: as the function raised it; NothingFound if the job was late; a bug if it
@@ -56,7 +56,7 @@ class Answer:
         raise self.error()
 
     def error(self) -> WeftError:
-        """The error of a job that returned nothing, as :meth:`get` raises it."""
+        """Return the error of a job that returned nothing, as :meth:`get` raises it."""
         fault = self.fault or {}
         if self.ending is Ending.REFUSED:
             return unpack(fault)
@@ -70,7 +70,7 @@ class Answer:
 
 
 def of_error(error: BaseException) -> Answer:
-    """The answer of a job that raised something."""
+    """Return the answer of a job that raised something."""
     if isinstance(error, WeftError) and error.exit_code != WeftError.exit_code:
         return Answer(Ending.REFUSED, fault=pack(error))
     trace = "".join(traceback.format_exception(error))
@@ -79,7 +79,7 @@ def of_error(error: BaseException) -> Answer:
 
 
 def pack(error: WeftError) -> dict[str, Any]:
-    """An error as JSON: its class, what it says, and whatever else it holds that JSON can."""
+    """Return an error as JSON: its class, its text, and its other fields that JSON can hold."""
     kind = type(error)
     said = {"message": error.message, "where": _pack_where(error.where), "hint": error.hint}
     more = {k: v for k, v in vars(error).items() if k not in said and _is_json(v)}
@@ -87,7 +87,7 @@ def pack(error: WeftError) -> dict[str, Any]:
 
 
 def unpack(data: dict[str, Any]) -> WeftError:
-    """The error again; of a class that is not known here, the nearest that is."""
+    """Rebuild the error; if its class is unknown here, of the nearest known class."""
     kind = _class(data["class"])
     error = kind.__new__(kind)
     Exception.__init__(error, data["message"])

@@ -50,7 +50,7 @@ _HOW = (
 
 
 def cluster(address: str, *, threads: int = 1, code: str | None = None) -> Cluster:
-    """The workers of a Dask scheduler, ``tcp://host:8786``.
+    """Return the workers of a Dask scheduler, ``tcp://host:8786``.
 
     ``threads``: what numerical libraries may use within each job. ``code``: the fingerprint, where
     it is known already.
@@ -210,7 +210,7 @@ class Cluster(Executor):
         self._unwanted.put(key)
 
     def _cancel_many(self) -> None:
-        """A thread of its own: what is cancelled at about the same time goes in one message."""
+        """Run the cancelling thread: cancellations close in time share one message."""
         keys: list[str | None] = []
         while None not in keys:
             keys = [self._unwanted.get()]
@@ -229,7 +229,7 @@ class Cluster(Executor):
             return self._client.submit(*task, **how)
 
     def _hear(self, event: Any) -> None:
-        """A worker began a job, or lost its process."""
+        """Handle an event of a worker: it began a job, or lost its process."""
         _, told = event
         with self._lock:
             handle = self._handles.get(told["key"])

@@ -34,7 +34,7 @@ PACKAGES = (
 
 
 def fingerprint() -> str:
-    """A digest of weft's own files, of Python and of the solvers; some 50 ms, so ask once."""
+    """Return a digest of weft's files, Python and the solvers; takes some 50 ms, so call once."""
     return digest(
         {
             "weft": {folder: _files(f"weft.{folder}") for folder in FOLDERS},
@@ -45,12 +45,12 @@ def fingerprint() -> str:
 
 
 def source_of(module: str) -> str:
-    """A digest of the package that a module is in: for engines of others."""
+    """Return a digest of the package that a module is in: for engines of others."""
     return _files(module.partition(".")[0])
 
 
 def version_of(package: str) -> str | None:
-    """The version that is installed, if any."""
+    """Return the version that is installed, if any."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -58,7 +58,7 @@ def version_of(package: str) -> str | None:
 
 
 def _files(package: str) -> str:
-    """A digest of all files of a package but what Python makes of them."""
+    """Return a digest of all files of a package, without Python's caches."""
     spec = find_spec(package)
     if spec is None:
         return ""

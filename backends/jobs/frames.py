@@ -32,7 +32,7 @@ class Reader:
         self._held += part
 
     def value(self) -> tuple[Any] | None:
-        """The next whole value, alone in a tuple; None if it has not all come."""
+        """Return the next whole value, alone in a tuple; None if it has not all come."""
         if len(self._held) < _HEAD:
             return None
         end = _HEAD + int.from_bytes(self._held[:_HEAD], "big")

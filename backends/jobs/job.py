@@ -25,7 +25,7 @@ class Job:
 
     @classmethod
     def of(cls, function: str, argument: Any) -> Job:
-        """The job of a function and a JSON value.
+        """Return the job of a function and a JSON value.
 
         Raises:
             TypeError, ValueError: it is not JSON (NaN and infinities are not).
@@ -33,18 +33,18 @@ class Job:
         return cls(function, canonical(argument))
 
     def argument(self) -> Any:
-        """The JSON value that the function is given."""
+        """Return the JSON value that the function is given."""
         return json.loads(self.text)
 
     def run(self) -> Any:
-        """The function's answer, in this process."""
+        """Return the function's answer, in this process."""
         module, _, name = self.function.partition(":")
         function = cast("Callable[[Any], Any]", getattr(import_module(module), name))
         return function(self.argument())
 
 
 def canonical(value: Any) -> str:
-    """The one JSON text of a value: keys sorted, no spaces, no number that is none.
+    """Return the canonical JSON text of a value: keys sorted, no spaces, finite numbers.
 
     >>> canonical({"b": 1, "a": [1.0, "é"]})
     '{"a":[1.0,"\\\\u00e9"],"b":1}'
@@ -53,5 +53,5 @@ def canonical(value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """The SHA-256 of a JSON value's canonical text, in hexadecimal."""
+    """Return the SHA-256 of a JSON value's canonical text, in hexadecimal."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()

@@ -20,14 +20,14 @@ STARTS = 3
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def local(workers: int | None = None, *, threads: int = 1, code: str | None = None) -> Local:
-    """A pool of processes on this machine, as many as there are cores by default.
+    """Return a pool of processes on this machine, as many as there are cores by default.
 
     ``threads``: what numerical libraries may use within each job. ``code``: the fingerprint, where
     it is known already.

@@ -44,7 +44,7 @@ class Processes(WorkerPlugin):
         self.lock = threading.Lock()
 
     def teardown(self, worker: DaskWorker) -> None:
-        """The client has gone, or the worker ends."""
+        """Kill all processes when the client is gone or the worker ends."""
         with self.lock:
             self.closed.set()
             idle, self.idle = self.idle, []
@@ -52,14 +52,14 @@ class Processes(WorkerPlugin):
             process.kill()
 
     def transition(self, key: Any, start: Any, finish: Any, **_: Any) -> None:
-        """A task changes its state."""
+        """Handle a change of a task's state."""
         if finish in ("released", "cancelled", "forgotten", "error"):
             handle = self.running.get(str(key))
             if handle is not None:
                 handle.unwanted.set()
 
     def take(self) -> Worker:
-        """A process for one job."""
+        """Return a process for one job."""
         with self.lock:
             return self.idle.pop() if self.idle else Worker(self.threads, self.code)
 
@@ -73,7 +73,7 @@ class Processes(WorkerPlugin):
 
 
 def perform(name: str, key: str, function: str, text: str, deadline: float | None) -> Any:
-    """A task of the cluster: one job in a process of its own; its answer as JSON."""
+    """Run one job in a process of its own, as a task of the cluster; return its answer as JSON."""
     worker = get_worker()
     plugin = worker.plugins.get(name)
     if not isinstance(plugin, Processes):

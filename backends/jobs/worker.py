@@ -32,7 +32,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA
 
 
 class Lost(Exception):
-    """The process died, not by our hand; says how."""
+    """Error: the process died without being killed here; the text gives the cause."""
 
 
 class Worker:

@@ -65,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that one start of the ranks does.
+    """Work of one start of the ranks.
 
     A file for fewer ranks than there are runs on a group of the last ones, whose numbers in the
     group are not those in the job. ``timeout``: seconds that a rank waits for another.
@@ -93,7 +93,7 @@ class Job:
 
     @staticmethod
     def read(folder: Path) -> Job:
-        """The job that was written there."""
+        """Return the job in a folder."""
         data = json.loads((folder / "job.json").read_text("utf-8"))
         pieces = [
             Piece(
@@ -125,7 +125,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a rank could not go on: the exception's type, and what it says."""
+    """Failure of a rank: the exception's type and text."""
 
     kind: str
     text: str
@@ -160,6 +160,6 @@ class Report:
 def whole_job(
     pieces: Sequence[Piece], cases: Sequence[Case], timeout: float, ranks: int | None = None
 ) -> Job:
-    """A job on as many ranks as its largest piece needs, or on those that are there."""
+    """Return a job on as many ranks as its largest piece needs, or on those that are there."""
     needed = max(piece.units.ranks for piece in pieces)
     return Job(tuple(pieces), tuple(cases), ranks or needed, timeout)

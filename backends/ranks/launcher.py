@@ -43,7 +43,7 @@ _PACKAGE = __package__
 
 
 def mpi(folder: Path, ranks: int, seconds: float) -> Command:
-    """The ranks of a job under ``mpiexec``.
+    """Return the command that starts the ranks of a job under ``mpiexec``.
 
     Raises:
         Missing: mpi4py or an MPI is not installed.
@@ -82,7 +82,7 @@ def torch(folder: Path, ranks: int, seconds: float) -> Command:
 
 
 def mpiexec() -> str | None:
-    """The starter of the MPI in this environment, else of the one in PATH."""
+    """Return the starter of the MPI in this environment, else of the one in PATH."""
     beside = Path(sys.executable).parent / "mpiexec"
     return str(beside) if beside.exists() else shutil.which("mpiexec") or shutil.which("mpirun")
 
@@ -205,7 +205,7 @@ def _end_ranks(folder: Path) -> None:
 
 
 def _alive(folder: Path) -> list[int]:
-    """The ranks that still run."""
+    """Return the ranks that still run."""
     pids = [int(path.read_text() or 0) for path in folder.glob("pid-*")]
     return [pid for pid in pids if pid and _is_rank(pid, folder)]
 
@@ -301,7 +301,7 @@ def run_program(
 
 
 def _last_words(folder: Path) -> str:
-    """The error that a rank ended with."""
+    """Return the error that a rank ended with."""
     words = (folder / STDERR).read_text("utf-8", "replace").splitlines()
     errors = [line for line in words if re.match(r"\w+(\.\w+)*(Error|Exception)\b", line)]
     told = [*(line.strip() for line in words if line.strip()), *errors[:1]]

@@ -61,7 +61,7 @@ class MpiWorld:
         self._groups: dict[int, Any] = {self.ranks: self.comm}
 
     def last(self, count: int) -> MpiMember | None:
-        """The group's communicator, made by all ranks at its first use."""
+        """Return the group's communicator, made by all ranks at its first use."""
         if count not in self._groups:
             inside = self.rank >= self.ranks - count
             color = 0 if inside else self.mpi.UNDEFINED

@@ -52,7 +52,7 @@ def unusable(ranks: int) -> Missing | None:
 
 
 def run_on_gpus(job: Job) -> dict[int, Report]:
-    """The reports of all ranks of a job, whose cases are run one after the other.
+    """Return the reports of all ranks of a job, whose cases are run one after the other.
 
     Raises:
         Missing: no GPU, no CuPy, or no NCCL that does.
@@ -90,7 +90,7 @@ class _Ranks:
         self.comms = nccl.NcclCommunicator.initAll(self.devices)
 
     def case(self, every: Any, case: Case, exam: Exam) -> list[Done]:
-        """A call that is compared, and those that are timed."""
+        """Run a case: the call that is compared, then those that are timed."""
         hosts = [arguments(exam, rank, case.in_place) for rank in range(self.count)]
         before = [None if send is None else send.copy() for send, _ in hosts]
         wrong: list[str | None] = [None] * self.count
@@ -130,7 +130,7 @@ class _Ranks:
                 self.cupy.cuda.get_current_stream().synchronize()
 
     def close(self, programs: Sequence[types.ModuleType]) -> None:
-        """Let go of the communicators, which programs remember."""
+        """Destroy the communicators, also in the caches of programs."""
         for comm in self.comms:
             for program in programs:
                 program.forget(comm)

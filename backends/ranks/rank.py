@@ -40,7 +40,7 @@ class Member(Protocol):
     ranks: int
 
     def lend(self, send: AnyArray | None, recv: AnyArray | None) -> Loan:
-        """The runtime's arrays for these, which overlap as they do."""
+        """Return the runtime's arrays for these, which overlap as they do."""
 
     def call(self, program: types.ModuleType, function: str, loan: Loan, *, first: bool) -> None:
         """Call the file's function; ``first``: check all that can be checked.
@@ -113,7 +113,7 @@ def _about(say: Say, name: str) -> Say:
 
 
 def _one(program: types.ModuleType, piece: Piece, case: Case, member: Member, say: Say) -> Done:
-    """A case: the call that is compared, then those that are timed."""
+    """Run a case: the call that is compared, then those that are timed."""
     say("makes data for")
     exam = case.exam(piece.units)
     send, recv = arguments(exam, member.rank, case.in_place)

@@ -45,7 +45,7 @@ class Recording:
         return len(self.calls[0].ranks)
 
     def call_of(self, size: int | None, where: str) -> Call:
-        """The first call of a size, or the one of the largest message.
+        """Return the first call of a size, or the one of the largest message.
 
         Raises:
             UserError: there is none of that size.
@@ -64,7 +64,7 @@ class Recording:
 
 
 def dumps(recording: Recording) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     return json.dumps({"weft": KIND, "schema": SCHEMA, **asdict(recording)}) + "\n"
 
 
@@ -171,7 +171,7 @@ class Watch:
 
 
 class _Watched:
-    """A wire that notes its exchanges: (round, start, end, targets, sources)."""
+    """Transport that logs its exchanges: (round, start, end, targets, sources)."""
 
     def __init__(self, wire: Any, clock: Clock, log: list[tuple[Any, ...]]) -> None:
         self._wire, self._clock, self._log = wire, clock, log

@@ -26,7 +26,7 @@ class ThreadMember:
         return Spare(send, recv)
 
     def call(self, program: types.ModuleType, function: str, loan: Loan, *, first: bool) -> None:
-        """The file's own code, on this wire."""
+        """Run the file's own code on this transport."""
         call_on(self.wire, program, loan.send, loan.recv)
 
     def barrier(self) -> None:
@@ -49,13 +49,13 @@ class _World:
         self.rank, self.ranks, self.hubs = rank, ranks, hubs
 
     def last(self, count: int) -> ThreadMember | None:
-        """The wire in the hub of that many."""
+        """Return the transport in the hub of that many ranks."""
         number = self.rank - (self.ranks - count)
         return ThreadMember(Threads(self.hubs[count], number)) if number >= 0 else None
 
 
 def run_threads(job: Job) -> dict[int, Report]:
-    """The reports of all ranks of a job; of those that fail, the first only says why."""
+    """Return the reports of all ranks of a job; of those that fail, the first only says why."""
     sizes = {piece.units.ranks for piece in job.pieces} | {job.ranks}
     hubs = {count: Hub(count, job.timeout) for count in sizes}
     programs = {number: loaded(piece.text) for number, piece in enumerate(job.pieces)}

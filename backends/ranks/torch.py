@@ -136,7 +136,7 @@ class TorchWorld:
         self._groups: dict[int, Any] = {self.ranks: None}
 
     def last(self, count: int) -> TorchMember | None:
-        """The group, made by all ranks at its first use."""
+        """Return the group, made by all ranks at its first use."""
         if count not in self._groups:
             inside = list(range(self.ranks - count, self.ranks))
             self._groups[count] = self.dist.new_group(

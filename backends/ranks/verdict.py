@@ -38,7 +38,7 @@ class Result:
 
 
 def results(job: Job, reports: Mapping[int, Report]) -> tuple[Result, ...]:
-    """The results of all cases, if every rank did all of them.
+    """Return the results of all cases, if every rank did all of them.
 
     Raises:
         CheckFailed: some did not.

@@ -80,7 +80,7 @@ def lone(m: Messages, connection: Ints, depth: int) -> Bools:
 
 
 def urgency(m: Messages) -> Ints:
-    """The number of hops that must still follow each message; 0: nothing depends on it."""
+    """Return the number of hops that must still follow each message; 0: nothing depends on it."""
     after = np.zeros(len(m), np.int64)
     incoming, outgoing = forwarded(m)
     order = np.argsort(-m.step[outgoing], kind="stable")
@@ -91,7 +91,7 @@ def urgency(m: Messages) -> Ints:
 
 
 def earliest(m: Messages, connection: Ints) -> tuple[Ints, Ints]:
-    """When each message begins and ends at the earliest; a chunk takes a unit of time per hop.
+    """Return the earliest begin and end of each message; a chunk takes a unit of time per hop.
 
     A message follows all that came earlier for its chunk, and the earlier steps of its connection.
     Those of one step and connection go as one, which they often do in the end.
@@ -166,7 +166,7 @@ def _held(
     wide = int(end.max(initial=0)) + 1
 
     def latest(of: Bools) -> Ints:
-        """The latest end so far in the pair among some of its events."""
+        """Return the latest end so far in the pair among some of its events."""
         seen: Ints = np.maximum.accumulate(pair * wide + np.where(of, end, 0))
         return seen - pair * wide
 

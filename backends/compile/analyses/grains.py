@@ -41,7 +41,7 @@ def same_question(one: Collective, other: Collective) -> bool:
 
 
 def schedule_in_grains(schedule: Schedule) -> Schedule:
-    """The same transfers, grain by grain, in the largest grains that do.
+    """Return the same transfers, grain by grain, in the largest grains that do.
 
     Raises:
         UserError: it moves more grains than can be looked at.

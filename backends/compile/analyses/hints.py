@@ -36,7 +36,7 @@ class HintedEnds:
 
 
 def hinted_ends(m: Messages, connection: Ints, first: Ints) -> HintedEnds:
-    """The blocks that authors ask for; ``first`` is a message of each connection.
+    """Return the blocks that authors ask for; ``first`` is a message of each connection.
 
     Raises:
         UserError: a block with two peers on one side or two channels, a connection in two blocks.

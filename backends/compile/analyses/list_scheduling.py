@@ -39,7 +39,7 @@ def start_times(
     arriving: Ints,
     follows: Bools,
 ) -> Ints:
-    """When each transfer starts if connections serve the least ``turn`` first; -1: never.
+    """Return the start of each transfer if connections serve the least ``turn`` first; -1: never.
 
     A transfer is ready when its groups at both ends are open. A group opens when all that leave in
     the one before it have started, and all that arrive there have ended. Those of one turn that are

@@ -82,12 +82,12 @@ class ProgramOrder:
         return ProgramOrder(code, size, source, target, np.arange(size), none, none)
 
     def unreached(self) -> Ints:
-        """The instructions that never run."""
+        """Return the instructions that never run."""
         level = depths(self.nodes, self.source, self.target)
         return np.flatnonzero(level[: self.code.instructions] < 0)
 
     def positions(self) -> Ints:
-        """The level of each instruction: edges lead from lower to higher levels.
+        """Return the level of each instruction: edges lead from lower to higher levels.
 
         Raises:
             CheckFailed: the program deadlocks.
@@ -115,7 +115,7 @@ class ProgramOrder:
         return level[: code.instructions], level[self.gate]
 
     def heights(self) -> Ints:
-        """The longest path from each instruction to the end: how critical it is."""
+        """Return the longest path from each instruction to the end: how critical it is."""
         return depths(self.nodes, self.target, self.source)[: self.code.instructions]
 
 
@@ -161,7 +161,7 @@ def _refuse_unmatched(
 
 
 def _credits(count: Ints, connection: Ints, recv: Ints, depth: int) -> Ints:
-    """The earlier receive whose end each send needs; messages are sorted by connection."""
+    """Return the earlier receive whose end each send needs; messages are sorted by connection."""
     ends = np.cumsum(count)
     first = np.searchsorted(connection, connection)
     at = np.arange(len(count))

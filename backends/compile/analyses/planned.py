@@ -32,7 +32,7 @@ from .landing import same_as_before
 
 
 def planned(schedule: Schedule) -> Schedule:
-    """The schedule with steps in the order of its priorities; as it is where it has none."""
+    """Return the schedule with steps in the order of its priorities; as it is where it has none."""
     if schedule.priority is None or not len(schedule):
         return schedule
     from .list_scheduling import start_times

@@ -50,7 +50,7 @@ class Aggregate:
     count: int = 0
 
     def apply(self, flow: Flow, target: Target) -> Flow:
-        """The flow with counts and levels; it must have blocks.
+        """Return the flow with counts and levels; it must have blocks.
 
         Raises:
             UserError: less than no chunks.
@@ -124,7 +124,7 @@ def _starts(follows: Bools, cap: Ints | int) -> Bools:
 
 
 def _levels(m: Messages, connection: Ints, group: Ints, order: Ints, narrow: Bools) -> Ints:
-    """The level of each message (of its run), in the original order of messages."""
+    """Return the level of each message (of its run), in the original order of messages."""
     key = m.step[order] * (connection.max() + 1) + connection[order]
     first = np.searchsorted(key, key)  # the start of its (step, connection)
     level = np.empty(len(m), np.int64)

@@ -49,7 +49,7 @@ class Chain:
 
 
 def _heads(code: Program, most: int) -> Ints:
-    """The first instruction of the run of each instruction; itself outside runs."""
+    """Return the first instruction of the run of each instruction; itself outside runs."""
     at = np.arange(code.instructions)
     joined = np.zeros(code.instructions, bool)
     joined[1:] = _alike(code)

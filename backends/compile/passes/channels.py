@@ -65,7 +65,7 @@ class Channels:
     count: int = 0
 
     def apply(self, flow: Flow, target: Target) -> Flow:
-        """The flow with channels.
+        """Return the flow with channels.
 
         Raises:
             UserError: a negative number of lanes or steps, or more channels than the target has.
@@ -92,7 +92,7 @@ class Channels:
         return replace(flow, messages=replace(m, channel=m.instance * width + channel))
 
     def _chosen(self, m: Messages, flow: Flow, target: Target) -> Ints:
-        """The channel within the instance of messages without a wish."""
+        """Return the channel within the instance of messages without a wish."""
         ranks = flow.collective.ranks
         pair = (m.instance * ranks + m.src) * ranks + m.dst
         if self.policy is Spread.CHAINS:
@@ -165,13 +165,13 @@ def _peer_group(src: Ints, dst: Ints, ranks: int, limit: int) -> Ints:
 
 
 def _degree(src: Ints, dst: Ints, ranks: int) -> int:
-    """The most peers of a rank on one side."""
+    """Return the most peers of a rank on one side."""
     pairs = np.unique(src * ranks + dst)
     return int(max(np.bincount(pairs // ranks).max(), np.bincount(pairs % ranks).max()))
 
 
 def chain_channels(m: Messages, ranks: int, together: int, most: int) -> Ints:
-    """A channel for each message (instances count for themselves), of ``most``.
+    """Return a channel for each message (instances count for themselves), of ``most``.
 
     Up to ``together`` neighbouring chunks stay together.
 
@@ -208,7 +208,7 @@ def chain_channels(m: Messages, ranks: int, together: int, most: int) -> Ints:
 
 
 def _chains(m: Messages, hop: Ints, together: int) -> Ints:
-    """The first message of the chain of each message."""
+    """Return the first message of the chain of each message."""
     length, _, place = runs(m, hop, together)
     incoming, outgoing = forwarded(m)
     same = (length[incoming] == length[outgoing]) & (place[incoming] == place[outgoing])
@@ -247,7 +247,7 @@ def _channel(hops: Ints, taken: dict[int, int], flows: dict[bytes, int], most: i
 
 
 def _beside(hop: Ints, channel: Ints, alone: Ints) -> Ints:
-    """The channel with the fewest messages of a chain on each hop; 0 where none is."""
+    """Return the channel with the fewest messages of a chain on each hop; 0 where none is."""
     if not len(hop):
         return np.zeros(len(alone), np.int64)
     wide = int(channel.max()) + 1

@@ -32,7 +32,7 @@ class Dead:
     name: ClassVar[str] = "dead"
 
     def apply(self, algorithm: Algorithm, target: Target) -> Algorithm:
-        """The algorithm without the moves that nothing needs."""
+        """Return the algorithm without the moves that nothing needs."""
         m, post = algorithm.moves, algorithm.collective.post
         wanted = post.ranks.astype(np.int64) * WIDE + OUTPUT + post.offsets
         live = set(wanted.tolist())

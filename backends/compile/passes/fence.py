@@ -50,7 +50,7 @@ class Fence:
 
 
 def _fenced(program: Program, late: Bools) -> Program:
-    """The program with a copy behind each late instruction, which its waits name instead."""
+    """Return the program with a copy behind each late instruction, which its waits name instead."""
     size, rank = program.instructions, program.rank
     rows = np.repeat(np.arange(size), 1 + late)
     copies = np.flatnonzero(np.diff(rows, prepend=-1) == 0)

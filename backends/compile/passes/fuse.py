@@ -61,7 +61,7 @@ class Fuse:
     name: ClassVar[str] = "fuse"
 
     def apply(self, program: Program, target: Target) -> Program:
-        """The program with fused instructions. O(instructions log instructions).
+        """Return the program with fused instructions. O(instructions log instructions).
 
         Raises:
             CheckFailed: the program deadlocks already.
@@ -177,7 +177,7 @@ class _Fusion:
         self.more = [(who, one) for who, some in walk.waits.more.items() for one in some]
 
     def rewritten(self) -> Program:
-        """The program with the fused code and all waits renumbered."""
+        """Return the program with the fused code and all waits renumbered."""
         code = self.code
         gone = np.flatnonzero(self.into != NOBODY)
         if not len(gone):
@@ -198,7 +198,7 @@ class _Fusion:
         return fused.with_waits(*latest(fused, after, before))
 
     def _fused(self, first: Ints, second: Ints) -> Program:
-        """The program in which each second instruction does what its pair does."""
+        """Return the program in which each second instruction does what its pair does."""
         code = self.code
         op = code.op.copy()
         op[second] = _FUSED[op[first], op[second]]

@@ -58,7 +58,7 @@ class Instances:
     policy: Replication = Replication.BATCHED
 
     def apply(self, flow: Flow, target: Target) -> Flow:
-        """The replicated flow.
+        """Return the replicated flow.
 
         Raises:
             UserError: fewer than one instance.

@@ -50,7 +50,7 @@ class Lift:
     name: ClassVar[str] = "lift"
 
     def apply(self, program: Program, target: Target) -> Algorithm:
-        """The algorithm of a program that is free of races.
+        """Return the algorithm of a program that is free of races.
 
         Raises:
             CheckFailed: the program deadlocks, or two ends of a connection do not match.
@@ -76,7 +76,7 @@ class Lift:
 
 
 def _levels(code: Program) -> Ints:
-    """The linear order; of a program that hangs with long messages, that with short ones.
+    """Return the linear order; of a program that hangs with long messages, that with short ones.
 
     What it moves is the same, and made anew it hangs no more.
     """
@@ -161,7 +161,7 @@ class _Lifting:
     # --- slots, and versions of scratch slots -------------------------------------------------
 
     def _slots(self, rank: int, first: int, count: int) -> list[int]:
-        """The slots of a slice, by the output's letter where in place the two alias."""
+        """Return the slots of a slice, by the output's letter where in place the two alias."""
         return [self.aliases.name(rank, slot) for slot in self._run(first, count)]
 
     def _named(self, rank: int, slot: int) -> int:
@@ -174,7 +174,7 @@ class _Lifting:
         return [self._named(rank, slot) for slot in self._slots(rank, first, count)]
 
     def _written(self, at: int, passes: bool, operands: set[int]) -> list[int]:
-        """The slots an instruction writes: new versions, unless it adds to what is there."""
+        """Return the slots an instruction writes: new versions, unless it adds to what is there."""
         rank, found = self.rank[at], []
         for slot in self._slots(rank, self.dst[at], self.count[at]):
             name = self._named(rank, slot)
@@ -211,7 +211,7 @@ def _compacted(rows: list[Row], ranks: int) -> list[int]:
 
 
 def _chunks(rows: list[Row], c: Collective, aliases: Aliases) -> list[int]:
-    """The chunk that each move moves, followed from the precondition through the slots.
+    """Return the chunk that each move moves, followed from the precondition through the slots.
 
     Where nothing is known of the source, the operand tells, or what belongs at the target.
     """
@@ -235,7 +235,7 @@ Place = tuple[int, int]
 
 
 def folded(rows: list[Row], passing: set[Place]) -> list[Row]:
-    """The moves, those through ``passing`` places made one; such a place is written once.
+    """Return the moves, those through ``passing`` places made one; such a place is written once.
 
     Before::
 

@@ -59,7 +59,7 @@ class Lower:
     in_place: bool = False
 
     def apply(self, schedule: Schedule, target: Target) -> Flow:
-        """The flow of a schedule; of chunks of several grains, grain by grain.
+        """Return the flow of a schedule; of chunks of several grains, grain by grain.
 
         The pattern is written once, for all slices of the schedule alike: a runtime that slices
         chunks runs every block's whole code for each.
@@ -142,7 +142,7 @@ class _Places:
         return places
 
     def index(self, keys: Ints) -> Ints:
-        """The position of each key (all are there)."""
+        """Return the position of each key (all are there)."""
         return np.searchsorted(self.keys, keys)
 
 
@@ -188,7 +188,7 @@ def _save_endangered_input(
 
 
 def _homes(places: _Places, scratch: Slots) -> Ints:
-    """The slot of each place after its first arrival."""
+    """Return the slot of each place after its first arrival."""
     moves = places.first != NEVER
     home = np.where((places.final != NONE) & ~places.grouped, places.final, places.initial)
     rest = moves & ((places.final == NONE) | places.grouped)
@@ -305,7 +305,7 @@ def _group_sums(
 
 
 def _last_steps(places: _Places, messages: Messages) -> Ints:
-    """The last step in which each place gets something; BEFORE for none."""
+    """Return the last step in which each place gets something; BEFORE for none."""
     last = np.full(len(places.keys), BEFORE, np.int64)
     there = places.index(messages.dst * places.collective.chunks + messages.chunk)
     np.maximum.at(last, there, messages.step)
@@ -313,7 +313,7 @@ def _last_steps(places: _Places, messages: Messages) -> Ints:
 
 
 def _last_reads(rank: Ints, slot: Ints, messages: Messages) -> Ints:
-    """The last step in which a message reads each (rank, slot); BEFORE for none."""
+    """Return the last step in which a message reads each (rank, slot); BEFORE for none."""
     key, sent = rank * WIDE + slot, messages.src * WIDE + messages.send
     names, inverse = np.unique(np.concatenate([key, sent]), return_inverse=True)
     last = np.full(len(names), BEFORE, np.int64)
@@ -322,7 +322,7 @@ def _last_reads(rank: Ints, slot: Ints, messages: Messages) -> Ints:
 
 
 def _running_max(values: Ints, opens: Bools) -> Ints:
-    """The running maximum within groups; ``opens`` marks the first entry of each."""
+    """Return the running maximum within groups; ``opens`` marks the first entry of each."""
     group = np.cumsum(opens)
     span = np.int64(values.max(initial=0)) + 2
     raised: Ints = np.maximum.accumulate(values + group * span)

@@ -38,7 +38,7 @@ class Prune:
     name: ClassVar[str] = "prune"
 
     def apply(self, program: Program, target: Target) -> Program:
-        """The program with the least scratch for the slots it uses."""
+        """Return the program with the least scratch for the slots it uses."""
         used = _used(program)
         if used.all():
             return program
@@ -71,7 +71,7 @@ SCRATCH = BUFFER_NUMBER[Buffer.SCRATCH]
 
 
 def renumbered(program: Program, place: Ints, sizes: Ints) -> Program:
-    """The program with scratch slots elsewhere.
+    """Return the program with scratch slots elsewhere.
 
     ``place`` is the new offset of every scratch slot, rank after rank (-1: no instruction of the
     rank uses it); ``sizes`` are the new scratch sizes. Slots that one instruction takes together
@@ -105,7 +105,7 @@ def renumbered(program: Program, place: Ints, sizes: Ints) -> Program:
 def _moved(
     program: Program, buffer: Ints, offset: Ints, rank: Ints, place: Ints
 ) -> tuple[Ints, Bools]:
-    """The new offsets of one side, and whether its slots are still there."""
+    """Return the new offsets of one side, and whether its slots are still there."""
     moved, there = offset.copy(), np.ones(len(offset), bool)
     at = np.flatnonzero((buffer == SCRATCH) & (rank != NOBODY) & (program.op != NOP))
     sizes, first = program.chunks[:, 2], offsets(program.chunks[:, 2])

@@ -48,7 +48,7 @@ class Scratch:
     name: ClassVar[str] = "scratch"
 
     def apply(self, program: Program, target: Target) -> Program:
-        """The program with shared scratch; never more than it had.
+        """Return the program with shared scratch; never more than it had.
 
         Raises:
             CheckFailed: the waits of a rank form a cycle.
@@ -71,7 +71,7 @@ class _Slot:
 
 
 def _allocate(program: Program, rank: int) -> Ints:
-    """The place of every scratch slot of a rank; -1 where nothing touches it."""
+    """Return the place of every scratch slot of a rank; -1 where nothing touches it."""
     size = int(program.chunks[rank, 2])
     place = np.full(size, -1, np.int64)
     if not size:
@@ -178,7 +178,7 @@ class _ScratchMemory:
 
 
 def walk(program: Program, rank: int) -> Iterator[tuple[int, Ints]]:
-    """The instructions of a rank in an order its waits allow, each with its clock.
+    """Yield the instructions of a rank in an order its waits allow, each with its clock.
 
     ``clock[b]`` is the last instruction of block b of the rank that is done before this one begins,
     -1 for none. The array is reused: copy what you keep. Cost: waits × blocks.

@@ -57,7 +57,7 @@ class Sync:
     move: bool = False
 
     def apply(self, program: Program, target: Target) -> Program:
-        """The program with fewer waits; happens-before is kept, or implied by what is there.
+        """Return the program with fewer waits; happens-before is kept, or implied by what is there.
 
         Raises:
             CheckFailed: the waits of a rank form a cycle, or the program deadlocks.
@@ -90,7 +90,7 @@ def _refuse_cycles(code: Program) -> None:
 
 
 def _kept(code: Program, wait: Ints, waiting: Ints) -> Program:
-    """The program with other waits; those of an instruction ascend."""
+    """Return the program with other waits; those of an instruction ascend."""
     order = np.lexsort((wait, waiting))
     return code.with_waits(waiting[order], wait[order])
 

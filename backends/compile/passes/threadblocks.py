@@ -69,7 +69,7 @@ class ThreadBlocks:
     count: int = 0
 
     def apply(self, flow: Flow, target: Target) -> Flow:
-        """The flow with its blocks.
+        """Return the flow with its blocks.
 
         Raises:
             UserError: wishes that no thread block can fulfil.
@@ -196,7 +196,7 @@ def _forwarding(ends: _BlockEnds, m: Messages, connection: Ints, depth: int) -> 
 
 
 def _fitting(partner: Ints, ends: _BlockEnds, whole: Bools, pair_all: bool, most: int) -> _Pairs:
-    """All pairs of free ends of one rank and channel whose block would do as it is."""
+    """Return all pairs of free ends of one rank and channel whose block would do as it is."""
     free_send = np.ones(len(partner), bool)
     free_send[partner[partner != NONE]] = False
     receiving = np.flatnonzero((partner == NONE) & (whole | pair_all))
@@ -228,7 +228,7 @@ def _joined(
     right_rank: Ints,
     right_channel: Ints,
 ) -> tuple[Ints, Ints]:
-    """All pairs of left and right entries of the same rank and channel."""
+    """Return all pairs of left and right entries of the same rank and channel."""
     wide = np.int64(max(left_channel.max(initial=0), right_channel.max(initial=0))) + 1
     key = right_rank * wide + right_channel
     order = np.argsort(key, kind="stable")
@@ -264,7 +264,7 @@ def _pair(partner: Ints, ends: _BlockEnds, i: Ints, o: Ints, weight: Ints) -> No
 
 
 def _places(key: Ints, value: Ints) -> Ints:
-    """The place of each value among the different ones of its key; keys are ascending."""
+    """Return the place of each value among the different ones of its key; keys are ascending."""
     order = np.lexsort((value, key))
     opens = np.ones(len(key), bool)
     opens[1:] = key[1:] != key[:-1]

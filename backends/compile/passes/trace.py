@@ -51,7 +51,7 @@ class Trace:
     name: ClassVar[str] = "trace"
 
     def apply(self, algorithm: Algorithm, target: Target) -> Flow:
-        """The flow of an algorithm. It is not judged here: the program's proof does that."""
+        """Return the flow of an algorithm. It is not judged here: the program's proof does that."""
         c, moves = algorithm.collective, canonical(algorithm)
         move, source, actions = _actions(moves, c.ranks)
         step, turn = depths(actions)
@@ -79,7 +79,7 @@ def canonical(algorithm: Algorithm) -> Moves:
 
 
 def _actions(moves: Moves, ranks: int) -> tuple[Ints, Ints, Actions]:
-    """The move and the source slot of each action, and the actions.
+    """Return the move and the source slot of each action, and the actions.
 
     A sum within a rank that leaves its operands alone is a copy and a reduction; a copy of a slot
     onto itself is nothing.

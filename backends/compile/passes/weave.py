@@ -45,7 +45,7 @@ class Weave:
     protocol: Protocol = Protocol.SIMPLE
 
     def apply(self, flow: Flow, target: Target) -> Program:
-        """The program of a flow whose messages have blocks, counts and levels."""
+        """Return the program of a flow whose messages have blocks, counts and levels."""
         assert flow.blocks is not None, "thread blocks come before the code"
         local_block, peers = _local_blocks(flow, flow.blocks, target)
         rows = _rows(flow, flow.blocks, local_block)
@@ -87,7 +87,7 @@ class Weave:
 def _local_blocks(
     flow: Flow, blocks: Blocks, target: Target
 ) -> tuple[Ints, list[list[tuple[int, int, int]]]]:
-    """The block of each local operation, and the peers of all blocks, those included.
+    """Return the block of each local operation, and the peers of all blocks, those included.
 
     Each instance of a rank has its own, and several where they would be long: half the steps a
     block may have, which leaves room for dependences.

@@ -45,7 +45,7 @@ def emit(
     min_bytes: int = 0,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> str:
-    """The text of the file for messages of ``min_bytes`` to ``max_bytes``.
+    """Return the text of the file for messages of ``min_bytes`` to ``max_bytes``.
 
     MSCCL takes messages *below* ``max_bytes`` and allocates scratch for that size at start-up; the
     other runtimes include the bound.
@@ -191,7 +191,7 @@ def _middle(instr: Instr) -> str:
 
 
 def _step_numbers(block: Block) -> list[int]:
-    """The number of each instruction: nops before it count, as the runtimes count them."""
+    """Return the number of each instruction: nops before it count, as the runtimes count them."""
     numbers, step = [], 0
     for instr in block.code:
         if instr.waits:

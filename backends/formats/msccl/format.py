@@ -51,11 +51,11 @@ class MscclXml(Format):
         return begins and first is not None and first[1] == "algo"
 
     def read(self, text: str, where: str) -> XmlAlgo:
-        """The algorithm in a file."""
+        """Return the algorithm in a file."""
         return _read(text, where)
 
     def held(self, text: str, where: str, asked: Asked) -> Held:
-        """The program in a file that no check rejects.
+        """Return the program in a file that no check rejects.
 
         Raises:
             UserError: the file is for separate buffers, or flags contradict it.
@@ -80,7 +80,7 @@ class MscclXml(Format):
         return Held(program, algo.min_bytes, algo.max_bytes, remarks)
 
     def check(self, text: str, where: str, asked: Asked) -> list[Check]:
-        """The form, then proofs and findings of the program checker."""
+        """Return the form, then proofs and findings of the program checker."""
         from ...check.checker import report_xml
         from ...check.checks import Check, of_report
 
@@ -161,7 +161,7 @@ class MscclXml(Format):
         )
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """The listing of the file."""
+        """Return the listing of the file."""
         from ..listings import xml_text
 
         algo = _read(text, where)
@@ -176,7 +176,7 @@ class MscclXml(Format):
     # --- compiling --------------------------------------------------------------------------------
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """The XML text.
+        """Return the XML text.
 
         Raises:
             UserError: the program does not fit the target.
@@ -189,7 +189,7 @@ class MscclXml(Format):
         return emit(program, target, min_bytes=low, max_bytes=high)
 
     def runtime_model(self, target: str) -> RuntimeModel | None:
-        """The model of the runtime that reads the file."""
+        """Return the model of the runtime that reads the file."""
         from weft.synth.time.runtime_model import model_of
 
         return model_of(target)
@@ -212,14 +212,14 @@ class MscclXml(Format):
 
 @lru_cache(maxsize=1)
 def _read(text: str, where: str) -> XmlAlgo:
-    """The algorithm in a file; kept, because it is often judged and then executed."""
+    """Return the algorithm in a file; kept, because it is often judged and then executed."""
     from .read import read_msccl_xml
 
     return read_msccl_xml(text, where)
 
 
 def _asked(asked: Asked, algo: XmlAlgo) -> Collective | None:
-    """The collective that flags name: by ``-c``, or the file's own with ``--root``.
+    """Return the collective that flags name: by ``-c``, or the file's own with ``--root``.
 
     Raises:
         UserError: they contradict the file.
@@ -234,7 +234,7 @@ def _asked(asked: Asked, algo: XmlAlgo) -> Collective | None:
 
 
 def _collective(asked: Asked, algo: XmlAlgo) -> Collective:
-    """The collective that flags or the file name, in chunks of the file."""
+    """Return the collective that flags or the file name, in chunks of the file."""
     from .read import collective_of, fit
 
     named = _asked(asked, algo)

@@ -57,13 +57,13 @@ class MscclppJson(Format):
         return isinstance(data, dict) and {"gpus", "collective"} <= data.keys()
 
     def read(self, text: str, where: str) -> ExecutionPlan:
-        """The plan in a file."""
+        """Return the plan in a file."""
         from .plan.read import read_plan
 
         return read_plan(text, where)
 
     def check(self, text: str, where: str, asked: Asked) -> list[Check]:
-        """The form, the findings of the plan checker, and what the plan computes."""
+        """Return the form, the findings of the plan checker, and what the plan computes."""
         from ...check.checks import Check, of_findings
         from .check import check_plan
 
@@ -141,7 +141,7 @@ class MscclppJson(Format):
         return run_plan(plan, collective, orders=orders, seed=seed, tell=tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """The listing of the plan."""
+        """Return the listing of the plan."""
         from .text import plan_text
 
         plan = self.read(text, where)
@@ -171,7 +171,7 @@ class MscclppJson(Format):
         )
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """The plan as JSON.
+        """Return the plan as JSON.
 
         Raises:
             UserError: the program does not fit a plan, or the options make no sense.
@@ -181,7 +181,7 @@ class MscclppJson(Format):
         return emit(program, self._nodes(len(program.ranks)), sizes)
 
     def _nodes(self, ranks: int) -> Sequence[int] | None:
-        """The node of each rank; None: all in one.
+        """Return the node of each rank; None: all in one.
 
         Raises:
             UserError: the options make no sense, or do not cut so many ranks into equal nodes.
@@ -220,7 +220,7 @@ def steps(plan: ExecutionPlan) -> int:
 
 
 def _asked(asked: Asked, plan: ExecutionPlan) -> Collective | None:
-    """The collective that flags name: by ``-c``, or the plan's own with ``--root``."""
+    """Return the collective that flags name: by ``-c``, or the plan's own with ``--root``."""
     return asked.resolve(plan.collective if asked.rooted else None, len(plan.gpus))
 
 

@@ -24,7 +24,7 @@ Noun = Schedule | Algorithm | Program
 def compile_script(
     noun: Noun, name: str = "", *, in_place: bool = False, segments: int = 1
 ) -> Script:
-    """The script of a schedule, an algorithm or a program, by its own name if it gets none.
+    """Return the script of a schedule, an algorithm or a program, by its own name if it gets none.
 
     ``in_place`` and ``segments`` (pieces of every chunk, which follow each other like a pipeline)
     are for schedules: all others are written in one way or the other.
@@ -38,7 +38,7 @@ def compile_script(
 
 
 def standard(collective: Collective) -> Collective:
-    """The collective of that kind as everybody knows it: the caller sees no more of it.
+    """Return the standard collective of that kind, which is all that the caller sees.
 
     One-shot allreduce, for instance, is written as an allgather with sums of its own.
     """

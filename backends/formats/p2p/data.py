@@ -25,7 +25,7 @@ PERIOD = 65521
 
 
 def units_of(collective: Collective) -> Collective:
-    """The collective in the pieces that its caller sees, each of any length.
+    """Return the collective in the pieces that its caller sees, each of any length.
 
     A custom one has no others than its chunks.
     """
@@ -35,7 +35,7 @@ def units_of(collective: Collective) -> Collective:
 
 
 def type_named(name: str) -> np.dtype[Any]:
-    """The number type of a name, bfloat16 where the package ml_dtypes is installed.
+    """Return the number type of a name, bfloat16 where the package ml_dtypes is installed.
 
     Raises:
         UserError: there is none.
@@ -73,7 +73,7 @@ class Exam:
         return self.dtype.kind in "iu"
 
     def given(self, rank: int) -> AnyArray | None:
-        """The rank's input; None if it has none."""
+        """Return the rank's input; None if it has none."""
         return self._filled(self.units.pre, rank, self.units.input_chunks)
 
     def empty(self, rank: int) -> AnyArray | None:
@@ -124,7 +124,7 @@ class Exam:
         return np.full(chunks * self.length, value, self.dtype)
 
     def _sum(self, p: Placement, rows: npt.NDArray[np.intp]) -> tuple[AnyArray, AnyArray | None]:
-        """The sum of the entries, and how far off a right one can be (None: not at all)."""
+        """Return the sum of the entries, and how far off a right one can be (None: not at all)."""
         parts = [
             self._contribution(int(p.chunks[row]), rank)
             for row in rows.tolist()

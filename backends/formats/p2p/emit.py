@@ -110,7 +110,7 @@ DOCS = MappingProxyType(
 
 
 def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: str = "") -> str:
-    """The text of the file; ``provenance``: lines that say where the script is from.
+    """Return the text of the file; ``provenance``: lines that say where the script is from.
 
     ``module``: what the file will be called, without its suffix (default: after the script).
 
@@ -157,7 +157,7 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: s
 
 @cache
 def _templates() -> Environment:
-    """The templates of this package; plain text, in which nothing may be missing."""
+    """Return the templates of this package; plain text, in which nothing may be missing."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -198,7 +198,7 @@ def header(script: Script) -> dict[str, Any]:
 
 
 def shape_of(script: Script) -> dict[str, Any]:
-    """The arguments of the file's ``Shape``."""
+    """Return the arguments of the file's ``Shape``."""
     c = script.collective
     whole = not (c.input_chunks % c.factor or c.output_chunks % c.factor)
     return {
@@ -214,7 +214,7 @@ def shape_of(script: Script) -> dict[str, Any]:
 
 
 def _some(placement: Placement, ranks: int) -> tuple[int, ...] | None:
-    """The ranks that it names; None for all."""
+    """Return the ranks that it names; None for all."""
     named = tuple(np.unique(placement.ranks).tolist())
     return None if len(named) == ranks else named
 

@@ -55,7 +55,7 @@ def execute(
 
 
 def loaded(text: str) -> types.ModuleType:
-    """The module of an emitted file; its code is executed."""
+    """Return the module of an emitted file; its code is executed."""
     module = types.ModuleType("weft_emitted")
     # Dataclasses look up their module by name while they are made; threads may load at once.
     module.__name__ = f"weft_emitted_{id(module)}"
@@ -101,7 +101,7 @@ def call_on(wire: Threads, program: Any, send: AnyArray | None, recv: AnyArray |
 
 
 def arguments(exam: Exam, rank: int, in_place: bool) -> tuple[AnyArray | None, AnyArray | None]:
-    """The input and the output of a rank, None where it has none; in place in one memory.
+    """Return the input and the output of a rank, None where it has none; in place in one memory.
 
     A rank that only forwards has an output that is not compared: it gives the length.
     """

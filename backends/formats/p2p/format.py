@@ -50,13 +50,13 @@ class ScriptFile(Format):
         return data is None and looks_like_script(text)
 
     def read(self, text: str, where: str) -> Script:
-        """The script in a file."""
+        """Return the script in a file."""
         from .read import read_script
 
         return read_script(text, where)
 
     def check(self, text: str, where: str, asked: Asked) -> list[Check]:
-        """The form, and the findings of the checker of scripts."""
+        """Return the form, and the findings of the checker of scripts."""
         from ...check.checks import Check, of_findings
         from .judge import judge
 
@@ -109,7 +109,7 @@ class ScriptFile(Format):
         return execute(text, collective, seed=seed, tell=tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
-        """The rounds of every rank."""
+        """Return the rounds of every rank."""
         from .text import write
 
         script = self.read(text, where)
@@ -136,19 +136,19 @@ class ScriptFile(Format):
                 )
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """The file of a program; it is good for all sizes."""
+        """Return the file of a program; it is good for all sizes."""
         from .compile import compile_script
 
         return self.write(compile_script(program, program.name))
 
     def write(self, script: Script, provenance: Iterable[str] = (), module: str = "") -> str:
-        """The file of a script, which will be called ``module`` and ``.py``."""
+        """Return the file of a script, which will be called ``module`` and ``.py``."""
         from .emit import emit
 
         return emit(script, self.name, provenance, module)
 
     def script(self, request: Request) -> Script:
-        """The script of something to compile.
+        """Return the script of something to compile.
 
         Raises:
             UserError: a program that was written for separate buffers is asked for in place.
@@ -218,7 +218,7 @@ def size_of(script: Script) -> str:
 
 
 def facts_of(script: Script) -> dict[str, Any]:
-    """A script for ``--json``."""
+    """Return a script for ``--json``."""
     c = script.collective
     return {
         "name": script.name,

@@ -10,7 +10,7 @@ from .read import read_script, runtime_of
 
 
 def judge(text: str, where: str) -> tuple[Script, list[Finding]]:
-    """The script of a file, and what the checker finds in it.
+    """Return the script of a file, and what the checker finds in it.
 
     The rounds are proved. The code that carries them out is not: a warning says so where it is not
     word for word what weft writes for these rounds.
@@ -28,5 +28,5 @@ def judge(text: str, where: str) -> tuple[Script, list[Finding]]:
 
 
 def _code(text: str) -> str:
-    """All but the docstring of the module, which says where the script is from."""
+    """Return all but the docstring of the module, which says where the script is from."""
     return text.split('"""', 2)[-1].strip()

@@ -49,7 +49,7 @@ def predict(
     sum_GBps: float = 0.0,
     overhead_us: float = 0.0,
 ) -> Prediction:
-    """The time of a call with a message of so many bytes; ``sum_GBps``: 0 means at once.
+    """Return the time of a call with a message of so many bytes; ``sum_GBps``: 0 means at once.
 
     Cost: O(messages · log), some µs each.
 
@@ -208,7 +208,7 @@ class _Run:
 
 
 def _memory(plan: _Plan, ranks: int) -> tuple[list[int], int]:
-    """The memory of the queues, and where its clients begin: the messages."""
+    """Return the memory of the queues, and where its clients begin: the messages."""
     index = {cost: leg for leg, cost in enumerate(dict.fromkeys(plan.costs))}
     lengths = np.array([len(cost.holds) for cost in index], np.int64)
     holds = np.array([hold for cost in index for hold in cost.holds], object).reshape(-1, 2)

@@ -21,7 +21,7 @@ def looks_like_script(text: str) -> bool:
 
 
 def read_script(text: str, where: str) -> Script:
-    """The script in a file; well formed, not proved.
+    """Return the script in a file; well formed, not proved.
 
     Raises:
         BadFile: not such a file, or one that was edited into something else.
@@ -73,7 +73,7 @@ def read_script(text: str, where: str) -> Script:
 
 
 def runtime_of(text: str) -> str | None:
-    """The runtime that a file is for, if it says so."""
+    """Return the runtime that a file is for, if it says so."""
     found = _constants(ast.parse(text)).get("HEADER", {}).get("runtime")
     return None if found is None else str(found)
 
@@ -152,7 +152,7 @@ MOST_ROUNDS = 100_000
 
 
 def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
-    """The lines that the formulas give for every rank.
+    """Return the lines that the formulas give for every rank.
 
     Raises:
         ValueError: they contain more than arithmetic, or give too many lines.

@@ -98,7 +98,7 @@ class _Pattern:
 
 
 def _pattern(rounds: Sequence[Round]) -> _Pattern | None:
-    """The pattern of one round; None if the ranks do different things in it."""
+    """Return the pattern of one round; None if the ranks do different things in it."""
     pieces = [list(_pieces(one)) for one in rounds]
     texts = {tuple(text for text, _ in own) for own in pieces}
     if len(texts) > 1:
@@ -113,7 +113,7 @@ def _pattern(rounds: Sequence[Round]) -> _Pattern | None:
 
 
 def _pieces(one: Round) -> Iterator[tuple[str, int]]:
-    """The line of a round as (text, number) pairs.
+    """Yield the line of a round as (text, number) pairs.
 
     The text of chunks ends in ``[`` and how many there are: it is the same on all ranks.
     """
@@ -134,7 +134,7 @@ def _part(before: str, part: Part) -> Iterator[tuple[str, int]]:
 
 
 def fit(column: Ints) -> Formula | None:
-    """The formula that gives a column, by the rank; the first of the simplest shape."""
+    """Return the formula that gives a column, by the rank; the first of the simplest shape."""
     ranks = len(column)
     base = int(column.min())
     apart = column - base
@@ -206,7 +206,7 @@ def _change(a: Formula, b: Formula) -> tuple[int, int]:
 
 
 def _centred(number: int, modulus: int) -> int:
-    """The number of least magnitude that is the same modulo ``modulus``."""
+    """Return the number of least magnitude that is the same modulo ``modulus``."""
     number %= modulus
     return number - modulus if 2 * number > modulus else number
 
@@ -258,7 +258,7 @@ def _braced(expression: str) -> str:
 
 
 def _expression(number: Formula, base: int, turn: int) -> str:
-    """The formula in r, and in step where it changes."""
+    """Return the formula in r, and in step where it changes."""
     constant = _sum([(base, "step")], number.base)
     if number.shape == Shape.CONSTANT:
         return constant

@@ -63,7 +63,7 @@ class _Work:
 
 
 def script_of(flow: Flow, name: str) -> Script:
-    """The script of a flow of single chunks that was made for :data:`TARGET`.
+    """Return the script of a flow of single chunks that was made for :data:`TARGET`.
 
     Raises:
         UserError: it is too long for a file.

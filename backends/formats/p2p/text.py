@@ -25,7 +25,7 @@ _MESSAGE = re.compile(r"(\S+) ([<>]) (\d+)")
 
 
 def write(one: Round) -> str:
-    """The line of a round; a round in which the rank does nothing is an empty one."""
+    """Return the line of a round; a round in which the rank does nothing is an empty one."""
     talk = [f"{_part(m.part)} > {m.peer}" for m in one.sends]
     talk += [f"{_part(m.part)} < {m.peer}" for m in one.recvs]
     work = [f"{_part(w.into)} = {' + '.join(map(_part, w.terms))}" for w in one.work]

@@ -21,7 +21,7 @@ class Contestant:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """All that one job does.
+    """Contents of one job.
 
     Attributes:
         units: the collective of all files, in the pieces that callers see.
@@ -41,11 +41,11 @@ class Bench:
     seed: int = 0
 
     def exam(self, length: int) -> Exam:
-        """The data of a size: whole numbers, whose sums are exact in any order."""
+        """Return the data of a size: whole numbers, whose sums are exact in any order."""
         return Exam(self.units, length, type_named(self.dtype), self.seed)
 
     def bytes(self, length: int) -> int:
-        """The message's size, as nccl-tests count it."""
+        """Return the message's size, as nccl-tests count it."""
         return length * self.units.message_chunks * type_named(self.dtype).itemsize
 
     def to_json(self) -> dict[str, Any]:

@@ -197,7 +197,7 @@ def _row(size: int, name: str, ranks: list[tuple[list[float], str | None]]) -> d
 
 
 def serve(on: str, place: str) -> None:
-    """Be one of the ranks of the job in a folder."""
+    """Run one of the ranks of the job in a folder."""
     folder = Path(place)
     end_with_owner(folder)
     bench = Bench.from_json(json.loads((folder / PLAN).read_text("utf-8")))

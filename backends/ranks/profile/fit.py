@@ -21,7 +21,7 @@ CERTAIN = 2.0
 
 
 def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tuple[LinkClass, ...]:
-    """The classes of directions by their smallest and by their largest messages.
+    """Return the classes of directions by their smallest and by their largest messages.
 
     ``us``: shape (sweeps, flows, sizes), of echoes that were alone.
     """
@@ -49,13 +49,13 @@ def _within(label: npt.NDArray[np.intp], samples: Floats) -> npt.NDArray[np.intp
 
 
 def _both_ways(flows: Sequence[Flow], samples: Floats) -> Floats:
-    """The mean over both directions: the smallest echoes are the same there and back."""
+    """Return the mean over both directions: the smallest echoes are the same there and back."""
     place = {flow: i for i, flow in enumerate(flows)}
     return np.asarray((samples + samples[:, [place[flow[::-1]] for flow in flows]]) / 2)
 
 
 def line_of(sizes: Ints, us: Floats) -> Line:
-    """The line of echoes that take ``us``.
+    """Return the line of echoes that take ``us``.
 
     An echo takes there and back: ``α + β·bytes`` one way, and an answer of one byte the other.
     The two ways' α cannot be told apart without a common clock, so each is half their sum.

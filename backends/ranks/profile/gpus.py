@@ -34,7 +34,7 @@ def probe_of(connection: Connection, effort: Effort) -> Probe:
 
 
 def connected() -> Connection:
-    """The connection of a rank that MPI started, which takes a GPU of its node first.
+    """Return the connection of a rank that MPI started, which takes a GPU of its node first.
 
     Raises:
         Missing: there is no mpi4py, CuPy, GPU or NCCL that does.
@@ -60,7 +60,7 @@ def connected() -> Connection:
 
 
 def measure_nccl(effort: Effort, seed: int, tell: Tell) -> Findings | None:
-    """Be a rank that MPI started; what was found, on rank 0.
+    """Run a rank that MPI started; return the findings on rank 0.
 
     Raises:
         Missing: as :func:`connected`.

@@ -19,7 +19,7 @@ GB_PER_S = 1e-3
 
 
 def topology_of(name: str, found: Findings) -> Topology:
-    """A link for every direction, with hosts for groups, and what is shared.
+    """Return a link for every direction, with hosts for groups, and what is shared.
 
     Links of one class are exactly equal, and numbers have the digits that are known: equal links
     are what symmetry is made of. What is uncertain is in the notes.
@@ -91,7 +91,7 @@ def _bandwidth(rate: float, error: float) -> Fraction:
 
 
 def rounded(value: float, error: float) -> Fraction:
-    """The value with the digits that its relative error leaves: two to four."""
+    """Return the value with the digits that its relative error leaves: two to four."""
     digits = min(4, max(2, math.ceil(-math.log10(max(error, 1e-9)))))
     return Fraction(f"{value:.{digits - 1}e}")
 

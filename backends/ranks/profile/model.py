@@ -84,7 +84,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that is known of a machine.
+    """Findings about a machine.
 
     Attributes:
         classes: every direction is in one of them.
@@ -109,5 +109,5 @@ class Findings:
     remarks: tuple[str, ...]
 
     def line_of(self) -> dict[Flow, Line]:
-        """The line of every direction."""
+        """Return the line of every direction."""
         return {flow: one.line for one in self.classes for flow in one.flows}

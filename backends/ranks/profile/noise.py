@@ -41,7 +41,7 @@ class Known:
         return float(np.exp(self.log))
 
     def at_least(self, error: float) -> Known:
-        """The same, known no better than this."""
+        """Return the same value with at least this error."""
         return replace(self, error=max(self.error, error))
 
     def above(self, log: float, sweeps: int) -> bool:
@@ -50,7 +50,7 @@ class Known:
 
 
 def spread(samples: Floats) -> float:
-    """The standard deviation of a sample, robust, in the median over the things."""
+    """Return the standard deviation of a sample, robust, in the median over the things."""
     return float(np.median(_deviations(samples))) if samples.size else 0.0
 
 
@@ -74,7 +74,7 @@ def pooled(samples: Floats) -> Known:
 
 
 def classes(samples: Floats, alike: float = ALIKE) -> npt.NDArray[np.intp]:
-    """A class for each row, numbered from the least.
+    """Return a class for each row, numbered from the least.
 
     A set of rows is split in two, where that leaves least variance, if its medians vary more than
     the noise allows (χ²), by more than ``alike``, and if either half of the sweeps alone would

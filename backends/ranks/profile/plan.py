@@ -57,7 +57,7 @@ def trial_sizes(largest: int) -> tuple[int, int]:
 
 
 def session_of(trial: Trial, largest: int) -> Session:
-    """A trial's echoes: one of its flows alone, then all together; at both sizes."""
+    """Return a trial's echoes: one of its flows alone, then all together; at both sizes."""
     sizes = trial_sizes(largest)
     return tuple(Echo(flows, size) for flows in (trial.flows[:1], trial.flows) for size in sizes)
 
@@ -89,7 +89,7 @@ def spread(things: Sequence[int], count: int) -> list[int]:
 
 
 def _of_pairs(classes: Sequence[LinkClass]) -> Iterator[Trial]:
-    """The two directions of pairs, by what classes they are in."""
+    """Yield the two directions of pairs, by what classes they are in."""
     label = {flow: i for i, one in enumerate(classes) for flow in one.flows}
     kinds: dict[tuple[int, ...], list[Flow]] = {}
     for a, b in sorted(flow for flow in label if flow[0] < flow[1]):

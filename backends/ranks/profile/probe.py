@@ -70,7 +70,7 @@ class Probe:
         return np.concatenate([row for number in range(len(sessions)) for row in found[number]])
 
     def _pass_on(self, before: int, after: int) -> None:
-        """The first rank of a session tells that of the next that it is their turn."""
+        """Pass the turn from the first rank of a session to that of the next."""
         if before != after and self.rank == before:
             self.patient.exchange(TURN, [(self._byte, after)], [])
         elif before != after and self.rank == after:
@@ -136,7 +136,7 @@ class Probe:
         return SUMMED / max(best * 1e6, 1e-3)
 
     def collect(self, own: Floats) -> Floats:
-        """The sum over all ranks, on rank 0; the rank's own on the others."""
+        """Return the sum over all ranks, on rank 0; the rank's own on the others."""
         if self.rank:
             self.patient.exchange(GIVE, [(self._raw(own), 0)], [])
             return own

@@ -41,7 +41,7 @@ REST = 2e-3
 """Seconds that a patient rank sleeps at most between two looks."""
 
 STORE = "store"
-"""The file through which ranks of torch find each other."""
+"""Name of the file through which ranks of torch connect."""
 
 
 class Patient(Mpi):
@@ -57,7 +57,7 @@ class Patient(Mpi):
 
 
 def measure_mpi(effort: Effort, seed: int, tell: Tell) -> Findings | None:
-    """Be a rank of MPI; what was found, on rank 0.
+    """Run a rank of MPI; return the findings on rank 0.
 
     Raises:
         Missing: there is no mpi4py.
@@ -69,7 +69,7 @@ def measure_mpi(effort: Effort, seed: int, tell: Tell) -> Findings | None:
 
 
 def measure_torch(effort: Effort, seed: int, tell: Tell, place: Path | None = None) -> Any:
-    """Be a rank of torch.distributed (gloo), of torchrun's job or of one that meets in a folder.
+    """Run a rank of torch.distributed (gloo), of torchrun or of a job with a folder.
 
     Raises:
         Missing: there is no torch.
@@ -117,7 +117,7 @@ def _silent(_: str) -> None:
 
 
 def written(name: str, found: Findings) -> dict[str, Any]:
-    """The topology and what is known of it, as JSON."""
+    """Return the topology and what is known of it, as JSON."""
     topology: Topology = topology_of(name, found)
     classes = [
         {"directions": [list(flow) for flow in one.flows], **asdict(one.line)}
@@ -137,7 +137,7 @@ def written(name: str, found: Findings) -> dict[str, Any]:
 
 
 def serve(on: str, place: str) -> None:
-    """Be one of the ranks that :mod:`..launcher` started."""
+    """Run one of the ranks that :mod:`..launcher` started."""
     folder = Path(place)
     end_with_owner(folder)
     plan = json.loads((folder / PLAN).read_text("utf-8"))

@@ -25,7 +25,7 @@ _PER_RANK = frozenset({Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCE_SCATTER})
 
 
 def collective_of(algo: XmlAlgo) -> Collective:
-    """The collective that the ``coll`` attribute names.
+    """Return the collective that the ``coll`` attribute names.
 
     The file does not say the root of a broadcast or reduce: it is the only rank that never
     receives, or never sends.
@@ -67,7 +67,7 @@ def candidates(algo: XmlAlgo) -> Iterator[Collective]:
 
 
 def fit(collective: Collective, algo: XmlAlgo) -> Collective:
-    """The collective cut into as many pieces as the file has chunks.
+    """Return the collective cut into as many pieces as the file has chunks.
 
     Raises:
         UserError: other ranks, or a number of chunks that is not a multiple.

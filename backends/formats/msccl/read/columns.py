@@ -81,7 +81,7 @@ class XmlCode(Code):
 
 
 def code_of(algo: XmlAlgo) -> XmlCode:
-    """The columns of a file."""
+    """Return the columns of a file."""
     blocks = [(rank, b) for rank, r in enumerate(algo.ranks) for b in r.blocks]
     transfers = [t for _, b in blocks for t in b.transfers]
     rows = [

@@ -78,7 +78,7 @@ class Elements:
 
 
 def fail(source: Source, start: int, end: int, message: str, hint: str = "") -> BadFile:
-    """A :class:`BadFile` that points at characters; long lines are not quoted."""
+    """Return a :class:`BadFile` that points at characters; long lines are not quoted."""
     start = min(start, len(source.text))
     span = Span(source, start, max(end, start + 1))
     line_start = source.text.rfind("\n", 0, start) + 1
@@ -121,7 +121,7 @@ def _skip(source: Source, at: int) -> int:
 
 
 def _slow_tag(source: Source, at: int) -> XmlElement:
-    """A tag read token by token: what the fast path does not take, and all mistakes."""
+    """Return a tag read token by token: what the fast path does not take, and all mistakes."""
     text = source.text
     if text.startswith("<?", at) or text.startswith("<!", at):
         raise fail(
@@ -165,7 +165,7 @@ def _slow_tag(source: Source, at: int) -> XmlElement:
 
 
 def _token(source: Source, at: int) -> tuple[str, int]:
-    """A name and the place of the character that ends it."""
+    """Return a name and the place of the character that ends it."""
     match = _TOKEN.match(source.text, at)
     end = match.end() if match else at
     if end - at > MAX_NAME:
@@ -176,7 +176,7 @@ def _token(source: Source, at: int) -> tuple[str, int]:
 
 
 def _value(source: Source, at: int, key: str) -> tuple[str, int]:
-    """An attribute value and the place after its closing quote."""
+    """Return an attribute value and the place after its closing quote."""
     text = source.text
     quote = text[at : at + 1]
     if quote not in ('"', "'") or not quote:
@@ -200,7 +200,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def integer(text: str, bits: int = 32) -> tuple[int, str]:
-    """The value the runtimes read, and in what way it is not what it seems ('' if it is).
+    """Return the value the runtimes read, and in what way it is not what it seems ('' if it is).
 
     >>> integer("010"), integer("0x1f"), integer("zero"), integer("7 apples")
     ((8, 'octal'), (31, 'hexadecimal'), (0, 'not a number'), (7, 'trailing text'))
@@ -235,6 +235,6 @@ def integer(text: str, bits: int = 32) -> tuple[int, str]:
 
 
 def wrap(value: int, bits: int) -> int:
-    """A value stored in a signed field of so many bits."""
+    """Return a value stored in a signed field of so many bits."""
     half = 1 << (bits - 1)
     return ((value + half) & ((1 << bits) - 1)) - half

@@ -156,7 +156,7 @@ class Remarks:
         self._found[key] = (span, times + 1)
 
     def all(self) -> tuple[XmlRemark, ...]:
-        """The remarks, in the order in which they were first met."""
+        """Return the remarks, in the order in which they were first met."""
         return tuple(
             XmlRemark(message, runtimes, rejected, span, times)
             for (message, runtimes, rejected), (span, times) in self._found.items()

@@ -46,7 +46,7 @@ _STEP = ("s", "srcoff", "dstoff", "cnt", "depid", "deps", "hasdep")
 
 
 def read_msccl_xml(text: str, where: str = "<text>") -> XmlAlgo:
-    """The algorithm in a text; ``where`` names the text in messages.
+    """Return the algorithm in a text; ``where`` names the text in messages.
 
     Raises:
         BadFile: the text is one that no runtime reads, with line and column.
@@ -80,7 +80,7 @@ class _Attributes:
         return self.element.start, self.element.end
 
     def text(self, key: str, default: str | None = None) -> str:
-        """The value of a required attribute."""
+        """Return the value of a required attribute."""
         value = self.values.get(key, default)
         if value is None:
             raise fail(
@@ -92,7 +92,7 @@ class _Attributes:
         return value
 
     def number(self, key: str, bits: int = 32) -> int:
-        """A required integer."""
+        """Return a required integer."""
         text = self.text(key)
         small = _SMALL.get(text)
         if small is not None:
@@ -103,11 +103,11 @@ class _Attributes:
         return value
 
     def optional(self, key: str, bits: int = 32) -> int | None:
-        """An integer, or None where it is absent."""
+        """Return an integer, or None where it is absent."""
         return self.number(key, bits) if key in self.values else None
 
     def choice(self, key: str, known: dict[str, _Choice]) -> _Choice:
-        """A required attribute that has one of a few values."""
+        """Return a required attribute that has one of a few values."""
         value = known.get(self.text(key))
         if value is None:
             raise fail(
@@ -129,7 +129,7 @@ class _XmlReader:
         self._plain = PlainBlocks(source.text)
 
     def algo(self) -> XmlAlgo:
-        """The whole file."""
+        """Parse the whole file."""
         root = next(self._elements, None)
         if root is None:
             raise fail(self._source, 0, 1, "the file is empty")
@@ -200,7 +200,7 @@ class _XmlReader:
                 )
 
     def _children(self, parent: XmlElement, known: str) -> Iterator[XmlElement]:
-        """The children of one name; others are skipped, as the runtimes do."""
+        """Yield the children of one name; others are skipped, as the runtimes do."""
         if parent.tag is Tag.SINGLE:
             return
         for element in self._elements:

@@ -16,7 +16,7 @@ from .model import XmlAlgo, XmlBlock, XmlRank, XmlTransfer
 
 
 def program_of(algo: XmlAlgo, collective: Collective, *, in_place: bool | None = None) -> Program:
-    """The program of a file for a collective in the file's chunks.
+    """Return the program of a file for a collective in the file's chunks.
 
     A fused ``re`` becomes one instruction per source, a transfer of no chunks a NOP, and a flag
     value the first instruction that publishes at least it. ``in_place``: by default what the file

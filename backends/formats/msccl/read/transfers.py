@@ -48,7 +48,7 @@ class _Draft:
 
 
 def transfers_of(steps: list[RawStep], remarks: Remarks) -> tuple[XmlTransfer, ...]:
-    """The transfers of one thread block, with the flag values they publish."""
+    """Return the transfers of one thread block, with the flag values they publish."""
     drafts = _fuse(steps, remarks)
     done: list[XmlTransfer] = []
     counter = 0

@@ -62,7 +62,7 @@ def _few(found: list[Finding]) -> list[Finding]:
 
 
 def at(check: str, message: str, step: PlanStep, severity: Severity = Severity.ERROR) -> Finding:
-    """A finding at an operation."""
+    """Return a finding at an operation."""
     return Finding(check, severity, message, step.rank, step.block, step.index)
 
 
@@ -210,7 +210,7 @@ def _in_block(one: PlanEvent, other: PlanEvent) -> bool:
 
 
 def _known(graph: PlanGraph, order: Sequence[int], events: Sequence[PlanEvent]) -> Before:
-    """The order of some events as far as the graph has it now."""
+    """Return the order of some events as far as the graph has it now."""
     moments = dict.fromkeys(m for e in events for m in (e.moment, e.met))
     bit = {m: 1 << k for k, m in enumerate(moments)}
     bits = [0] * len(graph)
@@ -227,7 +227,7 @@ def _known(graph: PlanGraph, order: Sequence[int], events: Sequence[PlanEvent]) 
 def _pairs(
     plan: ExecutionPlan, graph: PlanGraph, key: Key, before: Before
 ) -> Iterator[tuple[PlanEvent, PlanEvent]]:
-    """The (give, take) pairs of a counter in which the take cannot do without the give."""
+    """Yield the (give, take) pairs of a counter in which the take cannot do without the give."""
     kind, rank, number = key
     initial = plan.gpus[rank].semaphores[number] if kind == "semaphore" else 0
     gives, takes = graph.gives[key], graph.takes[key]
@@ -293,7 +293,7 @@ def _add(
 
 
 def topological(graph: PlanGraph) -> list[int]:
-    """All moments in order; fewer if some wait for each other."""
+    """Return all moments in order; fewer if some wait for each other."""
     after: list[list[int]] = [[] for _ in range(len(graph))]
     missing = [len(s) + len(w) for s, w in zip(graph.strong, graph.weak, strict=True)]
     for side in (graph.strong, graph.weak):

@@ -149,7 +149,7 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
 
 
 def _furthest(plan: ExecutionPlan) -> int:
-    """The largest byte offset at ``max_message_size``."""
+    """Return the largest byte offset at ``max_message_size``."""
     each = (2 if plan.packets else 1) * (2 if plan.double_scratch else 1)
     most = 0
     for gpu in plan.gpus:
@@ -183,7 +183,7 @@ def _gpu(plan: ExecutionPlan, rank: int, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _moving(plan: ExecutionPlan) -> Buffer | None:
-    """The buffer that in place begins elsewhere in its allocation on every rank."""
+    """Return the buffer whose in-place offset differs from rank to rank."""
     if plan.collective == "allgather":
         return Buffer.INPUT
     scattered = plan.collective in ("reducescatter", "reduce_scatter")
@@ -345,7 +345,7 @@ def _bounds(place: PlanPlace, op: Operation) -> Iterator[Finding]:
 
 
 def _channel_leads_elsewhere(place: PlanPlace, op: Operation, x: Remote, rank: int) -> str | None:
-    """A port transfer names its channel and its buffer apart: they must mean one peer."""
+    """Return a text if the channel and the buffer of a port transfer have different peers."""
     if op.channel is not Channel.PORT or x not in op.dst or not op.ids:
         return None
     k = op.ids[op.dst.index(x)]
@@ -384,7 +384,7 @@ _PACKET_SIDES: dict[PlanOp, tuple[int | None, int | None]] = {
 
 
 def size_of(gpu: Gpu, buffer: Buffer) -> int:
-    """The declared chunks of a buffer."""
+    """Return the declared chunks of a buffer."""
     if buffer is Buffer.INPUT:
         return gpu.input_chunks
     return gpu.output_chunks if buffer is Buffer.OUTPUT else gpu.scratch_chunks

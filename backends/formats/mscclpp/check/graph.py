@@ -106,7 +106,7 @@ class PlanGraph:
     )
 
     def moment(self, *before: int, step: PlanStep | None = None) -> int:
-        """A new moment after some others."""
+        """Return a new moment after some others."""
         self.strong.append(list(before))
         self.weak.append([])
         self.step.append(step)
@@ -117,7 +117,7 @@ class PlanGraph:
 
 
 def build(plan: ExecutionPlan) -> PlanGraph:
-    """The graph of a plan whose form is sound."""
+    """Return the graph of a plan whose form is sound."""
     graph = PlanGraph()
     ends = _ends(plan)
     for rank, gpu in enumerate(plan.gpus):
@@ -133,7 +133,7 @@ _Ends = dict[tuple[int, Channel, int], tuple[int, int]]
 
 
 def _ends(plan: ExecutionPlan) -> _Ends:
-    """The other end of every channel: the k-th from a to b meets the k-th from b to a."""
+    """Return the other end of every channel: the k-th from a to b meets the k-th from b to a."""
     lists: dict[tuple[int, int, Channel], list[int]] = defaultdict(list)
     for rank, gpu in enumerate(plan.gpus):
         for kind in (Channel.MEMORY, Channel.PORT):
@@ -210,7 +210,7 @@ class _PlanWalk:
         self.met, self.apart, self.thread = moment, [], {}
 
     def _alone(self, j: int, step: PlanStep) -> int:
-        """A moment of thread j, after what that thread alone did before."""
+        """Return a moment of thread j, after what that thread alone did before."""
         moment = self.graph.moment(self.met, step=step)
         if j in self.thread:
             self.graph.strong[moment].append(self.thread[j])
@@ -222,7 +222,7 @@ class _PlanWalk:
         self.apart.append(moment)
 
     def _channel(self, op: Operation, j: int) -> tuple[Key, Key, int]:
-        """The keys of the own and the other end of a channel, and its number on this GPU."""
+        """Return the keys of the own and the other end of a channel, and its number on this GPU."""
         assert op.channel
         number = self.block.channel_ids(op.channel)[op.ids[j]]
         own = (str(op.channel), self.rank, number)

@@ -63,7 +63,7 @@ def _begun(plan: ExecutionPlan, graph: PlanGraph, order: list[int]) -> list[int]
 def _handshake(
     plan: ExecutionPlan, a: Access, begun: list[int], done: list[int]
 ) -> Iterator[Finding]:
-    """A peer's buffer is free once its launch has begun; packets have a launch's grace."""
+    """Yield a finding if an access may precede its peer's launch; packets may be a launch early."""
     if begun[a.start] >> a.owner & 1:
         return
     if not a.packets:
@@ -85,7 +85,7 @@ def _handshake(
 
 
 def _address(plan: ExecutionPlan, rank: int, a: Access) -> tuple[str, int, int]:
-    """A space and a range of cells in it, such that aliases are one."""
+    """Return a space and a range of cells in it, such that aliases are one."""
     if a.packets:
         return "s", 2 * a.low, 2 * a.high
     if a.buffer is Buffer.SCRATCH:

@@ -66,7 +66,7 @@ class Assembler:
         self.operations = 0
 
     def block(self, rank: int, block: ThreadBlock) -> tuple[list[Micro], list[int]]:
-        """The micro-operations of a block, and for each the operation it belongs to."""
+        """Return the micro-operations of a block, and for each the operation it belongs to."""
         code: list[Micro] = []
         origin: list[int] = []
         for k, op in enumerate(block.ops):
@@ -93,7 +93,7 @@ class Assembler:
     def channels(
         self, rank: int, block: ThreadBlock, op: Operation, count: int | None = None
     ) -> tuple[int, ...]:
-        """The channels that an operation names; of ``count`` transfers each has its own."""
+        """Return the channels that an operation names; of ``count`` transfers each has its own."""
         ids = op.ids if count is None else op.ids[:count]
         if op.channel is None or (count is not None and len(ids) < count):
             raise Unfit(f"`{op.op}` on rank {rank} lacks a channel")
@@ -107,7 +107,7 @@ class Assembler:
         return tuple(found)
 
     def targets(self, channels: Sequence[int]) -> tuple[int, ...]:
-        """The other ends."""
+        """Return the other ends of channels."""
         return tuple(self.wiring.other[c] for c in channels)
 
     def _places(
@@ -178,7 +178,7 @@ def _is_packet(op: Operation, x: Operand, source: bool, k: int) -> bool:
 
 
 def _unrolled(op: Operation) -> Iterator[Operation]:
-    """A pipeline's body, chunk by chunk; any other operation is itself."""
+    """Yield a pipeline's body, chunk by chunk, or any other operation unchanged."""
     if op.op is not PlanOp.PIPELINE:
         yield op
         return

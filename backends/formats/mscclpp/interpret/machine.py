@@ -76,7 +76,7 @@ class PlanMachine:
     # --- what micro-operations do ---------------------------------------------------------------
 
     def share(self, operation: int, t: Thread) -> slice:
-        """The elements of an operation that a thread handles."""
+        """Return the elements of an operation that a thread handles."""
         return self.shares[operation][t.number]
 
     def pauses(self) -> bool:
@@ -294,7 +294,7 @@ class PlanMachine:
         )
 
     def _finished(self, rank: int, finish: Callable[[int, int], str | None]) -> str | None:
-        """The kernel has ended: its own writes are complete, and the caller looks."""
+        """End a launch on a rank: complete its own writes, and compare the output."""
         for block in self.blocks[rank]:
             self.arrive(block.written)
             for t in block.threads:

@@ -78,7 +78,7 @@ class PlanMemory:
             marks.fill(0)
 
     def views(self, place: MemoryPlace, launch: int) -> tuple[AnyArray, AnyArray | None]:
-        """The values of a place and the marks that go with them, in a launch."""
+        """Return the values of a place and the marks that go with them, in a launch."""
         if place.buffer is not Buffer.SCRATCH:
             column = 0 if place.buffer is Buffer.INPUT else 1
             base = int(self.layout.base[place.rank, column]) * self.elements
@@ -94,7 +94,7 @@ class PlanMemory:
 
 
 def chunks_of(gpu: Gpu, buffer: Buffer) -> int:
-    """The declared size of a buffer."""
+    """Return the declared size of a buffer."""
     sizes = {
         Buffer.INPUT: gpu.input_chunks,
         Buffer.OUTPUT: gpu.output_chunks,

@@ -41,7 +41,7 @@ _ROOTED = frozenset({Kind.BROADCAST, Kind.SCATTER, Kind.REDUCE, Kind.GATHER})
 
 
 def collective_of(plan: ExecutionPlan, roots: Sequence[int] = ()) -> Collective:
-    """The collective that a plan names, in its chunks.
+    """Return the collective that a plan names, in its chunks.
 
     The file does not say the root of a broadcast or scatter: it is the only rank that gets nothing
     from others. That of a reduce or gather is the only one that gives nothing.
@@ -88,7 +88,7 @@ def _flow(plan: ExecutionPlan) -> Iterator[tuple[int, int]]:
 
 
 def fit(collective: Collective, plan: ExecutionPlan) -> Collective:
-    """The collective cut into as many pieces as the plan has chunks.
+    """Return the collective cut into as many pieces as the plan has chunks.
 
     Raises:
         UserError: other ranks, or a number of chunks that is no multiple, or too large.

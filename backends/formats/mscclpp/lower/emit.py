@@ -58,14 +58,14 @@ NAMES = {Kind.REDUCE_SCATTER: "reducescatter"}
 def emit(
     program: Program, nodes: Sequence[int] | None = None, sizes: SizeRange | None = None
 ) -> str:
-    """The plan of a program as JSON text; see :func:`plan_of`."""
+    """Return the plan of a program as JSON text; see :func:`plan_of`."""
     return write_plan(plan_of(program, nodes, sizes))
 
 
 def plan_of(
     program: Program, nodes: Sequence[int] | None = None, sizes: SizeRange | None = None
 ) -> ExecutionPlan:
-    """The plan of a program.
+    """Return the plan of a program.
 
     ``nodes``: the node of each rank (None: all in one); blocks on one node talk through memory
     channels, others through port channels. ``sizes``: of the message, in bytes.
@@ -130,7 +130,7 @@ _OTHER = {Buffer.INPUT: Buffer.OUTPUT, Buffer.OUTPUT: Buffer.INPUT}
 
 
 def kept_buffer(kind: Kind) -> Buffer:
-    """The buffer that an in-place plan speaks of."""
+    """Return the buffer that an in-place plan speaks of."""
     return Buffer.INPUT if kind is Kind.REDUCE_SCATTER else Buffer.OUTPUT
 
 
@@ -170,7 +170,7 @@ class _Rank:
     semaphores: int = 0
 
     def semaphore(self) -> int:
-        """A new semaphore."""
+        """Return a new semaphore."""
         self.semaphores += 1
         return self.semaphores - 1
 
@@ -215,7 +215,7 @@ class _Emitter:
                 state.peers[self.kinds[k]].append(peer)
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """All of them."""
+        """Return the GPUs of the plan."""
         return tuple(self._gpu(rank) for rank in range(len(self.program.ranks)))
 
     def _gpu(self, rank: int) -> Gpu:
@@ -305,7 +305,7 @@ class _Emitter:
         return _Made(arrange(groups, state.semaphore), maker.channels, access, remote)
 
     def _ends(self, rank: int, block: Block, first: int) -> tuple[int, int]:
-        """The connections that a block sends to and takes from, or -1."""
+        """Return the connections that a block sends to and takes from, or -1."""
         numbers = [-1, -1]
         for i in range(first, first + len(block.code)):
             for side, k in enumerate((self.order.sent[i], self.order.received[i])):
@@ -314,7 +314,7 @@ class _Emitter:
         return numbers[0], numbers[1]
 
     def position(self, rank: int, connection: int) -> int:
-        """The number of a connection's channel among those of its type on a rank."""
+        """Return the number of a connection's channel among those of its type on a rank."""
         return self.state[rank].channels[self.kinds[connection]].index(connection)
 
 
@@ -349,7 +349,7 @@ class _BlockState:
         self._last = emitter.last.get(connections[1], -1)
 
     def _buffer(self, buffer: Buffer) -> int:
-        """The number of a buffer of the peer that the block sends to."""
+        """Return the number of a buffer of the peer that the block sends to."""
         assert self.block.send is not None
         key = (self.block.send, buffer)
         if key not in self.remote:
@@ -382,7 +382,7 @@ class _BlockState:
         return ops
 
     def _acknowledged(self, side: int) -> End | None:
-        """The end of a connection whose sender must hear that everything has arrived."""
+        """Return the end of a connection whose sender needs *all arrived*, else None."""
         end = self.ends[side]
         wanted = end is not None and end.channel is Channel.PORT and not self.emitter.packets
         return end if wanted else None

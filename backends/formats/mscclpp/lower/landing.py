@@ -170,7 +170,7 @@ def _is_free(
 
 
 def _reuse(order: HappensBefore, free: deque[tuple[int, int]], send: int) -> int | None:
-    """A place whose last message has been taken when ``send`` begins."""
+    """Return a place whose last message has been taken when ``send`` begins."""
     for k in range(min(_TRIES, len(free))):
         offset, last = free[k]
         if order.ended(last, send, GOT):

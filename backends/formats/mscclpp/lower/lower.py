@@ -89,7 +89,7 @@ class Outgoing:
     remote: Callable[[Buffer], int]
 
     def operand(self, count: int) -> Remote:
-        """The landing place as an operand."""
+        """Return the landing place as an operand."""
         return Remote(self.remote(self.place.buffer), self.place.offset, count)
 
 
@@ -117,7 +117,7 @@ class Lowering:
     # --- plain data -----------------------------------------------------------------------------
 
     def plain(self) -> Iterator[Operation]:
-        """The operations under Simple."""
+        """Yield the operations under Simple."""
         if self.instr.op in _LOCAL:
             yield from self._local()
         elif self.into is None:
@@ -174,7 +174,7 @@ class Lowering:
     # --- packets --------------------------------------------------------------------------------
 
     def packets(self) -> Iterator[Operation]:
-        """The operations under LL."""
+        """Yield the operations under LL."""
         if self.instr.op in _LOCAL:
             yield from self._local()
         elif self.into is None:

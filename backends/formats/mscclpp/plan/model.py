@@ -123,11 +123,11 @@ class ThreadBlock:
     remote: tuple[tuple[Channel, tuple[int, ...]], ...] = ()
 
     def channel_ids(self, kind: Channel) -> tuple[int, ...]:
-        """The GPU's channels of a type that this block uses, in its order."""
+        """Return the GPU's channels of a type that this block uses, in its order."""
         return tuple(i for k, ids in self.channels if k is kind for i in ids)
 
     def buffer_ids(self, kind: Channel) -> tuple[int, ...]:
-        """The GPU's remote buffers that this block accesses through channels of a type."""
+        """Return the GPU's remote buffers that this block accesses through channels of a type."""
         return tuple(i for k, ids in self.remote if k is kind for i in ids)
 
 
@@ -163,7 +163,7 @@ class Gpu:
     semaphores: tuple[int, ...] = ()
 
     def peers(self, kind: Channel) -> tuple[int, ...]:
-        """The peer of every channel of a type, by channel number."""
+        """Return the peer of every channel of a type, by channel number."""
         return tuple(p for c in self.channels if c.kind is kind for p in c.peers)
 
 

@@ -43,7 +43,7 @@ _IGNORED = frozenset({"chunk rank", "chunk_rank"})
 
 
 def read_plan(text: str, where: str = "plan") -> ExecutionPlan:
-    """The plan in a text.
+    """Return the plan in a text.
 
     Raises:
         BadFile: no JSON, or something the loader refuses or crashes on.

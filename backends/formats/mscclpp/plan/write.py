@@ -75,7 +75,7 @@ def _block(number: int, block: ThreadBlock) -> str:
 
 
 def operation_json(op: Operation) -> dict[str, Any]:
-    """The JSON object of one operation; a key only where it says something."""
+    """Return the JSON object of one operation; a key only where it says something."""
     data: dict[str, Any] = {"name": str(op.op)}
     if op.op in (PlanOp.ACQUIRE, PlanOp.RELEASE):
         data["semaphore_ids"] = list(op.ids)
