@@ -27,7 +27,7 @@ from .phases import Order, direct_allgather, direct_reduce_scatter, send
 
 
 def one_shot(p: Builder, order: Order) -> None:
-    """Everybody sends its whole buffer to everybody and sums what it gets."""
+    """Every rank sends its whole buffer to all others and sums the received ones."""
     n, everything = len(order), range(p.chunks)
     exchange_sums(
         p,
@@ -43,23 +43,23 @@ def two_shot(p: Builder, order: Order) -> None:
 
 
 def allgather(p: Builder, order: Order) -> None:
-    """Each block straight to everybody."""
+    """Send each block directly to all ranks."""
     direct_allgather(p, order, owned(p, order))
 
 
 def reduce_scatter(p: Builder, order: Order) -> None:
-    """Each block straight to its owner."""
+    """Send each block directly to its owner."""
     direct_reduce_scatter(p, order, owned(p, order))
 
 
 def gather(p: Builder, order: Order) -> None:
-    """Each block straight to the root."""
+    """Send each block directly to the root."""
     for rank, block in list(zip(order, owned(p, order), strict=True))[1:]:
         send(p, rank, block, order[0])
 
 
 def scatter(p: Builder, order: Order) -> None:
-    """Each block straight from the root."""
+    """Send each block directly from the root."""
     for rank, block in list(zip(order, owned(p, order), strict=True))[1:]:
         send(p, order[0], block, rank)
 

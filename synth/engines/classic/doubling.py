@@ -52,7 +52,7 @@ def couples(n: int) -> list[tuple[int, ...]]:
 
 
 def fold(p: Builder, order: Order, chunks: Sequence[int]) -> list[int]:
-    """The second of each couple hands its data to the first; the ranks that go on."""
+    """Fold the second rank of each pair into the first; return the remaining ranks."""
     members = [[order[i] for i in couple] for couple in couples(len(order))]
     for head, *guests in members:
         for guest in guests:
@@ -61,14 +61,14 @@ def fold(p: Builder, order: Order, chunks: Sequence[int]) -> list[int]:
 
 
 def unfold(p: Builder, order: Order, chunks: Sequence[int]) -> None:
-    """It gets the result."""
+    """Send the result to the ranks that were folded."""
     for head, *guests in couples(len(order)):
         for guest in guests:
             send_whole(p, order[head], chunks, order[guest])
 
 
 def doubling_allgather(p: Builder, order: Order) -> None:
-    """Exchange all one has with a partner at twice the distance each time."""
+    """Exchange all held data with a partner, at twice the distance each time."""
     settle(p)
     doubling_phase(p, order, owned(p, order))
 
@@ -85,7 +85,7 @@ def doubling_phase(p: Builder, order: Order, blocks: Blocks) -> None:
 
 
 def doubling_allreduce(p: Builder, order: Order) -> None:
-    """Exchange all one has and add it."""
+    """Exchange all held data and add it."""
     everything = range(p.chunks)
     members = fold(p, order, everything)
     q, reach = len(members), 1
@@ -122,7 +122,7 @@ def halving_doubling(p: Builder, order: Order) -> None:
 
 
 def halving_reduce_scatter(p: Builder, order: Order) -> None:
-    """Halve the data with a partner at half the distance, until one's own block is left."""
+    """Halve the data with a partner at half the distance, until the own block is left."""
     blocks = owned(p, order)
     groups = couples(len(order))
     members = [order[head] for head, *_ in groups]

@@ -121,7 +121,7 @@ class Classic:
     def _look_around(
         self, site: Site, problem: Problem, judge: _Judge, why: list[UserError], deadline: float
     ) -> bool:
-        """Show the judge all algorithms on a site; False if the time ended before."""
+        """Offer all algorithms on a site to the judge; False if time ran out."""
         for one in self._tried(site, problem.collective.kind):
             for chunks in self._pieces(one, problem.objective):
                 if judge.points and (judge.observer.cancelled() or time.monotonic() > deadline):
@@ -196,7 +196,7 @@ def _require_obedient(name: str, schedule: Schedule, problem: Problem) -> None:
 
 @dataclass(slots=True)
 class _Judge:
-    """Keeps what is best for the objective, of all schedules that it is shown."""
+    """Keeps the best of the offered schedules for the objective."""
 
     problem: Problem
     bound: Bounds
@@ -206,7 +206,7 @@ class _Judge:
     value: float = float("inf")
 
     def look_at(self, name: str, schedule: Schedule) -> None:
-        """Keep the schedule if it is better than what is there."""
+        """Keep the schedule if it is better than the kept ones."""
         point = self._point(name, schedule)
         if self.problem.objective is Objective.FRONTIER:
             kept = pareto([*self.points, point])
@@ -222,7 +222,7 @@ class _Judge:
         self.observer.incumbent(point)
 
     def look_at_slices(self, name: str, schedule: Schedule, deadline: float) -> None:
-        """Look at it in finer and finer slices of the message, while they gain something."""
+        """Try finer and finer slices of the message, while they improve the time."""
         if self.problem.objective is not Objective.TIME or _counted(self.problem.sketch):
             return
         least = self._value(schedule)
@@ -266,7 +266,7 @@ class _Judge:
         )
 
     def _value(self, schedule: Schedule) -> float:
-        """µs that the objective looks at."""
+        """Return the time in µs that the objective minimizes."""
         if self.problem.objective is Objective.LATENCY:
             return latency_us(schedule)
         if self.problem.objective is Objective.BANDWIDTH:
@@ -300,7 +300,7 @@ def _counted(sketch: Sketch | None) -> bool:
 
 
 def latency_us(schedule: Schedule) -> float:
-    """α alone: the time of a byte on links that take no time to fill."""
+    """Return the latency alone: the time of one byte on links of unlimited bandwidth."""
     links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
     machine = replace(schedule.topology, links=links, resources=())
     return round(simulate(replace(schedule, topology=machine), 1).time_us, 6)

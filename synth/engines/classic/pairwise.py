@@ -39,7 +39,7 @@ def pairwise(p: Builder, order: Order) -> None:
 
 
 def spread_out(p: Builder, order: Order) -> None:
-    """Everybody sends to all others, beginning with its successor."""
+    """Every rank sends to all others, beginning with its successor."""
     n = len(order)
     for i in range(n):
         for k in range(n):

@@ -151,7 +151,7 @@ def ring_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
 
 
 def direct_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
-    """Everybody sends each block straight to its owner, beginning with the next member."""
+    """Every member sends each block directly to its owner, beginning with the next member."""
     n = len(order)
     for shift in range(1, n):
         for i in range(n):
@@ -160,7 +160,7 @@ def direct_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> N
 
 
 def direct_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
-    """Everybody sends its block straight to everybody."""
+    """Every member sends its block directly to all others."""
     n = len(order)
     for shift in range(1, n):
         for i in range(n):
@@ -168,7 +168,7 @@ def direct_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
 
 
 def halving_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
-    """Halve the data with a partner at half the distance, until one's own block is left."""
+    """Halve the data with a partner at half the distance, until the own block is left."""
     groups = couples(len(order))
     _fold(p, order, blocks, groups)
     _halve(p, order, blocks, groups)
@@ -178,7 +178,7 @@ def halving_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> 
 
 
 def doubling_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
-    """The mirror: exchange all one has with a partner, at twice the distance each time."""
+    """Reverse of halving: exchange all held data with a partner, at doubling distance."""
     groups = couples(len(order))
     for head, *guests in groups:
         for guest in guests:
@@ -188,7 +188,7 @@ def doubling_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None
 
 
 def halving_allreduce(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
-    """Both: those who handed over their data wait for the result (Rabenseifner)."""
+    """Halving, then doubling; folded members receive the result at the end (Rabenseifner)."""
     groups = couples(len(order))
     _fold(p, order, blocks, groups)
     _halve(p, order, blocks, groups)

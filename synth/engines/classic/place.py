@@ -71,7 +71,7 @@ def names_for(kind: str | Kind) -> tuple[str, ...]:
 
 
 class Site:
-    """A machine as classic algorithms see it: its rings, its tree orders, its levels.
+    """Structures of a machine for classic algorithms: rings, tree orders, levels.
 
     ``shape``: sizes of the levels to use instead of the machine's own, innermost first; ranks
     fill them in their order. ``grid``: these levels, where ranks fill them otherwise. Everything
@@ -84,7 +84,7 @@ class Site:
 
     @cached_property
     def routes(self) -> Routes:
-        """The ways between GPUs."""
+        """The routes between GPUs."""
         return Routes(self.topology)
 
     @cached_property
@@ -225,5 +225,5 @@ class Site:
 
 
 def _shape_of(found: Levels) -> Shape:
-    """Sizes of the groups that talk on each level, the largest where they differ."""
+    """Return the sizes of the communicating groups per level, the largest where they differ."""
     return tuple(max(map(len, groups)) for groups in found.talking())

@@ -25,7 +25,7 @@ ALIKE = 4
 
 
 class Routes:
-    """All ways from GPU to GPU of a machine, once for all algorithms that are tried on it."""
+    """All routes from GPU to GPU of a machine, shared by all algorithms tried on it."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology

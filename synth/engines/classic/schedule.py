@@ -123,7 +123,7 @@ class _Place:
 
 
 class _Run:
-    """The moves one after another, on versions."""
+    """Replay of the moves, one after another, on versions."""
 
     def __init__(self, algorithm: Algorithm, routes: Routes) -> None:
         self.algorithm = algorithm

@@ -27,7 +27,7 @@ Hop = tuple[int, int]
 
 
 def partner(position: int, step: int, n: int) -> int:
-    """Whom a position exchanges with in a step."""
+    """Return the partner of a position in a step."""
     rho: int = (1 - (-2) ** (step + 1)) // 3
     return (position + (rho if position % 2 == 0 else -rho)) % n
 

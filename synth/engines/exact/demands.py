@@ -15,7 +15,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 FAR = 1 << 30
-"""A distance that is no distance."""
+"""Distance of unreachable nodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ def _answer(
     clock: Clock,
     observer: Observer,
 ) -> Outcome:
-    """The part of the frontier that the objective asks for, and what was proved of it."""
+    """Return the part of the frontier for the objective, with the statements proved."""
     search, objective = prepared.search, problem.objective
     if objective is Objective.LATENCY:
         found = walk(search, range(first, last + 1), clock, observer, points=1)
@@ -165,7 +165,7 @@ Images = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A problem turned into arrays, once: everything the phases of a solve share."""
+    """A problem as arrays, shared by all phases of a solve."""
 
     problem: Problem
     plain: Space
@@ -174,7 +174,7 @@ class Prepared:
 
     @property
     def least_steps(self) -> int:
-        """Fewer steps than this are too few for the machine, whatever the rules."""
+        """Lower bound on the steps from the machine alone, without rules."""
         return self.search.least_steps
 
     def last_steps(self, wished: int) -> int:
@@ -379,7 +379,7 @@ def _why_never(search: Search) -> str | None:
 
 
 def how_it_ended(search: Search, found: Frontier) -> tuple[str, ...]:
-    """Why the search over steps ended where it did, in words."""
+    """Return the reason why the search over steps ended, as text."""
     static = search.static / search.collective.factor
     if not found.points:
         return ()

@@ -79,7 +79,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A deadline, and what each question may use of what is left."""
+    """A deadline, and the budgets of parts of the remaining time."""
 
     deadline: float
     budget: Budget
@@ -90,7 +90,7 @@ class Clock:
         return Clock(time.monotonic() + budget.seconds, budget)
 
     def left(self) -> float:
-        """Wall seconds left."""
+        """Return the wall seconds left."""
         return max(0.0, self.deadline - time.monotonic())
 
     def share(self, part: float, ceiling: float = float("inf")) -> Budget:
@@ -400,7 +400,7 @@ def search_certificate(steps: int, rounds: int, chunks: int, relaxed: Certificat
 
 
 def _row_name(topology: Topology, row: int) -> str:
-    """A link by its ends, a shared resource by its name."""
+    """Return the name of a row: a link by its ends, a shared resource by its name."""
     if row >= len(topology.links):
         return topology.resources[row - len(topology.links)].name
     one = topology.links[row]

@@ -40,7 +40,7 @@ NOT_IN_THE_PAPER = (FixedSend, MaxDetour, MaxHops, SwitchPolicy, Symmetry)
 
 
 def refusal(sketch: Sketch, solver: str) -> str | None:
-    """Why the engine cannot obey a sketch; None if it can."""
+    """Return the reason why the engine cannot obey a sketch; None if it can."""
     for rule in sketch.rules:
         if isinstance(rule, OwnFirst) or (isinstance(rule, Relay) and rule.own_first):
             return f"exact has no order inside a step: it cannot obey {rule.label!r} (own first)"
@@ -67,7 +67,7 @@ def last_named_step(rules: Sequence[Rule]) -> int:
 
 
 def apply_rules(space: Space, rules: Sequence[Rule]) -> Space:
-    """The space in which only schedules remain that obey all of ``rules``."""
+    """Return the space restricted to schedules that obey all of ``rules``."""
     allowed = space.allowed.copy()
     only = [r for r in rules if isinstance(r, Only)]
     if only:
@@ -89,7 +89,7 @@ def apply_rules(space: Space, rules: Sequence[Rule]) -> Space:
 
 
 def unused_links(space: Space) -> tuple[int, ...]:
-    """Links that no chunk may use."""
+    """Return the links that no chunk may use."""
     open_hops = np.flatnonzero(space.allowed.any(axis=0)).tolist()
     used = {i for hop in open_hops for i in space.hops.hops[hop].route}
     return tuple(i for i in range(len(space.topology.links)) if i not in used)

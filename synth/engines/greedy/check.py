@@ -84,7 +84,7 @@ class StreamCheck:
         self._problem, self._transfers = "", 0
 
     def feed(self, block: Block) -> bool:
-        """Replay the next block; False once something was wrong (the rest is not looked at)."""
+        """Replay the next block; False after the first fault (the rest is not checked)."""
         from .check_kernel import replay_block
 
         if self._problem:
@@ -118,7 +118,7 @@ class StreamCheck:
         return True
 
     def finish(self) -> StreamVerdict:
-        """The verdict, when all blocks were fed."""
+        """Return the verdict after the last block."""
         from .check_kernel import lacking
 
         end = int(self._last[1])

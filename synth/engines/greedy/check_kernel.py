@@ -22,7 +22,7 @@ FINE, NO_LINK, NO_CHUNK, BACK_IN_TIME, BUSY, NOT_THERE, TWICE = range(7)
 def take_in(
     rank: int, now: int, into: tuple[Array, Array], queue: Array, head: Array, held: Array
 ) -> None:
-    """Everything that has arrived at a rank by now becomes something it holds.
+    """Mark all chunks that have arrived at a rank by now as held.
 
     ``queue[link]``: (arrival, chunk) of what is on a link, oldest at ``head``; arrival 0: nothing.
     """

@@ -82,7 +82,7 @@ class Greedy:
         return refusal(collective)
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """The best plan of all cuts, seeds and rules at the objective's size.
+        """Return the best plan of all chunk counts, seeds and rules at the objective's size.
 
         For the frontier: all that none beats in steps and rate.
 
@@ -129,7 +129,7 @@ def _size(problem: Problem) -> int:
 
 @dataclass(slots=True)
 class _Search:
-    """Tries, and keeps the best plan of each cut."""
+    """Tries plans, and keeps the best one per chunk count."""
 
     engine: Greedy
     problem: Problem
@@ -140,7 +140,7 @@ class _Search:
     bound: Bounds | None = None
 
     def run(self) -> None:
-        """All cuts, all seeds, all rules, until the budget ends or the bound is met."""
+        """Try all chunk counts, seeds and rules, until the budget ends or the bound is met."""
         deadline = time.monotonic() + self.budget.seconds
         self.bound = bounds(self.problem.topology, self.problem.collective)
         least = float(lower_bound_us(self.bound, _size(self.problem)))
@@ -222,7 +222,7 @@ class _Cut:
 
     @staticmethod
     def of(problem: Problem, pieces: int, effort: GreedyEffort) -> _Cut:
-        """The tables of a cut."""
+        """Return the tables for one chunk count."""
         collective = problem.collective.split(pieces)
         chunk = Fraction(_size(problem), collective.message_chunks)
         machine = hop_table_of(problem.topology, chunk)
@@ -230,7 +230,7 @@ class _Cut:
         return _Cut(collective, machine, demand, effort)
 
     def tried(self, seed: int) -> Iterator[Plan]:
-        """Plans of one seed."""
+        """Yield the plans of one seed."""
         if self.demand is None:
             yield from joint_plans(self.machine, self.collective.chunks, seed, self.effort)
             return
@@ -242,7 +242,7 @@ class _Cut:
 
 
 def _routed(machine: HopTable, demand: Demand, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
-    """Plans along trees of little load, for chunks that few ranks want.
+    """Yield plans along low-load trees, for chunks that few ranks want.
 
     Raises:
         UserError: somebody cannot be reached.

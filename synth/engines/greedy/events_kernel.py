@@ -1,4 +1,4 @@
-"""Matching at any time: hops of different lengths that share what they occupy."""
+"""Matching at any time: hops of different durations that share rows."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def begin(
     what: Array,
     clock: Array,
 ) -> None:
-    """Occupy what a hop occupies, and note when it is free and when the chunk arrives."""
+    """Occupy the rows of a hop; schedule the events of their release and of the arrival."""
     now = clock[NOW]
     for k in range(held[0][hop], held[0][hop + 1]):
         row, end = held[1][k], now + held[2][k]

@@ -21,7 +21,7 @@ from .routes import Trees
 
 @dataclass(frozen=True, eq=False)
 class Jobs:
-    """Transfers, and which of them each one needs: job ``needs[1, k]`` needs job ``needs[0, k]``.
+    """Transfers and their dependences: job ``needs[1, k]`` needs job ``needs[0, k]``.
 
     ``tail``: ticks from the start of a job until everything that needs it has arrived, at least.
     """
@@ -140,7 +140,7 @@ class Queues:
         return self._serve(order, self.forth)
 
     def serve_back(self, order: Ints) -> tuple[Ints, int]:
-        """The same with time turned round: jobs wait for those that need them."""
+        """Schedule with time reversed, jobs after their dependents; as :meth:`serve`."""
         return self._serve(order, self.back)
 
     def _serve(self, order: Ints, chain: tuple[Ints, Ints, Ints]) -> tuple[Ints, int]:

@@ -41,7 +41,7 @@ def match_events(
     enough: int = COMPARED,
     block: int = BLOCK,
 ) -> Iterator[Block]:
-    """Match until everybody has what it wants; ``bits`` are changed.
+    """Match until every rank has the chunks it wants; ``bits`` are changed.
 
     Raises:
         UserError: somebody cannot be reached.
@@ -104,7 +104,7 @@ def most_under_way(machine: HopTable, left: int) -> int:
 
 
 def _into(machine: HopTable) -> tuple[Ints, Ints]:
-    """The hops into every rank, the quickest first."""
+    """Return the hops into every rank, the fastest first."""
     order = np.lexsort((machine.arrives, machine.dst)).astype(np.int64)
     return grouped(machine.dst, machine.ranks)[0], order
 
@@ -180,7 +180,7 @@ def match_grid(
 
 
 def start_of(seed: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """The state of the kernels' random numbers for a seed: never 0."""
+    """Return the random state of the kernels for a seed: never 0."""
     return np.random.default_rng(seed).integers(1, 1 << 63, 1, np.uint64)
 
 
@@ -195,7 +195,7 @@ def stuck(left: int) -> UserError:
 def attempts(
     machine: HopTable, demand: Demand, seed: int, compared: int = COMPARED
 ) -> Iterator[Attempt]:
-    """Ways to match with one seed, the likeliest to be good first.
+    """Yield the variants of matching with one seed, the most promising first.
 
     On uniform machines both grids (α waited for in every step, or never), then any time; where
     links differ, with patience and without.

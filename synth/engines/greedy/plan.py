@@ -16,7 +16,7 @@ from weft.dsl.nouns.topology import Topology
 from ...fabric.hop_table import HopTable
 
 BLOCK = 1 << 22
-"""Transfers in a block of a stream, about."""
+"""Approximate number of transfers in a block of a stream."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ def plan_of(machine: HopTable, blocks: Iterable[Block]) -> Plan:
 
 
 def schedule_of(plan: Plan, topology: Topology, collective: Collective) -> Schedule:
-    """The schedule of a plan: steps by what depends on what, the planned order as priority.
+    """Return the schedule of a plan: steps by dependence, the planned order as priority.
 
     A transfer is in the step after the last one that brought its source something of its chunk.
     """

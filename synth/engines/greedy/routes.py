@@ -41,7 +41,7 @@ class Ends:
 
     @staticmethod
     def of(chunk: Ints, rank: Ints, chunks: int) -> Ends:
-        """From columns."""
+        """Build from columns."""
         first, order = grouped(chunk, chunks)
         return Ends(first, rank[order])
 
@@ -60,7 +60,7 @@ def grow_trees(
     effort: GreedyEffort,
     deep: float | None = None,
 ) -> Trees | None:
-    """Trees for all chunks, in seeded order; None if somebody cannot be reached.
+    """Return trees for all chunks, in seeded order; None if a rank cannot be reached.
 
     ``deep``: the price of a level of a tree as a part of that of a hop; by default the first of
     ``effort.depths``. Hops of ``machine`` may hold rows of both directions (:func:`both_ways`);
@@ -111,7 +111,7 @@ def grow_trees(
 
 
 def _level(deep: float, machine: HopTable, target: float) -> float:
-    """The price of a level: a share of that of a hop on a row of mean load."""
+    """Return the price of a level: a fraction of that of a hop on a row of mean load."""
     share = float(machine.hold.mean()) / target
     return deep * ((1 + share) ** 8 - 1)
 

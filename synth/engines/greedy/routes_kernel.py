@@ -30,7 +30,7 @@ def price(hop: int, held: tuple[Array, Array, Array], busy: Array, target: float
 
 @compiled
 def load(hop: int, held: tuple[Array, Array, Array], busy: Array, sign: int) -> None:
-    """Add a hop's loads, or take them away."""
+    """Add the loads of a hop, or remove them."""
     for k in range(held[0][hop], held[0][hop + 1]):
         busy[held[1][k]] += sign * held[2][k]
 

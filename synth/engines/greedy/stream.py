@@ -42,7 +42,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """An allgather on its way: what it is of, and its blocks (to be read once)."""
+    """A stream in progress: its machine and message, and its blocks (to be read once)."""
 
     topology: Topology
     machine: HopTable

@@ -56,4 +56,4 @@ class PackingEffort(Effort):
 
 
 PACKING_EFFORT = PackingEffort()
-"""The usual one."""
+"""Default limits."""

@@ -198,13 +198,13 @@ class Packer:
         return few and switched and len(quotients[0].plan.packing.images) == 1
 
     def _alone(self, packing: Packing) -> Packing:
-        """A small packing without its group, so that trees of its images may differ."""
+        """Return a small packing without its group, so that trees of its images may differ."""
         if packing.topology.ranks > self.effort.few:
             return packing
         return replace(packing, images=packing.images[:1], link_images=packing.link_images[:1])
 
     def _in_rounds(self, problem: Problem, packing: Packing, seed: int) -> Packing | None:
-        """Messages in rounds, if they are as good at what the objective looks at."""
+        """Return messages in rounds, if they are as good for the objective."""
         if problem.collective.kind in TREES:
             return None
         found = in_rounds(packing, seed, self.effort.paths)
@@ -276,7 +276,7 @@ class Packer:
         )
 
     def _sketched(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
-        """Trees over the hops that a sketch leaves, under the symmetry that it demands."""
+        """Return trees over the hops that a sketch allows, under the symmetry that it demands."""
         from .trees.trees import pack
 
         assert problem.sketch is not None
@@ -323,7 +323,7 @@ _FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy)
 
 
 def _cannot_follow(problem: Problem) -> str | None:
-    """Why trees cannot keep to a sketch."""
+    """Return the reason why trees cannot obey a sketch."""
     sketch, kind = problem.sketch, problem.collective.kind
     assert sketch is not None
     for rule in sketch.rules:
@@ -372,14 +372,14 @@ def _compiled(trees: bool) -> None:
 
 
 def _quick(found: Sequence[Packing]) -> Packing:
-    """The quickest routes, under the group and the bound of the packings."""
+    """Return the fastest routes, under the group and with the bound of the packings."""
     best = max(found, key=lambda p: p.bound)
     group = Group(found[0].images, found[0].link_images)
     return quick_packing(best.topology, best.collective, best.bound, best.certificate, group)
 
 
 def _time(planned: Planned, size: int) -> float:
-    """µs of the same plan at another size."""
+    """Return the µs of the same plan at another size."""
     order = planned.order
     return planned.quotient.time_us(size, planned.segments, order.priority, order.stride)
 
@@ -390,7 +390,7 @@ def rounds_per_us_per_byte(problem_collective: Collective, round_bandwidth: Frac
 
 
 def _point(found: Planned) -> Point:
-    """The schedule with its rate and the bound on that."""
+    """Return the schedule with its rate and the bound on the rate."""
     plan, packing = found.quotient.plan, found.quotient.plan.packing
     schedule = found.schedule()
     rate = packing.us_per_byte if plan.shares.exact else us_per_byte(schedule)

@@ -114,7 +114,7 @@ class Sketched:
         return Outcome(status, tuple(pareto(points)), tuple(run.said))
 
     def cuts(self, problem: Problem) -> tuple[int, ...]:
-        """Into how many pieces units may be cut."""
+        """Return the numbers of pieces to cut units into."""
         rules = [r.count for r in (problem.sketch or Sketch("")).rules if isinstance(r, Chunks)]
         if rules:
             return (rules[0],)
@@ -131,7 +131,7 @@ class Sketched:
 
 @dataclass(slots=True)
 class _Run:
-    """Cuts one after the other, each until it gets no better."""
+    """Search of one chunk count after the other, each until it no longer improves."""
 
     engine: Sketched
     problem: Problem
@@ -143,7 +143,7 @@ class _Run:
     met: bool = False
 
     def best(self, size: int, seconds: float) -> Point:
-        """The quickest schedule of any cut."""
+        """Return the fastest schedule over all chunk counts."""
         deadline = time.monotonic() + seconds
         self.bound = bounds(self.problem.topology, self.problem.collective)
         goal = float(lower_bound_us(self.bound, size)) * (1 + 1e-9)
@@ -244,7 +244,7 @@ def _moves(problem: Problem) -> bool:
 
 
 def _transfers(collective: Collective) -> int:
-    """About how many it takes: one for each place that wants something."""
+    """Estimate the number of transfers: one per (rank, chunk) that is wanted."""
     if collective.kind is Kind.ALLREDUCE:
         return 2 * (collective.ranks - 1) * collective.chunks
     return len(collective.post)

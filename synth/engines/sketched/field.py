@@ -71,13 +71,13 @@ class Field:
 
     @property
     def usable(self) -> Bools:
-        """The hops that some chunk may take."""
+        """Mask of the hops that some chunk may take, shape (hops,)."""
         found = np.zeros(self.machine.hops, bool)
         found[self.moved[:, self.jobs.allowed.any(axis=0)]] = True
         return found
 
     def plan(self, placed: Placed) -> Plan:
-        """All images of what was placed, by their start."""
+        """Return all images of the placed transfers, by start."""
         parts = []
         for j in range(len(placed.length)):
             hop, start = placed.hop[j, : placed.length[j]], placed.start[j, : placed.length[j]]
@@ -89,7 +89,7 @@ class Field:
         return Plan(self.machine, hop[order], chunk[order], start[order], adds[order])
 
     def schedule(self, placed: Placed) -> Schedule:
-        """The schedule of what was placed; its planned order is that of the starts."""
+        """Return the schedule of the placed transfers; its planned order is that of the starts."""
         return schedule_of(self.plan(placed), self.topology, self.collective)
 
 

@@ -31,7 +31,7 @@ UNLIMITED = 1 << 30
 
 
 def refused(rule: Rule, problem: Problem) -> str | None:
-    """Why the search cannot follow a rule about single chunks; None if it can."""
+    """Return the reason why the search cannot obey a rule about single chunks; None if it can."""
     sums = problem.collective.combining
     if isinstance(rule, MaxHops) and sums and rule.count < 2:
         return "a sum that goes to one rank and back takes two hops"

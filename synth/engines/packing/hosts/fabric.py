@@ -120,7 +120,7 @@ def _by(found: Found) -> float:
 
 
 def _narrow(wanted: TreeDemand, found: Found) -> Ints:
-    """The hosts from which single trees take much of a row that is too busy."""
+    """Return the hosts whose single trees take much of an overloaded row."""
     loads = loads_of(found.tree_set, wanted.graphs[0], len(wanted.room))
     busy = (loads.T @ wanted.weights + wanted.base) / wanted.room > wanted.effort.enough
     if not busy.any():
@@ -144,7 +144,7 @@ def _waves(wanted: TreeDemand, found: Found) -> Ints:
 def _finer(
     hosts: Hosts, owner: Ints, roots: _Roots, found: Found, wanted: TreeDemand, seed: int
 ) -> tuple[_Roots, Found]:
-    """The same with a few chunks cut fine: one of every narrow host, two of others."""
+    """Return the same with a few chunks cut finely: one of every narrow host, two of others."""
     narrow = _narrow(wanted, found)
     of = hosts.host[owner]
     first = np.unique(of, return_index=True)[1]

@@ -31,7 +31,7 @@ class Inside:
 
     @property
     def most(self) -> int:
-        """The most trees that a rank has."""
+        """Largest number of trees of a rank."""
         return int(np.diff(self.span).max())
 
 
@@ -164,7 +164,7 @@ def _tree_demand(
 
 
 def _placed(hosts: Hosts, chosen: list[Kind], turned: bool) -> Inside:
-    """The trees of every host, from those of the host that it is like."""
+    """Return the trees of every host, copied from the equal host that was solved."""
     first, until, tree_sets, of = [0], [], [], []
     order_of: dict[int, tuple[TreeSet, list[Fraction]]] = {}
     to = np.arange(len(hosts.machine.src) + 1)

@@ -17,7 +17,7 @@ from ....lp.exact_finish import near
 from ....lp.highs import OPTIMAL
 
 MET = 1e-9
-"""A congestion this near 1 is 1."""
+"""Tolerance: a congestion this close to 1 is taken for 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class HostEffort(Effort):
 
 
 HOST_EFFORT = HostEffort()
-"""The usual one."""
+"""Default limits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class TreeSet:
         return len(self.roots)
 
     def take(self, index: Any) -> TreeSet:
-        """Some of the trees."""
+        """Return a subset of the trees."""
         return TreeSet(
             self.turned[index],
             self.roots[index],

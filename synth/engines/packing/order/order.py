@@ -69,7 +69,7 @@ class Urgency:
 
 
 def _ranked(*keys: Ints) -> Ints:
-    """The position of each hop in the order by these keys, the first one deciding."""
+    """Return the position of each hop in lexicographic order of these keys."""
     position = np.empty(len(keys[0]), np.int64)
     position[np.lexsort(keys[::-1])] = np.arange(len(position))
     return position
@@ -86,17 +86,17 @@ def slice_first(u: Urgency) -> Order:
 
 
 def rotation(u: Urgency) -> Order:
-    """Slice after slice, in each everybody to the next, then to the second next, …."""
+    """Slice after slice; in each, all ranks send to their next, then to their second next, …."""
     return Order("seg-rot", _ranked(u.shift, -u.tail, u.tree), len(u.tail))
 
 
 def turns(u: Urgency) -> Order:
-    """Slice after slice, in each the trees take turns."""
+    """Slice after slice; in each, the trees alternate."""
     return Order("turns", _ranked(u.turn, -u.tail, u.shift, u.tree), len(u.tail))
 
 
 def longest_first(u: Urgency) -> Order:
-    """Slice after slice, in each who holds its rows longest first."""
+    """Slice after slice; in each, the hops that occupy their rows longest come first."""
     return Order("long", _ranked(-u.hold, -u.tail, u.shift, u.tree), len(u.tail))
 
 
@@ -130,14 +130,14 @@ def _due(u: Urgency, rule: str, period: int) -> Order:
 Rule = Callable[[Urgency], Order]
 
 FIRST: tuple[Rule, ...] = (critical_path, slice_first)
-"""Rules of which one is good at any size."""
+"""Basic rules: for any size one of them is good."""
 
 OTHERS: tuple[Rule, ...] = (rotation, deadlines, tail_deadlines, turns, longest_first)
-"""Rules that are tried where those have led."""
+"""Further rules, tried around the best result of the basic ones."""
 
 
 def shaken(rule: Rule, u: Urgency, rng: np.random.Generator, noise: float) -> Order:
-    """A rule that sees tails wrongly, by a factor of about 1 + noise."""
+    """Return a rule with tails perturbed by random factors of about 1 + noise."""
     wrong = u.tail * np.exp(noise * rng.standard_normal(len(u.tail)))
     tail = np.rint(wrong).astype(np.int64)
     seen = Urgency(tail, u.shift, u.tree, u.turn, u.hold, u.whole, u.slices)

@@ -58,7 +58,7 @@ class OrderEffort(Effort):
 
 
 ORDER_EFFORT = OrderEffort()
-"""The usual one."""
+"""Default limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ class Planned:
 
     @property
     def price(self) -> float:
-        """The time, and a little for each doubling of the slices."""
+        """The time, plus a small penalty per doubling of the slices."""
         return self.time_us * (1 + self.slice_price * float(np.log2(self.segments)))
 
     def schedule(self) -> Schedule:
-        """The schedule, with what the planner knows of it."""
+        """Return the schedule, annotated with the data of the planner."""
         plan = self.quotient.plan
         return plan.schedule(
             self.order.priority,
@@ -111,7 +111,7 @@ class Planned:
 
 
 def quickest(quotients: Sequence[Quotient], message_bytes: int, trial: Trial) -> Planned:
-    """The best plan for a message, of all packings. At least one run is made."""
+    """Return the best plan of all packings for a message. At least one run is made."""
     best: Planned | None = None
     for quotient in sorted(quotients, key=lambda q: _floor(q, message_bytes)):
         if best is not None and (trial.over() or _floor(quotient, message_bytes) >= best.time_us):
@@ -125,13 +125,13 @@ def quickest(quotients: Sequence[Quotient], message_bytes: int, trial: Trial) ->
 
 
 def _floor(quotient: Quotient, message_bytes: int) -> float:
-    """µs that it cannot be quicker than: the busiest row, or the longest chain of α."""
+    """Lower bound in µs: the load of the busiest row, or the longest chain of α."""
     load = float(quotient.plan.packing.us_per_byte * message_bytes)
     return max(load, float(quotient.alpha.max(initial=0.0)))
 
 
 def _tried(quotient: Quotient, message_bytes: int, trial: Trial, rival: Planned | None) -> Planned:
-    """Two rules with more and more slices while that helps, then the others about the best."""
+    """Try two rules with rising slice counts while that helps, then the others near the best."""
     allowed = _allowed(quotient, trial)
     search = _Search(quotient, message_bytes, trial)
     goal = trial.effort.near * _floor(quotient, message_bytes)
@@ -171,7 +171,7 @@ def _allowed(quotient: Quotient, trial: Trial) -> tuple[int, ...]:
 
 
 def _restarted(best: Planned, message_bytes: int, trial: Trial) -> Planned:
-    """The winner again with tails that are a little wrong, while that is worth it."""
+    """Retry the best rule with slightly perturbed tails, while that improves it."""
     search = _Search(best.quotient, message_bytes, trial, best)
     floor = _floor(best.quotient, message_bytes)
     rng = np.random.default_rng(trial.seed)
@@ -210,7 +210,7 @@ class _Search:
         return self.run(rule(self._known[segments]), rule, segments)
 
     def run(self, order: Order, rule: Rule, segments: int) -> float:
-        """Run an order; it ends early if it cannot win."""
+        """Run an order; stop early once it cannot be the best."""
         limit = float("inf") if self.best is None else self.best.price
         took = self.quotient.time_us(
             self.message_bytes, segments, order.priority, order.stride, limit
@@ -225,7 +225,7 @@ class _Search:
 # --- the schedule in words ------------------------------------------------------------------------
 
 _VISIBLE = 1e-4
-"""A loss that two decimals of a percentage show."""
+"""Least loss that a percentage with two decimals shows."""
 
 
 def summary(found: Planned, point: Point) -> str:

@@ -31,7 +31,7 @@ from ..trees.shares import Shares, shares
 
 @dataclass(frozen=True, eq=False)
 class Hops:
-    """The hops of all templates, one after the other, in columns.
+    """Columns of the hops of all templates, one template after the other.
 
     Attributes:
         tree: the template of each hop, shape (hops,).
@@ -97,7 +97,7 @@ def _levels(source: Ints, target: Ints, reduce: Bools, places: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A packing made ready to become schedules: who sends what, but not yet in which order.
+    """A packing prepared for schedules: its transfers, without their order.
 
     Attributes:
         packing: what it was made from.
@@ -185,7 +185,7 @@ class Plan:
 
 
 def to_schedule(packing: Packing, segments: int = 1) -> Schedule:
-    """The schedule of a packing in the order of its steps: right, if not quick."""
+    """Return the schedule of a packing in the order of its steps: correct, but not optimized."""
     return Plan.of(packing).schedule(segments=segments)
 
 

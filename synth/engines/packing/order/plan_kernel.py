@@ -74,7 +74,7 @@ class Work(NamedTuple):
 
 @kernel
 def tails(order: Ints, source: Ints, target: Ints, lasts: Ints, longest: Ints) -> Ints:
-    """For each hop the ticks from its start until all that depends on it has arrived.
+    """Return, per hop, the ticks from its start until all hops that depend on it have arrived.
 
     ``order``: hops by level; ``lasts``: start to arrival; ``longest``: zeros, one per place.
     """
@@ -117,7 +117,7 @@ def memory(w: Work, slices: int, priority: Array, stride: int) -> Array:
 
 @kernel
 def offer(m: Array, jobs_at: int, waits: Array, job: int) -> None:
-    """One thing less that a job waits for; if it was the last, it may start."""
+    """Decrement the dependence count of a job; at zero it may start."""
     waits[job] -= 1
     if waits[job] == 0:
         add_head(m, jobs_at + job * CLIENT_COLUMNS, -1)
@@ -125,14 +125,14 @@ def offer(m: Array, jobs_at: int, waits: Array, job: int) -> None:
 
 @kernel
 def complete(w: Work, m: Array, jobs_at: int, waits: Array, place: int, part: int) -> None:
-    """All arrivals of a place have come, for one slice."""
+    """Release the readers of a place after its last arrival, for one slice."""
     for i in range(w.first_reader[place], w.first_reader[place + 1]):
         offer(m, jobs_at, waits, part * len(w.source) + w.readers[i])
 
 
 @kernel
 def makespan(w: Work, slices: int, priority: Array, stride: int, limit: int) -> int:
-    """Ticks until all slices of all hops have arrived; FOREVER once ``limit`` is passed.
+    """Return the ticks until all slices of all hops have arrived; FOREVER beyond ``limit``.
 
     Whoever has the least priority + slice · stride goes first, among those all of whose rows are
     free; ties go by slice, then by hop.

@@ -25,7 +25,7 @@ _STALE = 1.0001  # a price that has risen by more than this since it was noted i
 
 
 def low_load_packing(packing: Packing) -> Packing | None:
-    """One tree per root that crosses as little as it can, under the group of a packing.
+    """Return one tree of least load per root, under the symmetry group of a packing.
 
     None for other collectives than allgather and reduce_scatter. About a ms per tree and round
     on a hundred nodes.
@@ -56,7 +56,7 @@ def low_load_packing(packing: Packing) -> Packing | None:
 
 
 def _ramp() -> Iterator[float]:
-    """The sharpness of prices, from blunt to sharp."""
+    """Exponents of the prices, rising."""
     for i in range(_ROUNDS):
         yield 2.0 * (20.0 / 2.0) ** (i / (_ROUNDS - 1))
 
@@ -95,7 +95,7 @@ class _Market:
             self.near[src].append((i, dst))
 
     def count(self, hops: list[Route], sign: int) -> None:
-        """Add what a tree loads, or take it away."""
+        """Add the load of a tree, or remove it."""
         for _, _, links in hops:
             for i in links:
                 self.load[self.orbit[i]] += sign * self.share[i]
@@ -109,7 +109,7 @@ class _Market:
         return self.share[link] * exp(min(over, 60.0))
 
     def grow(self, root: int, eta: float) -> list[Route]:
-        """A tree by Prim's algorithm; prices rise as it grows."""
+        """Return a tree by Prim's algorithm; prices rise as it grows."""
         hops: list[Route] = []
         joined = {root}
         agenda: list[tuple[float, int, int, tuple[int, ...]]] = []
@@ -131,7 +131,7 @@ class _Market:
     def _offer(
         self, agenda: list[tuple[float, int, int, tuple[int, ...]]], rank: int, eta: float
     ) -> None:
-        """The cheapest ways from a rank to all ranks, over nodes that do not store."""
+        """Return the cheapest routes from a rank to all ranks, over nodes that do not store."""
         ways: list[tuple[float, int, tuple[int, ...]]] = [(0.0, rank, ())]
         done: set[int] = set()
         while ways:

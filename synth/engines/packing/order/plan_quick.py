@@ -88,7 +88,7 @@ def quick_packing(
 
 
 def _representatives(collective: Collective, group: Group) -> list[int]:
-    """One chunk of each orbit."""
+    """Return one chunk of each orbit."""
     images, n = group.images[:, : collective.ranks], collective.ranks
     chunk = np.arange(collective.chunks)
     if len(images) == 1 or collective.kind is Kind.ALLREDUCE:
@@ -115,7 +115,7 @@ def _tree(collective: Collective, chunk: int, ways: _Ways) -> Tree:
 
 
 def _turned(hops: list[Route]) -> list[Route]:
-    """Hops found against the links, in the order in which sums flow: leaves first."""
+    """Reverse hops found against the links, into the order in which sums flow: leaves first."""
     return [(dst, src, links[::-1]) for src, dst, links in reversed(hops)]
 
 
@@ -135,7 +135,7 @@ def as_tree(chunk: int, hops: Iterable[tuple[Route, bool]], weight: Fraction | i
 
 
 class _Ways:
-    """Routes by Dijkstra's algorithm, and what the links carry so far."""
+    """Routes by Dijkstra's algorithm, with the load of the links so far."""
 
     def __init__(self, topology: Topology, group: Group) -> None:
         self._topology = topology
@@ -156,7 +156,7 @@ class _Ways:
             self._near[True][x.dst].append((i, x.src))
 
     def tree(self, roots: list[int], leaves: list[int], backward: bool = False) -> list[Route]:
-        """The hops that lead from one of the roots to all leaves, roots first."""
+        """Return the hops from one of the roots to all leaves, roots first."""
         order, came = self._search(roots, backward)
         wanted, hops = set(leaves) - set(roots), {}
         for node in reversed(order):
@@ -177,7 +177,7 @@ class _Ways:
         return [hops[node] for node in order if node in hops]
 
     def centre(self) -> int:
-        """The rank from which and to which the farthest rank is nearest."""
+        """Return the rank of least eccentricity, distances counted both ways."""
 
         def radius(rank: int) -> float:
             return sum(self._reach(rank, way) for way in (False, True))
@@ -195,7 +195,7 @@ class _Ways:
     def _search(
         self, roots: list[int], backward: bool
     ) -> tuple[list[int], dict[int, tuple[int, int]]]:
-        """Nodes by distance, and by which link and from which node each was reached."""
+        """Return nodes by distance, with the link and the node from which each was reached."""
         agenda: list[tuple[float, int, int, int]] = [(0.0, root, -1, -1) for root in roots]
         came: dict[int, tuple[int, int]] = {}
         order: list[int] = []

@@ -33,7 +33,7 @@ _COARSE = 54  # and for at most 2^54, that nothing overflows
 
 
 def unfolded(packing: Packing) -> Packing:
-    """The same packing with every image as a tree of its own, and no group."""
+    """Return the packing with every image as a separate tree, and no group."""
     images, moved = packing.images, packing.link_images
     plain = plain_chunks(packing)
     trees = tuple(
@@ -126,13 +126,13 @@ class Quotient:
         return float(self.tick * message_bytes / segments)
 
     def lasts(self, message_bytes: int, segments: int) -> Ints:
-        """Ticks from the start of each hop to its arrival, for one slice."""
+        """Return the ticks from the start of each hop to its arrival, for one slice."""
         # α beyond all holds: what it is exactly does not matter, that it fits does.
         alpha = np.rint(np.minimum(self.alpha / self.slice_us(message_bytes, segments), _LONGEST))
         return self.leaves + alpha.astype(np.int64)
 
     def tails(self, message_bytes: int, segments: int) -> Ints:
-        """Ticks from the start of each hop until all that depends on it has arrived."""
+        """Return the ticks from the start of each hop until all its dependents have arrived."""
         order = np.argsort(self.plan.hops.level, kind="stable")
         longest = np.zeros(len(self.arrivals), np.int64)
         last = self.lasts(message_bytes, segments)
@@ -146,7 +146,7 @@ class Quotient:
         stride: int,
         limit_us: float = float("inf"),
     ) -> float:
-        """µs of a run in this order; infinite once it has passed the limit.
+        """Return the µs of a run in this order; infinite if it exceeds the limit.
 
         O(hops · segments · log), less than a µs each.
         """
@@ -176,7 +176,7 @@ def _busiest(rows: Ints, holds: Ints, count: int) -> int:
 
 
 def _places(hops: Hops, ranks: int) -> tuple[Ints, Ints, Ints]:
-    """Which place each hop reads and writes, and what comes to each place.
+    """Return the place that each hop reads and writes, and the arrivals of each place.
 
     A rank that gets a copy sends that on; one that gets only sums sends those.
     """

@@ -55,7 +55,7 @@ class SplitTask:
     effort: PathEffort = PATH_EFFORT
 
     def capacity(self) -> Floats:
-        """Uses that fit into each row orbit within ``scale``."""
+        """Return the number of uses that fit into each row orbit within ``scale``."""
         return np.array([float(w * self.scale) for w in self.net.width])
 
 
@@ -72,7 +72,7 @@ class Answer:
 def split(
     task: SplitTask, pool: PathPool, *, seed: int, until: float
 ) -> tuple[Split, Fraction | None, Prices] | None:
-    """The best weights; None where the room does not suffice, or time or exactness fails.
+    """Return the best weights; None if capacity, time or exactness does not suffice.
 
     Where ``room`` is None, also the exact rate that they reach, in chunks per GB/s.
     """
@@ -101,7 +101,7 @@ def split(
 def generate(
     task: SplitTask, pool: PathPool, excess: float | None, rounds: int, seed: int, until: float
 ) -> Answer:
-    """Solve and price in turn; with ``excess`` given, minimise α at that excess."""
+    """Alternate solving and pricing; with ``excess`` given, minimise α at that excess."""
     rng = np.random.default_rng(seed)
     answer = _solve(task, pool, excess, max(0.5, until - time.perf_counter()))
     for _ in range(rounds):
@@ -113,7 +113,7 @@ def generate(
 
 
 def _cost(task: SplitTask, excess: float | None) -> Floats:
-    """The cost of each link: α in units of the mean link, or next to nothing."""
+    """Return the cost of each link: α in units of the mean link, or a tiny constant."""
     mean = float(task.net.delay.mean()) or 1.0
     return np.asarray(task.net.delay / mean * (1.0 if excess is not None else 1e-7))
 
@@ -147,7 +147,7 @@ def _solve(task: SplitTask, pool: PathPool, excess: float | None, seconds: float
 def _price(
     task: SplitTask, pool: PathPool, answer: Answer, excess: float | None, rng: np.random.Generator
 ) -> int:
-    """Add the paths that the prices miss; ties are broken differently in each copy."""
+    """Add paths of negative reduced cost; ties are broken differently in each copy."""
     from .kernels import trees
 
     net, cost = task.net, _cost(task, excess)

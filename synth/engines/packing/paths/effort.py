@@ -75,4 +75,4 @@ class PathEffort(Effort):
 
 
 PATH_EFFORT = PathEffort()
-"""The usual one."""
+"""Default limits."""

@@ -14,7 +14,7 @@ from weft.dsl.base.jit import compiled
 
 FAR = np.int64(1) << np.int64(62)
 ONE = 1 << 20
-"""The price of a full row in integer costs."""
+"""Price of a full row, in integer costs."""
 
 
 @compiled
@@ -63,7 +63,7 @@ def _sink(heap: Any, place: Any, key: Any, size: int) -> None:
 def search(
     net: Any, strict: Any, soft: Any, price: Any, source: int, target: int, work: Any
 ) -> Any:
-    """Cheapest paths from one node; stops at ``target`` (-1: at none).
+    """Find the cheapest paths from one node; stops at ``target`` (-1: at none).
 
     Keys: the sum of ``strict``, then of ``soft`` and the prices of rows, then the arrival times at
     the GPUs on the way (so that among equals the short hop comes first, as in a rail-aligned
@@ -149,7 +149,7 @@ def _walk(into: Any, tail: Any, source: int, target: int, path: Any) -> int:
 def trees(
     net: Any, tail: Any, strict: Any, soft: Any, price: Any, src: Any, dst: Any, longest: int
 ) -> Any:
-    """A cheapest path for every pair; pairs of one source lie together, one search serves them.
+    """Find a cheapest path per pair; pairs of one source are adjacent and share one search.
 
     Returns the soft cost of each path, its links (pairs, longest) and its length (-1: none).
     """
@@ -199,7 +199,7 @@ def reroute(
     eta: float,
     every: bool,
 ) -> int:
-    """One round of rip-up and re-route, in place; returns how many paths were sought anew.
+    """Run one round of rip-up and re-route, in place; return the number of paths searched again.
 
     Paths over no overloaded row stay, unless ``every``. A row has ``room`` for so many uses;
     ``past`` remembers how overloaded it was in earlier rounds (McMurchie and Ebeling,

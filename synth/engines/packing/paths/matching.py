@@ -117,7 +117,7 @@ class _Ways:
 
 @dataclass(frozen=True, eq=False)
 class _Finder:
-    """Ways from rank to rank through switches alone."""
+    """Routes from rank to rank through switches only."""
 
     ranks: int
     out: tuple[tuple[tuple[int, int], ...], ...]
@@ -134,7 +134,7 @@ class _Finder:
         return _Finder(topology.ranks, tuple(map(tuple, out)), worst, most)
 
     def ways(self, src: int, dst: int) -> tuple[tuple[Way, ...], Fraction]:
-        """Those of fewest links, of these the widest, and µs per byte there."""
+        """Return the widest routes of fewest links, and their µs per byte."""
         found: list[Way] = []
         front: list[tuple[Way, int]] = [((), src)]
         seen = {src}
@@ -156,7 +156,7 @@ class _Finder:
 
 
 def _settled(packing: Packing, table: _Ways, seed: int, effort: PathEffort) -> Rounds | None:
-    """As few rounds as the packing's rate asks for, and those with the fewest meetings."""
+    """Return the rounds with the fewest conflicts, as few rounds as the rate demands."""
     longest = max(table.hold)
     fitting = (p for p in effort.pieces if _rounded(packing, longest / p) <= effort.rounded)
     pieces = next(fitting, None)
@@ -190,7 +190,7 @@ def _rounded(packing: Packing, length: Fraction) -> Fraction:
 def _coloured(
     topology: Topology, table: _Ways, jobs: Ints, rounds: int, seed: int, effort: PathEffort
 ) -> tuple[Ints, Ints, int]:
-    """A round and a way for each job, and how often two meet."""
+    """Return a round and a route for each job, and the number of conflicts."""
     from .matching_kernel import Choices, edge_colouring, settle
 
     options = [table.ways[j] for j in jobs.tolist()]

@@ -25,7 +25,7 @@ class Choices(NamedTuple):
 
 @compiled
 def edge_colouring(src: Ints, dst: Ints, ranks: int, colours: int) -> Ints:
-    """A colour for each transfer, so that no two of a colour share their source or destination.
+    """Colour the transfers such that no two of a colour share their source or destination.
 
     ``colours`` are at least as many as any rank sends or receives; then they suffice. Alternating
     paths are exchanged (König, Math. Ann. 77 (1916)); O(transfers · ranks).
@@ -66,14 +66,14 @@ def _meets(c: Choices, use: Ints32, route: int, colour: int) -> int:
 
 @compiled
 def _put(c: Choices, use: Ints32, route: int, colour: int, count: int) -> None:
-    """Put a transfer on its rows (count 1), or take it away (-1)."""
+    """Add a transfer to its rows (count 1), or remove it (-1)."""
     for i in range(c.first_row[route], c.first_row[route + 1]):
         use[c.rows[i], colour] += count
 
 
 @compiled
 def _drawn(state: Ints, below: int) -> int:
-    """A random number below a limit, by xorshift (Marsaglia, J. Stat. Softw. 8 (2003))."""
+    """Return a random number below a limit, by xorshift (Marsaglia, J. Stat. Softw. 8 (2003))."""
     x = state[0]
     x ^= (x << 13) & 0x7FFFFFFFFFFFFFFF
     x ^= x >> 7
@@ -92,7 +92,7 @@ def _better(
     span: tuple[int, int],
     spare: int,
 ) -> tuple[int, int, int]:
-    """The route and round in which a transfer meets fewest, and how many; -1 if there is none.
+    """Return the route and round of fewest conflicts, and their number; -1 if there is none.
 
     ``turn``: step, transfer, and the route and round it leaves; ``span``: rounds that are open;
     ``spare``: with fewer meetings than this, what was left a moment ago is taken too.
@@ -118,7 +118,7 @@ def _better(
 def settle(
     c: Choices, colours: int, colour: Ints, route: Ints, moves: bool, steps: int, seed: int
 ) -> int:
-    """Change routes, and with ``moves`` rounds, so that fewer transfers meet; in place.
+    """Change routes (with ``moves``, rounds too) to reduce conflicts, in place.
 
     A transfer that meets another takes the best way and round that it has not left a moment ago
     (Hertz & de Werra, Using tabu search techniques for graph coloring, Computing 39 (1987)).

@@ -53,7 +53,7 @@ class PathNet:
 
 
 def net_of(topology: Topology, *, symmetric: bool) -> PathNet:
-    """The arrays of a topology; with ``symmetric`` per orbit of its symmetries, else as it is."""
+    """Return the arrays of a topology; with ``symmetric``, per orbit of its symmetries."""
     found = orbits_of(topology) if symmetric else without_symmetry(topology)
     row_of, each = found.row_orbit.astype(np.int64), ResourceOrbits.of(topology, found)
     width = tuple(

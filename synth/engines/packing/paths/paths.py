@@ -78,7 +78,7 @@ def pack_paths(
     seed: int = 0,
     effort: PathEffort = PATH_EFFORT,
 ) -> list[Packing]:
-    """Path packings of a plain collective, the best rate first, then by number of paths and α.
+    """Return path packings of a plain collective, by rate, then number of paths, then α.
 
     At the best rate: whole paths where they fit, and the split ones of least α; then slower ones
     whose paths have less α, down to every pair on its quickest path.
@@ -131,7 +131,7 @@ def pack_paths(
 def _optimum(
     job: _Job, quick: Routing, target: Fraction, known: bool
 ) -> tuple[list[Split], Prices | None]:
-    """Ways at the best rate that is found, and prices where the rate had to be sought."""
+    """Return splits at the best rate found, and prices if the optimum was not known."""
     pairs, prices = job.pairs, None
     effort = job.effort
     small = len(pairs) <= effort.large
@@ -160,7 +160,7 @@ def _optimum(
 
 
 def _at_rate(job: _Job, quick: Routing, target: Fraction) -> list[Split]:
-    """Ways within a time that may be the optimum: whole paths, else as few split ones as can be."""
+    """Return splits within a target time: whole paths, else as few split pairs as possible."""
     whole, fits = job.negotiated(quick, target)
     ways = [_as_split(whole)] if fits else []
     mended = None
@@ -173,7 +173,7 @@ def _at_rate(job: _Job, quick: Routing, target: Fraction) -> list[Split]:
 
 
 def _any_parts(job: _Job, quick: Routing, whole: Routing) -> list[Split]:
-    """Equal parts of every pair, as even as they get: when all else fails."""
+    """Return equal parts of every pair, loads as even as possible: the last resort."""
     best = [_as_split(whole)]
     for parts in job.effort.parts[:3]:
         if time.perf_counter() < job.until:
@@ -183,7 +183,7 @@ def _any_parts(job: _Job, quick: Routing, whole: Routing) -> list[Split]:
 
 
 def _sought(job: _Job, whole: Routing) -> tuple[Split, Fraction, Prices] | None:
-    """The best rate by linear program, where nobody knows it."""
+    """Return the best rate by linear program, where no bound gives it."""
     pairs, scale = job.pairs, whole.time(job.net)
     task = SplitTask(job.net, pairs.src, pairs.dst, pairs.count, None, scale, job.effort)
     found = split(task, job.pool, seed=job.seed, until=job.until)
@@ -191,7 +191,7 @@ def _sought(job: _Job, whole: Routing) -> tuple[Split, Fraction, Prices] | None:
 
 
 def _repaired(job: _Job, whole: Routing, target: Fraction) -> Split | None:
-    """Keep whole paths where nothing is crowded, split the others; more and more of them."""
+    """Keep whole paths on uncrowded rows, split the others; the split set grows."""
     net, pairs, tried = job.net, job.pairs, 0
     for free in _free_pairs(job, whole, target):
         if int(free.sum()) == tried:
@@ -229,7 +229,7 @@ def _free_pairs(job: _Job, whole: Routing, target: Fraction) -> Iterator[Bools]:
 
 
 def _crossing(net: PathNet, routing: Routing, rows: Bools) -> Bools:
-    """Which paths load one of these row orbits."""
+    """Return a mask of the paths that load one of these row orbits."""
     row_start, row = net.graph[3], net.graph[4]
     links = np.add.reduceat(rows[row].astype(np.int64), row_start[:-1]) > 0
     inside = np.arange(routing.links.shape[1]) < routing.length[:, None]
@@ -242,7 +242,7 @@ def _load_of(net: PathNet, routing: Routing, kept: Bools) -> Ints:
 
 
 def _joined(whole: Routing, fixed: Bools, some: Split, at: Ints) -> Split:
-    """Whole paths of the fixed pairs, and the split ones of the others."""
+    """Combine whole paths of the fixed pairs with split ones of the others."""
     return Split(
         np.concatenate([whole.pair[fixed], at[some.pair]]),
         np.concatenate([whole.links[fixed], some.links]),
@@ -281,7 +281,7 @@ def _as_split(routing: Routing) -> Split:
 
 
 def _front(net: PathNet, ways: list[tuple[Split, str]]) -> list[tuple[Split, str, Fraction]]:
-    """The best time first; nothing that another one beats or equals in time, paths and α."""
+    """Return the Pareto front in time, paths and α, the best time first."""
     known = [figures(net, way) for way, _ in ways]
     order = [(x.time, len(way.weight), x.alpha) for x, (way, _) in zip(known, ways, strict=True)]
     kept: list[int] = []

@@ -14,7 +14,7 @@ from .net import PathNet
 
 @dataclass(eq=False)
 class PathPool:
-    """The columns that are known: paths of pairs, each once."""
+    """Columns found so far: paths of pairs, each once."""
 
     net: PathNet
     pair: Ints
@@ -24,19 +24,19 @@ class PathPool:
 
     @classmethod
     def empty(cls, net: PathNet) -> PathPool:
-        """No paths yet."""
+        """Return an empty pool."""
         none = np.zeros(0, np.int64)
         return cls(net, none, np.zeros((0, net.longest), np.int32), none)
 
     @classmethod
     def of(cls, net: PathNet, pair: Ints, links: Ints32, length: Ints) -> PathPool:
-        """A pool of given paths; equal ones are kept once."""
+        """Return a pool of the given paths; equal ones are kept once."""
         pool = cls.empty(net)
         pool.add(pair, links, length)
         return pool
 
     def add(self, pair: Ints, links: Ints32, length: Ints) -> int:
-        """Add paths that are new; returns how many were."""
+        """Add paths; return the number of new ones."""
         fresh = []
         for i, (k, n) in enumerate(zip(pair.tolist(), length.tolist(), strict=True)):
             key = k, links[i, :n].tobytes()
@@ -50,7 +50,7 @@ class PathPool:
         return len(fresh)
 
     def among(self, free: Bools) -> PathPool:
-        """The paths of the marked pairs, which are numbered anew."""
+        """Return the paths of the marked pairs; pairs are renumbered."""
         kept = free[self.pair]
         number = np.cumsum(free) - 1
         return PathPool.of(self.net, number[self.pair[kept]], self.links[kept], self.length[kept])
@@ -70,7 +70,7 @@ class PathPool:
 
 
 def entries(links: Ints32, length: Ints) -> tuple[Ints, Ints]:
-    """Pairs (path, link) of all paths, in order."""
+    """Return the (path, link) pairs of all paths, in order."""
     column = np.repeat(np.arange(len(length)), length)
     inside = np.arange(len(column)) - np.repeat(np.cumsum(length) - length, length)
     return column, links[column, inside].astype(np.int64)

@@ -39,7 +39,7 @@ def prices_by_weights(
     until: float,
     effort: PathEffort = PATH_EFFORT,
 ) -> Prices:
-    """The best prices of some phases; their time is a bound up to the rounding of floats.
+    """Return the best prices of some phases; their time is a bound up to float rounding.
 
     The paths of the last phases, which are spread well, come into the pool, if there is one.
     """
@@ -65,7 +65,7 @@ def prices_by_weights(
 def _all_cheapest(
     net: PathNet, src: Ints, dst: Ints, count: Ints, toll: Floats
 ) -> tuple[Ints32, Ints, float]:
-    """A cheapest path for every pair, and what all of them pay."""
+    """Return a cheapest path per pair, and their total price."""
     from .kernels import trees
 
     row_start, rows = net.graph[3], net.graph[4]
@@ -78,7 +78,7 @@ def _all_cheapest(
 
 
 def _load(net: PathNet, links: Ints32, length: Ints, count: Ints) -> Floats:
-    """Uses of the rows by one path of every pair."""
+    """Return the uses of the rows by one path of every pair."""
     column, at = entries(links, np.maximum(length, 0))
     uses = np.bincount(at, count[column].astype(float), len(net.tail))
     row_start, rows = net.graph[3], net.graph[4]

@@ -35,7 +35,7 @@ class Routing:
     load: Ints
 
     def time(self, net: PathNet) -> Fraction:
-        """Chunks per GB/s that the busiest row needs."""
+        """Time of the busiest row in chunks per GB/s."""
         return max(
             (
                 Fraction(x, self.parts) / w
@@ -58,7 +58,7 @@ def room_of(net: PathNet, target: Fraction, parts: int) -> Ints:
 
 
 def shortest(net: PathNet, src: Ints, dst: Ints, count: Ints, target: Fraction) -> Routing:
-    """Every chunk on a path of least α; loads spread among equals."""
+    """Route every chunk on a path of least α; loads are balanced among equal ones."""
     pair = np.repeat(np.arange(len(src)), count)
     empty = Routing(
         1,
@@ -84,7 +84,7 @@ def negotiate(
     until: float,
     effort: PathEffort = PATH_EFFORT,
 ) -> tuple[Routing, bool]:
-    """Re-route what crosses overloaded rows until all fits within ``target``, or patience ends.
+    """Re-route paths over overloaded rows until all fit within ``target``, or progress stops.
 
     ``latency_weight`` is what mean α costs in terms of a full row; None: nothing is worth a
     longer path. All paths that are tried come into the pool. Returns the routing with the least
@@ -153,7 +153,7 @@ def _round(
     eta: float,
     rng: np.random.Generator | None = None,
 ) -> Routing:
-    """A copy of a routing after one round; without ``past`` every path is sought."""
+    """Return a copy of a routing after one round; without ``past`` all paths are searched."""
     from .kernels import reroute
 
     links, length, load = now.links.copy(), now.length.copy(), now.load.copy()

@@ -53,7 +53,7 @@ def _filled(
 
 
 def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> Tree:
-    """A path cut into hops wherever it meets a GPU."""
+    """Cut a path into hops at every GPU on it."""
     links = net.topology.links
     ranks = len(net.orbits.rank_orbit)
     ends = [i + 1 for i, link in enumerate(path) if links[link].dst < ranks]
@@ -78,7 +78,7 @@ class Figures:
 
 
 def figures(net: PathNet, way: Split) -> Figures:
-    """Exact figures, recomputed on the whole machine: every image of every path is counted."""
+    """Return exact figures, recomputed on the whole machine over all images of all paths."""
     topology = net.topology
     scale = math.lcm(*(w.denominator for w in way.weight))
     numbers = np.array([int(w * scale) for w in way.weight], object)
@@ -110,7 +110,7 @@ def _lifted(net: PathNet, uses: npt.NDArray[np.object_]) -> npt.NDArray[np.objec
 
 
 def _largest(values: list[int], kinds: tuple[Fraction, ...]) -> dict[Fraction, int]:
-    """The largest value of each kind: comparing integers is far quicker than dividing them."""
+    """Return the largest value per kind: comparing integers is far faster than dividing them."""
     found: dict[Fraction, int] = defaultdict(int)
     for value, kind in zip(values, kinds, strict=True):
         if value > found[kind]:

@@ -16,7 +16,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.jit import Array, compiled
 
 FAR = 1e300
-"""Longer than any route."""
+"""Distance greater than that of any route."""
 
 STEEPEST = 30.0
 """Exponents of prices stop here; beyond, prices grow linearly, so that overload still costs."""
@@ -69,7 +69,7 @@ def _push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
 
 @compiled
 def _pop(keys: Array, items: Array, size: int) -> int:
-    """Remove the least; the caller has read it at index 0."""
+    """Remove the heap's minimum; the caller has read it at index 0."""
     size -= 1
     key, item = keys[size], items[size]
     at = 0
@@ -167,7 +167,7 @@ def _grow(
 
 @compiled
 def _by_levels(net: Net, root: int, cost: Array, arc_of: Array, depth: Array) -> bool:
-    """Every rank as near the root as it can be, by its cheapest arc; False: not all reached."""
+    """Build a tree of least depths, by cheapest arcs; False if a rank is not reached."""
     n = net.ranks
     arc_of[:] = -1
     depth[:] = -1
@@ -230,7 +230,7 @@ def _settle(net: Net, root: int, arc_of: Array, depth: Array, under: Array) -> N
 
 @compiled
 def _reparent(net: Net, root: int, limit: int, cost: Array, arc_of: Array, depth: Array) -> None:
-    """Hang nodes with their subtrees under cheaper parents while the height limit allows it."""
+    """Move subtrees to cheaper parents while the height limit allows it."""
     n = net.ranks
     under = np.zeros(n, np.int64)
     _settle(net, root, arc_of, depth, under)
@@ -264,7 +264,7 @@ def _reparent(net: Net, root: int, limit: int, cost: Array, arc_of: Array, depth
 def plant(
     net: Net, root: int, limit: int, mu: float, cost: Array, arc_of: Array, depth: Array
 ) -> None:
-    """A cheap tree of at most this height; the limit is at least the eccentricity of the root."""
+    """Build a cheap tree of limited height; the limit is at least the root's eccentricity."""
     if not _grow(net, root, limit, mu, cost, arc_of, depth):
         _by_levels(net, root, cost, arc_of, depth)
     _reparent(net, root, limit, cost, arc_of, depth)
@@ -337,7 +337,7 @@ def plant_all(
     links: Array,
     loads: Array,
 ) -> None:
-    """One cheap tree of at most this height for every root, all at the same prices."""
+    """Build one cheap tree of limited height per root, all at the same prices."""
     cost = np.empty(len(net.cell_head))
     back = np.full((len(net.sources), len(net.out_start) - 1), -1)
     depth = np.empty(net.ranks, np.int64)

@@ -37,7 +37,7 @@ class TreeMachine:
     def of(
         topology: Topology, orbits: Orbits, *, turned: bool = False, allowed: Bools | None = None
     ) -> TreeMachine:
-        """The machine, or what it is with every link turned round.
+        """Return the arrays of a machine; ``turned``: with every link reversed.
 
         ``allowed``: which ranks the representatives may send to, shape (representatives, ranks).
 
@@ -59,7 +59,7 @@ class TreeMachine:
 
 
 def _turned(allowed: Bools, orbits: Orbits) -> Bools:
-    """Whom the representatives may hear from: the same hops, as their heads see them."""
+    """Senders allowed to each representative: the same hops, indexed by their heads."""
     k, head = np.nonzero(allowed)
     # The element that brings the head to its representative brings the source along.
     back = orbits.inverses()[orbits.element_of[head]]

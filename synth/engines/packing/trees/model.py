@@ -55,7 +55,7 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Trees that together serve a plain collective, and what is known of their rate.
+    """Trees that together implement a plain collective, with their rate and its bound.
 
     Attributes:
         topology, collective: the machine and the plain collective (``factor`` 1).
@@ -91,7 +91,7 @@ class Packing:
 
 
 def height(tree: Tree) -> int:
-    """Hops on the longest chain: from the root to the farthest leaf, or from leaf to leaf."""
+    """Return the hops on the longest chain: root to farthest leaf, or leaf to leaf."""
     depth: dict[int, int] = {}
     for src, dst in zip(tree.src.tolist(), tree.dst.tolist(), strict=True):
         depth[dst] = max(depth.get(dst, 0), depth.get(src, 0) + 1)
@@ -107,7 +107,7 @@ def root(tree: Tree) -> int:
 
 
 def trees_per_root(packing: Packing) -> tuple[int, int]:
-    """The most and the fewest templates of one chunk and root."""
+    """Return the largest and smallest number of templates of one chunk and root."""
     many = Counter((t.chunk, root(t)) for t in packing.trees).values()
     return max(many, default=0), min(many, default=0)
 
@@ -120,7 +120,7 @@ def tree_limits(packing: Packing) -> str:
 
 
 def tree_depth(packing: Packing) -> int:
-    """Hops between a root and its farthest leaf: what a limit of the height is about.
+    """Return the hops between a root and its farthest leaf, which height limits refer to.
 
     In allreduce sums go up a tree and results go down one; each of the two is limited.
     """
@@ -130,7 +130,7 @@ def tree_depth(packing: Packing) -> int:
 
 
 def halves(tree: Tree) -> tuple[int, int]:
-    """The heights of the part that sums up and of the part that hands out."""
+    """Return the heights of the reducing part and of the broadcasting part."""
     sums = int(np.count_nonzero(tree.reduce))
     return height(_hops(tree, slice(0, sums))), height(_hops(tree, slice(sums, None)))
 

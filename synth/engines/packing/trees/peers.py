@@ -70,7 +70,7 @@ def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
 
 
 def peers_of(packing: Packing) -> int:
-    """The most ranks that one rank sends to, or hears from, over all images of all trees."""
+    """Return the largest number of peers of a rank, per direction, over all images of all trees."""
     n = packing.topology.ranks
     if not packing.trees:
         return 0
@@ -81,7 +81,7 @@ def peers_of(packing: Packing) -> int:
 
 
 def _most(source: Ints, into: Ints, reps: int) -> int:
-    """The most peers of a rank, in one direction, by the hops of the representatives."""
+    """Return the largest number of peers of a rank in one direction, from representatives' hops."""
     counts = [np.bincount(x, minlength=reps).max(initial=0) for x in (source, into)]
     return int(max(counts))
 

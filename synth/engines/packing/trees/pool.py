@@ -89,7 +89,7 @@ class Pool:
         return self.machines[family // self.representatives]
 
     def add(self, batch: Batch, family: Ints) -> int:
-        """Keep the trees that are new, all of one direction; returns how many."""
+        """Add trees of one direction; return the number of new ones."""
         if not len(family):
             return 0
         height = batch.heights(self.machine_of(int(family[0])))
@@ -107,7 +107,7 @@ class Pool:
         return len(fresh)
 
     def columns(self) -> Columns:
-        """All trees so far, in the order in which they came."""
+        """All trees so far, in order of insertion."""
         if len(self._batches) > 1:
             whole = [
                 np.concatenate([getattr(b, name) for b in self._batches])

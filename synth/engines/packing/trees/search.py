@@ -22,7 +22,7 @@ from .pool import Batch, Columns, Master, Pool, Weights
 from .task import Task
 
 MET = 1e-9
-"""A congestion this near 1 is taken for 1 and then proved, or not, in rationals."""
+"""Tolerance: a congestion this close to 1 is taken for 1, then checked in rationals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class TreeEffort(Effort):
 
 
 TREE_EFFORT = TreeEffort()
-"""The usual one."""
+"""Default limits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ class Found:
 
 @dataclass(eq=False)
 class Search:
-    """One search: the task, its programs, when to stop, and how much to try until then."""
+    """State of one search: the task, its programs, its deadline, its limits."""
 
     task: Task
     deadline: float
@@ -186,7 +186,7 @@ class Search:
         return found
 
     def exact(self, found: Found) -> tuple[Columns, list[Fraction]]:
-        """The trees that carry something, with rational weights near the floats.
+        """Return the trees of non-zero weight, with rational weights near the floats.
 
         They attain the bound where the floats do, and else what the floats attain, exactly that
         of the vertex if it can be solved for; at worst a millionth more.
@@ -254,7 +254,7 @@ class Search:
         return int(min(phases, max(affordable, 3)))
 
     def _price(self, pool: Pool, weights: Weights, limit: int) -> int:
-        """Trees that the prices call for; returns how many were new.
+        """Add trees of negative reduced cost; return the number of new ones.
 
         Most prices are zero, and what is free is used at random: every row gets a floor.
         """

@@ -56,12 +56,12 @@ class Equal:
     congestion: float
 
     def weights(self) -> list[Fraction]:
-        """The same for each."""
+        """Weight of each tree."""
         return [self.weight] * len(self.columns)
 
 
 def rounds_of(search: Search, copies: int) -> int:
-    """Rounds that one run of :func:`equal_trees` can afford."""
+    """Return the number of rounds affordable to one run of :func:`equal_trees`."""
     trees = copies * len(search.task.families)
     return min(search.effort.run // (trees * search.steps_per_tree), search.effort.most_rounds)
 

@@ -139,7 +139,7 @@ class Task:
 
     @property
     def anchor(self) -> int:
-        """The only root, or -1."""
+        """The single root, or -1."""
         roots = np.unique(self.families)
         return int(self.machines[0].net.sources[roots[0]]) if len(roots) == 1 else -1
 

@@ -44,7 +44,7 @@ def pack(
     observer: Observer | None = None,
     effort: TreeEffort = TREE_EFFORT,
 ) -> list[Packing]:
-    """Packings of trees for a plain collective, the best rate first.
+    """Return packings of trees for a plain collective, the best rate first.
 
     The first attains the bound exactly wherever the search can; the others have fewer or lower
     trees, and their ``remark`` says what that costs. ``trees`` (for each chunk; allreduce: for
@@ -90,7 +90,7 @@ def pack(
 def _with_proof(
     search: Search, rungs: list[Found], best: Found
 ) -> tuple[Search, list[Found], Found]:
-    """The same with a bound from prices, where that says more than the one there was."""
+    """Return the same with the bound from prices, if that is tighter."""
     task = proved(search.task, rungs[-1])
     scale = float(search.task.bound / task.bound)
     if scale == 1:
@@ -193,7 +193,7 @@ def _alone(search: Search, copies: int, limit: int) -> Iterator[Packing]:
 
 
 def _finished(search: Search, columns: Columns, weights: list[Fraction]) -> Packing:
-    """The packing, with what it gives up in words."""
+    """Return the packing, with its loss as text."""
     made = packing_of(search.task, columns, weights)
     if made.optimal:
         return made
@@ -202,7 +202,7 @@ def _finished(search: Search, columns: Columns, weights: list[Fraction]) -> Pack
 
 
 def _best_of_trees(packing: Packing) -> Packing:
-    """Say that the tree program is solved, where it does not meet the bound."""
+    """Add the statement that the tree program is solved, if it does not meet the bound."""
     if packing.optimal:
         return packing
     value = float(packing.us_per_byte * 10**6)
@@ -234,7 +234,7 @@ def front(
 
 
 def _undominated(packings: list[Packing]) -> list[Packing]:
-    """Those that no other equals or beats in rate, number and height of trees at once."""
+    """Return the Pareto front in rate, number and height of trees."""
     keys = [
         (p.us_per_byte, (trees_per_root(p)[0], max(p.heights, default=0), len(p.trees)))
         for p in packings
@@ -254,7 +254,7 @@ PRICE_GRID = 1 << 24
 
 
 def proved(task: Task, found: Found) -> Task:
-    """The task with the bound that the prices prove, if that is more than it knew."""
+    """Return the task with the bound that the prices prove, if that is tighter."""
     shares = found.weights.prices
     top = float(shares.max())
     for unit in {common_denominator(shares / top): None, PRICE_GRID: None}:
