@@ -1,1 +1,1 @@
-"""Looking at things: text for terminals."""
+"""Reports as text, drawings, traces and pages of HTML."""

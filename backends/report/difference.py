@@ -28,15 +28,15 @@ from weft.synth.fabric.occupancy import transfer_of_link
 from ..formats.listings import Sheet, Sheets, Value, digest_of, move_text
 
 EQUAL = 1e-9
-"""Floats that differ by no more parts are one number: they were rounded."""
+"""Relative difference up to which floats are equal, since they were rounded."""
 
 LONGEST = 20
-"""Rows of a sheet after which the rest is counted."""
+"""Largest number of rows of a sheet; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row of a sheet; None: that one has no such row."""
+    """Change of a row of a sheet; None: no such row on that side."""
 
     what: str
     before: Value
@@ -44,7 +44,7 @@ class Change:
 
     @property
     def size(self) -> float:
-        """How much it changed: relative for numbers, infinite where one of them has none."""
+        """Return the size of the change: relative for numbers, infinite where a side has none."""
         a, b = self.before, self.after
         if a is None or b is None:
             return math.inf
@@ -54,7 +54,7 @@ class Change:
 
     @property
     def words(self) -> str:
-        """``+12.5%``, ``gone``, ``new``; nothing for texts."""
+        """Return ``+12.5%``, ``gone`` or ``new``; empty for texts."""
         a, b = self.before, self.after
         if a is None or b is None:
             return "new" if a is None else "gone"
@@ -65,7 +65,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The rows of a sheet that differ, the largest change first, and how many are the same."""
+    """Changed rows of a sheet, the largest change first, and the number of equal rows."""
 
     name: str
     rows: tuple[Change, ...]
@@ -73,7 +73,7 @@ class Changes:
 
 
 def differences(before: Sheets, after: Sheets) -> list[Changes]:
-    """The sheets that differ."""
+    """Return the sheets that differ."""
     found = []
     for name in dict.fromkeys((*before, *after)):
         a, b = before.get(name, {}), after.get(name, {})
@@ -94,7 +94,7 @@ def _equal(a: Value, b: Value) -> bool:
 
 
 def differences_text(found: list[Changes], names: tuple[str, str]) -> str:
-    """A table for each sheet that differs."""
+    """Return a table for each sheet that differs."""
     parts = []
     for changes in found:
         rows = [
@@ -124,7 +124,7 @@ def _shown(value: Value) -> str:
 
 
 def differences_json(found: list[Changes]) -> list[dict[str, Any]]:
-    """All rows that differ."""
+    """Return all rows that differ."""
 
     def plain(value: Value) -> Value:
         return number(value) if isinstance(value, float) else value
@@ -144,17 +144,17 @@ def differences_json(found: list[Changes]) -> list[dict[str, Any]]:
 
 TIMES = "µs at size"
 UNIT = 1 << 20
-"""Bytes of the message in which the load of links is told."""
+"""Message size in bytes for which the load of links is stated."""
 
 MOST_LISTED = 200_000
-"""Of more transfers or moves no list is compared, only their numbers and what they load."""
+"""Largest number of transfers or moves compared one by one; of more, only counts and loads."""
 
 Time = Callable[[int], float]
-"""µs of a message of so many bytes."""
+"""Function from message size (bytes) to time (µs)."""
 
 
 def times(sizes: Iterable[int], time: Time | None) -> Sheets:
-    """The sheet of times; none where nothing tells them."""
+    """Return the sheet of times; empty without a time function."""
     if time is None:
         return {}
     return {TIMES: {format_bytes(size): time(size) for size in sizes}}
@@ -164,7 +164,7 @@ def times(sizes: Iterable[int], time: Time | None) -> Sheets:
 
 
 def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
-    """Facts, the load of every link and shared resource, and all transfers."""
+    """Return facts, the load of every link and shared resource, and all transfers."""
     made = s.provenance
     facts: dict[str, Value] = {
         "collective": str(s.collective),
@@ -187,7 +187,7 @@ def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
 
 
 def _loads(s: Schedule) -> Sheet:
-    """Bytes over each link and resource that is used."""
+    """Return the bytes over each link and resource that is used."""
     t = s.topology
     fabric = fabric_of(t)
     position, rows = fabric.resources_of(s.route_links.astype(np.int64))
@@ -200,7 +200,7 @@ def _loads(s: Schedule) -> Sheet:
 
 
 def _transfers(s: Schedule) -> Sheet:
-    """Every transfer: when, and over which links."""
+    """Return every transfer with its time and links."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for one in s:
         way = ",".join(map(str, one.route))
@@ -214,7 +214,7 @@ def _transfers(s: Schedule) -> Sheet:
 
 
 def _link_names(t: Topology) -> list[str]:
-    """``gpu0 -> gpu1``; parallel ones are counted: ``gpu0 -> gpu1 (2)``."""
+    """Return ``gpu0 -> gpu1``; parallel ones are counted: ``gpu0 -> gpu1 (2)``."""
     seen: Counter[str] = Counter()
     names = []
     for one in t.links:
@@ -225,7 +225,7 @@ def _link_names(t: Topology) -> list[str]:
 
 
 def topology_sheets(t: Topology) -> dict[str, Sheet]:
-    """Facts, nodes, and the capacities of links and shared resources."""
+    """Return facts, nodes, and the capacities of links and shared resources."""
     links = _link_names(t)
     numbers = Counter(node.name for node in t.nodes)
     return {
@@ -263,7 +263,7 @@ def _node(x: Any) -> str:
 
 
 def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
-    """Facts, and the moves in order."""
+    """Return facts, and the moves in order."""
     m = a.moves
     columns = (m.chunk, m.src, m.source, m.dst, m.target, m.operand)
     rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -290,8 +290,11 @@ def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
 
 
 def library_sheets(x: Library) -> dict[str, Sheet]:
-    """Facts; for each collective its plans, and its times at powers of two, which libraries on
-    different grids share (or at all sizes, where there are none)."""
+    """Return facts, and for each collective its plans and times.
+
+    Times are at powers of two, which libraries on different grids share (or at all sizes, where
+    there are none).
+    """
     plans: dict[str, Value] = {}
     chosen: dict[str, Value] = {}
     bound: dict[str, Value] = {}
@@ -326,7 +329,7 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
 
 
 def results_sheets(data: Mapping[str, Any]) -> dict[str, Sheet]:
-    """What ``--json`` of `bench`, `run`, `simulate` or `bound` printed."""
+    """Return the sheets of the ``--json`` output of `bench`, `run`, `simulate` or `bound`."""
     sheets: dict[str, dict[str, Value]] = {"facts": {}, TIMES: {}, "least µs at size": {}}
     for key in ("on", "topology", "collective", "ranks", "dtype", "protocol", "target"):
         if key in data:
@@ -341,7 +344,7 @@ def results_sheets(data: Mapping[str, Any]) -> dict[str, Sheet]:
 
 
 def text_sheets(text: str) -> dict[str, Sheet]:
-    """Lines, wherever they stand; the n-th of several alike is a row of its own."""
+    """Return lines, independent of position; the n-th of several equal ones is a row of its own."""
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     seen: Counter[str] = Counter()
     rows: dict[str, Value] = {}

@@ -16,7 +16,7 @@ _SHAPES = {NodeKind.GPU: "circle", NodeKind.SWITCH: "box", NodeKind.NIC: "hexago
 
 
 def machine_dot(topology: Topology, use: Floats | None = None, title: str = "") -> str:
-    """The machine; ``use``: of the time, how much each link and shared resource is occupied.
+    """Return the graph of a machine; ``use``: share of the time each link and resource is occupied.
 
     Without it, the two directions of a cable are one line.
     """
@@ -34,13 +34,13 @@ def machine_dot(topology: Topology, use: Floats | None = None, title: str = "") 
 
 
 def quoted(text: str) -> str:
-    """A string of the language: only backslashes and quotes mean something in it."""
+    """Return a string literal of the language: only backslashes and quotes are escaped."""
     plain = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "\\n".join(plain.splitlines()) + '"'
 
 
 def _nodes(topology: Topology) -> Iterator[str]:
-    """All nodes, those of a host in a frame where there are several."""
+    """Yield all nodes, those of a host in a frame where there are several."""
     framed = topology.hosts > 1
     for host in sorted({n.host for n in topology.nodes if n.host is not None}) if framed else ():
         yield f"  subgraph cluster_{host} {{"
@@ -60,7 +60,8 @@ def _node(topology: Topology, i: int) -> str:
 
 
 def _cables(topology: Topology) -> Iterator[str]:
-    """Links that look alike between two nodes are one line, with arrows both ways if they go so."""
+    """Yield similar links between two nodes as one line, with arrows both ways if there are
+    both."""
     count: dict[tuple[int, int, object], int] = {}
     for x in topology.links:
         key = (x.src, x.dst, x.bandwidth)
@@ -76,7 +77,7 @@ def _cables(topology: Topology) -> Iterator[str]:
 
 
 def _links(topology: Topology, use: Floats) -> Iterator[str]:
-    """Every link that is used, darker and thicker the more it is; the others pale."""
+    """Yield every link that is used, darker and thicker with its use; the others pale."""
     for x, share in zip(topology.links, use.tolist(), strict=False):
         label = f"{float(x.bandwidth):.4g} GB/s, {share_words(share)}"
         shown = (
@@ -86,7 +87,7 @@ def _links(topology: Topology, use: Floats) -> Iterator[str]:
 
 
 def _resources(topology: Topology, use: Floats | None) -> Iterator[str]:
-    """A note for each shared resource, tied to the nodes that send through it."""
+    """Yield a note for each shared resource, tied to the nodes that send through it."""
     for at, resource in enumerate(topology.resources):
         label = f"{resource.name}: {float(resource.bandwidth):.4g} GB/s shared"
         colour = "gray40"

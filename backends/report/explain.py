@@ -1,4 +1,4 @@
-"""What excludes or costs what: rules of a sketch, and what binds a schedule; as text and JSON."""
+"""Explanations as text and JSON: conflicts and costs of sketch rules, bottlenecks of schedules."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from weft.synth.explain.critical import Binding, Link
 
 MOST = 3
-"""Rules of one statement that are told by name."""
+"""Largest number of rules of one statement that are named."""
 
 
 def conflict_text(name: str, conflict: Conflict) -> str:
-    """Why no schedule obeys, the rules at their lines, and what would help."""
+    """Return the explanation of a conflict: the rules at their lines, the reason, and remedies."""
     rules = conflict.rules
     lines = {str(rule.span): rule.span for rule in rules if rule.span is not None}
     those = "this cannot hold" if len(rules) == 1 else "these exclude each other"
@@ -44,7 +44,8 @@ def _cure(conflict: Conflict) -> str:
 
 
 def conflict_json(conflict: Conflict) -> dict[str, Any]:
-    """Keys of the object: labels, where they stand, why, and those whose loss is enough."""
+    """Return the keys of the object: labels, positions, reason, and rules whose removal
+    suffices."""
     return {
         "conflict": [rule.label for rule in conflict.rules],
         "where": [str(rule.span) if rule.span else None for rule in conflict.rules],
@@ -54,7 +55,7 @@ def conflict_json(conflict: Conflict) -> dict[str, Any]:
 
 
 def named(rules: Iterable[Rule], most: int = MOST) -> str:
-    """Labels of rules, the first ones of many."""
+    """Return the labels of rules, the first ones of many."""
     labels = list(dict.fromkeys(rule.label for rule in rules))
     more = f"; … {len(labels) - most} more" if len(labels) > most else ""
     return "; ".join(labels[:most]) + more
@@ -64,7 +65,8 @@ def named(rules: Iterable[Rule], most: int = MOST) -> str:
 
 
 def cost_text(costs: Costs) -> str:
-    """The bound under all rules, a line for each statement, and what the dearest one costs."""
+    """Return the bound under all rules, a line for each statement, and the cost of the dearest
+    one."""
     whole = float(costs.all_rules.us)
     rows = [
         (
@@ -105,7 +107,7 @@ def _dearest(costs: Costs) -> str:
 
 
 def cost_json(costs: Costs) -> dict[str, Any]:
-    """One entry of ``sizes``."""
+    """Return one entry of ``sizes``."""
     return {
         "bytes": costs.bytes,
         "us": number(costs.all_rules.us),
@@ -126,11 +128,11 @@ def _one(cost: Cost, costs: Costs) -> dict[str, Any]:
 
 
 LONGEST = 40
-"""Transfers of a chain that are shown: the first and the last ones of more."""
+"""Largest number of transfers of a chain that are shown: the first and the last ones of more."""
 
 
 def binding_text(found: Binding) -> str:
-    """Time, bound, busiest resource, the gap in words, and the chain."""
+    """Return time, bound, busiest resource, gap in words, and chain as text."""
     from weft.synth.explain.critical import gap_words
 
     s, time = found.schedule, found.simulation.time_us
@@ -186,7 +188,7 @@ def _why(found: Binding, link: Link) -> str:
 
 
 def binding_json(found: Binding) -> dict[str, Any]:
-    """One entry of ``sizes``."""
+    """Return one entry of ``sizes``."""
     from weft.synth.explain.critical import gap_words
 
     run = found.simulation

@@ -22,20 +22,20 @@ ARROW = 3.0
 """Room for the head of an arrow between the end of a link and its node."""
 
 SPACING = 46.0
-"""Between neighbours on a circle or grid."""
+"""Distance between neighbours on a circle or grid."""
 
 SHORTEST = 62.0
-"""Radius of a circle of few."""
+"""Radius of a circle of few GPUs."""
 
 GAP = 40.0
-"""Between frames."""
+"""Distance between frames."""
 
 Spot = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class HostFrame:
-    """The frame of a host: its name, left upper corner, width and height."""
+    """Frame of a host: its name, left upper corner, width and height."""
 
     name: str
     x: float
@@ -46,7 +46,7 @@ class HostFrame:
 
 @dataclass(frozen=True, slots=True)
 class MapLayout:
-    """The middle of each node, the frames of hosts, and the size of it all.
+    """Layout of a map: the middle of each node, the frames of hosts, and the total size.
 
     ``grid``: GPUs stand in rows, so that a link across several of them has to go round.
     """
@@ -59,7 +59,7 @@ class MapLayout:
 
 
 def layout(topology: Topology) -> MapLayout:
-    """Put every node somewhere: those of a host together, what joins hosts between them."""
+    """Return the layout: nodes of a host together, those that join hosts between them."""
     groups = _groups(topology)
     fabric = [i for i, n in enumerate(topology.nodes) if i not in set().union(*groups.values())]
     spots: dict[int, Spot] = {}
@@ -93,7 +93,7 @@ def layout(topology: Topology) -> MapLayout:
 
 
 def link_paths(topology: Topology, found: MapLayout, links: Iterable[int]) -> dict[int, str]:
-    """SVG paths of links by their numbers, with one digit behind the point.
+    """Return the SVG paths of links by their numbers, with one digit behind the point.
 
     A link is a curve to the right of the straight line, so that both ways of a cable are seen;
     where several links join two nodes, each further one bends more. It stops at the edge of nodes.
@@ -131,12 +131,12 @@ def _pair(spot: Spot) -> str:
 
 
 def _columns(count: int) -> int:
-    """Boxes in a row: wider than high, as screens are."""
+    """Return the number of hosts in a row: wider than high, as screens are."""
     return count if count <= 3 else math.ceil(math.sqrt(1.8 * count))
 
 
 def _groups(topology: Topology) -> dict[int, list[int]]:
-    """Nodes by host; one group of all GPUs where hosts are not known."""
+    """Return the nodes by host; one group of all GPUs where hosts are not known."""
     groups: dict[int, list[int]] = defaultdict(list)
     known = all(host is not None for host in topology.host_of)
     for i, node in enumerate(topology.nodes):
@@ -158,7 +158,7 @@ def _by_name(topology: Topology, nodes: list[int]) -> list[int]:
 
 
 def _inside(topology: Topology, nodes: list[int]) -> dict[int, Spot]:
-    """Positions of a host's nodes around its middle."""
+    """Return the positions of a host's nodes around its middle."""
     gpus = [i for i in nodes if topology.nodes[i].stores]
     others = [i for i in nodes if not topology.nodes[i].stores]
     sides = _grid(topology, len(gpus)) if not others else None
@@ -181,7 +181,8 @@ def _inside(topology: Topology, nodes: list[int]) -> dict[int, Spot]:
 def _around(
     topology: Topology, others: list[int], spots: dict[int, Spot], radius: float
 ) -> dict[int, Spot]:
-    """Switches inside the circle, NICs and hosts outside, each near the GPUs it serves."""
+    """Return the positions of switches inside the circle, of NICs and hosts outside, near their
+    GPUs."""
     near: dict[int, set[int]] = defaultdict(set)
     for one in topology.links:
         near[one.src].add(one.dst)
@@ -199,7 +200,8 @@ def _around(
 
 
 def _spread(wanted: list[tuple[float, int]], far: float) -> dict[int, Spot]:
-    """On a circle at about the angles wanted, but apart; one that wants none is in the middle."""
+    """Return positions on a circle near the wanted angles, but apart; without an angle in the
+    middle."""
     if len(wanted) == 1 and wanted[0][0] == 9.0:
         return {wanted[0][1]: (0.0, 0.0)}
     count = len(wanted)
@@ -216,7 +218,7 @@ def _spread(wanted: list[tuple[float, int]], far: float) -> dict[int, Spot]:
 
 
 def _grid(topology: Topology, gpus: int) -> tuple[int, int] | None:
-    """Rows and columns of a torus or mesh, as its name says; a cube's layers side by side."""
+    """Return rows and columns of a torus or mesh, by its name; a cube's layers side by side."""
     match = re.search(r"(\d+(?:x\d+)+)", topology.name)
     sides = [int(x) for x in match[1].split("x")] if match else []
     if match and math.prod(sides) == gpus and len(sides) == 2:

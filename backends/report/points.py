@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is told of a point: computed once, since to simulate a large schedule takes seconds."""
+    """Figures of a point, computed once, since to simulate a large schedule takes seconds."""
 
     algbw_GBps: Fraction
     latency_us: float
 
     @staticmethod
     def of(point: Point) -> Figures:
-        """By simulation, or from the load of the busiest link."""
+        """Return the figures by simulation, or from the load of the busiest link."""
         from weft.synth.time.schedule_time import latency_us
 
         return Figures(algbw(point), latency_us(point.schedule))
 
 
 def algbw(point: Point) -> Fraction:
-    """GB/s for large messages: M over the simulated time without α, as ``weft simulate`` has it."""
+    """Return GB/s for large messages: M over the simulated time without α, as in ``weft
+    simulate``."""
     from weft.synth.fabric.occupancy import us_per_byte
     from weft.synth.time.schedule_time import simulate
 
@@ -48,14 +49,14 @@ def algbw(point: Point) -> Fraction:
 
 
 def time_us(point: Point, message_bytes: int) -> float:
-    """Time of one message in the documented cost model."""
+    """Return the time (µs) of one message in the documented cost model."""
     from weft.synth.time.schedule_time import simulate
 
     return float(simulate(point.schedule, message_bytes).time_us)
 
 
 def measure(problem: Problem) -> Callable[[Point], tuple[Any, ...]]:
-    """What the objective asks of a point, least first: for a frontier the rate."""
+    """Return the objective as a function of a point, least first: for a frontier the rate."""
     from weft.dsl.nouns.problem import Objective
     from weft.synth.time.schedule_time import latency_us
 
@@ -67,14 +68,15 @@ def measure(problem: Problem) -> Callable[[Point], tuple[Any, ...]]:
 
 
 def best(points: tuple[Point, ...], problem: Problem) -> Point:
-    """The one that answers the problem's objective best."""
+    """Return the point that is best for the problem's objective."""
     if len(points) == 1:  # to simulate a large one takes seconds
         return points[0]
     return min(points, key=measure(problem))
 
 
 def standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict[str, Any]:
-    """``value`` of the objective and ``gap``: how far it is from the proven bound, 0 for none."""
+    """Return ``value`` of the objective and ``gap``: the distance from the proven bound, 0 for
+    none."""
     from weft.dsl.nouns.problem import Objective
     from weft.synth.bounds import lower_bound_us
     from weft.synth.time.schedule_time import latency_us
@@ -100,7 +102,7 @@ def _gap(larger: float, smaller: float) -> float:
 
 
 def point_json(point: Point, figures: Figures, file: str | None) -> dict[str, Any]:
-    """One entry of ``points``."""
+    """Return one entry of ``points``."""
     return {
         "chunks": point.factor,
         "steps": point.steps,
@@ -120,7 +122,7 @@ def point_json(point: Point, figures: Figures, file: str | None) -> dict[str, An
 
 
 def file_names(points: tuple[Point, ...]) -> list[str]:
-    """A name for each point; of equal ones the second and later are numbered."""
+    """Return a name for each point; of equal ones the second and later are numbered."""
     names: list[str] = []
     for name in map(file_name, points):
         stem, number = name.removesuffix(".json"), 1
@@ -132,7 +134,8 @@ def file_names(points: tuple[Point, ...]) -> list[str]:
 
 
 def file_name(point: Point) -> str:
-    """``allgather-3steps-7rounds-6chunks.json``; without rounds ``…-3steps-6chunks-16segments``."""
+    """Return ``allgather-3steps-7rounds-6chunks.json``; without rounds
+    ``…-3steps-6chunks-16segments``."""
     collective = point.schedule.collective
     label = "".join(c if c.isalnum() or c in "_-" else "-" for c in collective.name)
     name = f"{label or collective.kind}-{point.steps}steps"

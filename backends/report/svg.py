@@ -26,7 +26,7 @@ from .scale import OKABE_ITO, shade, share_words
 from .trace_runs import transfer_name
 
 LISTED = 24
-"""Shared resources that are listed; of more, the busiest."""
+"""Largest number of shared resources that are listed; of more, the busiest."""
 
 LABELS = 110.0
 WIDTH = 760.0
@@ -38,7 +38,7 @@ MOST_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a drawing: its elements, from (0, 0), and its size."""
+    """Part of a drawing: its elements, from (0, 0), and its size."""
 
     elements: tuple[str, ...]
     width: float
@@ -47,14 +47,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a chart: its name, and stretches of time (start, end, colour, words) in µs."""
+    """Row of a chart: its name, and stretches of time (start, end, colour, words) in µs."""
 
     name: str
     bars: Sequence[tuple[float, float, str, str]]
 
 
 def drawing(title: str, pieces: Iterable[Piece]) -> str:
-    """The file: pieces below each other."""
+    """Return the file: pieces below each other."""
     parts, y = [], 34.0
     shown = list(pieces)
     width = max((p.width for p in shown), default=0.0) + 20
@@ -82,7 +82,8 @@ def drawing(title: str, pieces: Iterable[Piece]) -> str:
 
 
 def machine_piece(topology: Topology, use: Floats | None = None) -> Piece:
-    """Where everything is; ``use``: of the time, how much each link and resource is occupied."""
+    """Return the drawing of a machine; ``use``: share of the time each link and resource is
+    occupied."""
     found = layout(topology)
     lines = [
         f'<rect x="{_n(b.x)}" y="{_n(b.y)}" width="{_n(b.width)}" height="{_n(b.height)}" rx="8" '
@@ -97,7 +98,7 @@ def machine_piece(topology: Topology, use: Floats | None = None) -> Piece:
 
 
 def _links(topology: Topology, found: MapLayout, use: Floats | None) -> list[str]:
-    """A line for the links from one node to another; the busiest on top."""
+    """Return a line for the links from one node to another; the busiest on top."""
     shared = {i for r in topology.resources for i in r.links}
     of: dict[tuple[int, int], list[int]] = {}
     for i, x in enumerate(topology.links):
@@ -137,7 +138,7 @@ def _node(topology: Topology, i: int, x: float, y: float) -> str:
 
 
 def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
-    """What is shared, the busiest first."""
+    """Return the list of shared resources, the busiest first."""
     links = len(topology.links)
     order = list(range(len(topology.resources)))
     if use is not None:
@@ -164,7 +165,7 @@ def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
 
 
 def gantt_piece(rows: Sequence[Row], time_us: float, more: str = "") -> Piece:
-    """A row for each thing that works, with what it does when; ``more``: what is not shown."""
+    """Return a chart with a row for each worker and its activities; ``more``: note on omissions."""
     scale = WIDTH / time_us if time_us else 0.0
     height = ROW * len(rows)
     lines = []
@@ -189,7 +190,7 @@ def gantt_piece(rows: Sequence[Row], time_us: float, more: str = "") -> Piece:
 
 
 def _ticks(time_us: float) -> list[float]:
-    """Round times, at most ten."""
+    """Return round times, at most ten."""
     if time_us <= 0:
         return [0.0]
     step = 10.0 ** math.floor(math.log10(time_us / 5))
@@ -200,7 +201,7 @@ def _ticks(time_us: float) -> list[float]:
 def joined(
     bars: Sequence[tuple[float, float, str, str]], time_us: float
 ) -> list[tuple[float, float, str, str]]:
-    """Bars nearer to each other than half a pixel, made one: without words, and grey."""
+    """Return bars with those nearer than half a pixel merged: without words, and grey."""
     least = time_us / WIDTH / 2
     found: list[tuple[float, float, str, str]] = []
     for start, end, *_ in sorted(bars):
@@ -219,13 +220,13 @@ def _text(x: float, y: float, words: str, *, size: int = 9, anchor: str = "middl
 
 
 def _n(value: float) -> str:
-    """A number as short as it can be."""
+    """Return a number as short as possible."""
     short = f"{np.round(value, 2):.2f}".rstrip("0").rstrip(".")
     return "0" if short == "-0" else short
 
 
 MOST_MARKS = 5_000
-"""Bars of a chart beyond which those that touch are drawn as one."""
+"""Largest number of bars in a chart; beyond, those that touch are drawn as one."""
 
 COLOURS = {
     Activity.SENDING: OKABE_ITO[0],
@@ -235,11 +236,12 @@ COLOURS = {
     Activity.SLOT: "#c8b8c8",
     Activity.BLOCK: "#b8c8c8",
 }
-"""What a thread block does."""
+"""Activities of a thread block in words."""
 
 
 def schedule_chart(run: Timeline) -> Piece:
-    """A row for every link and shared resource that is held, the busiest first; a colour a step."""
+    """Return the chart of all held links and shared resources, the busiest first; a colour per
+    step."""
     s = run.schedule
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
     hold = run.held_until_us - run.start_us[owner]
@@ -264,13 +266,13 @@ def schedule_chart(run: Timeline) -> Piece:
 
 
 def _short(name: str) -> str:
-    """``link 3 (gpu0 -> gpu1)`` as ``gpu0 -> gpu1``."""
+    """Return ``link 3 (gpu0 -> gpu1)`` as ``gpu0 -> gpu1``."""
     inside = name.partition("(")[2].rstrip(")")
     return inside or name.removeprefix("resource ")
 
 
 def program_chart(run: ProgramTimeline) -> Piece:
-    """A row for every thread block, with what it does and waits for."""
+    """Return the chart of thread blocks, with their activities and waits."""
     blocks = np.unique(run.block).tolist()
     large = len(run.phase) > MOST_MARKS
     rows = []

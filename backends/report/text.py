@@ -21,7 +21,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 MATRIX_RANKS = 32
-"""A larger machine is shown by its kinds of links, not by a matrix."""
+"""Largest number of ranks shown as a matrix; a larger machine is shown by its kinds of links."""
 
 GANTT_RANKS = 16
 LONGEST_LIST = 40
@@ -32,7 +32,7 @@ SHADES = " ▁▂▃▄▅▆▇█"
 
 
 def topology_text(topology: Topology) -> str:
-    """Facts, kinds of links, shared resources, and who reaches whom at which bandwidth."""
+    """Return facts, kinds of links, shared resources, and bandwidths between ranks as text."""
     kinds = Counter(node.kind for node in topology.nodes)
     head = facts(
         [
@@ -58,7 +58,7 @@ def topology_text(topology: Topology) -> str:
 
 
 def _islands(topology: Topology) -> str | None:
-    """The groups of ranks that reach each other, where that is not everybody."""
+    """Return the groups of ranks that reach each other; None where all do."""
     groups = islands(topology)
     if len(groups) == 1:
         return None
@@ -68,7 +68,7 @@ def _islands(topology: Topology) -> str | None:
 
 
 def _link_kinds(topology: Topology) -> str:
-    """Links that look alike, counted."""
+    """Return the kinds of links, counted."""
 
     def ends(src: int, dst: int) -> str:
         a, b = topology.nodes[src], topology.nodes[dst]
@@ -84,7 +84,8 @@ def _link_kinds(topology: Topology) -> str:
 
 
 def _matrix(topology: Topology) -> str:
-    """GB/s from rank (row) to rank (column) in one hop; ``~`` through nodes that forward."""
+    """Return GB/s from rank (row) to rank (column) over one link; ``~`` through nodes that
+    forward."""
     n = topology.ranks
     direct: dict[tuple[int, int], Fraction] = {}
     for one in topology.links:
@@ -114,7 +115,7 @@ def _matrix(topology: Topology) -> str:
 
 
 def collective_text(collective: Collective) -> str:
-    """Facts, and where every chunk starts and ends while that is short."""
+    """Return facts and, for short lists, the initial and final ranks of every chunk."""
     c = collective
     head = facts(
         [
@@ -133,7 +134,7 @@ def collective_text(collective: Collective) -> str:
 
 
 def _measure(collective: Collective) -> str:
-    """What sizes are counted in."""
+    """Return the unit of sizes."""
     return "grains" if collective.sizes else "chunks"
 
 
@@ -145,7 +146,7 @@ def _holders(placement: Placement, chunks: int) -> list[list[int]]:
 
 
 def _ranks(ranks: list[int]) -> str:
-    """Sorted ranks with runs drawn together: ``0..3,7``."""
+    """Return sorted ranks with runs joined: ``0..3,7``."""
     runs: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if runs and rank == runs[-1][1] + 1:
@@ -159,7 +160,7 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def schedule_text(schedule: Schedule) -> str:
-    """Facts, a table per step, the load of every link, and a Gantt chart up to 16 ranks."""
+    """Return facts, a table per step, the load of every link, and a Gantt chart up to 16 ranks."""
     s = schedule
     provenance = ", ".join(
         f"{k} {v if isinstance(v, str) else json.dumps(v, default=str)}"
@@ -187,7 +188,8 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def _load(s: Schedule) -> Ints:
-    """Grains (a chunk is one, where all are equal) over each link in each step, (links, steps)."""
+    """Return the grains (a chunk is one, where all are equal) over each link in each step; shape
+    (links, steps)."""
     length = np.diff(s.route_start)
     load = np.zeros((len(s.topology.links), s.steps), np.int64)
     grains = np.repeat(s.collective.grains[s.chunk], length)
@@ -196,7 +198,8 @@ def _load(s: Schedule) -> Ints:
 
 
 def _busy(s: Schedule, load: Ints) -> Floats:
-    """Share of each link's rounds in use per step, 1 for a full link; shape (links, steps)."""
+    """Return the share of each link's rounds in use per step, 1 for a full link; shape (links,
+    steps)."""
     unit = s.topology.round_bandwidth()
     width = np.array([float(x.bandwidth / unit) for x in s.topology.links])
     per_round = load / width[:, None]
@@ -228,7 +231,7 @@ def _steps(s: Schedule, load: Ints) -> str:
 
 
 def _links(s: Schedule, load: Ints) -> str:
-    """The links by falling share of use, with the steps they work in."""
+    """Return the links by falling share of use, with the steps they work in."""
     busy = _busy(s, load).mean(axis=1) if s.steps else np.zeros(len(load))
     total = load.sum(axis=1)
     names = [node.name for node in s.topology.nodes]
@@ -250,7 +253,7 @@ def _links(s: Schedule, load: Ints) -> str:
 
 
 def _gantt(s: Schedule, load: Ints) -> str:
-    """A row per rank, a cell per step as wide as its rounds: how full its outgoing links are."""
+    """Return a chart with a row per rank, a cell per step: the fill of its outgoing links."""
     busy, n = _busy(s, load), s.topology.ranks
     width = np.array([float(x.bandwidth) for x in s.topology.links])
     source = np.array([x.src for x in s.topology.links])
@@ -275,7 +278,7 @@ def _short(value: Fraction) -> str:
 
 
 def cut_table(title: str, text: str) -> str:
-    """A titled table without the rows beyond the longest list, and how many those are."""
+    """Return a titled table without the rows beyond the longest list, and the number of these."""
     lines = text.split("\n")
     hidden = len(lines) - 1 - LONGEST_LIST
     if hidden > 0:

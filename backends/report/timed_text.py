@@ -1,4 +1,4 @@
-"""What a simulation did, as text for a terminal: use of links and of what they share, over time."""
+"""Text of simulations for a terminal: use of links and shared resources over time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from weft.synth.time.timeline import Timeline
 from .text import GANTT_RANKS, SHADES, cut_table
 
 CELLS = 64
-"""Of a row of the chart, each of the same time."""
+"""Number of cells in a row of the chart, each of the same duration."""
 
 
 def run_text(run: Timeline) -> str:
-    """The time, the use of every link and shared resource, and what each rank sends when."""
+    """Return the time, the use of every link and shared resource, and the sends of each rank as
+    text."""
     s = run.schedule
     head = facts(
         [
@@ -41,7 +42,8 @@ def run_text(run: Timeline) -> str:
 
 
 def _used(run: Timeline, noun: str, names: list[str], first: int) -> str:
-    """A table of rows of one sort, the busiest first: bytes, µs in use, from when until when."""
+    """Return a table of rows of one sort, the busiest first: bytes, µs in use, first and last
+    use."""
     capacities = run.schedule.topology.capacities()
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
     rows: list[tuple[float, tuple[object, ...]]] = []
@@ -72,7 +74,7 @@ def _used(run: Timeline, noun: str, names: list[str], first: int) -> str:
 
 
 def _gantt(run: Timeline) -> str:
-    """A row per rank, a cell per part of the time: how full its outgoing links are."""
+    """Return a chart with a row per rank; each cell shows the use of its outgoing links."""
     s = run.schedule
     width = np.array([float(x.bandwidth) for x in s.topology.links])
     source = np.array([x.src for x in s.topology.links])
@@ -89,7 +91,8 @@ def _gantt(run: Timeline) -> str:
 
 
 def _use(run: Timeline, s: Schedule) -> Floats:
-    """Share of each part of the time in which each link is held; shape (links, parts)."""
+    """Return the share of each part of the time in which each link is held; shape (links,
+    parts)."""
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
     link = run.held_row < len(s.topology.links)
     row = run.held_row[link]
@@ -103,7 +106,7 @@ def _use(run: Timeline, s: Schedule) -> Floats:
 
 
 def program_run_text(run: ProgramTimeline) -> str:
-    """The time, and what every thread block does with it."""
+    """Return the time as text, with the activities of every thread block."""
     repeats = f"{run.skipped} operations repeat others" if run.skipped else ""
     head = facts(
         [
@@ -129,6 +132,6 @@ def program_run_text(run: ProgramTimeline) -> str:
 
 
 def _drawn_us(run: ProgramTimeline) -> float:
-    """The time without what repeats."""
+    """Return the time (µs) without repeated iterations."""
     gaps: Floats = run.skipped_us
     return run.time_us - float((gaps[:, 1] - gaps[:, 0]).sum())

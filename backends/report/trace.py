@@ -27,13 +27,13 @@ alone, and take one with the number of its process for the main thread."""
 
 
 def nanoseconds(us: float) -> int:
-    """µs as whole nanoseconds."""
+    """Return µs as whole nanoseconds."""
     return round(us * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A track: a thread of a process."""
+    """Track: a thread of a process."""
 
     process: int
     thread: int
@@ -41,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A slice that was put on a track; arrows lead from one to another."""
+    """Slice on a track; arrows lead from one to another."""
 
     number: int
     place: Place
@@ -54,7 +54,7 @@ _Key = tuple[float, int, int, int]
 
 @dataclass(slots=True)
 class Trace:
-    """The events of one file, in any order until :meth:`text`.
+    """Events of one file, in any order until :meth:`text`.
 
     ``about``: what the viewer shows under "info": where the times come from.
     """
@@ -68,7 +68,7 @@ class Trace:
     _arrows: int = 0
 
     def process(self, name: str) -> int:
-        """A new group of tracks, below all there are."""
+        """Add a group of tracks, below all others."""
         self._processes += 1
         number = self._processes
         self._name("process_name", number, 0, name=name)
@@ -76,7 +76,7 @@ class Trace:
         return number
 
     def track(self, process: int, name: str) -> Place:
-        """A new track, below all there are."""
+        """Add a track, below all others."""
         self._threads += 1
         place = Place(process, FIRST_THREAD + self._threads)
         self._name("thread_name", process, place.thread, name=name)
@@ -95,8 +95,11 @@ class Trace:
         kind: str,
         args: Mapping[str, object],
     ) -> Mark:
-        """Something that takes from one time to another. Those of a track come one by one, in the
-        order in which they are given where they take no time."""
+        """Add a slice from one time to another.
+
+        Slices of a track follow each other; those of zero duration keep the order in which they are
+        given.
+        """
         self._marks += 1
         begin = nanoseconds(start_us)
         self._events.append(
@@ -117,7 +120,8 @@ class Trace:
         return Mark(self._marks, place, start_us, end_us)
 
     def arrow(self, before: Mark, after: Mark, kind: str) -> None:
-        """From the end of one slice to the start of another that does not begin earlier.
+        """Add an arrow from the end of one slice to the start of another that does not begin
+        earlier.
 
         The end of the first is where nothing has begun after it; where it takes no time, at once.
         """
@@ -147,7 +151,7 @@ class Trace:
             )
 
     def counter(self, process: int, name: str, unit: str, times: Floats, changes: Floats) -> None:
-        """A number over time, from what is added to it at each time (µs)."""
+        """Add a counter over time, from the changes at each time (µs)."""
         ticks, which = np.unique(np.rint(times * 1000).astype(np.int64), return_inverse=True)
         sums = np.zeros(len(ticks))
         np.add.at(sums, which, changes)
@@ -168,12 +172,12 @@ class Trace:
             )
 
     def events(self) -> list[Event]:
-        """All events: names first, then by time."""
+        """Return all events: names first, then by time."""
         ordered = sorted(self._events, key=lambda entry: (entry[1]["ts"], entry[0]))
         return [*self._named, *(event for _, event in ordered)]
 
     def text(self) -> str:
-        """The file, one event a line."""
+        """Return the file, one event a line."""
         lines = ",\n".join(json.dumps(e, separators=(",", ":")) for e in self.events())
         about = json.dumps(self.about, separators=(",", ":"))
         head = f'{{"displayTimeUnit":"ns","otherData":{about},"traceEvents":['
@@ -181,7 +185,7 @@ class Trace:
 
 
 def lanes(start_us: Iterable[float], end_us: Iterable[float]) -> list[int]:
-    """For stretches of time in order of their starts: the first lane in which each is alone."""
+    """Return for each stretch of time, in order of starts, the first lane in which it is alone."""
     free: list[int] = []
     found = []
     for start, end in zip(start_us, end_us, strict=True):

@@ -1,4 +1,4 @@
-"""Whether a trace is what its viewers expect. Knows nothing of how :mod:`.trace` writes one.
+"""Checker of traces against the rules of their viewers, independent of the writer :mod:`.trace`.
 
 Checked of Chrome's JSON format, as the Perfetto UI reads it:
 
@@ -30,7 +30,7 @@ Thread = tuple[Any, Any]
 
 @dataclass(slots=True)
 class _State:
-    """What was seen so far."""
+    """State of the check after the events so far."""
 
     now: float = -math.inf
     last: dict[Thread, tuple[float, float]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class _State:
 
 
 def faults(text: str) -> list[str]:
-    """All that is wrong with the text of a trace; nothing if it is well."""
+    """Return all faults of the text of a trace; empty for a valid one."""
     try:
         data = json.loads(text, parse_constant=_refused)
     except ValueError as error:
@@ -52,7 +52,7 @@ def faults(text: str) -> list[str]:
 
 
 def require_sound(text: str) -> None:
-    """What is written must have no fault.
+    """Require that a written trace has no fault.
 
     Raises:
         AssertionError: it has; our bug.

@@ -35,7 +35,7 @@ from .trace import Mark, Place, Trace, lanes
 
 
 def add_schedule(trace: Trace, run: Timeline, group: str = "") -> None:
-    """Put a timeline into a trace; ``group`` begins the names of its processes."""
+    """Add a timeline to a trace; ``group`` begins the names of its processes."""
     s, topology = run.schedule, run.schedule.topology
     per_link = _passages_of_links(run)
     totals = trace.process(f"{group}all links")
@@ -54,13 +54,13 @@ def add_schedule(trace: Trace, run: Timeline, group: str = "") -> None:
 
 
 def node_name(topology: Topology, node: int) -> str:
-    """``rank 3 (gpu3)``; switches and others have a name only."""
+    """Return ``rank 3 (gpu3)``; switches and others have a name only."""
     name = topology.nodes[node].name
     return f"rank {node} ({name})" if node < topology.ranks else name
 
 
 def link_name(topology: Topology, link: int) -> str:
-    """``to gpu4``; where several links lead there, with the link's number."""
+    """Return ``to gpu4``; where several links lead there, with the link's number."""
     one = topology.links[link]
     twins = sum((x.src, x.dst) == (one.src, one.dst) for x in topology.links)
     name = topology.nodes[one.dst].name
@@ -68,7 +68,7 @@ def link_name(topology: Topology, link: int) -> str:
 
 
 def _passages_of_links(run: Timeline) -> dict[int, np.ndarray]:
-    """The passages over each link that is used, by their start."""
+    """Return the passages over each link that is used, by their start."""
     s = run.schedule
     start, links = s.route_start, s.route_links.astype(np.int64)
     transfer = np.repeat(np.arange(len(s)), np.diff(start))
@@ -82,7 +82,7 @@ def _passages_of_links(run: Timeline) -> dict[int, np.ndarray]:
 
 
 def _by_source(topology: Topology, used: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
-    """The nodes that send, and the links that they use."""
+    """Yield the nodes that send, and the links that they use."""
     of: dict[int, list[int]] = {}
     for link in sorted(used):
         of.setdefault(topology.links[link].src, []).append(link)
@@ -98,7 +98,7 @@ def _add_link(
     first: dict[int, Mark],
     last: dict[int, Mark],
 ) -> None:
-    """The slices of a link, in as many lanes as it needs."""
+    """Add the slices of a link, in as many lanes as it needs."""
     topology = run.schedule.topology
     name = link_name(topology, link)
     places: list[Place] = []
@@ -125,12 +125,12 @@ def _add_link(
 
 
 def transfer_name(s: Schedule, i: int) -> str:
-    """``chunk 12 -> 5``; sums say so."""
+    """Return ``chunk 12 -> 5``, with a mark for sums."""
     return f"chunk {s.chunk[i]} {'+>' if s.reduce[i] else '->'} {s.dst[i]}"
 
 
 def transfer_facts(run: Timeline, passage: int) -> dict[str, object]:
-    """What a viewer shows of a passage that is clicked on."""
+    """Return the details that a viewer shows of a selected passage."""
     s, i = run.schedule, int(run.transfer[passage])
     return {
         "transfer": i,
@@ -147,7 +147,7 @@ def transfer_facts(run: Timeline, passage: int) -> dict[str, object]:
 
 
 def _add_resources(trace: Trace, run: Timeline, group: str) -> None:
-    """What holds each shared resource, and until when."""
+    """Add the slices in which transfers hold each shared resource."""
     topology = run.schedule.topology
     links = len(topology.links)
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
@@ -174,13 +174,13 @@ def _add_resources(trace: Trace, run: Timeline, group: str) -> None:
 
 
 def _add_use(trace: Trace, process: int, run: Timeline, passages: np.ndarray, unit: str) -> None:
-    """How many of a node's links are in use."""
+    """Add a counter of a node's links in use."""
     begin, end = run.start_us[passages], run.left_us[passages]
     _counted(trace, process, "links in use", unit, begin, end, np.ones(len(passages)))
 
 
 def _add_totals(trace: Trace, process: int, run: Timeline, s: Schedule) -> None:
-    """Bytes on their way, and links in use, of all."""
+    """Add counters of the bytes in flight and of all links in use."""
     _counted(trace, process, "in flight", "bytes", run.start_us, run.end_us, run.bytes)
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
     on_link = run.held_row < len(s.topology.links)
@@ -208,7 +208,7 @@ _WORK = (Activity.SENDING, Activity.LOCAL)
 
 
 def add_program(trace: Trace, run: ProgramTimeline, group: str = "") -> None:
-    """Put a timeline into a trace; ``group`` begins the names of its processes."""
+    """Add a timeline to a trace; ``group`` begins the names of its processes."""
     marks: dict[int, Mark] = {}
     phases = _phases(run)
     process = rank = -1
@@ -235,7 +235,7 @@ def _add_block(
     phases: dict[int, list[int]],
     marks: dict[int, Mark],
 ) -> None:
-    """The slices of a thread block."""
+    """Add the slices of a thread block."""
     rank, number = int(run.table.block_rank[block]), int(run.table.block_id[block])
     code = run.program.ranks[rank].blocks[number]
     peers = [f"to {code.send}"] * (code.send is not None)
@@ -257,7 +257,7 @@ def _add_block(
 
 
 def _phases(run: ProgramTimeline) -> dict[int, list[int]]:
-    """The phases of each recorded operation."""
+    """Return the phases of each recorded operation."""
     found: dict[int, list[int]] = {}
     for phase, one in enumerate(run.phase_of.tolist()):
         found.setdefault(one, []).append(phase)
@@ -289,7 +289,7 @@ def _words(op: Op) -> str:
 
 
 def _add_links(trace: Trace, run: ProgramTimeline, group: str) -> None:
-    """Which message holds each link and shared resource, and until when."""
+    """Add the slices in which messages hold each link and shared resource."""
     owner = np.repeat(np.arange(len(run.message_of)), np.diff(run.held_start))
     if not len(owner):
         return
@@ -325,7 +325,7 @@ def _add_links(trace: Trace, run: ProgramTimeline, group: str) -> None:
 
 
 def _add_gaps(trace: Trace, run: ProgramTimeline, group: str) -> None:
-    """Where iterations that repeat the ones before were passed at once."""
+    """Add slices for skipped iterations, which repeat the ones before."""
     if not run.skipped:
         return
     place = trace.track(trace.process(f"{group}iterations"), "not drawn")
@@ -341,7 +341,7 @@ def _add_gaps(trace: Trace, run: ProgramTimeline, group: str) -> None:
 
 
 def add_measured(trace: Trace, call: Call, group: str = "measured: ") -> None:
-    """Put a call into a trace; times are from when its ranks left their barrier."""
+    """Add a recorded call to a trace; times are from the end of its ranks' barrier."""
     marks: list[list[Mark]] = []
     for rank, watch in enumerate(call.ranks):
         process = trace.process(f"{group}rank {rank}")
@@ -367,7 +367,7 @@ def add_measured(trace: Trace, call: Call, group: str = "measured: ") -> None:
 
 
 def _round_name(to: tuple[int, ...], source: tuple[int, ...]) -> str:
-    """``to 1, from 3``; many are counted."""
+    """Return ``to 1, from 3``; long lists are counted."""
     parts = [
         f"{word} {','.join(map(str, peers)) if len(peers) <= 3 else f'{len(peers)} ranks'}"
         for word, peers in (("to", to), ("from", source))
@@ -377,7 +377,7 @@ def _round_name(to: tuple[int, ...], source: tuple[int, ...]) -> str:
 
 
 def _add_arrows(trace: Trace, call: Call, marks: list[list[Mark]]) -> None:
-    """From the round before a message is sent to the round in which it is there.
+    """Add arrows from the round before a message is sent to the round in which it is received.
 
     The two rounds of a message overlap in time, so no arrow can lead between them: it starts at
     the round that its sender had done before, whose results it may send. There is none where the

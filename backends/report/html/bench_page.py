@@ -1,4 +1,4 @@
-"""The page of measurements: what ``weft bench --json`` or ``weft simulate --json`` has printed."""
+"""Page of measurements, from ``weft bench --json`` or ``weft simulate --json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sheet import Facts, head, sheet, tile
 
 
 def results_page(data: Mapping[str, Any], name: str) -> Facts:
-    """Curves of every plan, measured and predicted, and the table.
+    """Return the page: curves of every plan, measured and predicted, and the table.
 
     Raises:
         BadFile: the entries are not those of a benchmark or a simulation.
@@ -64,7 +64,7 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
 
 
 def _measured(data: Mapping[str, Any]) -> list[Series]:
-    """A line for every plan, and one of dashes for its prediction."""
+    """Return a line for every plan, and a dashed one for its prediction."""
     names = list(dict.fromkeys(str(one["name"]) for one in data["sizes"]))
     lines = []
     for name in names:
@@ -85,7 +85,7 @@ def _simulated(data: Mapping[str, Any]) -> list[Series]:
 
 
 def _against_best(lines: list[Series]) -> dict[str, Any]:
-    """Each line ÷ the quickest measured one at that size."""
+    """Return each line divided by the quickest measured one at that size."""
     best: dict[float, float] = {}
     for one in lines:
         if one.name.endswith("measured"):

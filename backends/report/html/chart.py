@@ -1,4 +1,4 @@
-"""Line charts as plain figures: where every line, mark and label stands.
+"""Line charts as plain figures: positions of lines, marks and labels.
 
 >>> drawn = chart("t", Axis("size", [1, 4], log=True), Axis("µs", [0, 10]),
 ...               [Series("ring", [(1, 2.0), (4, 10.0)])])
@@ -19,12 +19,13 @@ WIDTH, HEIGHT = 640.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 30.0, 22.0, 56.0
 
 STYLES = 7
-"""Lines that look different; further ones begin again."""
+"""Number of different line styles; further lines begin again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What is drawn along it, from the least to the largest of some values."""
+    """Axis of a chart: its title, its values, from whose least to largest it goes, and its
+    scale."""
 
     label: str
     values: Sequence[float]
@@ -49,7 +50,7 @@ class Series:
 
 
 def chart(title: str, x: Axis, y: Axis, series: Sequence[Series], note: str = "") -> dict[str, Any]:
-    """The figures of a chart."""
+    """Return the figures of a chart."""
     across = _Scale.of(x, LEFT, WIDTH - RIGHT)
     up = _Scale.of(y, HEIGHT - BOTTOM, TOP)
     drawn, other = [], 0
@@ -152,14 +153,14 @@ def _round(scale: _Scale, most: int) -> list[float]:
 
 
 def size_words(value: float) -> str:
-    """``64 KiB``."""
+    """Return a size in words: ``64 KiB``."""
     return byte_words(value)
 
 
 def over_size(
     title: str, curves: Sequence[Series], *, unit: str = "µs", log: bool = True, note: str = ""
 ) -> dict[str, Any]:
-    """Times (or what follows from them) over message sizes."""
+    """Return the chart of times (or values derived from them) over message sizes."""
     sizes = [a for one in curves for a, _ in one.points]
     values = [b for one in curves for _, b in one.points]
     low = [] if log else [min([*values, 1.0])]
@@ -169,7 +170,7 @@ def over_size(
 
 
 def against_bound(curves: Sequence[Series], bound: Series) -> list[Series]:
-    """Each curve ÷ the bound at the same size, which is 1."""
+    """Return each curve divided by the bound at the same size, which is 1."""
     least = dict(bound.points)
     return [
         Series(one.name, [(a, b / least[a]) for a, b in one.points if least.get(a)], one.style)

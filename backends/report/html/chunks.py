@@ -1,4 +1,4 @@
-"""What the chunks of a collective are called: where each starts and where it must end."""
+"""Descriptions of the chunks of a collective: initial and final ranks of each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 
 MOST_NAMED = 6_000
-"""Chunks that are described; of more, the first. The others have a number only."""
+"""Largest number of chunks that are described; the others have a number only."""
 
 FEW_NAMED = 600
 
 
 def chunk_names(collective: Collective, most: int = MOST_NAMED) -> list[list[str]]:
-    """For each chunk the ranks on which it starts and on which it must end, in words."""
+    """Return for each chunk the ranks on which it starts and on which it must end, in words."""
     start, end = _holders(collective.pre), _holders(collective.post)
     everybody = collective.ranks
     return [
@@ -40,7 +40,7 @@ def _words(ranks: set[int], everybody: int) -> str:
 
 
 def runs(numbers: Iterable[int]) -> str:
-    """Sorted numbers with runs drawn together: ``0–3, 7``."""
+    """Return sorted numbers with runs joined: ``0–3, 7``."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Which chunk every instruction of a program moves: its values followed through memory.
+"""Chunks that each instruction of a program moves: values are followed through memory.
 
 A slot holds a (partial) sum of one chunk, so one number says what it is. Instructions are walked in
 an order that every run could follow; the k-th message of a connection is what its k-th receive
@@ -21,7 +21,8 @@ Labels = tuple[int, ...]
 
 
 def chunks_moved(program: Program) -> list[Labels]:
-    """For each instruction, in order of ranks and blocks, the chunks of the collective it moves.
+    """Return, for each instruction in order of ranks and blocks, the chunks of the collective it
+    moves.
 
     Chunks are those of the program's collective, whole: pieces of one are that one.
 
@@ -52,14 +53,14 @@ def chunks_moved(program: Program) -> list[Labels]:
 
 
 def _either(one: Labels, other: Labels) -> Labels:
-    """What a sum of two is: the same chunk, where one of them is known."""
+    """Return the chunks of a sum of two: the same chunk, where one of them is known."""
     if not one:
         return other
     return tuple(a if a != NOTHING else b for a, b in zip(one, other, strict=False))
 
 
 class _Memory:
-    """What each slot of each rank holds."""
+    """Contents of each slot of each rank."""
 
     def __init__(self, program: Program, pieces: int) -> None:
         c = program.collective.split(pieces)

@@ -1,4 +1,4 @@
-"""Two things side by side: facts, and bytes per link."""
+"""Comparison of two things side by side: facts, and bytes per link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = 40
 def compare_section(
     one: Sequence[tuple[str, object]], other: Sequence[tuple[str, object]], first: str, second: str
 ) -> dict[str, Any]:
-    """Both columns of facts; those that only one has are empty in the other."""
+    """Return both columns of facts; those that only one has are empty in the other."""
     right = {name: str(value) for name, value in other}
     left = {name: str(value) for name, value in one}
     names = list(dict.fromkeys([*left, *right]))
@@ -40,7 +40,7 @@ def _same(one: str | None, other: str | None) -> str:
 
 
 def difference_section(one: Look, other: Look) -> dict[str, Any]:
-    """Bytes over each link and resource, those that differ most first."""
+    """Return the bytes over each link and resource, those that differ most first."""
     a, b = loads_of(one), loads_of(other)
     change = b.moved - a.moved
     order = [int(i) for i in np.argsort(-np.abs(change), kind="stable") if change[i]]

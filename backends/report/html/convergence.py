@@ -1,4 +1,4 @@
-"""How a search went: the best schedule and the proven bound over time, from the log of a search."""
+"""Convergence of a search: best schedule and proven bound over time, from its log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .page import figure
 
 
 def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, Any]:
-    """The section of a log (``weft synth --log``): a line of JSON for each schedule found.
+    """Return the section of a log (``weft synth --log``): a line of JSON for each schedule found.
 
     Raises:
         BadFile: it is no such log, or not that of a search for this schedule.
@@ -65,7 +65,8 @@ def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, 
 
 
 def _chart(spots: list[tuple[float, float, float]], end: float, unit: str) -> dict[str, Any]:
-    """The least value so far, and what is proved of that schedule's kind, as stairs."""
+    """Return the chart of the best value so far and the bound proved for that schedule's kind, as
+    steps."""
     best, least = [], []
     value, bound = spots[0][1:]
     for seconds, us, known in spots:

@@ -1,4 +1,4 @@
-"""Predicted times over message sizes: of what is shown, of the bound, of the best classics."""
+"""Predicted times over message sizes: of the subject, of the bound, of the best classics."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from weft.synth.time.schedule_time import simulate
 from .chart import Series, against_bound, over_size
 
 SIZES = tuple(1 << k for k in range(10, 31, 2))
-"""1 KiB to 1 GiB."""
+"""Message sizes of the charts, in bytes: 1 KiB to 1 GiB."""
 
 MOST_SERVED = 40_000
-"""Transfers times segments that are simulated at every size."""
+"""Largest transfers times segments that are simulated at every size."""
 
 MOST_OPERATIONS = 60_000
 MOST_MOVES = 3_000
@@ -32,14 +32,14 @@ MOST_BASELINES = 3
 
 
 def bound_curve(bound: Bounds, sizes: Sequence[int] = SIZES) -> Series:
-    """The lower bound."""
+    """Return the curve of the lower bound."""
     return Series("lower bound", [(n, float(lower_bound_us(bound, n))) for n in sizes], "bound")
 
 
 def schedule_curve(
     schedule: Schedule, name: str, style: str = "", sizes: Sequence[int] = SIZES
 ) -> Series | None:
-    """What a schedule takes by simulation; None where that takes too long."""
+    """Return the curve of a schedule by simulation; None where that takes too long."""
     if len(schedule) * schedule.segments > MOST_SERVED:
         return None
     return Series(name, [(n, simulate(schedule, n).time_us) for n in sizes], style)
@@ -53,7 +53,7 @@ def program_curve(
     sizes: Sequence[int] = SIZES,
     model: RuntimeModel = MSCCL,
 ) -> Series | None:
-    """What a program takes by simulation; None where it is too large, or does not run."""
+    """Return the curve of a program by simulation; None where it is too large, or does not run."""
     if program.instructions > MOST_OPERATIONS // 4:
         return None
     try:
@@ -77,7 +77,7 @@ def program_curve(
 def baselines(
     topology: Topology, collective: Collective, sizes: Sequence[int] = SIZES
 ) -> list[Series]:
-    """Classic algorithms, of those that are the quickest of all classics at some size the best."""
+    """Return the curves of the best classics among those that are quickest at some size."""
     found = []
     site = Site(topology)
     root = collective.roots[0] if collective.roots else 0
@@ -99,7 +99,7 @@ def baselines(
 
 
 def _quickest(curves: Sequence[Series]) -> list[Series]:
-    """Those that win at most sizes; ring is always shown, as what everybody knows."""
+    """Return the curves that win at most sizes, and always ring, the well-known reference."""
     wins: dict[str, int] = {one.name: 0 for one in curves}
     for at in zip(*(one.points for one in curves), strict=True):
         best = min(range(len(at)), key=lambda i: at[i][1])
@@ -109,19 +109,19 @@ def _quickest(curves: Sequence[Series]) -> list[Series]:
 
 
 def size_charts(curves: Sequence[Series], bound: Series | None) -> list[dict[str, Any]]:
-    """Time over size, and the same as a multiple of the bound."""
+    """Return the charts of time over size, absolute and as a multiple of the bound."""
     lines = [*curves, *([bound] if bound else [])]
     charts = [over_size("Time over message size", lines)]
     if bound:
         ratio = against_bound(curves, bound)
         one = Series("lower bound", [(a, 1.0) for a, b in bound.points if b], "bound")
-        # How many times slower is told by ratios: so this axis is logarithmic, too.
+        # Ratios to the bound are compared, so this axis is logarithmic, too.
         charts.append(over_size("Time ÷ lower bound", [*ratio, one], unit="times the bound"))
     return charts
 
 
 def size_table(curves: Sequence[Series], bound: Series | None) -> dict[str, Any]:
-    """The numbers of the charts."""
+    """Return the table of the charts' numbers."""
     lines = [*curves, *([bound] if bound else [])]
     sizes = sorted({a for one in lines for a, _ in one.points})
     known = [dict(one.points) for one in lines]

@@ -17,7 +17,7 @@ from weft.dsl.base.arrays import Bools, Floats, Ints
 
 TICKS = 20_000
 CELLS = 160
-"""Of a row that is only drawn as how full it is."""
+"""Number of cells in a row that is drawn only by its density."""
 
 WORDS = (
     "copy",
@@ -29,13 +29,13 @@ WORDS = (
     "sends",
     "works locally",
 )
-"""What bars mean, by their kind."""
+"""Meaning of bars, by their kind."""
 
 MOST_BARS = 26_000
 MOST_ROWS = 1_200
 LEAST_ROWS = 48
 BARS_OF_ROW = 20
-"""A chart with room for so many bars has room for a row."""
+"""Bars per row: a chart with room for this many bars has room for one more row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Bars:
     kind: Ints
 
     def of(self, kept: Ints | Bools) -> Bars:
-        """Only some of them, or all in another order."""
+        """Return a selection of the bars, or all in another order."""
         return Bars(
             self.row[kept], self.start[kept], self.length[kept], self.item[kept], self.kind[kept]
         )
@@ -57,7 +57,8 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row's name, the number of its link or resource (-1: neither), and its share of the time."""
+    """Name of a row, the number of its link or resource (-1: neither), and its share of the
+    time."""
 
     name: str
     link: int
@@ -73,8 +74,8 @@ def lane(
     most: int = MOST_BARS,
     order: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """The facts of a chart; of too many bars only those of the first items stay, of too many rows
-    the busiest.
+    """Return the facts of a chart; too many bars are cut to the first items, too many rows to the
+    busiest.
 
     ``order``: of the rows, from top to bottom.
 
@@ -118,13 +119,13 @@ def lane(
 
 
 def first_items(bars: Bars, most: int) -> Ints:
-    """The items whose bars are kept: all, or as many of the first as are not too many."""
+    """Return the items whose bars are kept: all, or the first ones up to the limit of bars."""
     items, count = np.unique(bars.item, return_counts=True)
     return np.asarray(items[np.cumsum(count) <= most], np.int64)
 
 
 def density(bars: Bars, row: int, span: float) -> str:
-    """How full each cell of a row is, a digit from 0 to 9 each."""
+    """Return the fill of each cell of a row, a digit from 0 to 9 each."""
     mine = bars.row == row
     start, end = bars.start[mine], bars.start[mine] + bars.length[mine]
     edges = np.linspace(0, span, CELLS + 1)
@@ -135,7 +136,7 @@ def density(bars: Bars, row: int, span: float) -> str:
 
 
 def _packed(bars: Bars, part: slice, scale: float) -> list[int]:
-    """(start since the last one's, length, item, kind) of each bar, one after the other."""
+    """Return (start after the previous bar's, length, item, kind) of each bar, concatenated."""
     start = np.rint(bars.start[part] * scale).astype(np.int64)
     end = np.rint((bars.start[part] + bars.length[part]) * scale).astype(np.int64)
     columns = (

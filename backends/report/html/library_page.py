@@ -1,4 +1,4 @@
-"""The page of a library: which plan runs at which size, what it gains, and a look at each plan."""
+"""Page of a library: the plan for each size, its gain, and a view of each plan."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from .sheet import Facts, head, provenance_facts, sheet, tile, views_section
 MOST_BASELINES = 4
 MOST_CANDIDATES = 30
 MOST_GAINS = 40
-"""Of more sizes only the powers of two have a row."""
+"""Largest number of sizes with a row each; of more, only the powers of two."""
 
 Find = Callable[[str], Schedule | None]
-"""The schedule in a file of the library's folder, verified; None: there is no such file."""
+"""Function that returns the verified schedule in a file of the library's folder; None if there is
+no such file."""
 
 
 def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS) -> Facts:
-    """The page of a library."""
+    """Return the page of a library."""
     t = library.topology
     plans = [(tuned, plan) for tuned in library.tuned for plan in tuned.plans]
     shown = _shown(plans, find)
@@ -93,7 +94,7 @@ def _options(plan: TunedPlan) -> CompileOptions:
 
 
 def middle(low: int, high: int) -> int:
-    """The power of two in the middle of a range, on a logarithmic scale; inside the range."""
+    """Return the power of two in the logarithmic middle of a range; always inside the range."""
     size = 1 << round(math.log2(math.sqrt(low * high)))
     return min(max(size, low), high)
 
@@ -138,7 +139,7 @@ def _plain(value: Any) -> str:
 
 
 def _told(library: Library) -> dict[str, Any]:
-    """The provenance, without what nobody asked for."""
+    """Return the provenance, without unset options."""
     return {key: value for key, value in library.provenance.items() if value not in ([], "")}
 
 
@@ -193,7 +194,7 @@ def _plans(one: Tuned, number: int, at: dict[int, int]) -> Facts:
 
 
 def size_words(size: int) -> str:
-    """A size, and one below a round one as that: ``just below 64 KiB``."""
+    """Return a size in words; one below a round size as ``just below 64 KiB``."""
     text = format_bytes(size + 1)
     if size % 2 and len(text) < len(format_bytes(size)):
         return f"below {byte_words(size + 1)}"
@@ -266,7 +267,7 @@ def _covers(one: Tuned, size: int) -> bool:
 
 
 def _candidates(one: Tuned, number: int) -> Facts:
-    """All that were raced, the ones that win somewhere first."""
+    """Return all raced candidates, those that win somewhere first."""
     wins = {c.name: 0 for c in one.candidates}
     for at in range(len(one.grid)):
         timed = [(c.us[at], c.name) for c in one.candidates if c.us[at] is not None]
@@ -301,7 +302,7 @@ def _candidates(one: Tuned, number: int) -> Facts:
 
 
 def _bound(one: Tuned, number: int) -> Facts | None:
-    """The certificates, as the library keeps them."""
+    """Return the certificates, as the library keeps them."""
     names = (("latency_certificate", "Latency"), ("certificate", "Bandwidth"))
     parts = []
     for key, title in names:

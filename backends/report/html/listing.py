@@ -1,4 +1,4 @@
-"""The code of a program, rank by rank; ranks that do the same are listed once."""
+"""Code of a program, rank by rank; ranks with equal code are listed once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ...formats.listings import rank_lines
 from .chunks import runs
 
 MOST_CHARACTERS = 150_000
-"""Of all listings of a page."""
+"""Largest number of characters in all listings of a page."""
 
 
 def listing(program: Program, most: int = MOST_CHARACTERS) -> dict[str, Any]:
-    """The facts of the section: parts with title and text, and notes on what was left out."""
+    """Return the facts of the section: parts with title and text, and notes on omissions."""
     groups = same_ranks(program)
     parts, used, left = [], 0, []
     for first, members in groups:
@@ -47,7 +47,7 @@ def _title(first: int, members: list[int], program: Program) -> str:
 
 
 def same_ranks(program: Program) -> list[tuple[int, list[int]]]:
-    """Groups of ranks whose code is the same when all rank numbers are shifted round.
+    """Return groups of ranks whose code is the same when all rank numbers are shifted.
 
     Each is (first rank, all ranks).
     """
@@ -59,7 +59,7 @@ def same_ranks(program: Program) -> list[tuple[int, list[int]]]:
 
 
 def _shifted(rank: RankProgram, r: int, count: int) -> RankProgram:
-    """The code as rank 0 would have it."""
+    """Return the code with ranks shifted as if it were rank 0's."""
     size = {Buffer.INPUT: rank.input_chunks, Buffer.OUTPUT: rank.output_chunks}
 
     def peer(other: int | None) -> int | None:

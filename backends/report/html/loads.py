@@ -1,4 +1,4 @@
-"""Bytes over every link and shared resource, against what the bound says of some of them."""
+"""Bytes over every link and shared resource, compared with the bound."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Certificate
 
 SHOWN = 40
-"""Rows of the table; the others are only counted."""
+"""Number of rows in the table; the others are only counted."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loads:
-    """For every link, then every shared resource: bytes, and µs that they hold it."""
+    """Bytes of every link, then every shared resource, and the µs that they hold it."""
 
     topology: Topology
     moved: Floats
@@ -28,7 +28,7 @@ class Loads:
 def load_facts(
     loads: Loads, time_us: float, bound_us: float, certificate: Certificate
 ) -> dict[str, Any]:
-    """The busiest rows, and the rows of the bottleneck with what all of them carry together.
+    """Return the busiest resources, and those of the bottleneck with their total.
 
     ``share``: of the time, how much a row is busy; ``at``: the bound, on the same scale.
     """
@@ -62,7 +62,7 @@ def load_facts(
 def _bottleneck(
     loads: Loads, binding: dict[int, Fraction], capacity: tuple[Fraction, ...]
 ) -> dict[str, Any] | None:
-    """What the rows that bind carry together, each counted as often as the certificate does."""
+    """Return the total over the binding resources, each with its multiplier in the certificate."""
     if not binding:
         return None
     moved = sum(float(times) * float(loads.moved[i]) for i, times in binding.items())
@@ -71,13 +71,13 @@ def _bottleneck(
 
 
 def binding_rows(certificate: Certificate) -> dict[int, Fraction]:
-    """The rows that a certificate is about, with their multipliers; none if it names no rows."""
+    """Return the resources of a certificate with their multipliers; none if it names none."""
     listed = certificate.data.get("cover") or certificate.data.get("prices") or []
     return {int(row): Fraction(times) for row, times in listed}
 
 
 def row_order(topology: Topology) -> list[int]:
-    """Links by where they come from and go to, then shared resources."""
+    """Return the order: links by source and destination, then shared resources."""
     links = sorted(
         range(len(topology.links)), key=lambda i: (topology.links[i].src, topology.links[i].dst, i)
     )
@@ -85,7 +85,8 @@ def row_order(topology: Topology) -> list[int]:
 
 
 def short_name(topology: Topology, row: int) -> str:
-    """``gpu0 → gpu1`` or ``nic0``; parallel links and numbers are told apart by the map."""
+    """Return ``gpu0 → gpu1`` or ``nic0``; parallel links and numbers are distinguished on the
+    map."""
     if row >= len(topology.links):
         return topology.resources[row - len(topology.links)].name
     one = topology.links[row]

@@ -1,4 +1,4 @@
-"""The drawing of a machine: nodes, links, hosts and what links share."""
+"""Drawing of a machine for a page: nodes, links, hosts and shared resources."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weft.dsl.nouns.topology import Topology
 from ..layout import layout, link_paths
 
 MOST_LINKS = 1500
-"""Of more, only the busiest are drawn."""
+"""Largest number of links drawn; of more, only the busiest."""
 
 
 def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, Any]:
-    """Facts of the drawing.
+    """Return the facts of the drawing.
 
     ``links`` are (source, destination, GB/s, path) of those that are drawn, ``index`` their
     numbers; ``share``: of its time, how much each link and resource is in use, by which the busiest

@@ -1,4 +1,4 @@
-"""Facts to a page: templates filled, style and script inside, one block of data."""
+"""Rendering of facts as a page: filled templates, embedded style and script, one block of data."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _PACKAGE = "weft.backends.report.html"
 
 
 LARGEST = 1_000_000
-"""Bytes of a page; where it has more, fewer bars and lines of code are shown, and it says so."""
+"""Largest size of a page in bytes; a larger one shows fewer bars and lines of code, with a note."""
 
 BUDGETS = (26_000, 10_000, 4_000, 1_000)
-"""Bars of a page's charts, from many to few."""
+"""Numbers of bars in a page's charts, from many to few."""
 
 Make = Callable[[int], Mapping[str, Any]]
-"""The facts of a page with about so many bars in its charts."""
+"""Function that returns the facts of a page with about the given number of bars in its charts."""
 
 
 def fitted(make: Make) -> tuple[Mapping[str, Any], str]:
-    """The facts and the text of the fullest page that is not too large."""
+    """Return the facts and the text of the fullest page that is not too large."""
     for most in BUDGETS:
         page = make(most)
         text = render(page)
@@ -35,7 +35,7 @@ def fitted(make: Make) -> tuple[Mapping[str, Any], str]:
 
 
 def render(page: Mapping[str, Any]) -> str:
-    """The page of some facts; the same facts give the same text.
+    """Return the page of some facts; the same facts give the same text.
 
     Whatever is in the facts is text: nothing of it becomes markup or script.
     """
@@ -52,7 +52,8 @@ def render(page: Mapping[str, Any]) -> str:
 
 
 def script_json(data: Any) -> str:
-    """JSON that may stand inside a script element: no ``<``, ``>`` or ``&``, no line separators."""
+    """Return JSON that may stand inside a script element: no ``<``, ``>`` or ``&``, no line
+    separators."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -84,7 +85,7 @@ def _part(name: str) -> str:
 
 
 def microseconds(value: float | None) -> str:
-    """``7.517 µs``, ``32.2 ms``: four digits."""
+    """Return a time as ``7.517 µs`` or ``32.2 ms``: four digits."""
     if value is None:
         return "–"
     for unit, factor in (("s", 1e6), ("ms", 1e3)):
@@ -94,7 +95,7 @@ def microseconds(value: float | None) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Four significant digits, no exponent."""
+    """Return a number with four significant digits, without exponent."""
     if value is None:
         return "–"
     if value == 0:
@@ -105,7 +106,7 @@ def figure(value: float | None) -> str:
 
 
 def byte_words(value: float) -> str:
-    """``1 MiB``, ``149.3 KiB``: always of one kind of unit, so that columns can be compared."""
+    """Return ``1 MiB`` or ``149.3 KiB``: always binary units, so that columns can be compared."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if value >= factor:
             return f"{value / factor:,.4g} {unit}"
@@ -113,5 +114,5 @@ def byte_words(value: float) -> str:
 
 
 def share(value: float | None) -> str:
-    """``93.3 %``."""
+    """Return a fraction as ``93.3 %``."""
     return "–" if value is None else f"{100 * value:.1f} %"

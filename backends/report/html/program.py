@@ -1,4 +1,4 @@
-"""A program at one size: what its thread blocks do when, and which links its messages hold."""
+"""Views of a program at one size: activities of thread blocks over time, and use of links."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .loads import row_order, short_name
 from .page import byte_words
 
 FIRST_ACTIVITY = 2
-"""Kinds of bars: copies, sums, then the activities of thread blocks."""
+"""First kind of bars for activities of thread blocks; before it are copies and sums."""
 
 MOST_OPERATIONS = 12_000
-"""Operations that are drawn; a smaller message makes fewer turns of the loop."""
+"""Largest number of operations drawn; a smaller message makes fewer iterations of the loop."""
 
 
 def record(
     program: Program, topology: Topology, message_bytes: int, model: RuntimeModel = MSCCL
 ) -> tuple[ProgramTimeline, list[str]]:
-    """Every operation of the largest message, halved from the one asked for, that is not too much.
+    """Return the operations of the largest message that can be drawn, halving the requested size.
 
     The second is what a reader should know.
 
@@ -70,7 +70,8 @@ def program_lanes(
     model: RuntimeModel = MSCCL,
     most: int = MOST_BARS,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Charts of thread blocks (and of links), and their table of items, which is number ``of``."""
+    """Return charts of thread blocks (and of links), and their table of items, which is number
+    ``of``."""
     span, found = run.time_us, []
     number = _in_time(run)
     if links:
@@ -105,7 +106,7 @@ def program_lanes(
 
 
 def _in_time(run: ProgramTimeline) -> Ints:
-    """The number of each operation as an item: by the time that it begins."""
+    """Return the number of each operation as an item: in order of start times."""
     number = np.empty(len(run), np.int64)
     number[np.argsort(run.reached_us, kind="stable")] = np.arange(len(run))
     return number
@@ -120,7 +121,8 @@ def _link_rows(run: ProgramTimeline) -> list[Row]:
 
 
 def _held(run: ProgramTimeline, number: Ints) -> Bars:
-    """What messages hold; one that the receiver adds to its own is a sum."""
+    """Return the bars of messages on links; a message that the receiver adds to its own is a
+    sum."""
     message = np.repeat(np.arange(len(run.message_of)), np.diff(run.held_start))
     code = [x.op in _ADDING for rank in run.program.ranks for b in rank for x in b.code]
     adds = np.array([*code, False])[_instruction(run)]
@@ -136,14 +138,14 @@ _ADDING = (Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND)
 
 
 def _instruction(run: ProgramTimeline) -> Ints:
-    """The instruction, through all blocks, of each operation of a turn."""
+    """Return the instruction, over all blocks, of each operation of an iteration."""
     lengths = [len(b.code) for rank in run.program.ranks for b in rank]
     first = np.cumsum([0, *lengths])
     return np.asarray(first[run.table.block_of()] + run.table.instruction, np.int64)
 
 
 def _items(run: ProgramTimeline, number: Ints, model: RuntimeModel) -> dict[str, Any]:
-    """What each operation moves, and over which route."""
+    """Return the chunks and route of each operation."""
     o, t = run.table, run.topology
     moved = chunks_moved(run.program)
     sets: dict[tuple[int, ...], int] = {}
@@ -167,7 +169,7 @@ def _items(run: ProgramTimeline, number: Ints, model: RuntimeModel) -> dict[str,
 
 
 def spent_facts(run: ProgramSimulation) -> list[dict[str, Any]]:
-    """Of the time of all thread blocks together, the share of each activity."""
+    """Return the share of each activity in the time of all thread blocks together."""
     total = run.spent_us.sum(axis=0)
     whole = float(total.sum()) or 1.0
     return [

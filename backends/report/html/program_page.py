@@ -1,4 +1,4 @@
-"""The page of a program (weft's own, MSCCL XML, an algorithm): on a machine, or by order alone."""
+"""Page of a program (weft's own, MSCCL XML, an algorithm): on a machine, or by order alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .sheet import (
 
 @dataclass(frozen=True, slots=True)
 class ShownProgram:
-    """A proved program to be shown: its name, what else is known of it, machine and size."""
+    """Proved program to be shown: its name, further facts, machine and size."""
 
     name: str
     program: Program
@@ -50,7 +50,7 @@ class ShownProgram:
 
 
 def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
-    """The page of a program; without a machine there are no times."""
+    """Return the page of a program; without a machine there are no times."""
     p, t = shown.program, shown.topology
     title = p.collective.name or str(p.collective.kind)
     title += f" on {t.name}" if t else f" on {p.collective.ranks} ranks"
@@ -144,7 +144,8 @@ def _head(
 def timed_view(
     shown: ShownProgram, bound: Bounds, run: ProgramSimulation, most: int = MOST_BARS
 ) -> tuple[Facts | None, list[str]]:
-    """Links and thread blocks over time; None and why, where that is too large to be drawn."""
+    """Return the views of links and thread blocks over time; None and the reason if too large to
+    draw."""
     p, t = shown.program, shown.topology
     assert t is not None
     try:
@@ -188,7 +189,7 @@ def timed_view(
 
 
 def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None, list[str]]:
-    """Thread blocks with their instructions in order, no machine needed."""
+    """Return the view of thread blocks with their instructions in order; no machine is needed."""
     p = shown.program
     if p.instructions > most:
         return None, [f"{p.instructions:,} instructions are too many to be drawn."]
@@ -237,7 +238,7 @@ def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None
 
 
 def _kind(op: str) -> int:
-    """Colours of instructions: what sends, what only receives, what works locally."""
+    """Return the colour class of an instruction: sends, only receives, or works locally."""
     if op in ("cpy", "re", "nop"):
         return 7
     return 6 if "s" in op else 0

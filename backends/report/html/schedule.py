@@ -1,4 +1,4 @@
-"""A schedule at one size: when its transfers hold which links, and what binds it."""
+"""Views of a schedule at one size: the use of links over time, and the bottleneck."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .page import byte_words
 COPY, SUM = 0, 1
 
 MOST_SLICES = 60_000
-"""Transfers times segments that are drawn slice by slice; of more, each transfer is one bar."""
+"""Largest transfers times segments that are drawn slice by slice; beyond, a bar per transfer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A schedule simulated for a message of so many bytes, with its bound."""
+    """Schedule simulated for a message of a given size in bytes, with its bound."""
 
     schedule: Schedule
     message_bytes: int
@@ -36,7 +36,7 @@ class Look:
 
     @staticmethod
     def at(schedule: Schedule, message_bytes: int, bound: Bounds) -> Look:
-        """Simulate it.
+        """Simulate a schedule.
 
         Raises:
             UserError: nothing moves in it.
@@ -45,14 +45,15 @@ class Look:
 
     @property
     def time_us(self) -> float:
-        """Until the last arrival."""
+        """Return the time in µs until the last arrival."""
         return self.found.simulation.time_us
 
 
 def schedule_view(
     look: Look, title: str, most: int = MOST_BARS, *, full: bool = True
 ) -> dict[str, Any]:
-    """Facts of one view: chart, chunks, loads and what binds, all at the size of the look."""
+    """Return the facts of one view: chart, chunks, loads and bottleneck, at the size of the
+    look."""
     s, found = look.schedule, look.found
     number = _numbers(s)
     bars, notes = _bars(look, number)
@@ -91,14 +92,16 @@ def schedule_view(
 
 
 def _numbers(s: Schedule) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The number of each transfer as an item: chunk after chunk, so that the first are whole."""
+    """Return the number of each transfer as an item: chunk after chunk, so that the first are
+    complete."""
     number = np.empty(len(s), np.int64)
     number[np.lexsort((s.step, s.chunk))] = np.arange(len(s))
     return number
 
 
 def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
-    """What each slice of each transfer holds; of very many slices, one bar for each transfer."""
+    """Return the bars of each transfer's slices; with very many slices, one bar for each
+    transfer."""
     s = look.schedule
     if len(s) * s.segments <= MOST_SLICES:
         run = timeline(s, look.message_bytes)
@@ -128,7 +131,7 @@ def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
 
 
 def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
-    """For each item its chunk and route; routes with the ticks of their α."""
+    """Return for each item its chunk and route; routes with the ticks of their α."""
     scale = TICKS / span if span else 0.0
     routes: dict[tuple[int, ...], int] = {}
     which = [0] * kept
@@ -148,7 +151,7 @@ def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
 
 
 def loads_of(look: Look) -> Loads:
-    """Bytes over each link and resource."""
+    """Return the bytes over each link and resource."""
     s = look.schedule
     fabric = fabric_of(s.topology)
     moved = np.zeros(fabric.resources)
@@ -161,7 +164,7 @@ def loads_of(look: Look) -> Loads:
 
 
 def _facts(look: Look) -> dict[str, Any]:
-    """What is said of it in words."""
+    """Return the facts in words."""
     s, found = look.schedule, look.found
     run = found.simulation
     return {

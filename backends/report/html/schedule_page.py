@@ -1,4 +1,4 @@
-"""The page of one schedule, of two side by side, and of a frontier of them."""
+"""Pages of one schedule, of two side by side, and of a frontier of them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from .sheet import (
 DEFAULT_SIZE = 1 << 20
 
 MOST_COMPILED = 6_000
-"""Transfers of a schedule that is compiled to show its thread blocks."""
+"""Largest number of transfers of a schedule that is compiled to show its thread blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A verified schedule to be shown: its name, the size to show it at, its bound."""
+    """Verified schedule to be shown: its name, the size to show it at, its bound."""
 
     name: str
     schedule: Schedule
@@ -59,18 +59,18 @@ class Shown:
     def of(
         name: str, schedule: Schedule, size: int | None = None, bound: Bounds | None = None
     ) -> Shown:
-        """At the size asked for, or the one it was made for."""
+        """Return a schedule to be shown at the requested size, or the one it was made for."""
         bound = bound or bounds(schedule.topology, schedule.collective)
         return Shown(name, schedule, size or schedule.bytes or DEFAULT_SIZE, bound)
 
     @property
     def look(self) -> Look:
-        """It, simulated."""
+        """Return the simulated schedule."""
         return Look.at(self.schedule, self.size, self.bound)
 
 
 def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MOST_BARS) -> Facts:
-    """The page of a schedule; about so many bars at most."""
+    """Return the page of a schedule, with about ``most`` bars at most."""
     s, look = shown.schedule, shown.look
     program = compiled(s)
     view = {**view_of(shown, look, program, most), "facts": None}  # the head has them
@@ -171,7 +171,7 @@ def _head(shown: Shown, look: Look) -> Facts:
 
 
 def compiled(schedule: Schedule, options: CompileOptions | None = None) -> Program | None:
-    """The program of a schedule; None where that is large or impossible."""
+    """Return the program of a schedule; None where that is large or impossible."""
     if len(schedule) * schedule.segments > MOST_COMPILED:
         return None
     try:
@@ -188,7 +188,7 @@ def view_of(
     *,
     full: bool = True,
 ) -> dict[str, Any]:
-    """The view of a schedule, with the thread blocks of its program below the links.
+    """Return the view of a schedule, with the thread blocks of its program below the links.
 
     ``full``: every chunk is named; else only some hundreds, where there are many views.
     """
@@ -215,7 +215,7 @@ def view_of(
 
 
 def map_of(schedule: Schedule, view: Facts) -> Facts:
-    """The drawing of a schedule's machine."""
+    """Return the drawing of a schedule's machine."""
     import numpy as np
 
     return machine_map(schedule.topology, np.array(view["share"]))
@@ -227,7 +227,7 @@ def map_of(schedule: Schedule, view: Facts) -> Facts:
 def frontier_page(
     title: str, several: Sequence[Shown], convergence: Facts | None = None, most: int = MOST_BARS
 ) -> Facts:
-    """The page of a folder of schedules: what each is good for, and a look at each."""
+    """Return the page of a folder of schedules: the best sizes of each, and a view of each."""
     first = several[0].schedule
     looks = [one.look for one in several]
     budget = most // len(several)
@@ -284,7 +284,7 @@ def _points_name(one: Shown) -> str:
 
 
 def _algbw(one: Shown) -> float:
-    """GB/s for large messages."""
+    """Return the bandwidth in GB/s for large messages."""
     from weft.synth.fabric.occupancy import us_per_byte
 
     load = us_per_byte(one.schedule)
@@ -352,7 +352,7 @@ def _frontier(several: Sequence[Shown]) -> Facts:
 
 
 def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:
-    """Two schedules side by side."""
+    """Return the page of two schedules side by side."""
     looks = [one.look, other.look]
     views = [
         view_of(x, look, compiled(x.schedule), most // 2)

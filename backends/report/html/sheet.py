@@ -1,4 +1,4 @@
-"""What every page has: its head, its sections in order, and words for a problem."""
+"""Common parts of all pages: head, ordered sections, and words for a problem."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sheet(
     pair: bool = False,
     made: str = "",
 ) -> Facts:
-    """A whole page; sections that are None are left out."""
+    """Return a whole page; sections that are None are left out."""
     return {
         "kind": kind,
         "title": title,
@@ -47,7 +47,7 @@ def sheet(
 def head(
     facts: Iterable[tuple[str, object]], tiles: Iterable[Facts] = (), notes: Sequence[str] = ()
 ) -> Facts:
-    """The first section: figures in large type, then facts; empty ones are left out."""
+    """Return the first section: figures in large type, then facts; empty ones are left out."""
     return {
         "id": "facts",
         "title": "In short",
@@ -59,12 +59,12 @@ def head(
 
 
 def tile(name: str, value: str, more: str = "") -> Facts:
-    """One figure in large type."""
+    """Return one figure in large type."""
     return {"name": name, "value": value, "more": more}
 
 
 def problem_facts(topology: Topology, collective: Collective) -> list[tuple[str, object]]:
-    """Machine and collective in words."""
+    """Return machine and collective in words."""
     shared = len(topology.resources)
     machine = f"{topology.name}: {topology.ranks} GPUs, {topology.hosts} host"
     machine += f"{'s' if topology.hosts > 1 else ''}, {len(topology.links)} links"
@@ -74,7 +74,7 @@ def problem_facts(topology: Topology, collective: Collective) -> list[tuple[str,
 
 
 def provenance_facts(provenance: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """Engine, seed, versions, and whatever else the file says of how it was made."""
+    """Return engine, seed, versions, and all other provenance in the file."""
 
     def words(value: Any) -> str:
         return value if isinstance(value, str) else json.dumps(value, default=str)
@@ -87,11 +87,11 @@ def provenance_facts(provenance: Mapping[str, Any]) -> list[tuple[str, object]]:
 
 
 _PROOFS = ("bound", "certificate")
-"""What a file says of its own optimality: that is for the section on bounds."""
+"""Provenance keys of a file's own proof of optimality, shown in the section on bounds."""
 
 
 def own_proof(provenance: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
-    """The certificate that the engine wrote into the file."""
+    """Return the certificate that the engine wrote into the file."""
     told = provenance.get("certificate")
     if not isinstance(told, str) or not told:
         return []
@@ -101,7 +101,7 @@ def own_proof(provenance: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
 
 
 def certificate_section(bound: Bounds, parts: Sequence[tuple[str, Sequence[str]]] = ()) -> Facts:
-    """The bounds and why they hold, in words."""
+    """Return the bounds and their proofs in words."""
     algbw = bound.algbw_GBps
     found: list[tuple[str, Sequence[str]]] = [
         *parts,
@@ -123,7 +123,7 @@ def certificate_section(bound: Bounds, parts: Sequence[tuple[str, Sequence[str]]
 def curves_section(
     curves: Sequence[Series], bound: Series | None, after: str = "", title: str = "Time over size"
 ) -> Facts | None:
-    """Charts and table of times."""
+    """Return the charts and table of times."""
     if not any(one.points for one in curves):
         return None
     table = size_table(curves, bound)
@@ -141,12 +141,12 @@ def curves_section(
 
 
 def views_section(title: str = "Machine and time", intro: str = "") -> Facts:
-    """Where the views are shown."""
+    """Return the section in which the views are shown."""
     return {"id": "views", "title": title, "part": "views", "intro": intro}
 
 
 def listing_section(facts: Facts | None, title: str = "Program") -> Facts | None:
-    """The code, rank by rank."""
+    """Return the code, rank by rank."""
     if facts is None or not (facts["parts"] or facts["notes"]):
         return None
     return {"id": "program", "title": title, "part": "listing", "open": False, **facts}

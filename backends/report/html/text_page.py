@@ -1,4 +1,4 @@
-"""Pages of what is best read: a machine with its drawing, a collective, a sketch, a script."""
+"""Pages that consist of text: a machine with its drawing, a collective, a sketch, a script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .sheet import Facts, head, listing_section, sheet
 
 
 def topology_page(topology: Topology, text: str, name: str) -> Facts:
-    """A machine: drawing and facts."""
+    """Return the page of a machine: drawing and facts."""
     machine = {"id": "machine", "title": "The machine", "part": "machine"}
     return sheet(
         "topology",
@@ -22,7 +22,7 @@ def topology_page(topology: Topology, text: str, name: str) -> Facts:
 
 
 def text_page(kind: str, title: str, text: str, name: str) -> Facts:
-    """Anything else, as ``weft show`` has it."""
+    """Return the page of anything else, with the text of ``weft show``."""
     facts = listing_section(_parts(text), "In full")
     return sheet(kind, title, [_short(name), facts and {**facts, "open": True}], subtitle=name)
 
@@ -32,7 +32,7 @@ def _short(name: str) -> Facts:
 
 
 def _parts(text: str) -> Facts:
-    """All of a text, or its beginning with a word on what is missing."""
+    """Return a text, or its beginning with a note on the rest."""
     shown = text[:MOST_CHARACTERS]
     notes = []
     if len(shown) < len(text):
