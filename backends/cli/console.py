@@ -62,8 +62,7 @@ class Console:
 
 @contextmanager
 def stdout_errors() -> Iterator[None]:
-    """Handle errors of stdout: a full disk is a UserError, a closed pipe ends the program
-    silently."""
+    """Handle errors of stdout: a full disk is a UserError, a closed pipe a silent end."""
     try:
         yield
     except BrokenPipeError:

@@ -24,7 +24,7 @@ def type_command(text: str) -> int:
 
 
 def commands(folder: Path) -> list[str]:
-    """The commands up to the schedules; those on their files follow from what was found."""
+    """Return the commands up to the schedules; those on their files depend on the results."""
     lines = ["weft topo show dgx1"]
     for collective in COLLECTIVES:
         lines.append(f"weft bound -t dgx1 -c {collective}")
@@ -33,7 +33,7 @@ def commands(folder: Path) -> list[str]:
 
 
 def compile_and_run(folder: Path) -> list[str]:
-    """For each schedule found: compile it to XML, out of place, and execute the file."""
+    """Compile each schedule found to XML, out of place, and execute the file."""
     lines = []
     for schedule in sorted(folder.glob("*/*.json")):
         xml = schedule.with_suffix(".xml")

@@ -120,8 +120,7 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
 
 
 def _with_nodes(text: str, nodes: int) -> str:
-    """Return the name of a machine with the sketch's number of nodes, unless the text states
-    one."""
+    """Return the name of a machine with the sketch's number of nodes, unless it states one."""
     from weft.dsl.machines.host_file import box_names
     from weft.dsl.machines.spec import parse_spec
 

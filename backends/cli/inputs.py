@@ -52,7 +52,7 @@ def read_problem(
     away; a rank that is, leaves the group. Ranks in the arguments are those of the whole machine.
 
     Raises:
-        BadTopology: a group that is not there, or that what is down has torn apart.
+        BadTopology: a group that is not there, or that the failures have disconnected.
     """
     machine = read_machine(args)
     group = args.group or tuple(range(machine.ranks))

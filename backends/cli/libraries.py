@@ -38,8 +38,7 @@ def tables(library: Library) -> str:
 
 
 def tuned_text(one: Tuned) -> str:
-    """Return the table of one collective's plans: sizes, plan, time, and distance from the
-    bound."""
+    """Return the table of one collective's plans: sizes, plan, time, ratio to the bound."""
     head = ("plan", "from", "to", "what", "by", "µs", "over bound", "baseline/plan")
     rows = []
     base = one.baseline_us()

@@ -109,7 +109,7 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
     """Return the compiler options that the flags select; stages are reported to ``tell``.
 
     Raises:
-        UserError: unknown passes, passes that say nothing here, or one thing said twice.
+        UserError: unknown passes, passes without effect here, or one option given twice.
     """
     from weft.dsl.nouns.program import Protocol
 

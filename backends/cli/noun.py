@@ -197,8 +197,7 @@ class Noun:
     def trace(
         self, trace: Trace, subject: Subject, args: argparse.Namespace, group: str
     ) -> tuple[str, float, int]:
-        """Add its simulation to a trace; return a description, the time (µs) and the message size
-        (bytes)."""
+        """Add its simulation to a trace; return a description, µs, and the message's bytes."""
         raise UserError(
             f"a trace is of a schedule, an algorithm or a program; this is {an(self.kind)}",
             where=subject.where,
@@ -213,8 +212,7 @@ class Noun:
         raise no_drawing(subject, "a topology, a schedule, an algorithm or a program")
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
-        """Return the sheets that ``weft diff`` compares; by default the lines that ``show``
-        prints."""
+        """Return the sheets that ``weft diff`` compares; by default the lines of ``show``."""
         from ..report.difference import text_sheets
 
         return text_sheets(self.show(subject)[0])

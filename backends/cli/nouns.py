@@ -223,8 +223,7 @@ def _timeline(subject: Subject, args: argparse.Namespace) -> Timeline:
 
 
 def _use(schedule: Schedule, args: argparse.Namespace) -> tuple[Any, float, int]:
-    """Return the share of time in which each resource is busy, the time (µs) and the size
-    (bytes)."""
+    """Return the share of time in which each resource is busy, the µs, and the bytes."""
     from weft.synth.time.schedule_time import simulate
 
     size = args.size or schedule.bytes or SIZE
@@ -274,8 +273,7 @@ def convergence_of(args: argparse.Namespace, shown: Shown) -> Any:
 
 
 class CodeNoun(Noun):
-    """Base of nouns that hold or become a program, timed by the runtime's model on a named
-    machine."""
+    """Base of nouns that hold or become a program, timed by the runtime's model."""
 
     def held(self, subject: Subject, asked: Asked, done: str) -> Held:
         """Return the verified program; ``done``: the word for the verb's action in a refusal."""
@@ -346,7 +344,7 @@ class CodeNoun(Noun):
         return Timed(topology, program.collective, evaluate, facts, _sizes_of(held), explain)
 
     def require(self, subject: Subject, done: str) -> None:
-        """Refuse what holds no program."""
+        """Refuse a file without a program."""
 
     def run_text(self, subject: Subject, args: argparse.Namespace) -> str:
         """Return the times of thread blocks and the causes of their waits as text."""

@@ -99,8 +99,7 @@ def verb_of(name: str) -> Verb:
 
 
 def verbs_of_others(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of other packages' verbs, looked up only where the verb is not weft's
-    own."""
+    """Return the names of other packages' verbs, looked up only for a verb that weft lacks."""
     words = [a for a in arguments if not a.startswith("-")]
     if not words or words[0] in VERBS:
         return ()

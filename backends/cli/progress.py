@@ -97,8 +97,7 @@ class Progress:
         return self._stop.is_set()
 
     def __rich__(self) -> Text:
-        """Return the live line, cut to the terminal's width; it is redrawn several times a
-        second."""
+        """Return the live line, cut to the terminal's width; it is redrawn often."""
         from rich.text import Text
 
         return Text(self.line(), no_wrap=True, overflow="ellipsis")

@@ -127,7 +127,7 @@ def _planned(subject: Subject, args: RunFlags) -> _Plan:
     """Return the file to run, proved.
 
     Raises:
-        UserError: a file for another runtime, or a flag that says nothing here.
+        UserError: a file for another runtime, or a flag without effect here.
         CheckFailed: it is wrong.
     """
     from ..ranks.job import Piece
@@ -322,8 +322,7 @@ Predict = Callable[[int], float | None]
 
 
 def _prediction(schedule: Schedule | None) -> Predict:
-    """Return the function that simulates the time (µs) of a size; it returns None without a
-    machine."""
+    """Return the function from size to simulated µs; it gives None without a machine."""
     if schedule is None:
         return lambda _: None
     from weft.synth.time.schedule_time import simulate

@@ -20,7 +20,7 @@ from .exit_codes import Exit
 def terminable() -> Iterator[None]:
     """Handle SIGTERM as SIGINT while the block runs; the old handler is restored afterwards.
 
-    Nothing is changed where whoever started the process ignores it or handles it outside Python,
+    Nothing is changed where the parent process ignores it or it is handled outside Python,
     nor in another thread than the main one, which alone may set handlers.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(

@@ -83,8 +83,7 @@ class ConflictingRules(Infeasible):
 def conflicting(
     sketch: Sketch | None, conflict: tuple[str, ...], statements: tuple[str, ...]
 ) -> ConflictingRules:
-    """Return the error for an infeasible problem; ``conflict`` are labels of rules of the
-    sketch."""
+    """Return the error for an infeasible problem; ``conflict``: labels of the sketch's rules."""
     spans: dict[tuple[int, int], Span] = {}
     for rule in sketch.rules if sketch else ():
         if rule.label in conflict and rule.span is not None:

@@ -146,8 +146,7 @@ def _figures(report: Report, size: int) -> dict[str, Any]:
 
 
 def _followed(source: Stream, progress: Progress, console: Console) -> Stream:
-    """Return the stream with its blocks reported to ``progress``; Ctrl-C ends it without a
-    result."""
+    """Return the stream with its blocks reported to ``progress``; Ctrl-C discards it."""
     total = source.topology.ranks * (source.topology.ranks - 1) * source.pieces
 
     def blocks() -> Iterator[Block]:

@@ -72,8 +72,7 @@ def _read(path: str, named: str, also: Collection[Kind] = ()) -> Subject:
 
 
 def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None) -> Noun:
-    """Return the noun of a text: of one of weft's formats, of weft's nouns, or of a plug-in's
-    format."""
+    """Return the noun of a text: of weft's formats and nouns, or a plug-in's format."""
     if fault is None and (own := recognized(content, data)) is not None:
         return FormatNoun(own)
     kind = None if fault else _sure_kind(path, content, data, where)
@@ -193,7 +192,7 @@ def _json_kind(data: Any, where: str) -> Kind:
 
         if looks_like_sketch(data):
             raise BadFile("a TACCL sketch, in TACCL's JSON", where=where, hint=IMPORT_SKETCH)
-        # TACCL's and edge-list topologies do not say what they are; their reader does.
+        # TACCL's and edge-list topologies do not state their kind; their readers recognize them.
         return Kind.TOPOLOGY
     kind = kind_of(data, where)
     if kind == "sweep":

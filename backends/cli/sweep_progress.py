@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class SweepProgress:
-    """Progress display of a sweep, a :class:`~weft.backends.sweep.run.Watcher`; Ctrl-C calls
-    :meth:`stop`."""
+    """Display of progress, a :class:`~weft.backends.sweep.run.Watcher`; Ctrl-C stops the sweep."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -34,7 +34,7 @@ MOST_DRAWN = 128
 class Pool:
     """Pool of processes for the jobs of tuning, with a progress line.
 
-    Ctrl-C ends the round that is on; what it has found is raced and written. A second one aborts.
+    Ctrl-C ends the current round; its results are raced and written. A second one aborts.
     """
 
     def __init__(self, console: Console, workers: int | None, word: str) -> None:
@@ -96,7 +96,7 @@ def check_library_output(args: TuningFlags) -> None:
     """Check the output folder before a long race.
 
     Raises:
-        UserError: the folder cannot be written, or holds what is not ours.
+        UserError: the folder cannot be written, or holds files of others.
     """
     from weft.dsl.base.files import check_replaceable
 

@@ -68,9 +68,9 @@ def layout(topology: Topology) -> MapLayout:
     size = max((_extent(x) for x in inner.values()), default=SHORTEST)
     columns = _columns(len(inner))
     rows = -(-len(inner) // columns)
-    # The names of what stands outside the circle are wider than GPUs.
+    # The names of nodes outside the circle are wider than GPUs.
     side = 2 * size + (44 if all(node.stores for node in topology.nodes) else 76)
-    # What joins the frames stands in a row of its own, in the middle.
+    # Nodes that join the frames stand in a row of their own, in the middle.
     split = rows // 2 if fabric else rows
     band = (GAP + 70.0) if fabric else 0.0
     for at, (host, placed) in enumerate(inner.items()):

@@ -1,6 +1,6 @@
 """Topologies, collectives, schedules and sketches as plain text.
 
-The same text on any terminal or pipe; numbers carry their units; long lists are cut and say so.
+The same text on any terminal or pipe; numbers carry their units; long lists are cut with a note.
 """
 
 from __future__ import annotations

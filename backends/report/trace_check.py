@@ -55,7 +55,7 @@ def require_sound(text: str) -> None:
     """Require that a written trace has no fault.
 
     Raises:
-        AssertionError: it has; our bug.
+        AssertionError: it has one; a bug in weft.
     """
     found = faults(text)
     if found:

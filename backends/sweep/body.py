@@ -126,7 +126,7 @@ def believable(data: dict[str, Any], result: dict[str, Any]) -> bool:
     Its schedules are for this machine and collective, the verifier accepts them, and their stated
     times are right.
 
-    Nothing else of it can be checked cheaply: that a bound holds is as good as who stored it.
+    Nothing else of it can be checked cheaply: bounds are trusted as they were stored.
     """
     from weft.synth.judge.verify import verify
     from weft.synth.time.schedule_time import latency_us, simulate

@@ -1,9 +1,8 @@
 """Cache of answers by key, in a folder that processes and hosts may share.
 
 A file per answer, named for everything the answer depends on, weft's own code included. Files
-appear whole, by renaming; two who write one write the same, so nobody locks anything. What is read
-is not trusted: a file whose digest is wrong, or whose schedules the verifier does not accept, is as
-good as none.
+appear whole, by renaming; concurrent writers write equal files, so there are no locks. Files are
+not trusted: one whose digest is wrong, or whose schedules the verifier rejects, is as good as none.
 """
 
 from __future__ import annotations

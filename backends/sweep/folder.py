@@ -1,6 +1,6 @@
 """Output folder of a sweep: ``sweep.json``, a file per schedule, and a journal.
 
-``sweep.json`` and the schedules say nothing of clocks, hosts and processes: they are the same byte
+``sweep.json`` and the schedules contain no times, hosts or processes: they are the same byte
 for byte wherever the jobs ran. All that is in ``journal.jsonl``, a line per start and end of a job,
 from which a sweep that was interrupted goes on.
 """

@@ -63,7 +63,7 @@ class Question:
         text: machine, collective, sketch, engine with the values of all its options, objective,
             size, seed and threads; but not the budget, ``seconds``, which a proved answer does not
             depend on.
-        refused: why the parts do not fit together; then nobody is asked.
+        refused: why the parts do not fit together; then no engine runs.
     """
 
     label: Label

@@ -75,12 +75,12 @@ def run(
     """Answer all questions.
 
     ``executor`` is made only if something must run; ``deadline``: seconds after which a job is
-    killed. Answers are written as they come. If ``watcher`` asks to stop, what runs is killed, and
-    what has ended stays.
+    killed. Answers are written as they come. If ``watcher`` requests a stop, running jobs are
+    killed, and finished ones stay.
 
     Raises:
         UserError: the folder cannot be written.
-        KeyboardInterrupt: the second Ctrl-C; what has ended is in folder and cache.
+        KeyboardInterrupt: the second Ctrl-C; finished jobs are in folder and cache.
     """
     work = _Work(code, watcher, cache, folder)
     asked = {question.key(code): question for question in questions}

@@ -1,6 +1,6 @@
 """The files of a plan: compiled under all checks, emitted, judged and executed, for each format.
 
-The sizes written into a file follow the rule of whoever reads it: microsoft/msccl takes messages
+The sizes written into a file follow the rule of its reader: microsoft/msccl takes messages
 *below* ``maxBytes``, all others those up to and including it.
 """
 
@@ -146,7 +146,7 @@ def _text(
         return backend.write(compile_script(schedule, name), (), name.replace("-", "_"))
     target = target_of(runtime)
     options = variant.options(target, in_place=in_place, name=name)
-    # Not judged after every pass: what comes of them all is proved from its text.
+    # Not judged after every pass: the final result is proved from its text.
     program = compile_schedule(schedule, options)
     return backend.emit(program, target, written_sizes(backend.name, runtime, sizes))
 

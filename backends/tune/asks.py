@@ -64,12 +64,12 @@ class Ask:
     """One question to one engine.
 
     Attributes:
-        name: of what it gives, unique among the asks of a race.
+        name: of the resulting schedules, unique among the asks of a race.
         engine: its text. ``objective``: as ``weft synth`` has it. ``size``: bytes of the message
             to be quick at, for the objective time.
         sketch: the rules to keep, if any.
         baseline: whether a runtime would find it without us.
-        one_shot: ask for the allgather of everybody's buffer, and let each rank sum at home.
+        one_shot: ask for the allgather of all ranks' buffers; each rank sums locally.
     """
 
     name: str

@@ -21,8 +21,7 @@ row needs at most so many times as long, else so many."""
 
 
 def on_binary_grid(schedule: Schedule) -> Schedule:
-    """Return the schedule on a grid of a power of two of grains per chunk, if that costs little
-    time."""
+    """Return the schedule rounded to a power of two of grains per chunk, if that costs little."""
     collective = coarsest(schedule.collective)
     if binary(collective.message_chunks // collective.factor, collective.message_chunks):
         return schedule

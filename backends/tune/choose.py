@@ -29,8 +29,8 @@ def few(times: Floats, limit: Floats, price: Floats) -> list[int]:
     """Return a candidate for every size: as few changes as possible, then as little time.
 
     ``times``: shape (candidates, sizes), infinite where unknown. ``limit``: shape (sizes,), what
-    is allowed there; somebody must be within it at every size. ``price``: shape (candidates,), a
-    factor on the times of a candidate that says what else it costs.
+    is allowed there; some candidate must be within it at every size. ``price``: shape
+    (candidates,), a factor on the times of a candidate for its other costs.
 
     The fewest runs of one candidate, and of those the least sum of logarithms (so that 1 % counts
     the same at every size), by dynamic programming: O(candidates × sizes).

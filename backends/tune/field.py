@@ -146,8 +146,7 @@ def _between(came: Field, options: TuneOptions, track: Track, jobs: MapJobs) -> 
 def _ratios(
     came: Field, pairs: list[tuple[int, int]], track: Track, jobs: MapJobs
 ) -> dict[tuple[int, int], float]:
-    """Return the greatest time of an entry in a gap of the grid, as a multiple of the best
-    baseline."""
+    """Return the greatest time of an entry in a gap of the grid, relative to the best baseline."""
     entries, grid = came.entries, came.grid
     baselines = [i for i, e in enumerate(entries) if e.runner.baseline]
     if not baselines:

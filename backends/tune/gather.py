@@ -45,7 +45,7 @@ def gather(
 ) -> Gathered:
     """Return all different schedules.
 
-    One that a runtime would find without us is a baseline, whoever found it first.
+    One that a runtime has without weft is a baseline, even if another engine found it first.
 
     Raises:
         Interrupted: before there was any.

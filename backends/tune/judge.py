@@ -47,7 +47,7 @@ def judge(library: Library, folder: Path, target: str | None = None) -> list[Che
     """Return a check for every file that a library in a folder names, for gaps between the sizes
     in them, and for the claims of its manifest.
 
-    What the manifest says of a file counts for nothing: collective, placement and sizes are read
+    The manifest's statements on a file are not used: collective, placement and sizes are read
     from the file itself, and times and bounds found again. ``target``: the runtime that MSCCL XML
     is judged for, if another than it was made for.
     """
@@ -233,8 +233,7 @@ def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
 
 
 def _claims(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
-    """Check that bounds hold and that plans are as quick as claimed, at both ends of their
-    sizes."""
+    """Check that bounds hold and that plans as quick as claimed, at both ends of their sizes."""
 
     simulated = library.timing.get("by") == "simulation"
     known = bounds(library.topology, one.collective)
@@ -266,8 +265,7 @@ def _claims(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
 def _late(
     library: Library, one: Tuned, folder: Path, file: Artefact, places: Sequence[int]
 ) -> Iterator[str]:
-    """Yield the sizes, by their indices in the grid, at which a file is slower than the manifest
-    says."""
+    """Yield the sizes, by their grid indices, at which a file is slower than the manifest says."""
     algo = read_msccl_xml(read_text(folder / file.file), file.file)
     program = program_of(algo, fit(one.collective, algo))
     model = model_of(str(library.timing.get("runtime")))

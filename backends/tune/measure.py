@@ -1,7 +1,7 @@
 """The race by measurement: schedules as point-to-point programs, run on real ranks.
 
 There is no choice of instances or protocols here: a program has rounds, not thread blocks. All
-contestants take turns, so that what disturbs one disturbs all alike (:mod:`.bench`).
+contestants take turns, so that a disturbance affects all alike (:mod:`.bench`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class TuneOptions:
             as a share, for the sake of few plans.
         seconds: for each question to an engine. ``protocols``: empty: those of the runtime.
         engines: instead of the usual ones. ``sketches``: beside those of the shelf.
-        warm: what joins the race, by name.
+        warm: former plans that join the race, by name.
         forms: ways to compile that were good on a machine like this one; with them the race is
             short: few questions to the engines, and no other forms than these.
         measuring: run the schedules instead of simulating their programs.

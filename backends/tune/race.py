@@ -1,10 +1,10 @@
-"""The race: all schedules are compiled and timed, in rounds that drop what cannot win.
+"""The race: all schedules are compiled and timed, in rounds that drop losing candidates.
 
 1. every schedule, in its usual form, at sizes a factor four apart;
 2. those within reach of the best there, in all forms; baselines always;
 3. the forms that are best or nearly so anywhere, compiled for their own protocol, on a fine grid.
 
-Rounds are the same whoever runs the jobs, and in whatever order they end.
+Rounds do not depend on the executor of the jobs or on the order in which they end.
 """
 
 from __future__ import annotations

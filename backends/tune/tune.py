@@ -33,13 +33,13 @@ def tune(
     ``say`` is called with a label and a text for each finished step, ``tell`` with progress where
     schedules are measured.
 
-    Where ``jobs`` was interrupted, what is known until then is enough.
+    Where ``jobs`` was interrupted, the results until then are used.
 
     Raises:
         UserError: there is one rank only.
         NothingFound: no engine has a schedule, or none can be compiled.
         Interrupted: before anything was known.
-        CheckFailed: what was made is wrong (our bug); nothing is written then.
+        CheckFailed: a result is wrong (a bug in weft); nothing is written then.
     """
     if collective.ranks < 2:
         raise UserError("one rank alone: nothing has to move, so there is nothing to tune")

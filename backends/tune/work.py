@@ -71,7 +71,7 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
         schedules = [p.schedule for p in outcome.points]
         if given["one_shot"]:
             schedules = list(map(_one_shot, schedules))
-        # Shares as the formats can express them: what is timed is what is written.
+        # Shares as the formats can express them: the timed program equals the written one.
         schedules = [on_binary_grid(fitted(s, FORMAT, 1)[0]) for s in schedules]
     except (UserError, NothingFound) as error:
         return {"schedules": [], "why": error.message}

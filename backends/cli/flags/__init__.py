@@ -1,1 +1,1 @@
-"""Flags of the verbs, apart from what the verbs do: help needs nothing else."""
+"""Flags of the verbs, apart from the verbs' code: help needs nothing else."""

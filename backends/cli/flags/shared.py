@@ -1,6 +1,6 @@
 """Flags of the verbs: each is stated once, as a typed field of a frozen dataclass.
 
-The parser is made of the fields, and what it has read becomes an instance, which the verb is given.
+The parser is made from the fields, and its result becomes an instance, the verb's argument.
 """
 
 from __future__ import annotations

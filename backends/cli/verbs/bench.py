@@ -83,7 +83,7 @@ def run(args: BenchFlags, console: Console) -> int:
 
 
 def _plan(text: str, args: BenchFlags) -> tuple[Contestant, Script]:
-    """A file for the runtime, proved; what is none yet is compiled."""
+    """Return a proved file for the runtime; other inputs are compiled."""
     from ...formats.p2p.emit import function_of
     from ...formats.p2p.read import read_script
     from ...ranks.bench.job import Contestant
@@ -143,7 +143,7 @@ def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
 def _predictions(
     plans: list[tuple[Contestant, Script]], bench: Bench, args: BenchFlags
 ) -> dict[str, Predict]:
-    """By name of the contestant; none without a topology."""
+    """Return the predictions by contestant; none without a topology."""
     if not args.topology:
         return {}
     machine = read_topology(args.topology)

@@ -137,8 +137,7 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
 
 
 def _beyond(bound: Bounds, text: str) -> str:
-    """Return the text that a composite certificate adds to that of the bandwidth printed before
-    it."""
+    """Return the text that a composite certificate adds to that of the bandwidth."""
     said = bound.certificate.text
     return f"moreover: {text[len(said) :].lstrip('. ')}" if text.startswith(said) else text
 

@@ -1,4 +1,4 @@
-"""``weft explain``: why a sketch is infeasible, what its rules cost, what limits a schedule."""
+"""``weft explain``: conflicts and costs of a sketch's rules, bottleneck of a schedule."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _sketch(
     collective: Collective,
     sketch: Sketch,
 ) -> int:
-    """The conflict, or the costs at every size."""
+    """Print the conflict, or the costs at every size."""
     from weft.dsl.nouns.problem import check_connected
     from weft.synth.explain.conflicts import find_conflict, prove_conflict
     from weft.synth.explain.costs import costs
@@ -104,7 +104,7 @@ def _sketch(
 
 
 def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
-    """The sizes that the sketch is for: both ends."""
+    """Return both ends of the sizes that the sketch is for."""
     if sketch.size is None:
         return (DEFAULT_SIZE.low,)
     return tuple(dict.fromkeys(sketch.size))

@@ -132,8 +132,7 @@ def _text(
 
 
 def _cells(loss: Loss, size: int | None) -> tuple[str, ...]:
-    """Return the new bound and its loss; for large messages also whether it is known to be
-    attained."""
+    """Return the new bound and its loss; for large messages also whether it is attained."""
     if loss.bound is None:
         cells = ("-", f"{count(len(loss.lost), 'rank')} cut off", "")
         return cells if size is None else cells[:2]

@@ -1,4 +1,4 @@
-"""``weft list``: what is registered, and whether it can run here."""
+"""``weft list``: registered names, with their availability on this machine."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(args: ListFlags, console: Console) -> int:
 
 
 def _options(registry: Registry, console: Console) -> int:
-    """Print every option of every registered class, also what steers its search (``effort``)."""
+    """Print every option of every registered class, also of its search effort (``effort``)."""
     found = []
     for name in registry.names():
         try:

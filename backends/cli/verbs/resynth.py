@@ -123,7 +123,7 @@ def _tuned(
     from ...tune.tune import tune
     from ...tune.variants import variant_of
 
-    # What was good for another runtime may have no room in this one: then all forms race.
+    # Forms for another runtime may exceed the limits of this one: then all forms race.
     alike = options.measuring or _clock(old.timing) == _clock(timing_of(options))
     made = []
     with Pool(console, args.jobs, "Tuning") as pool:
@@ -221,7 +221,7 @@ def _mended(
             require_valid(mended)
             known = form if mended is next(iter(ways.values())) and form in forms else None
             found[f"{word} {plan.name}"] = Warm(mended, known)
-        # What was the best order of the old machine may not be one of this.
+        # The best order on the old machine may not be the best on this one.
         word, best = min(
             ways.items(),
             key=lambda way: (len(way[1]) >= MOST_ORDERED * len(old), us_per_byte(way[1])),
@@ -269,8 +269,7 @@ class Loss:
 
 
 def _clock(timing: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key by which library times are comparable: simulated or measured, and the
-    runtime."""
+    """Return the key of comparable library times: simulated or measured, and the runtime."""
     return tuple(timing.get(key) for key in ("by", "runtime", "on"))
 
 

@@ -52,7 +52,7 @@ def _run(subject: Subject, args: RunFlags, tell: Telling) -> Ran:
         order = replace(order, given=given)
         return format.run(subject.text, subject.where, asked_of(args), order, tell)
     format = format_named(DEFAULT)
-    # What is compiled here is judged for the target that it is compiled for.
+    # A file compiled here is judged for the target of its compilation.
     args = with_defaults(args)
     text, wanted = _compiled(subject, format, args, tell)
     order = replace(order, wanted=wanted)

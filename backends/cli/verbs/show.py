@@ -174,8 +174,7 @@ def _pair(other_file: str, args: ShowFlags) -> Make:
 
 
 def _folder(args: ShowFlags) -> Make:
-    """Return the page function of a frontier: all schedules that ``weft synth`` wrote to a
-    folder."""
+    """Return the page function of a frontier: all schedules of a folder."""
     from ...report.html.schedule_page import frontier_page
 
     files = sorted(Path(args.file).glob("*.json"))

@@ -33,7 +33,7 @@ def record(
 ) -> tuple[ProgramTimeline, list[str]]:
     """Return the operations of the largest message that can be drawn, halving the requested size.
 
-    The second is what a reader should know.
+    The second result holds notes for the reader.
 
     Raises:
         UserError: it is too large at any size, or does not run on the machine.
