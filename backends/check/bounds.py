@@ -36,7 +36,7 @@ class Buffers:
 
 
 def buffers_of_xml(algo: XmlAlgo) -> Buffers:
-    """By the ``coll`` attribute; where it has no fixed meaning, what is declared."""
+    """Return the buffers by the ``coll`` attribute; as declared if it has no fixed meaning."""
     n, whole = algo.ngpus, algo.message_chunks
     part = whole // n if n else whole
     declared = np.array(
@@ -57,7 +57,7 @@ def buffers_of_xml(algo: XmlAlgo) -> Buffers:
 
 
 def buffers_of_program(program: Program) -> Buffers:
-    """By the program's collective, cut into the program's chunks."""
+    """Return the buffers of the program's collective, cut into the program's chunks."""
     c = program.collective
     pieces = max(1, program.message_chunks // c.message_chunks)
     size = np.array([(0, 0, r.scratch_chunks) for r in program.ranks], np.int64).reshape(-1, 3)

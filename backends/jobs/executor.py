@@ -98,7 +98,7 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """For who watches many jobs: one more has ended. ``place``: among the jobs, from 0."""
+    """Progress of a group of jobs: one more has ended. ``place``: its index in the jobs."""
 
     ended: int
     jobs: int

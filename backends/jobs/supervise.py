@@ -37,7 +37,7 @@ class Processes(WorkerPlugin):
         self.code = code
 
     def setup(self, worker: DaskWorker) -> None:
-        """On the worker, once."""
+        """Prepare the plugin on a worker; called once."""
         self.closed = threading.Event()
         self.running: dict[str, Handle] = {}
         self.idle: list[Worker] = []
@@ -64,7 +64,7 @@ class Processes(WorkerPlugin):
             return self.idle.pop() if self.idle else Worker(self.threads, self.code)
 
     def give_back(self, process: Worker) -> None:
-        """It may serve the next job."""
+        """Keep a process for the next job."""
         with self.lock:
             if not self.closed.is_set():
                 self.idle.append(process)

@@ -32,7 +32,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA
 
 
 class Lost(Exception):
-    """Error: the process died without being killed here; the text gives the cause."""
+    """Error: the process died, or did not start; the text gives the cause."""
 
 
 class Worker:
@@ -70,7 +70,7 @@ class Worker:
         started(f"{socket.gethostname()}:{process.pid}")
         start = time.monotonic()
         try:
-            with contextlib.suppress(BrokenPipeError):  # it is lost: reading says so
+            with contextlib.suppress(BrokenPipeError):  # the process died: reading raises Lost
                 self._send(process, job)
             value = self._answer(process, None if deadline is None else start + deadline, stopped)
         except BaseException:

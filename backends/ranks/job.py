@@ -118,7 +118,7 @@ class Done:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Done:
-        """From its dictionary."""
+        """Build from its dictionary."""
         watch = data["watch"] and Watch.of(data["watch"])
         return Done(data["wrong"], tuple(data["seconds"]), watch)
 

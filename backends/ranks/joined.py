@@ -39,7 +39,7 @@ def as_one_rank(on: str, timeout: float, work: Callable[[Any], int]) -> int:
     try:
         code = work(world)
     except BaseException as error:
-        # Those who wait for this rank say so, and are ended with it.
+        # Ranks that wait for this one report it, and are ended with it.
         sys.stderr.write(f"error: {_named(world.rank, told(error))}\n")
         sys.stderr.flush()
         time.sleep(GRACE)

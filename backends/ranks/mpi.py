@@ -89,8 +89,8 @@ class MpiWorld:
 
 
 def fork_rank(place: str) -> None:
-    """Be a rank in a child of this process, which says how it ended: mpiexec does not tell, or
-    names another one."""
+    """Run a rank in a child of this process, and write down how it ends: mpiexec does not report
+    it, or names another rank."""
     names = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
     rank = next(int(os.environ[name]) for name in names if name in os.environ)
     pid = os.fork()

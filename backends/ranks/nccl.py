@@ -124,7 +124,7 @@ class _Ranks:
         return host
 
     def _wait(self) -> None:
-        """Until all GPUs are done."""
+        """Wait until all GPUs are done."""
         for device in sorted(set(self.devices)):
             with self.cupy.cuda.Device(device):
                 self.cupy.cuda.get_current_stream().synchronize()
@@ -138,7 +138,7 @@ class _Ranks:
 
 
 def on_gpu(send: AnyArray | None, recv: AnyArray | None) -> tuple[Any, Any]:
-    """Both on the device, in one memory if they are in one here."""
+    """Return both arrays on the device, sharing memory if they share it on the host."""
     import cupy
 
     if send is None or recv is None or not np.shares_memory(send, recv):

@@ -129,7 +129,7 @@ def _time(fields: Fields, key: str, where: str) -> float:
 def recorded(
     on: str, collective: str, rows: Sequence[tuple[int, str, Mapping[int, Watch]]]
 ) -> Recording:
-    """From what the ranks say: (bytes, type, watches by rank) of each call."""
+    """Build a recording from the ranks' reports: (bytes, type, watches by rank) of each call."""
     calls = (
         Call(size, dtype, tuple(watches[rank] for rank in sorted(watches)))
         for size, dtype, watches in rows
@@ -152,7 +152,7 @@ class Passed:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Passed:
-        """From its dictionary."""
+        """Build from its dictionary."""
         ends = (tuple(data[key]) for key in ("to", "source"))
         return Passed(data["round"], data["start_us"], data["end_us"], *ends)
 
@@ -166,7 +166,7 @@ class Watch:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Watch:
-        """From its dictionary."""
+        """Build from its dictionary."""
         return Watch(data["us"], tuple(map(Passed.of, data["rounds"])))
 
 

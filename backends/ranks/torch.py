@@ -39,7 +39,7 @@ class TorchLoan:
         return self.torch.from_numpy(array)
 
     def _moved(self) -> list[Any]:
-        """On the device, overlapping as on the host."""
+        """Return copies on the device, which overlap as on the host."""
         there: list[Any] = [None if x is None else x.to(self.device) for x in self._host]
         a, b = self._host
         if a is None or b is None:
@@ -52,7 +52,7 @@ class TorchLoan:
         return there
 
     def refresh(self) -> None:
-        """From the host."""
+        """Copy the arrays from the host."""
         self._copy(self._host, [self.send, self.recv])
 
     def fetch(self) -> None:

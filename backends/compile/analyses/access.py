@@ -31,7 +31,7 @@ class SlotAccesses:
     def at(
         rank: Ints, slot: Ints, count: Ints, who: Ints, writes: Bools, time: Ints
     ) -> SlotAccesses:
-        """From accesses of ``count`` slots; ``time`` is that of each instruction."""
+        """Build from accesses of ``count`` slots; ``time`` is that of each instruction."""
         row = np.repeat(np.arange(len(slot)), count)
         within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
         slot, who, writes = slot[row] + within, who[row], writes[row]

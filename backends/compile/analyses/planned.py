@@ -8,7 +8,7 @@ After (rank 1 waits for chunk 1 more urgently, but it is not there yet)::
 
     step 0: chunk 0: 0 -> 1                 step 0: chunk 1: 2 -> 0     step 1: chunk 1: 0 -> 1
 
-Thread blocks run in the order of steps, so steps are where a plan can say who comes first. They are
+Thread blocks run in the order of steps, so steps are where a plan can set priorities. They are
 renumbered by list scheduling (Graham 1966): every connection takes the least priority among its
 ready transfers, for as long as the chunk has grains. Those of one step and priority stay together.
 

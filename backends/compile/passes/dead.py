@@ -1,4 +1,4 @@
-"""Algorithm to algorithm: drop moves whose result nobody reads.
+"""Algorithm to algorithm: drop moves whose result is never read.
 
 Before::
 

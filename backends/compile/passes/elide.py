@@ -1,4 +1,4 @@
-"""Do not store a partial sum that nobody reads where it is.
+"""Do not store a partial sum that is never read where it is.
 
 Before::
 

@@ -294,7 +294,7 @@ class _FusionWalk:
         return False
 
     def _keep_waiting(self, recv: int, send: int) -> None:
-        """Let what waits for a send that moves ahead wait for all that was before it."""
+        """Add the instruction before a moved send to all instructions that wait for the send."""
         last = self.previous[send]
         if last != recv:
             for waiter in self.waiters[send]:

@@ -152,7 +152,7 @@ class _Lifting:
         return list(range(first, first + count))
 
     def _fresh(self, rank: int, count: int) -> int:
-        """Landing slots nobody else uses; what is put there is read once."""
+        """Return landing slots without other uses; their contents are read once."""
         first = self.landing[rank]
         self.landing[rank] += count
         self.passing.update((rank, first + k) for k in range(count))

@@ -137,7 +137,7 @@ def _at_most(value: int, limit: int, what: str, target: Target, hint: str = "") 
 
 
 _Texts = dict[int, tuple[Instr, str]]
-"""By identity (equal instructions are often one object): instructions that are checked, as text."""
+"""Texts of checked instructions, by identity (equal instructions are often one object)."""
 
 
 def _gpu(

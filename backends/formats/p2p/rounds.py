@@ -223,7 +223,7 @@ def _written(talk: _Talk, work: _Work, ranks: int, rounds: int) -> tuple[tuple[R
             Work(_part(into, count), tuple(_part(term, count) for term in terms))
         )
     for (rank, _), own in (*sends.items(), *recvs.items()):
-        # Everybody's nearest comes first: all ranks alike, and no two begin with the same one.
+        # Nearest peers come first: all ranks alike, and no two begin with the same peer.
         own.sort(key=lambda m: (m.peer - rank) % ranks)
     every = [
         tuple(

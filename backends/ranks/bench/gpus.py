@@ -104,7 +104,7 @@ def own_of(comm: Any, units: Collective) -> own.Call | None:
     root = units.roots[0] if units.roots else 0
 
     def ends(send: Any, recv: Any) -> tuple[int, int]:
-        """Both addresses; who has one array only gives it twice, and NCCL looks at one."""
+        """Return both addresses; a single array is given twice, and NCCL reads one of them."""
         first, second = (recv if send is None else send), (send if recv is None else recv)
         return first.data.ptr, second.data.ptr
 

@@ -89,7 +89,7 @@ def shared(
 
 
 def _candidates(trials: Sequence[Trial], alone: Floats, together: Floats) -> Iterator[_Candidate]:
-    """By kind and number of flows, and in these by classes of what is alike."""
+    """Yield candidates by kind and number of flows, and within these by classes of like values."""
     kinds: dict[tuple[str, int], list[int]] = {}
     for i, trial in enumerate(trials):
         kinds.setdefault((trial.kind, len(trial.flows)), []).append(i)

@@ -25,8 +25,8 @@ class Timed(Nccl):
 
 
 def probe_of(connection: Connection, effort: Effort) -> Probe:
-    """The probe of a rank, on its current GPU and stream. NCCL waits on the GPU: one wire will do
-    for short waits and long ones."""
+    """The probe of a rank, on its current GPU and stream. NCCL waits on the GPU: one transport
+    serves short and long waits."""
     import cupy
 
     wire = Timed(connection, cupy.cuda.get_current_stream(), "float32")

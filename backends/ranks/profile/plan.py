@@ -82,7 +82,7 @@ def trials(groups: Sequence[Sequence[int]], classes: Sequence[LinkClass]) -> lis
 
 
 def spread(things: Sequence[int], count: int) -> list[int]:
-    """At most so many of them, evenly."""
+    """Return at most ``count`` of the things, evenly spaced."""
     if len(things) <= count:
         return list(things)
     return [things[i * len(things) // count] for i in range(count)]

@@ -147,7 +147,7 @@ def _rank(
 def _stale(
     accesses: list[Access], ended: list[int], here: list[int], rank: int, told: set[tuple[int, int]]
 ) -> Iterator[Finding]:
-    """Reads of a place that nobody can have written before."""
+    """Yield findings for reads of a place that no earlier access can have written."""
     writes = [k for k in here if accesses[k].writes]
     for k in here:
         a = accesses[k]

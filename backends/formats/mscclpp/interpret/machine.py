@@ -104,7 +104,7 @@ class PlanMachine:
         return tuple(w for w in (*t.block.written, *t.writes) if not w.done)
 
     def arrive(self, writes: Iterable[Write]) -> None:
-        """Let writes arrive."""
+        """Apply pending writes to memory."""
         for write in writes:
             if not write.done:
                 write.deliver()
@@ -302,7 +302,7 @@ class PlanMachine:
         return finish(rank, self.launches[rank])
 
     def _next_launch(self, launches: int, begin: Callable[[int, int], None]) -> bool:
-        """Somebody who is between two launches begins the next."""
+        """Begin the next launch on a GPU that is between two launches."""
         idle = [
             r for r in range(len(self.blocks)) if not self.left[r] and self.launches[r] < launches
         ]

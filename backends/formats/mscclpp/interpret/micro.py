@@ -60,7 +60,7 @@ class Running(Protocol):
         ...
 
     def arrive(self, writes: Iterable[Write]) -> None:
-        """Let writes arrive."""
+        """Apply pending writes to memory."""
 
     def signal(self, target: int, carried: Carried) -> None:
         """Add a signal at the other end of a channel."""

@@ -388,7 +388,7 @@ class _BlockState:
         return end if wanted else None
 
     def after(self, i: int) -> Sequence[OperationGroup]:
-        """Having the last message of a port channel, tell the sender."""
+        """Return the signal to the sender that follows the last message of a port channel."""
         end = self._acknowledged(1)
         return [OperationGroup((end.signal(),))] if end and i == self._last else []
 

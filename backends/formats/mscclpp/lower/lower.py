@@ -1,4 +1,4 @@
-"""A two-sided instruction becomes one-sided operations.
+"""Lower two-sided instructions to one-sided operations.
 
 =======  =====================================  ============================================
          plain                                  packets (LL)
