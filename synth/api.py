@@ -48,12 +48,12 @@ def synthesize(
     budget: Budget | None = None,
     observer: Observer | None = None,
 ) -> Outcome:
-    """Solve a problem with one engine; every schedule of the answer is verified and stamped.
+    """Solve a problem with one engine; every schedule is verified and gets its provenance.
 
-    ``engine`` is an instance or its text, ``exact{solver=z3}``; ``portfolio`` asks all others
-    that fit, and its schedules say which one found them (``found_by``). When the engine is
-    interrupted (KeyboardInterrupt) after a first schedule, that is the answer. For the objective
-    ``time`` the points are those of the frontier, the quickest at ``problem.bytes`` first.
+    ``engine`` is an instance or its text, ``exact{solver=z3}``; ``portfolio`` runs all others
+    that fit, and its schedules name the one that found them (``found_by``). If the engine is
+    interrupted (KeyboardInterrupt), the schedules found so far are the answer. For the objective
+    ``time`` the points are those of the frontier, the fastest at ``problem.bytes`` first.
 
     Raises:
         UnknownName, SyntaxProblem, UserError: the engine's text, or its refusal of the problem.
@@ -88,7 +88,7 @@ def synthesize(
 
 
 def choose_engine(engine: str | Engine) -> Engine:
-    """The engine of a text such as ``exact{solver=z3}``, checked to be able to run here.
+    """Return the engine of a text such as ``exact{solver=z3}``, checked to be able to run here.
 
     Raises:
         As :func:`synthesize`.
@@ -113,7 +113,7 @@ def provenance(problem: Problem, engine: Engine, budget: Budget) -> dict[str, An
 
 
 def problem_digest(problem: Problem) -> str:
-    """A digest of topology, collective, sketch and objective."""
+    """Return a digest of topology, collective, sketch and objective."""
     parts = {
         "topology": problem.topology.digest(),
         "collective": problem.collective.described(),
@@ -126,7 +126,7 @@ def problem_digest(problem: Problem) -> str:
 
 @dataclass(slots=True)
 class _Recorder:
-    """Passes everything on, and remembers incumbents in case the engine is cut short."""
+    """Observer that forwards all calls and keeps incumbents in case the engine is interrupted."""
 
     inner: Observer
     found: Incumbents
@@ -144,7 +144,7 @@ class _Recorder:
         return self.closed or self.inner.cancelled()
 
     def close(self) -> None:
-        """Hear nothing more of an engine that is left to itself, and ask it to stop."""
+        """Ignore further calls of an abandoned engine, and request it to stop."""
         self.closed = True
 
 
@@ -153,7 +153,7 @@ def _arranged(point: Point, size: int, seed: int) -> Point:
 
 
 def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, Any]) -> Point:
-    """The point with its schedule stamped, after the verifier has accepted it."""
+    """Return the point with the provenance added, after the verifier has accepted its schedule."""
     schedule = point.schedule
     verdict = verify(schedule, problem.sketch)
     problems = list(verdict.problems)
@@ -189,7 +189,7 @@ def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, An
 
 
 def _of_fewest_steps(points: list[Point], problem: Problem) -> list[Point]:
-    """The points, those marked that no schedule of fewer steps can replace."""
+    """Return the points; ``step_optimal`` is set where no schedule has fewer steps."""
     if all(p.step_optimal for p in points):
         return points
     least = fewest_steps(problem.topology, problem.collective)
@@ -197,7 +197,7 @@ def _of_fewest_steps(points: list[Point], problem: Problem) -> list[Point]:
 
 
 def _distinct(points: Sequence[Point]) -> list[Point]:
-    """The points without those that another one equals, transfer by transfer."""
+    """Return the points without duplicates, compared transfer by transfer."""
     kept: list[Point] = []
     for point in points:
         for i, other in enumerate(kept):

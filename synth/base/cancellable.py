@@ -1,8 +1,8 @@
 """Run an engine in a thread of its own, so that a request to stop is answered at once.
 
-Compiled loops and solvers poll for a request to stop only now and then, on large machines after
-many seconds. They run without Python's lock: so the calling thread polls itself, gives the engine
-a grace period for its own answer, and else continues with the schedules found until then.
+Compiled loops and solvers poll for a request to stop only rarely, on large machines after
+many seconds. They run without Python's lock: so the calling thread polls too, gives the engine
+a grace period to return, and then continues with the schedules found until then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def run_cancellable(
 ) -> T:
     """Run ``work`` in a thread; return its result or raise its error.
 
-    ``stopped`` tells whether a stop was requested, ``found`` whether there is an answer already.
+    ``stopped`` returns whether a stop was requested, ``found`` whether there is an answer already.
 
     Raises:
         KeyboardInterrupt: a stop was requested and the grace period is over; the thread runs on.

@@ -1,4 +1,4 @@
-"""The smallest set of rules that exclude each other, by deletion."""
+"""A minimal set of rules that exclude each other, by the deletion filter."""
 
 from __future__ import annotations
 

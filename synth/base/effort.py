@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 
 def setting(default: T, doc: str) -> T:
-    """A field of an :class:`Effort`: its default, and its meaning with the unit in one sentence."""
+    """Return a field of an :class:`Effort`: its default, and its meaning and unit in a sentence."""
     made: T = field(default=default, metadata={"doc": doc})  # what a checker takes a field for
     return made
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Base of all efforts.
+    """Base class of all efforts.
 
     Raises:
         UserError: a number below zero.

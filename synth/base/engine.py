@@ -29,13 +29,13 @@ COMPILING = "compiling the loops for this machine: about half a minute, once"
 
 
 class Observer(Protocol):
-    """Hears of progress, and can ask an engine to stop (Ctrl-C, a race that is over)."""
+    """Receives the progress of an engine, and can request it to stop (Ctrl-C, a finished race)."""
 
     def stage(self, name: str) -> None:
-        """A new phase of work begins."""
+        """Report that a new phase of work begins."""
 
     def incumbent(self, point: Point) -> None:
-        """A new schedule was found; it may be kept if the engine is interrupted."""
+        """Report a new schedule; it is kept in case the engine is interrupted."""
 
     def cancelled(self) -> bool:
         """Return whether the engine should stop and return the schedules found so far."""
@@ -43,7 +43,7 @@ class Observer(Protocol):
 
 
 class Silent:
-    """An observer that hears everything and says nothing."""
+    """An observer that ignores all progress and never requests a stop."""
 
     def stage(self, name: str) -> None:
         """Ignore it."""
@@ -52,7 +52,7 @@ class Silent:
         """Ignore it."""
 
     def cancelled(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
 
@@ -67,7 +67,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Why a bound holds, so that a reader can check it by hand.
+    """Proof of a bound in a form that a reader can check by hand.
 
     ``kind`` names the argument (``cut``, ``path``, ``lp``, ``partition`` …), ``text`` states it
     with its numbers, ``data`` holds the same for programs (the nodes of the cut, the dual).
@@ -84,13 +84,13 @@ class Point:
 
     ``rounds_per_chunk`` = rounds / factor. ``bound`` is a proven lower bound on the rounds per
     chunk of *any* schedule of this many steps, whatever its number of chunks (or, where a sketch
-    or an option demands a number of chunks, of any with that number); ``certificate`` says why.
+    or an option demands a number of chunks, of any with that number); ``certificate`` proves it.
     ``step_optimal``: no schedule has fewer steps. ``bandwidth_optimal``: no schedule of any
-    number of steps has fewer rounds per chunk. ``rate``: the same figure, in the limit of many
-    segments, of a schedule that is not made of rounds: the load of its busiest row. ``words``:
-    what its engine says of it. ``sizes``: messages in bytes, of those that were looked at, that no
-    other schedule of the answer moves sooner. ``us``: its time at the size that its engine looked
-    at, as that one counts it, and ``least_us``, below which it knows that nothing is.
+    number of steps has fewer rounds per chunk. ``rate``: rounds per chunk of a schedule without
+    rounds, in the limit of many segments: the load of its busiest resource. ``words``: remarks of
+    its engine. ``sizes``: the message sizes tried, in bytes, at which no other schedule of the
+    answer is faster. ``us``: its time in µs at the size that its engine optimized, by the engine's
+    own cost model; ``least_us``: a lower bound in µs on that time, proved by the engine.
     """
 
     schedule: Schedule
@@ -120,7 +120,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Status, schedules, bound and the reasons.
+    """Result of a solve: status, schedules, bound and reasons.
 
     ``statements`` are findings in words (*1/6 is approached, not reached*); ``conflict`` labels
     of rules that exclude each other; ``report`` numbers from the solvers.
@@ -141,13 +141,13 @@ class Engine(Protocol):
 
     @classmethod
     def availability(cls) -> str | None:
-        """None if it can run here, else the reason and what to install; cheap."""
+        """Return None if it can run here, else the reason and the package to install; cheap."""
         ...
 
     def refuses(self, problem: Problem) -> str | None:
-        """Why it cannot solve this problem, in words; None if it can."""
+        """Return why it cannot solve this problem, as a text; None if it can."""
         ...
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """Find schedules; a time-out with an incumbent is an answer."""
+        """Find schedules; after a time-out the incumbents are the answer."""
         ...

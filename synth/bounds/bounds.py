@@ -116,7 +116,7 @@ class Bounds:
 
 @kept()
 def fewest_steps(topology: Topology, collective: Collective) -> int:
-    """Hops of the farthest required pair, ``Bounds.steps``, without all other bounds."""
+    """Return the hops of the farthest required pair, ``Bounds.steps``, and no other bound."""
     whole = collective.plain() if collective.sizes else collective
     needs = distance.required_matrix(whole, copying_demand(whole))
     path = distance.step_path(topology, needs, representatives(topology))
@@ -124,12 +124,12 @@ def fewest_steps(topology: Topology, collective: Collective) -> int:
 
 
 def lower_bound_us(found: Bounds, message_bytes: int) -> Fraction:
-    """No schedule moves a message of M bytes in less time (µs): the largest of all bounds."""
+    """Return the largest of all lower bounds on the time of a message of M bytes, in µs."""
     return binding(found, message_bytes)[0]
 
 
 def binding(found: Bounds, message_bytes: int) -> tuple[Fraction, Certificate]:
-    """The largest bound at one size, in µs, and why it holds; the simplest among equals."""
+    """Return the largest bound at one size, in µs, and its proof; the simplest among equals."""
     terms = [
         (found.latency_us, found.latency_certificate),
         (found.us_per_byte * message_bytes, found.certificate),
@@ -140,10 +140,10 @@ def binding(found: Bounds, message_bytes: int) -> tuple[Fraction, Certificate]:
 
 @kept()
 def bounds(topology: Topology, collective: Collective) -> Bounds:
-    """All lower bounds of a collective on a machine.
+    """Return all lower bounds of a collective on a machine.
 
     Raises:
-        BadTopology: different numbers of ranks, or a rank that cannot hear one that it must.
+        BadTopology: different numbers of ranks, or no path from a rank to one that needs its data.
     """
     if collective.ranks != topology.ranks:
         raise BadTopology(
@@ -294,7 +294,7 @@ def _seen_from_sources(machine: Topology, demand: Demand, speakers: Ints) -> Cut
 
 
 def _mixed(topology: Topology, collective: Collective, demand: Demand, cut: Cut) -> _Bandwidth:
-    """Several cuts at once, where a single one may not say all."""
+    """Bound of several cuts together, where a single cut may not be the best bound."""
     machine = topology.reversed() if demand.backwards else topology
     mix = best_mix(machine, demand, [cut])
     if mix is None or mix.time < cut.time:
@@ -317,7 +317,7 @@ def _edmonds(topology: Topology, demand: Demand) -> bool:
 
 
 def _attained_by_trees(topology: Topology, demand: Demand) -> str:
-    """Why the cut bound is attained, or nothing."""
+    """Return why the cut bound is attained; empty if that is not known."""
     if len(demand.sinks()) == 1 and demand.unicast and network(topology).faithful:
         return "attained: max-flow equals min-cut"
     if topology.resources or not demand.spread:
@@ -339,7 +339,7 @@ def _eulerian(topology: Topology) -> bool:
 
 
 def _per_byte(collective: Collective, chunks_per_GBps: Fraction) -> Fraction:
-    """From chunks per GB/s to µs per byte of M."""
+    """Convert chunks per GB/s to µs per byte of M."""
     return chunks_per_GBps / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
 
 
@@ -357,7 +357,7 @@ def _of_cut(
 def _unicast(
     topology: Topology, collective: Collective, demand: Demand, cut: Cut | None
 ) -> _Bandwidth:
-    """Alltoall: prices; where some cut says as much, the cut is the certificate."""
+    """Alltoall: bound by prices; where a cut gives the same bound, the cut is the certificate."""
     machine = topology.reversed() if demand.backwards else topology
     solved = best_prices(machine, demand) or orbit_prices(machine, demand)
     if solved is None:
@@ -379,7 +379,7 @@ def _unicast(
 
 
 def _allreduce(topology: Topology, collective: Collective, speakers: Ints) -> _Bandwidth:
-    """The better of cut and partition; every chunk of the collective is one more buffer."""
+    """The larger bound of cut and partition; every chunk of the collective is one more buffer."""
     if topology.ranks < 2:
         return _NOTHING
     composed = _composed(topology, speakers)

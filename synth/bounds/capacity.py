@@ -73,7 +73,7 @@ def _nested(sets: list[frozenset[int]]) -> bool:
 
 
 def _nested_cover(topology: Topology, links: tuple[int, ...], shared: _Shared) -> list[int]:
-    """From small resources to large: pay for the resource where it is cheaper than its members."""
+    """From small resources to large: take the resource where it is cheaper than its members."""
     bandwidth = topology.capacities()
     price = {i: bandwidth[i] for i in links}  # of each group, under its first link
     rows = {i: [i] for i in links}

@@ -1,9 +1,9 @@
 """Latency before a cut, the time of the cut, and latency after it: T >= a + b·M.
 
-*Windows.* Let X be the links out of a set S of nodes, with a cover of rows r by multipliers m_r
-(:mod:`.capacity`), and W the bytes that must cross. A link of X is of use only from its head to
-T less its tail (:mod:`.windows`).
-The windows of the links of X in row r lie within one from their least head to T less their least
+*Windows.* Let X be the links out of a set S of nodes, with a cover of resources r (links among
+them) by multipliers m_r (:mod:`.capacity`), and W the bytes that must cross. A link of X is of use
+only from its head to T less its tail (:mod:`.windows`).
+The windows of the links of X in r lie within one from their least head to T less their least
 tail; w_r is the sum of the two. So r passes at most b_r·(T - w_r) bytes that count, and W is at
 most the sum of m_r·b_r·(T - w_r). Where T < w_r nothing passes, not less: but T is at least the
 latency bound L, and with min(w_r, L) for w_r the terms are never negative. So T >= W/C + (sum of
@@ -25,7 +25,7 @@ averages of v_r and w_r weighted by m_r·b_r; and T >= W/C + v where some d has 
 *Heads.* Chunks whose holders are far from the cut cross late: for each distance the same with
 those chunks only. *Reductions* are the same backwards on the reversed machine, and allreduce is
 both: something of S must reach every rank outside, and something of every rank in S must get out.
-*Prices, several cuts and partitions* get the windows alone: rows weighted with price·bandwidth.
+*Prices, several cuts and partitions* get the windows alone: resources weighted by price·bandwidth.
 
 The least of store and forward and cut through is taken. (The idea: packing.md §6, a NIC's busy
 time and what lies behind the NIC.)
@@ -56,7 +56,7 @@ MAX_HEADS = 12
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """T >= ``us + us_per_byte * M`` for every message size M, and why."""
+    """T >= ``us + us_per_byte * M`` for every message size M, and the proof."""
 
     us: Fraction
     us_per_byte: Fraction
@@ -85,7 +85,7 @@ class Wants:
 
     @staticmethod
     def of(demand: Demand) -> Wants:
-        """Those of a demand."""
+        """Return the wants of a demand."""
         dests = np.zeros(demand.ranks, bool)
         dests[demand.dests] = True
         if demand.spread:
@@ -94,7 +94,7 @@ class Wants:
 
     @staticmethod
     def of_sums(ranks: int, chunks: int, backwards: bool) -> Wants:
-        """Those of an allreduce: all ranks outside must hear of every rank inside."""
+        """Return the wants of an allreduce: data of all ranks inside must reach all outside."""
         return Wants(
             lambda inside: inside.astype(np.int64), np.ones(ranks, bool), True, backwards, chunks
         )
@@ -104,7 +104,7 @@ class Wants:
 class Line:
     """A composite bound before it is put into words; integers are α over ``unit``.
 
-    ``early`` and ``late``: w_r and v_r of every row of the cover; ``copies`` is c, 0 for no limit.
+    ``early``, ``late``: w_r and v_r of every resource of the cover; ``copies`` is c, 0: no limit.
     """
 
     cut: Cut
@@ -138,7 +138,7 @@ class Line:
 def average(
     topology: Topology, cover: Iterable[tuple[int, Fraction | int]], waits: Ints, unit: Fraction
 ) -> Fraction:
-    """The waits of rows, weighted by multiplier times bandwidth."""
+    """The waits of resources, averaged with weights multiplier times bandwidth."""
     total, worth = Fraction(0), Fraction(0)
     for (row, times), wait in zip(cover, waits.tolist(), strict=True):
         weight = times * topology.capacity(row)
@@ -148,7 +148,7 @@ def average(
 
 
 def always(topology: Topology, lengths: Lengths, rows: Iterable[int], latency: Fraction) -> Ints:
-    """The least α of a transfer over any link of each row, at most the latency bound."""
+    """The least α of a transfer over any link of each resource, at most the latency bound."""
     ranks = np.flatnonzero(lengths.stores)
     every = np.ones(len(lengths.alpha), bool)
     before = lengths.least(every, ranks)[lengths.src]
@@ -196,7 +196,7 @@ def _limit(latency: Fraction, unit: Fraction) -> int:
 
 
 def _by_row(topology: Topology, rows: Iterable[int], wait: Ints, links: Ints) -> Ints:
-    """The least wait of the chosen links in each row; ``wait`` has one entry for each of them."""
+    """The least wait of the chosen links in each resource; ``wait`` has one entry per link."""
     place = dict(zip(links.tolist(), wait.tolist(), strict=True))
     first = len(topology.links)
     found = []
@@ -311,7 +311,7 @@ class _Model:
 def envelope(
     found: Iterable[Composite], latency: Fraction, us_per_byte: Fraction
 ) -> tuple[Composite, ...]:
-    """Those that exceed latency, bandwidth and all the others at some size, steepest last."""
+    """The composites that exceed latency, bandwidth and all others at some size, steepest last."""
     ends = [(latency, Fraction(0), None), (Fraction(0), us_per_byte, None)]
     lines = [*ends, *((x.us, x.us_per_byte, x) for x in found)]
     lines.sort(key=lambda x: (x[1], x[0]))

@@ -39,13 +39,13 @@ class Cut:
         return self.chunks / self.crossing.capacity
 
     def turned(self) -> Cut:
-        """The same cut where every link runs the other way."""
+        """The same cut on the machine with all links reversed."""
         return Cut(~self.inside, self.chunks, self.crossing)
 
 
 @dataclass(frozen=True, eq=False)
 class CutFinder:
-    """Evaluates sets of nodes and keeps nothing."""
+    """Evaluates sets of nodes as cuts; it has no state."""
 
     topology: Topology
     across: Callable[[Bools], int]
@@ -66,7 +66,7 @@ class CutFinder:
         return Cut(inside.copy(), chunks, crossing(self.topology, leaving.tolist()))
 
     def promising(self, sides: list[Bools]) -> list[Bools]:
-        """Those of several sets that may be the best, by floats: where links share nothing."""
+        """The sets that may be the best cut, by floats; only where links share no resource."""
         width = np.array([float(x.bandwidth) for x in self.topology.links])
         times = np.zeros(len(sides))
         for i, inside in enumerate(sides):
@@ -125,7 +125,7 @@ def _all_but(topology: Topology, rank: int) -> Bools:
 
 
 def _by_need(topology: Topology, demand: Demand) -> list[int]:
-    """Destinations, those first that want most for the bandwidth into them."""
+    """Destinations, by chunks wanted per bandwidth into them, the largest first."""
     entering = np.zeros(len(topology.nodes))
     for one in topology.links:
         entering[one.dst] += float(one.bandwidth)

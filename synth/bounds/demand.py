@@ -62,10 +62,10 @@ class Demand:
 
     @cached_property
     def uniform(self) -> int:
-        """Chunks of every rank for everybody else, or for each other rank; 0 unless all alike.
+        """Chunks of every rank for all others, or for each other rank; 0 if they differ.
 
-        Then the demand is the same under every renaming of the ranks, so that the machine's own
-        symmetries are the problem's: one rank of each orbit speaks for all.
+        If not 0, the demand is the same under every renaming of the ranks, so the machine's own
+        symmetries are those of the problem: one rank of each orbit represents all.
         """
         n, each = self.ranks, int(self.weight[0]) if self.classes else 0
         if (np.diff(self.holder_start) != 1).any() or (self.weight != each).any():
@@ -82,7 +82,7 @@ class Demand:
         return bool(len(keys) and (keys == keys[0]).all())
 
     def reach_keys(self) -> Words:
-        """A hash, per class, of who has the chunks in the end: destinations and holders."""
+        """A hash, per class, of the ranks that have the chunks at the end."""
         key = _set_hash(self.holders, self.holder_start, self.ranks)
         return key + _set_hash(self.dests, self.dest_start, self.ranks)
 
@@ -101,7 +101,7 @@ class Demand:
         return bool(taking_part.all())
 
     def wanted_by(self, rank: int) -> Bools:
-        """Which classes a rank wants."""
+        """Mask of the classes that a rank wants."""
         found = np.zeros(self.classes, bool)
         found[np.searchsorted(self.dest_start, np.flatnonzero(self.dests == rank), "right") - 1] = 1
         return found
@@ -139,7 +139,7 @@ class Demand:
 
     @cached_property
     def needs(self) -> Bools:
-        """Entry (s, d): something that starts on s only must arrive on d; shape (ranks, ranks).
+        """Required pairs: entry (s, d) if data that starts only on s must reach d; (ranks, ranks).
 
         In the direction in which the collective runs, also where the demand is its dual.
         """

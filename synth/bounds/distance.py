@@ -1,4 +1,4 @@
-"""Latency and steps: the farthest pair of ranks of which one needs something of the other."""
+"""Latency and steps: the farthest pair of ranks of which one needs data of the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Path:
 
 
 def required_matrix(collective: Collective, demand: Demand | None) -> Bools:
-    """Entry (s, d): something that starts on s only must arrive on d; shape (ranks, ranks).
+    """Required pairs: entry (s, d) if data that starts only on s must reach d; (ranks, ranks).
 
     The same pairs as :func:`.required_pairs`, as an array. ``demand`` is that of
     the collective, if it has one: its classes are far fewer than the items.
@@ -101,7 +101,7 @@ def step_path(topology: Topology, needs: Bools, speakers: Ints) -> Path | None:
 
 
 def floored(values: list[Fraction], room: int) -> tuple[Ints, Fraction]:
-    """As :func:`whole`, but rounded down where the unit is absurd: a bound may be too short."""
+    """As :func:`whole`, but rounded down if the unit is too fine: a lower bound may be smaller."""
     sizes, unit = as_integers(values, room)
     over = [int(s) * unit > v for s, v in zip(sizes, values, strict=True)]
     return sizes - np.array(over, np.int64), unit

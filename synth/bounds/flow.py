@@ -3,11 +3,11 @@
 Put a price on every link and shared resource. Each chunk travels at least its cheapest distance,
 and all that is carried in time T costs at most T times the price of everything at full bandwidth:
 
-    T >= sum over pairs (chunks * cheapest distance) / sum over rows (price * bandwidth)
+    T >= sum over pairs (chunks * cheapest distance) / sum over resources (price * bandwidth)
 
 Any prices prove a bound; the best ones are the dual of the multi-commodity flow program, which
 has a flow per source (Shahrokhi and Matula 1990, for the duality; algorithms.md §7). Distances
-and sums are integers, so the solver is trusted with nothing.
+and sums are integers, so no bound depends on the solver being right.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECONDS = 20.0
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """Integer prices per row (links, then resources), and what they prove.
+    """Integer prices per resource (links, then shared resources), and the bound that they prove.
 
     ``spent``: chunks times cheapest distance, summed; ``worth``: price times GB/s, summed.
     """
@@ -156,7 +156,7 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
 
 
 def level_sets(topology: Topology, prices: Prices) -> list[Bools]:
-    """Nodes that a rank reaches free of charge: an optimum that is a cut is often one of these."""
+    """Sets of nodes that a rank reaches at price 0; an optimal cut is often one of them."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

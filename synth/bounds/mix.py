@@ -1,4 +1,4 @@
-"""Several cuts together: where links share resources, no single cut says all.
+"""Several cuts together: where links share resources, no single cut gives the best bound.
 
 Let x_e be what link e carries. Every cut S needs x(links out of S) >= the chunks that must leave
 S, and T >= load / bandwidth of every link and resource. With weights w_S on cuts and prices p on
@@ -38,7 +38,7 @@ MAX_LINKS = 4_000
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    """Weighted cuts against priced rows (links, then resources); all integers.
+    """Weighted cuts against prices of resources (links, then shared ones); all integers.
 
     ``complete``: no cut is violated by a rational load that attains ``time``.
     """
@@ -60,7 +60,7 @@ class Mix:
         return self.needed / self.worth
 
     def turned(self) -> Mix:
-        """The same mix where every link runs the other way."""
+        """The same mix on the machine with all links reversed."""
         return replace(self, cuts=tuple(c.turned() for c in self.cuts))
 
 

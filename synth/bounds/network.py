@@ -1,8 +1,8 @@
 """Max-flow on a machine: resources that are ports become vertices.
 
 A resource whose links all leave one node (or all enter one) is that node's port: the links are
-led through a new vertex, joined to the node by one arc of the resource's bandwidth. Other shapes
-of resources are no matter of cuts between vertices; here they are left out, which only makes the
+led through a new vertex, joined to the node by one arc of the resource's bandwidth. Resources of
+other shapes do not limit cuts between vertices; they are left out here, which only makes the
 machine faster, and the bound of a cut is computed with them (:mod:`.capacity`).
 """
 
@@ -122,7 +122,7 @@ class MaxFlow:
         return int(self._solver.optimal_flow())
 
     def source_side(self) -> Bools:
-        """Which vertices are on the source side of a minimum cut of the last flow."""
+        """Mask of the vertices on the source side of a minimum cut of the last flow."""
         inside = np.zeros(self._vertices, bool)
         inside[self._solver.get_source_side_min_cut()] = True
         return inside

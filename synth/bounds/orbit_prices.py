@@ -3,9 +3,9 @@
 The flow program of :mod:`.flow` has a flow for every source; where the machine's symmetries move
 the ranks into few orbits, averaging a solution over the group changes neither its time nor its
 feasibility, so that prices may be constant on orbits of links and one source of every orbit of
-ranks speaks for all (packing.md §1). The program over shortest-path trees of those sources is
-solved by column generation: prices, cheapest trees, better prices. As ever, the prices are rounded
-to integers and judged exactly (:func:`judge`), so that the solver is trusted with nothing.
+ranks represents all (packing.md §1). The program over shortest-path trees of those sources is
+solved by column generation: prices, cheapest trees, better prices. The prices are rounded
+to integers and evaluated exactly (:func:`judge`), so the bound does not depend on the solver.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class _Orbits:
-    """Rows (links, then resources) and ranks by orbit.
+    """Resources (links, then shared ones) and ranks by orbit.
 
-    ``row``: orbit of each row; ``width``: GB/s of every orbit, summed; ``source``: one rank of
-    every orbit of ranks and ``size`` how many it stands for.
+    ``row``: orbit of each resource; ``width``: GB/s of every orbit, summed; ``source``: one rank of
+    every orbit of ranks, and ``size`` the number of ranks in it.
     """
 
     topology: Topology
@@ -175,7 +175,7 @@ def _cheapest(classes: _Orbits, price: Floats) -> tuple[list[Ints], float]:
 
 
 def _master(pool: list[list[Ints]], width: Floats) -> tuple[Floats, Floats]:
-    """Shares of the trees of every source, and the prices of the orbits of rows."""
+    """Fractions of the trees of every source, and the prices of the orbits of resources."""
     from scipy.sparse import csr_array  # takes 100 ms to load
 
     columns = np.array([load for kept in pool for load in kept], float).T
@@ -191,7 +191,7 @@ def _master(pool: list[list[Ints]], width: Floats) -> tuple[Floats, Floats]:
 
 
 def _attained(classes: _Orbits, pool: list[list[Ints]], shares: Floats) -> Fraction:
-    """The exact time of the flow with these shares, brought to rationals that add up to one."""
+    """The exact time of the flow with these fractions, made rational with sum one."""
     total = [Fraction(0)] * len(classes.width)
     at = 0
     for kept in pool:

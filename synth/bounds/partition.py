@@ -1,10 +1,10 @@
 """Allreduce: cuts, and partitions.
 
-*Cut.* Whatever the ranks inside S contribute must be heard outside: T >= M / capacity out of S.
+*Cut.* The sum of the ranks inside S must reach the ranks outside: T >= M / capacity out of S.
 
-*Partition.* Let p groups hold all ranks, and look at one element of the buffer. Some group is
-the first to know the whole sum; by then at least p - 1 messages went between groups, since each
-other group was heard. Each of the p - 1 others must then still get a message. Every message leaves
+*Partition.* Let p groups hold all ranks, and take one element of the buffer. Some group is the
+first to have the whole sum; by then at least p - 1 messages went between groups, since it has data
+of each other group. Each of the p - 1 others must then still get a message. Every message leaves
 its group, so T >= 2 (p-1) M / capacity of all links that leave their group (the bound of one-way
 gossip, Golumbic 1974). It holds where nodes between the groups only forward: a switch that
 adds or multicasts must be in a group.
@@ -91,7 +91,7 @@ def best_partition(topology: Topology, start: Fraction) -> Partition | None:
 
 
 def plain_partition(topology: Topology, start: Fraction) -> Partition | None:
-    """The best above ``start`` of those by hosts and by single ranks: candidates, no flows."""
+    """The best partition above ``start`` by hosts or single ranks: candidates, no max-flows."""
     capable = [i for i, x in enumerate(topology.nodes) if x.multicast or x.reduces]
     candidates = [_by_host(topology, capable)]
     if not capable:

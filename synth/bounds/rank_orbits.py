@@ -1,4 +1,4 @@
-"""Ranks that are alike: one of each orbit under the machine's symmetries speaks for all of them."""
+"""Rank orbits: one rank of each orbit under the machine's symmetries represents all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FEW = 8
 
 
 def alike(topology: Topology) -> Ints:
-    """For every rank the smallest one that a symmetry takes it to, shape (ranks,).
+    """Return for every rank the smallest one that a symmetry maps it to, shape (ranks,).
 
     Declared symmetries count as far as they hold; a broken link breaks them.
     """

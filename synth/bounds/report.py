@@ -57,7 +57,7 @@ def capacity_words(topology: Topology, crossing: Crossing) -> str:
 
 
 def time_words(share: str, capacity: Fraction, us_per_byte: Fraction) -> str:
-    """The arithmetic from a share of M and a capacity to T/M."""
+    """The arithmetic from a fraction of M and a capacity to T/M, as text."""
     return (
         f"T >= {share} / ({number(capacity)} GB/s), "
         f"that is {number(us_per_byte * 10**6)} ps per byte of M"
@@ -209,7 +209,7 @@ def mix_certificate(
 
 
 def _priced(topology: Topology, listed: Sequence[tuple[int, int]]) -> str:
-    """Rows by price: ``every link at 1`` or ``gpu0->gpu1, nic0 at 2; gpu1->gpu2 at 1``."""
+    """Resources by price: ``every link at 1`` or ``gpu0->gpu1, nic0 at 2; gpu1->gpu2 at 1``."""
     by_price: dict[int, list[int]] = {}
     for row, price in listed:
         by_price.setdefault(price, []).append(row)
@@ -263,7 +263,7 @@ def line_certificate(
 def waiting_certificate(
     of: Certificate, waits: Sequence[Fraction], us: Fraction, us_per_byte: Fraction
 ) -> Certificate:
-    """The certificate of a bandwidth bound, less the time in which its rows are of no use."""
+    """The certificate of a bandwidth bound plus the time in which its resources are of no use."""
     text = (
         f"{of.text}. Every transfer over these links takes α besides: at least "
         f"{number(min(waits))} µs of T, {number(us)} µs on average over price or multiplier times "

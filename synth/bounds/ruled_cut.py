@@ -31,9 +31,9 @@ def ruled_cut(
     usable: Bools,
     message_bytes: int,
 ) -> tuple[Fraction, Certificate]:
-    """The best bound in µs of one box, for a copying collective; 0 where there is only one.
+    """Return the best bound of a host, in µs, for a copying collective; 0 if there is one host.
 
-    ``usable``: which hops each chunk may take, shape (chunks, hops). O(boxes · chunks · hops).
+    ``usable``: the hops that each chunk may take, shape (chunks, hops). O(hosts · chunks · hops).
     """
     found = _cuts(topology, collective, hops, usable, message_bytes)
     return max(found, key=lambda x: x[0], default=(Fraction(0), Certificate("cut", "one box")))

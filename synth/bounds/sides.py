@@ -1,4 +1,4 @@
-"""The sets of nodes whose composite bounds are looked at: near the tight cut, ranks and hosts."""
+"""The sets of nodes whose composite bounds are computed: near the tight cut, ranks and hosts."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ _EXACT = 1 << 53
 def tree_prices(
     topology: Topology, collective: Collective, prices: Sequence[int]
 ) -> tuple[Fraction, Certificate]:
-    """A lower bound on T/M in µs per byte of M from integer prices, and its certificate.
+    """Return a lower bound on T/M, in µs per byte of M, from integer prices, and its certificate.
 
-    ``prices`` has one non-negative integer per row of :meth:`Topology.capacities`: links, then
+    ``prices`` has one non-negative integer per entry of :meth:`Topology.capacities`: links, then
     shared resources. Cost O(N²) for the trees, N shortest paths for the routes.
 
     Raises:

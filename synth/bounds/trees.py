@@ -53,7 +53,7 @@ def tree_bound(topology: Topology) -> Fraction | None:
 
 
 def _solved(topology: Topology) -> tuple[Certified, Fraction] | None:
-    """The solved program, and by what its value is to be divided."""
+    """The solved program, and the divisor of its value."""
     n = topology.ranks
     if n < 2 or n * len(topology.links) > MAX_COLUMNS:
         return None
@@ -73,7 +73,7 @@ def _solved(topology: Topology) -> tuple[Certified, Fraction] | None:
 
 
 def _loads(topology: Topology, routes: list[set[int]]) -> tuple[Ints, Ints, Ints]:
-    """Entries (row, hop, times): how often a hop loads a link or a resource."""
+    """Entries (resource, hop, times): how often a hop loads a link or a shared resource."""
     cells = [(i, h, 1) for h, route in enumerate(routes) for i in route]
     for k, resource in enumerate(topology.resources):
         members = set(resource.links)

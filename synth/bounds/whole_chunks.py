@@ -33,7 +33,7 @@ from ..fabric.hop_table import HopTable, hop_table_of
 
 @dataclass(frozen=True, slots=True)
 class WholeChunks:
-    """No schedule in these chunks takes less than ``us``."""
+    """A lower bound: no schedule in these chunks takes less than ``us`` µs."""
 
     us: Fraction
     certificate: Certificate
@@ -42,13 +42,13 @@ class WholeChunks:
 def whole_chunk_bound(
     topology: Topology, collective: Collective, chunk_bytes: Fraction, usable: Bools | None = None
 ) -> WholeChunks:
-    """The best bound of paths and cuts for a copying collective in its chunks.
+    """Return the best bound of paths and cuts for a copying collective in its chunks.
 
     ``usable``: the hops of :func:`hop_table_of` that some chunk may take, shape (hops,); or which
     each chunk may take, shape (chunks, hops), which proves more. O(sets · hops).
 
     Raises:
-        UserError: they do not lead to everybody who wants something.
+        UserError: they do not lead to every rank that wants a chunk.
     """
     machine = hop_table_of(topology, chunk_bytes)
     rows = np.ones((1, machine.hops), bool) if usable is None else np.atleast_2d(usable)
@@ -71,7 +71,7 @@ def whole_chunk_bound(
 
 
 def _distances(machine: HopTable, hops: Ints) -> Floats:
-    """Ticks from rank to rank, hop by hop."""
+    """Shortest times from rank to rank in ticks, hop by hop."""
     n = machine.ranks
     least: dict[tuple[int, int], int] = {}
     for h in hops.tolist():
@@ -96,7 +96,7 @@ class _Field:
     wanted: Bools
 
     def bounds(self, chunk_bytes: Fraction) -> Iterator[tuple[int, Certificate]]:
-        """One path, and one cut for every set of ranks that is looked at."""
+        """Yield the bound of one path, and that of one cut for every set of ranks."""
         yield self._path()
         size = format_bytes(round(chunk_bytes))
         for ranks in self._sets():
@@ -105,7 +105,7 @@ class _Field:
                 yield found
 
     def _path(self) -> tuple[int, Certificate]:
-        """The longest way of a chunk from its nearest holder."""
+        """The longest path of a chunk from its nearest holder."""
         worst, text = 0, "nothing must move"
         for chunk in range(len(self.held)):
             targets = np.flatnonzero(self.wanted[chunk])
@@ -129,7 +129,7 @@ class _Field:
         return worst, Certificate("chunk path", text)
 
     def _sets(self) -> Iterator[Bools]:
-        """Boxes, what is outside of each, and single ranks."""
+        """Yield hosts, their complements, and single ranks."""
         hosts = self.topology.host_of
         for host in dict.fromkeys(hosts):
             inside = np.array([h == host for h in hosts])
@@ -168,9 +168,9 @@ class _Field:
         return startup + busy + alpha + tail, Certificate("chunk cut", text)
 
     def _rows(self, doors: Ints) -> dict[int, int]:
-        """For each hop a row that it holds longest: those rows, and for how many ticks.
+        """The resource that each hop holds longest: those resources, and for how many ticks.
 
-        Of several the one that most hops hold: the fewer rows there are, the more they bind.
+        Of several the one that most hops hold: the fewer resources, the larger the bound.
         """
         slowest = [self._slowest(h) for h in doors.tolist()]
         shared = Counter(row for rows in slowest for row in rows)
@@ -193,7 +193,7 @@ class _Field:
     def _tail(
         self, distance: Floats, wanting: Ints, doors: Ints, rows: dict[int, int]
     ) -> tuple[int, int]:
-        """From where the last chunk came in to the last who wants it, whichever chunk it is."""
+        """Least ticks from the entry of the last chunk to its last destination, and that rank."""
         entries = np.unique(self.machine.dst[doors])
         if not len(wanting):
             return 0, -1
@@ -220,7 +220,7 @@ class _Field:
 
 
 def _shared_out(count: int, holds: list[int]) -> int:
-    """Ticks that ``count`` chunks take on rows that each take one at a time."""
+    """Ticks that ``count`` chunks take on parallel resources that each carry one at a time."""
     ends = [(hold, hold) for hold in holds]
     heapq.heapify(ends)
     end = 0

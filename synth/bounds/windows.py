@@ -1,4 +1,4 @@
-"""When a link is of use: what must have happened before, and what must still happen after.
+"""Time windows of links: the α before a chunk can cross a link, and the α after it has crossed.
 
 A chunk that crosses a link has come from a holder and goes on to destinations, so a link serves a
 collective that ends at T only from its *head* to T less its *tail*. Two machines are meant at
@@ -6,7 +6,7 @@ once, and a bound must hold on both. *Store and forward*: the link is passed whe
 there, so its head is the α on the way to it, its tail its own α and that behind it. *Cut through*
 (the simulator's rule): a transfer occupies its whole route at once and arrives the route's α
 later, so its head is the α to the GPU that starts the transfer, and its tail has all of the
-route's α. Whatever is shared out otherwise lies between.
+route's α. Any other division of a route's α lies between the two.
 
 Run backwards (reductions, on the reversed machine) a transfer's α belongs to its head.
 All α are integers over one unit, rounded down; unreachable is -1.
@@ -42,7 +42,7 @@ class Lengths:
 
     @staticmethod
     def of(topology: Topology) -> Lengths:
-        """The α of a topology; rounded down where their common denominator is absurd."""
+        """The α of a topology; rounded down if their common denominator is too large."""
         room = _EXACT // (2 * len(topology.nodes) + 4) ** 2
         alpha, unit = floored([x.latency for x in topology.links], room)
         ends = topology.link_ends().T
@@ -72,7 +72,7 @@ class Lengths:
         )
 
     def turned(self) -> Lengths:
-        """Every link the other way."""
+        """The same with all links reversed."""
         return Lengths(self.nodes, self.stores, self.dst, self.src, self.alpha, self.unit)
 
     def before_transfers(self, starts: Ints) -> Ints:

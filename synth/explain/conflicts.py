@@ -20,7 +20,7 @@ Unit = tuple[Rule, ...]
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Rules none of which can stay with all the others.
+    """A minimal set of rules that exclude each other.
 
     ``why``: what is impossible. ``cures``: those of them without which the whole sketch is possible
     (where there are none, the sketch has another conflict besides).
@@ -44,7 +44,7 @@ def statements(rules: Iterable[Rule]) -> tuple[Unit, ...]:
 
 
 def find_conflict(topology: Topology, collective: Collective, sketch: Sketch) -> Conflict | None:
-    """A minimal set of rules that leaves some chunk no way; None if all have one.
+    """Return a minimal set of rules that leaves some chunk without a path; None if there is none.
 
     First statements are left out one by one, then the single rules that they stand for (the turns
     of a loop). Each question takes a :class:`Feasibility`.

@@ -25,7 +25,7 @@ from .feasibility import Feasibility
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """No schedule takes less than ``us`` µs, for this reason."""
+    """A lower bound: no schedule takes less than ``us`` µs, and the proof."""
 
     us: Fraction
     certificate: Certificate
@@ -51,7 +51,7 @@ class Costs:
 
 
 def costs(topology: Topology, collective: Collective, sketch: Sketch, message_bytes: int) -> Costs:
-    """The bounds of a sketch that leaves every chunk a way; one for each statement and two more.
+    """Return the bounds of a feasible sketch: one per statement, one for all and one for none.
 
     Raises:
         UserError: it leaves some chunk none, or is too large to be looked at chunk by chunk.
@@ -95,7 +95,7 @@ def least_time(feasible: Feasibility, rules: Sequence[Rule], message_bytes: int)
 
 
 def usable_hops(feasible: Feasibility, rules: Sequence[Rule]) -> tuple[tuple[Hop, ...], Bools]:
-    """The hops of :func:`hop_table_of`, and which of them each chunk may take: (chunks, hops)."""
+    """Return the hops of :func:`hop_table_of`, and those each chunk may take: (chunks, hops)."""
     hops = tuple(hop_table_of(feasible.topology, Fraction(1)).each_hop())
     sketch = Sketch("", tuple(rules))
     pairs = feasible.pairs(rules)[:, [h.src for h in hops], [h.dst for h in hops]]
@@ -104,7 +104,7 @@ def usable_hops(feasible: Feasibility, rules: Sequence[Rule]) -> tuple[tuple[Hop
 
 
 def _without_unused(topology: Topology, hops: tuple[Hop, ...], usable: Bools) -> Topology:
-    """The machine without the links that only hops need which nobody may take."""
+    """The machine without the links that are used only by hops that no chunk may take."""
 
     def links(which: Bools) -> set[int]:
         return {i for hop, ok in zip(hops, which, strict=True) if ok for i in hop.route}

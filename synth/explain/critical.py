@@ -31,7 +31,7 @@ EQUAL = 1e-9
 
 
 class Waits(StrEnum):
-    """Why a transfer did not start sooner."""
+    """Reasons why a transfer did not start sooner."""
 
     START = "start"  #: it starts with the clock
     DATA = "data"  #: what it sends has just arrived
@@ -75,17 +75,17 @@ class Binding:
 
     @property
     def share(self) -> float:
-        """Of the time, how much the busiest row is occupied."""
+        """Fraction of the time in which the busiest resource is occupied."""
         return self.busy_us / self.simulation.time_us if self.simulation.time_us else 0.0
 
     @property
     def name(self) -> str:
-        """The busiest row in words."""
+        """Name of the busiest resource."""
         return row_name(self.schedule.topology, self.busiest)
 
 
 def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = None) -> Binding:
-    """Simulate a verified schedule by the documented rule and say what its time is made of.
+    """Simulate a verified schedule by the documented rule and find the causes of its time.
 
     Raises:
         UserError: nothing moves in it.
@@ -113,7 +113,7 @@ class _Chain:
         self.brings = ~replay(schedule).redundant
 
     def links(self) -> Iterator[Link]:
-        """The chain from its beginning."""
+        """Yield the transfers of the chain from its beginning."""
         found = []
         transfer = int(self.run.end_us.argmax())
         while transfer >= 0:
@@ -133,7 +133,7 @@ class _Chain:
         return Link(i, start, end, Waits.RESOURCE, row, holder)
 
     def _source(self, i: int) -> int:
-        """The transfer that brought the data just when this one started, or −1."""
+        """The transfer whose arrival is the start of transfer ``i``, or −1."""
         s = self.schedule
         came = (s.chunk == s.chunk[i]) & (s.dst == s.src[i]) & (s.step < s.step[i]) & self.brings
         there = np.flatnonzero(came & (np.abs(self.run.end_us - self.run.start_us[i]) <= self.near))

@@ -43,7 +43,7 @@ LARGEST = 1 << 27
 
 @dataclass(frozen=True)
 class Feasibility:
-    """A machine and a collective, of which subsets of rules are asked."""
+    """Feasibility tests of subsets of rules, for one machine and one collective."""
 
     topology: Topology
     collective: Collective
@@ -57,7 +57,7 @@ class Feasibility:
             )
 
     def obstacle(self, rules: Sequence[Rule]) -> str:
-        """Why no schedule obeys these rules, in words; empty if nothing is in the way."""
+        """Return why no schedule obeys these rules, as a text; empty if no reason is found."""
         return next(_Question(self, tuple(rules)).obstacles(), "")
 
     def pairs(self, rules: Sequence[Rule]) -> Bools:
@@ -70,7 +70,7 @@ class Feasibility:
         return np.asarray(parts.any(axis=1))
 
     def alpha(self, rules: Sequence[Rule]) -> tuple[Fraction, int, int]:
-        """The most α in µs that some chunk needs on its quickest way, from one rank to another."""
+        """The largest α in µs of any chunk on its fastest path, and the ranks at its ends."""
         asked = _Question(self, tuple(rules))
         chunk, starts = asked.items
         needed = np.where(asked.wants[chunk], asked.least, 0)
@@ -92,7 +92,7 @@ class Feasibility:
         return ends[:, 0], ends[:, 1], np.array([alpha[list(h.route)].sum() for h in found])
 
     def rates(self, rules: Sequence[Rule]) -> Ints:
-        """α of the quickest hop that ``only`` and ``forbid`` leave from rank to rank."""
+        """α of the fastest hop that ``only`` and ``forbid`` leave from rank to rank."""
         src, dst, alpha = self.hops
         sketch = Sketch("", tuple(rules))
         keeps = [sketch.allows(h) for h in self.routes]
@@ -103,13 +103,13 @@ class Feasibility:
 
 @dataclass(frozen=True)
 class _Question:
-    """One subset of the rules."""
+    """The feasibility test of one subset of the rules."""
 
     feasible: Feasibility
     rules: tuple[Rule, ...]
 
     def obstacles(self) -> Iterator[str]:
-        """Everything that is in the way, the plainest first."""
+        """Yield all reasons why no schedule obeys the rules, the simplest first."""
         counts = {r.count for r in self.rules if isinstance(r, Chunks)}
         if len(counts) > 1:
             yield f"units cannot be cut into {' and into '.join(map(str, sorted(counts)))} chunks"
@@ -149,7 +149,7 @@ class _Question:
         return _table(self.collective, self.collective.post)
 
     def chosen(self, rule: FixedSend) -> Ints:
-        """The chunks that a send is about."""
+        """The chunks that a fixed send names."""
         own = self.holds[:, rule.owner].copy()
         if rule.target is not None:
             own &= self.wants[:, rule.target]
@@ -161,7 +161,7 @@ class _Question:
 
     @cached_property
     def musts(self) -> list[tuple[FixedSend, int]]:
-        """Sends that must be, chunk by chunk."""
+        """The required sends, one per chunk."""
         rules = [r for r in self.rules if isinstance(r, FixedSend) and r.must]
         return [(r, int(c)) for r in rules for c in self.chosen(r)]
 
@@ -263,7 +263,7 @@ class _Question:
 
     @property
     def reached(self) -> Bools:
-        """Which ranks each item reaches."""
+        """Mask of the ranks that each item reaches."""
         found: Bools = self.least < UNREACHED
         return found
 
@@ -299,8 +299,8 @@ class _Question:
         return f"what starts on rank {source} cannot come to rank {rank}{within}{far}"
 
     def _sends_in_vain(self) -> Iterator[str]:
-        """Fixed sends that cannot be, or not at their step; and who comes too late because of
-        them."""
+        """Yield errors of fixed sends that are impossible, or impossible at their step, and of
+        chunks that arrive too late because of them."""
         if not self.musts:
             return
         chunk, _ = self.items
@@ -319,7 +319,7 @@ class _Question:
 
     @cached_property
     def soonest(self) -> Ints:
-        """The step in which each item comes to each rank at best (0: it starts there)."""
+        """The first step in which each item can reach each rank (0: it starts there)."""
         chunk, starts = self.items
         pinned = np.zeros((len(self.holds), self.collective.ranks), np.int64)
         if not self.collective.combining:

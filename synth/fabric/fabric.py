@@ -1,4 +1,4 @@
-"""A topology as arrays: its links, and everything of it that has a bandwidth, numbered once.
+"""A topology as arrays: its links and shared resources with their bandwidths, numbered once.
 
 A *resource* here is whatever a transfer occupies: every link is one (resource i is link i), then
 the shared resources follow in their order (:meth:`Topology.usage` numbers its rows so, too). Here
@@ -146,7 +146,7 @@ class ResourceOrbits:
 
     @staticmethod
     def of(topology: Topology, orbits: Orbits) -> ResourceOrbits:
-        """Those of a topology."""
+        """The resource orbits of a topology."""
         first = np.unique(orbits.row_orbit, return_index=True)[1]
         bandwidth = fabric_of(topology).bandwidth
         return ResourceOrbits(

@@ -1,4 +1,4 @@
-"""Hops of a machine in columns: what each occupies for one chunk, and how long, in whole ticks."""
+"""Hops of a machine in columns: the resources that each occupies for one chunk, in whole ticks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ shortest."""
 
 @dataclass(frozen=True, eq=False)
 class HopTable:
-    """Hops with what they occupy for one chunk; rows are links, then shared resources.
+    """Hops and the resources (links, then shared ones) that they occupy for one chunk.
 
     Hop h goes from ``src[h]`` to ``dst[h]`` over the links ``links[route[h]:route[h+1]]``. It holds
     ``row[first[h]:first[h+1]]`` for ``hold`` ticks each, and has arrived after ``arrives[h]`` (the
@@ -53,7 +53,7 @@ class HopTable:
 
     @property
     def leaves(self) -> Ints:
-        """Ticks until a hop has left all it occupies."""
+        """Ticks until a hop has freed all its resources."""
         return self.arrives - self.alpha
 
     @property
@@ -97,7 +97,7 @@ def hop_table_of(topology: Topology, chunk_bytes: Fraction) -> HopTable:
 
 
 def ticks_per_us(times: Sequence[Fraction], alphas: Sequence[Fraction]) -> int:
-    """A unit in which all times are whole, or nearly."""
+    """Ticks per µs such that all times are integers, or nearly."""
     unit = 1
     for value in {*times, *alphas}:
         unit = math.lcm(unit, value.denominator)

@@ -1,7 +1,7 @@
 """Hosts: which GPUs belong together, and the graphs of groups that trees over them grow in.
 
-A machine is seen twice. From the *fabric* every host is one group that is whole as soon as one of
-its GPUs is reached. *Inside* a host every GPU is a group, and only nodes of the host forward.
+There are two views of a machine. In the *fabric* every host is one group, which is reached as soon
+as one of its GPUs is. *Inside* a host every GPU is a group, and only nodes of the host forward.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Hosts:
         return same
 
     def fabric(self, *, turned: bool, width: int = WIDTH) -> GroupGraph:
-        """The machine from outside: groups are hosts."""
+        """The machine as a graph of groups: the hosts."""
         ranks = self.topology.ranks
         group = np.where(np.arange(len(self.host)) < ranks, self.host, -1)
         a, b = self.machine.src, self.machine.dst
@@ -76,7 +76,7 @@ class Hosts:
         return self._graph(np.flatnonzero(~useless), group, turned, width)
 
     def inside(self, b: int, *, turned: bool) -> GroupGraph:
-        """One host from inside: its group k is its k-th GPU; nodes and rows keep their numbers."""
+        """Graph inside a host: group k is its k-th GPU; nodes and resources keep their numbers."""
         group = np.full(len(self.host), -1)
         group[self.members[b]] = np.arange(len(self.members[b]))
         return self._graph(self.links_of[b], group, turned, WIDTH)
@@ -90,11 +90,11 @@ class Hosts:
         return tuple(np.split(mine, cuts))
 
     def rows_of(self, b: int) -> Ints:
-        """The rows that links within a host load, sorted."""
+        """The resources that links within a host load, sorted."""
         return np.unique(self.machine.resources_of(self.links_of[b])[1])
 
     def shape(self, b: int) -> bytes:
-        """A host inside, in terms of its own numbering: equal for hosts that are alike."""
+        """Key of a host's inner structure in its own numbering: equal for equal hosts."""
         links, rows = self.links_of[b], self.rows_of(b)
         nodes = np.unique(
             np.concatenate([self.members[b], self.machine.src[links], self.machine.dst[links]])
@@ -133,7 +133,7 @@ class Hosts:
 
 
 def hosts_of(topology: Topology) -> Hosts | None:
-    """The hosts of a machine as named, or what wide links join; None where there are none.
+    """Return the named hosts of a machine, or the components of wide links; None if there are none.
 
     Every host has two GPUs or more and there are two or more of them.
     """

@@ -1,4 +1,4 @@
-"""Loads of schedules: what transfers occupy, the links of their routes and what those share.
+"""Loads of schedules: the links and shared resources that transfers occupy.
 
 Resources are numbered as in :class:`~.fabric.Fabric`: links first, then shared resources.
 """
@@ -32,7 +32,7 @@ def step_runs(schedule: Schedule) -> list[tuple[int, int]]:
 
 
 def step_loads(schedule: Schedule, fabric: Fabric | None = None) -> tuple[Ints, Ints, Ints]:
-    """Load of each row in each step, in grains: columns (step, row, grains), loads > 0 only.
+    """Load of each resource in each step: columns (step, resource, grains), loads > 0 only.
 
     A resource that holds two links of one route is loaded twice by it. O(links of all routes).
     """
@@ -50,7 +50,7 @@ def step_loads(schedule: Schedule, fabric: Fabric | None = None) -> tuple[Ints, 
 
 
 def us_per_byte(schedule: Schedule) -> Fraction:
-    """µs per byte of M that the busiest row is occupied: what the schedule needs in the limit of
+    """µs per byte of M that the busiest resource is occupied: the schedule's time in the limit of
     many segments (no α), and the least time of any way to run it. O(links of all routes)."""
     fabric = fabric_of(schedule.topology)
     position, rows = fabric.resources_of(schedule.route_links.astype(np.int64))
@@ -65,14 +65,14 @@ def us_per_byte(schedule: Schedule) -> Fraction:
 
 
 def rounds_per_chunk(schedule: Schedule) -> Fraction:
-    """The load of the busiest row, in rounds per chunk of the plain collective."""
+    """The load of the busiest resource, in rounds per chunk of the plain collective."""
     plain = Fraction(schedule.collective.message_chunks, schedule.collective.factor)
     per_chunk = us_per_byte(schedule) * BYTES_PER_US_PER_GBPS * plain
     return per_chunk * schedule.topology.round_bandwidth()
 
 
 def row_name(topology: Topology, row: int) -> str:
-    """A row in words: ``link gpu0 -> gpu1`` or ``resource nic0``."""
+    """Name of a link or shared resource: ``link gpu0 -> gpu1`` or ``resource nic0``."""
     if row >= len(topology.links):
         return f"resource {topology.resources[row - len(topology.links)].name}"
     one = topology.links[row]
@@ -80,7 +80,7 @@ def row_name(topology: Topology, row: int) -> str:
 
 
 def transfer_name(schedule: Schedule, i: int) -> str:
-    """A transfer in words: ``transfer 3 (chunk 0, rank 1 -> 2, step 4)``."""
+    """Name of a transfer: ``transfer 3 (chunk 0, rank 1 -> 2, step 4)``."""
     return (
         f"transfer {i} (chunk {schedule.chunk[i]}, rank {schedule.src[i]} -> {schedule.dst[i]}, "
         f"step {schedule.step[i]})"

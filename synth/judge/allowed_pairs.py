@@ -15,7 +15,7 @@ from weft.dsl.symmetry.orbits import Orbits, orbits_under
 
 
 def orbits_for(topology: Topology, sketch: Sketch) -> Orbits:
-    """The group that a sketch demands; without such a rule the identity.
+    """Return the symmetry group that a sketch demands; without such a rule the identity.
 
     Raises:
         UserError: it leaves some ranks where they are.

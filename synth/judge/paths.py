@@ -71,7 +71,7 @@ def out_of_phase(s: Schedule, phases: tuple[Phase, ...], redundant: Bools) -> Bo
     for begin, end in step_runs(s):
         now = first[reached[source[begin:end]], np.arange(begin, end)]
         bad[begin:end] = now == len(phases)
-        # What is wrong already is told once: its data goes on as if from the last phase.
+        # An error is reported once: its data goes on as if from the last phase.
         now = np.minimum(now, len(phases) - 1)
         _settle(reached, target[begin:end], now, s.reduce[begin:end], redundant[begin:end])
     return bad

@@ -1,4 +1,4 @@
-"""Drop the transfers that nobody needs: backward liveness over places (a chunk on a rank).
+"""Remove transfers that are not needed: backward liveness over places (a chunk on a rank).
 
 Search engines leave such transfers behind: a chunk sent to a rank that has it, or to one that
 neither wants it nor sends it on. Without them a schedule is cheaper, and can be reversed.
@@ -18,7 +18,7 @@ from .replay import replay
 
 
 def prune(schedule: Schedule) -> Schedule:
-    """The schedule without redundant and useless transfers; it does the same.
+    """Return the schedule without redundant and useless transfers; its result is the same.
 
     Redundant: what it brings is there already. Useless: what it brings is neither wanted at the
     end nor sent on. Steps keep their numbers; ``rounds`` lose those of steps that fall off the end.
@@ -30,7 +30,7 @@ def prune(schedule: Schedule) -> Schedule:
 
 
 def select(schedule: Schedule, kept: Bools) -> Schedule:
-    """Only the transfers of a mask, in the same order, with their times."""
+    """Return only the transfers of a mask, in the same order, with their times."""
     s, lengths = schedule, np.diff(schedule.route_start)
     smaller = Schedule.from_columns(
         s.topology,

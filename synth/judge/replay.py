@@ -164,7 +164,7 @@ def _run(
             code = np.where(add[at], DOUBLE, LOST).astype(np.int8)
             fault[transfers[at]] = np.where(nothing, EMPTY, np.where(clash, code, FINE))
             redundant[transfers[at]] = ~nothing & ~add[at] & (bits == held).all(axis=1)
-            # After a fault the place keeps all it had, so that one mistake is told once.
+            # After a fault the place keeps all it had, so that one mistake is reported once.
             keep = sums | (clash | nothing)[:, None]
             state[target[at]] = np.where(keep, bits | held, bits)
 

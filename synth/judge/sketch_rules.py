@@ -14,7 +14,7 @@ rules of :mod:`weft.dsl.nouns.sketch` can be read in several ways, they mean:
 * *symmetry*: the image of every transfer (chunk, ranks, step, reduction) is a transfer. Pieces of
   one unit keep their numbers, those of a sum may be permuted; routes may use any parallel links
   or switches.
-* *max hops*: a contribution that arrives has travelled at most so many transfers.
+* *max hops*: a contribution that arrives has taken at most this number of transfers.
 * *max detour*: it has not travelled farther than the rule allows beyond the shortest path from
   where it started; of equal copies that start on several ranks the nearest counts.
 * *phases*: transfers can be given phases that never go back along the path of the data, each

@@ -91,10 +91,10 @@ def verify(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
 
 
 def require_valid(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
-    """The verdict, if it is good.
+    """Return the verdict if the schedule is valid.
 
     Raises:
-        CheckFailed: it is not; the message tells the first problems.
+        CheckFailed: it is not valid; the message has the first problems.
     """
     verdict = verify(schedule, sketch)
     if verdict.ok:
@@ -189,7 +189,7 @@ def _route_problems(s: Schedule, table: Fabric) -> Iterator[str]:
 
 
 def _loop_problems(s: Schedule, table: Fabric, owner: Ints, links: Ints) -> Iterator[str]:
-    """Routes that enter a node twice (the start of a route is entered by nobody)."""
+    """Yield routes that enter a node twice (a route does not enter its start)."""
     nodes = len(s.topology.nodes)
     keys, counts = np.unique(owner * nodes + table.dst[links], return_counts=True)
     for key in keys[counts > 1].tolist():

@@ -5,8 +5,8 @@ Give rows and columns colours such that all rows of one colour see the same mult
 column colours and some optimal dual on row colours, and the program with one row and one column
 per colour has the same optimum (Grohe, Kersting, Mladenov and Selman, "Dimension reduction via
 colour refinement", ESA 2014). A flow on a 64-node torus shrinks a hundredfold. No
-automorphism is needed or computed, and nothing here is trusted: whoever certifies a bound checks it
-on the whole program.
+automorphism is needed or computed, and nothing here is trusted: the code that certifies a bound
+checks it on the whole program.
 """
 
 from __future__ import annotations

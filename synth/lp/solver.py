@@ -29,9 +29,9 @@ class Answer:
 def solve(
     model: Any, solver: str, seconds: float, threads: int, cancelled: Callable[[], bool]
 ) -> Answer:
-    """The answer of a solver within some seconds: ``highs``, ``cbc`` or a name that PuLP knows.
+    """Return the answer of a solver within some seconds: ``highs``, ``cbc`` or a name PuLP knows.
 
-    A process that is late, or no longer wanted, is killed with all that it started.
+    A process that is late or cancelled is killed, with all processes that it started.
 
     Raises:
         Missing: the solver does not run here.

@@ -34,7 +34,7 @@ def main(folder: str, solver: str, seconds: float, threads: int) -> None:
 
 
 def _highs(problem: Any, seconds: float) -> dict[str, Any]:
-    """By SciPy's HiGHS, which tells its bound."""
+    """Solve with SciPy's HiGHS, which reports its bound."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 
@@ -73,7 +73,7 @@ def _highs(problem: Any, seconds: float) -> dict[str, Any]:
 
 
 def _by_name(problem: Any, pulp: Any, solver: str, seconds: float, threads: int) -> dict[str, Any]:
-    """By a solver that PuLP drives; a bound only where it proves its answer best."""
+    """Solve with a solver that PuLP drives; a bound only where it proves its answer optimal."""
     name = "PULP_CBC_CMD" if solver == "cbc" else solver
     problem.solve(pulp.getSolver(name, msg=False, timeLimit=seconds, threads=threads))
     has = problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)

@@ -1,7 +1,7 @@
 """Allreduce from allgather and reduce_scatter: composed for bandwidth, direct for few steps.
 
 * composed: reduce_scatter of n·k chunks, then allgather of them (BlueConnect, SCCL §3.5);
-* direct: an allgather of everybody's whole buffer, then a sum at home: the fewest steps there
+* direct: an allgather of all whole buffers, then a local sum on each rank: the fewest steps there
   are, n times the traffic.
 
 All pairs of points of the two frontiers are combined, so mixed ones (a short reduce_scatter
@@ -62,7 +62,7 @@ class Composed:
         return problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
-        """As :func:`composed_allreduce`."""
+        """Solve the halves and combine them, as :func:`composed_allreduce`."""
         return composed_allreduce(problem, budget, observer, self.effort)
 
 
@@ -71,8 +71,8 @@ def composed_allreduce(
 ) -> Steps:
     """Solve the two halves and combine their points into one frontier.
 
-    Halves that are perfect alone can hold each other up where they overlap in time; then other
-    seeds give other halves, and the quickest combination is kept.
+    Halves that are optimal alone can delay each other where they overlap in time; then other
+    seeds give other halves, and the fastest combination is kept.
 
     Raises:
         UserError: no combination obeys the sketch.
@@ -137,7 +137,7 @@ def _for_blocks(sketch: Sketch | None, ranks: int) -> Sketch | None:
 
 
 def _obedient(points: Sequence[Point], sketch: Sketch | None) -> list[Point]:
-    """The points that keep all rules as a whole."""
+    """The points whose whole schedule obeys all rules."""
     if sketch is None:
         return list(points)
     verdicts = [verify(p.schedule, sketch) for p in points]
@@ -158,7 +158,7 @@ def _as_counted(point: Point, size: int) -> bool:
 
 
 def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Point]:
-    """The frontier of both; of equal points the one that is quicker at a message size."""
+    """The frontier of both; of equal points the one that is faster at a message size."""
 
     def key(p: Point) -> tuple[int, Fraction, float]:
         return p.steps, p.rounds_per_chunk, simulate(p.schedule, size).time_us

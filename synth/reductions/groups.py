@@ -148,7 +148,7 @@ class GroupMachine:
 def group_machines(
     topology: Topology, groups: Sequence[tuple[int, ...]], name: str
 ) -> list[GroupMachine]:
-    """The machines of groups that are at work at once.
+    """Return the machines of groups that run at the same time.
 
     A link or resource that k of them can use has the k-th part of its bandwidth in each: so a
     schedule takes as long alone there as all of them take together.
@@ -165,7 +165,7 @@ def group_machines(
 
 
 def _between(topology: Topology, group: tuple[int, ...]) -> set[int]:
-    """The links on the ways from member to member through nodes that do not store."""
+    """The links on the paths from member to member through nodes that do not store."""
     kept = {*group, *range(topology.ranks, len(topology.nodes))}
     links = [i for i, x in enumerate(topology.links) if x.src in kept and x.dst in kept]
     hops = find_hops(topology.restricted_to(group)).hops

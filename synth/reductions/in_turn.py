@@ -165,8 +165,8 @@ def _turns(s: Schedule) -> Ints:
 
 
 def whole_sums(schedule: Schedule) -> Schedule | None:
-    """An allreduce in which nobody sums at home: as it is; or, where every contribution comes
-    straight from its owner in one step, the same transfers as sums; None where that is not so."""
+    """Return an allreduce without local sums at the end: as it is; or, if every contribution comes
+    straight from its owner in one step, the same transfers as reductions; else None."""
     c = schedule.collective
     if not c.local_reduce:
         return schedule
@@ -187,8 +187,8 @@ def whole_sums(schedule: Schedule) -> Schedule | None:
 
 
 def planned(schedule: Schedule, slices: int) -> Iterator[Schedule]:
-    """The schedule in slices: first come first served; and every slice's transfers in the order
-    of the schedule, before those of the next slice."""
+    """Yield the schedule in slices: first come first served; and with the transfers of every slice
+    in the order of the schedule, before those of the next slice."""
     yield replace(schedule, segments=slices)
     if slices > 1:
         order = np.arange(len(schedule), dtype=np.int32)

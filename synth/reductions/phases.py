@@ -36,7 +36,7 @@ from .reduction import Quiet, Steps, Subproblem
 
 @dataclass(frozen=True, slots=True)
 class PhasesEffort(Effort):
-    """Sizes and slices that are tried."""
+    """Limits on the sizes and slices that are tried."""
 
     frontier: tuple[int, ...] = setting(
         (1 << 10, 1 << 20, 1 << 30), "message sizes in bytes that a frontier is put together for"
@@ -89,7 +89,7 @@ def _required(problem: Problem) -> Phases:
 def in_phases(
     problem: Problem, budget: Budget, observer: Observer, solver: str, effort: PhasesEffort
 ) -> Steps:
-    """Solve what the groups do in each phase, and put the answers together.
+    """Solve the parts of the groups in each phase, and join the schedules.
 
     ``solver``: the engine to name where a schedule does not name its finder.
 
@@ -107,7 +107,7 @@ def in_phases(
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """Parts that are alike, and the problem that they are (without a size)."""
+    """Equal parts, and the problem that they have in common (without a size)."""
 
     problem: Problem
     parts: tuple[tuple[Part, GroupMachine], ...]
@@ -162,7 +162,7 @@ def _problem(of: tuple[Part, GroupMachine], sketch: Sketch | None) -> Problem:
 
 @dataclass(slots=True)
 class _Run:
-    """One problem, its tasks, and what was put together so far."""
+    """One problem, its tasks, and the schedules joined so far."""
 
     problem: Problem
     tasks: list[_Task]
@@ -174,7 +174,7 @@ class _Run:
     found: list[Point] = field(default_factory=list)
 
     def left(self) -> float:
-        """Seconds of the budget."""
+        """Seconds left of the budget."""
         return self.budget.seconds - (time.monotonic() - self.started)
 
     def plan(self) -> list[tuple[int, int]]:
@@ -221,7 +221,7 @@ class _Run:
     def _part(
         self, problem: Problem, task: _Task, seconds: float
     ) -> Generator[Subproblem, Outcome, Point | None]:
-        """The quickest point of a part in which nobody sums at home."""
+        """The fastest point of a part without local reductions at the end."""
         self.observer.stage(task.name)
         share = replace(self.budget, seconds=seconds)
         outcome = yield Subproblem(problem, share, Quiet(self.observer))
@@ -236,7 +236,7 @@ class _Run:
         return min(usable, key=lambda p: simulate(p.schedule, size).time_us, default=None)
 
     def _sliced(self, schedule: Schedule, size: int) -> Schedule:
-        """In as many slices as are quickest at a size; more are tried until they are slower."""
+        """Return it in the fastest number of slices at a size; more are tried until slower."""
         best, least = schedule, simulate(schedule, size).time_us
         slices = 2
         most = min(self.effort.most_slices, self.effort.most_sends // max(1, len(schedule)))

@@ -20,7 +20,7 @@ from ..base.engine import Budget, Observer, Outcome, Point
 
 @dataclass(frozen=True, slots=True)
 class Subproblem:
-    """One problem to solve on the way, its share of the budget, and the observer of its solve."""
+    """One problem to solve, its part of the budget, and the observer of its solve."""
 
     problem: Problem
     budget: Budget
@@ -63,7 +63,7 @@ def run(steps: Steps, solve: Callable[[Subproblem], Outcome]) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Passes on all but incumbents, which solve a subproblem and not the whole one."""
+    """Observer that forwards all but incumbents, which solve only a subproblem."""
 
     inner: Observer
 
@@ -81,7 +81,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """Passes on all, incumbents turned back into schedules of the whole problem."""
+    """Observer that forwards all; incumbents become schedules of the whole problem."""
 
     inner: Observer
     back: Callable[[Point], Point]

@@ -57,7 +57,7 @@ _DUAL = {
 
 @dataclass(frozen=True, slots=True)
 class Reversed:
-    """A collective that adds, as its copying dual on the reversed machine."""
+    """Reduction of a combining collective to its copying dual on the reversed machine."""
 
     name: ClassVar[str] = "reverse"
 
@@ -80,7 +80,7 @@ class Reversed:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Turns a schedule of the dual into one of the original problem."""
+    """Converts a schedule of the dual to one of the original problem."""
 
     problem: Problem
     dual: Problem
@@ -88,7 +88,7 @@ class Undo:
     def __call__(self, schedule: Schedule) -> Schedule:
         """Steps, hops, routes and rounds reversed; arrivals of combining chunks are added up.
 
-        The dual schedule is pruned first: a copy that nobody needs would become a missing
+        The dual schedule is pruned first: a copy that is not needed would become a missing
         contribution's detour. Times do not survive.
 
         Raises:
@@ -167,7 +167,7 @@ def _adds(
 
 
 def _ends(c: Collective) -> Ints32:
-    """The destination of each chunk (-1: nobody wants it), having checked that there is a dual."""
+    """Return the destination of each chunk (-1: none), after checking that there is a dual."""
     if c.local_reduce:
         raise UserError(f"{c}: groups that are summed at home cannot be turned round")
     wanted = np.bincount(c.post.chunks, minlength=c.chunks)
@@ -284,7 +284,7 @@ _TURNED = {Kind.REDUCE_SCATTER: Kind.ALLGATHER, Kind.ALLGATHER: Kind.REDUCE_SCAT
 
 
 def _dual_phases(rule: Phases) -> Phases:
-    """The last phase first; what was scattered is gathered."""
+    """Reverse the order of the phases; scatters become gathers."""
     turned = tuple(Phase(_TURNED.get(p.kind, p.kind), p.groups) for p in reversed(rule.phases))
     return replace(rule, phases=turned, kind=_TURNED.get(rule.kind, rule.kind))
 
@@ -294,7 +294,7 @@ def _swap(pair: Pair) -> Pair:
 
 
 def _dual_relay(rule: Relay, problem: Problem, ends: Ints32) -> Iterator[Rule]:
-    """Chunks that leave home by some pairs become chunks that come home by them.
+    """Yield the dual of a relay: chunks that leave a host by some pairs enter it by them.
 
     Where every chunk starts on every source, that is a rule on pairs alone. Where a chunk starts
     on one rank, it is one on single sends.
@@ -305,7 +305,7 @@ def _dual_relay(rule: Relay, problem: Problem, ends: Ints32) -> Iterator[Rule]:
     around = {r: _leaving(problem.topology, r) - set(rule.through) for r in sources}
     starts = {tuple(sorted(c.pre.ranks[c.pre.chunks == k].tolist())) for k in wanted}
     if len(starts) == 1:
-        # Every chunk is as much everybody's own, so that whose data goes first does not matter.
+        # Every chunk starts on all these ranks, so the order of own and other data does not matter.
         (ranks,) = starts
         mine = set().union(*(around[r] for r in sources if r in ranks))
         pairs = frozenset(_swap(p) for p in mine & _barred(problem, ranks))

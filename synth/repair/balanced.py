@@ -29,18 +29,18 @@ from .prices import CongestionPrices
 from .trees import Way, heights, load_matrix, other_way, plain_of
 
 WAYS = 8
-"""Of each broken chunk."""
+"""Routings tried for each broken chunk."""
 
-_LOW = 0.5  # of the busiest row's load: what the longest link costs, where low trees are wanted
+_LOW = 0.5  # price of the longest link over the load of the busiest resource, for low trees
 _HIGH = 1e-3  # of the least time: what trees may cost that are as high as the highest
-_GRID = 5040  # grains of a share, divisible by all small numbers
+_GRID = 5040  # grains of a fraction, divisible by all small numbers
 _MOST = LARGEST_OFFSET // 4
 
 
 def balanced(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
-    """As :func:`~.mend.repair`, but broken chunks are cut and go several ways.
+    """Repair as :func:`~.mend.repair`, but broken chunks are split over several routings.
 
-    Cost: ``WAYS`` times that of a repair, and a linear program with a column for each way.
+    Cost: ``WAYS`` times that of a repair, and a linear program with a column for each routing.
 
     Raises:
         UserError, BadTopology: as ``repair``; or the collective cannot be cut.
@@ -67,7 +67,7 @@ def balanced(schedule: Schedule, left: Degraded, message_bytes: int | None = Non
 
 
 def _ways(damage: Damage, size: int) -> list[Way]:
-    """Of whole chunks that which they have, of broken ones several; every second one is low."""
+    """The routing of each intact chunk, several of each broken one; every second one is low."""
     c = damage.schedule.collective
     prices = CongestionPrices.of(
         damage.left.topology, damage.schedule, damage.moved, ~damage.hit, size
@@ -83,8 +83,8 @@ def _ways(damage: Damage, size: int) -> list[Way]:
 
 
 def _shares(damage: Damage, ways: list[Way], group: Ints, chunks: int) -> Floats:
-    """The share of its plain chunk that goes each way: the busiest row is done as soon as can be,
-    and trees are low where that costs nothing."""
+    """The fraction of its plain chunk on each routing: the time of the busiest resource is least,
+    and trees are of small depth where that costs nothing."""
     loads: Any = load_matrix(damage, ways)
     rows, count = loads.shape
     scale = max(float(loads.max()), 1e-30)

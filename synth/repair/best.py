@@ -21,29 +21,29 @@ from .even import even
 from .mend import repair
 
 _JOBS, _FEW_JOBS = 2_200_000, 250_000
-"""Slices times transfers of a run at most, and of those that compare ways to mend."""
+"""Limits on slices times transfers of a run, and of the runs that compare repairs."""
 
 _SLICES = 256
 _POWERS = tuple(1 << n for n in range(9))
-_HELPS = 0.997  # twice as many slices help if they bring the time below this share of it
-_NEAR = 1.015  # so near to what its busiest row takes nothing more is tried
-_CUTS = (2, 4)  # pieces of a chunk that are mended on their own
-_ENOUGH = Fraction(41, 40)  # of what unequal shares load: then chunks are not cut any finer
+_HELPS = 0.997  # twice as many slices help if they bring the time below this fraction of it
+_NEAR = 1.015  # within this factor of its busiest resource's time nothing more is tried
+_CUTS = (2, 4)  # pieces of a chunk that are repaired separately
+_ENOUGH = Fraction(41, 40)  # over the load with unequal fractions: chunks are not cut finer
 _MOST_CUT = 70_000  # transfers of a schedule that is cut
-_WORTH = Fraction(99, 100)  # what is cut loads its busiest row so much less
+_WORTH = Fraction(99, 100)  # a cut schedule must have less than this times the load
 _LOST = 0.25  # of that, at least, many slices lose as well
-_REACH = 1.08  # what needs so many times another one's time for its busiest row is not run
+_REACH = 1.08  # times another one's time: larger loads are not simulated
 
 
 def repairs(
     schedule: Schedule, left: Degraded, message_bytes: int | None = None
 ) -> Iterator[tuple[str, Schedule]]:
-    """The schedule mended as a whole; in shares, and in fewer equal pieces, as far as it allows
-    that; with every chunk cut into more and more equal pieces: where that loads the busiest row
-    less. With a word for each.
+    """Yield repairs of the schedule, each with a word for its kind: by whole chunks; by fractions
+    and by fewer equal pieces, if the schedule allows it; with every chunk cut into more and more
+    equal pieces, where that reduces the load of the busiest resource.
 
     Raises:
-        UserError, BadTopology: it cannot be mended, see :func:`~.mend.repair`.
+        UserError, BadTopology: it cannot be repaired, see :func:`~.mend.repair`.
     """
     whole = repair(schedule, left, message_bytes)
     yield "mended", whole
@@ -71,11 +71,11 @@ def repairs(
 def quickest_repair(
     schedule: Schedule, left: Degraded, message_bytes: int | None = None
 ) -> Schedule:
-    """The quickest mended schedule for a message, by its simulated time; not verified.
+    """Return the fastest repaired schedule for a message, by its simulated time; not verified.
 
-    Cost: a run of the simulator in few slices for each way to mend it, and some in more slices for
-    the best of them while that helps. What loads its busiest row for much longer than another one
-    takes is not run.
+    Cost: a simulation in few slices for each kind of repair, and some in more slices for the best
+    of them while that helps. A repair that loads its busiest resource for much longer than the time
+    of another one is not simulated.
 
     Raises:
         UserError, BadTopology: as :func:`repairs`.
@@ -101,7 +101,7 @@ def quickest_repair(
 
 
 def _orders(schedule: Schedule) -> Iterator[Schedule]:
-    """As it is, and slice after slice: pieces that are late hold up fewer others then."""
+    """Yield the schedule as it is and slice by slice, where late pieces delay fewer others."""
     yield schedule
     own = np.arange(len(schedule)) if schedule.priority is None else schedule.priority
     stride = int(own.max(initial=0)) + 1
@@ -116,7 +116,7 @@ def _slices(schedule: Schedule, jobs: int) -> int:
 
 
 def _sliced(schedule: Schedule, time: float, size: int) -> Schedule:
-    """In more slices while that helps, else in fewer."""
+    """Return the schedule in more slices while that helps, else in fewer."""
     runs, first = prepare(schedule), schedule.segments
     best, most = first, _slices(schedule, _JOBS)
     goal = _NEAR * float(us_per_byte(schedule)) * size

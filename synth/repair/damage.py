@@ -38,10 +38,10 @@ class Damage:
 
     Attributes:
         schedule, left: as they are given.
-        moved: the links of all routes as they are numbered now, -1 where they are dead.
-        hit: whether a transfer passes anything dead.
+        moved: the links of all routes by their numbers in ``left.topology``, -1 for failed links.
+        hit: mask of the transfers that use a failed link.
         rows: the transfers of each chunk.
-        chunks: those that are hit, ascending.
+        chunks: the broken chunks, ascending.
     """
 
     schedule: Schedule

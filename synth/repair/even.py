@@ -34,7 +34,7 @@ _EPS = 1e-9
 
 
 def even(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
-    """As :func:`~.mend.repair`, but with fewer pieces where that is better.
+    """Repair as :func:`~.mend.repair`, but with fewer pieces where that is better.
 
     Raises:
         UserError, BadTopology: as ``repair``; or its pieces are not all of one size, or they are of
@@ -67,20 +67,20 @@ def even(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Try:
-    """Pieces that stay, how they go, and what a grain of each loads, shape (rows, ways)."""
+    """Pieces kept, their routings, and loads of a grain of each, shape (resources, routings)."""
 
     ways: list[Way]
     loads: Floats
 
     @property
     def load(self) -> Floats:
-        """Of each row, by all."""
+        """Load of each resource by all pieces."""
         total: Floats = self.loads.sum(axis=1)
         return total
 
     @property
     def price(self) -> float:
-        """The time of the busiest row for the whole message, up to a factor."""
+        """The time of the busiest resource for the whole message, up to a factor."""
         return float(self.load.max(initial=0.0)) / len(self.ways)
 
 
@@ -103,7 +103,7 @@ def _tried(damage: Damage, stay: Bools, size: int) -> _Try:
 
 
 def _take_back(damage: Damage, way: Way, prices: CongestionPrices, grains: float) -> None:
-    """Unload what is new on a way; and load again what :func:`other_way` takes to be there."""
+    """Subtract the load of a routing's new hops; add again the load :func:`other_way` assumes."""
     for new in way.fresh:
         prices.take(new.transfer.route, -grains)
     if not len(way.kept):
@@ -113,7 +113,7 @@ def _take_back(damage: Damage, way: Way, prices: CongestionPrices, grains: float
 
 
 def _load_before(damage: Damage) -> Floats:
-    """The load of the busiest row before anything was dead, for every row of what is left."""
+    """The largest load before the failure, once for each remaining resource."""
     old = damage.schedule
     whole = damage.left.whole
     fabric = fabric_of(whole)
@@ -124,7 +124,7 @@ def _load_before(damage: Damage) -> Floats:
 
 
 def _relieving(now: _Try, before: Floats, count: int) -> list[int]:
-    """Pieces that load most what is loaded more than anything was before."""
+    """Pieces with the largest loads on resources that exceed ``before``."""
     over = np.maximum(now.load - before * (1 + _EPS), 0)
     open_ways = np.ones(len(now.ways), bool)
     found: list[int] = []

@@ -71,7 +71,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIf:
-    """The bound of the whole machine, and what failures make of it, the worst first."""
+    """The bound of the whole machine, and the cost of each failure, the worst first."""
 
     before: Bounds
     losses: tuple[Loss, ...]
@@ -86,11 +86,11 @@ def what_if(
     alike: bool = True,
     tell: Callable[[int, int], None] | None = None,
 ) -> WhatIf:
-    """Every single failure of a machine, ranked by the new bound: of large messages, or of one
-    size in bytes.
+    """Return every single failure of a machine, ranked by the new bound: for large messages, or
+    for one size in bytes.
 
-    ``directions``: links one by one instead of cables. ``alike``: one failure of each orbit stands
-    for all. ``tell`` hears how many of how many are done. Costs one bound per orbit.
+    ``directions``: links one by one instead of cables. ``alike``: one failure of each orbit
+    represents all. ``tell`` is called with (done, total). Costs one bound per orbit.
 
     Raises:
         BadTopology: ranks that cannot reach each other even now.
@@ -142,7 +142,7 @@ def _links(topology: Topology) -> Iterator[Down]:
 
 
 def _orbits(topology: Topology, collective: Collective, downs: Sequence[Down]) -> list[list[Down]]:
-    """Failures that symmetries take to each other, in their order."""
+    """Orbits of failures under the symmetries, in their order."""
     number = {frozenset(down.links): i for i, down in enumerate(downs)}
     label = list(range(len(downs)))
 
@@ -191,7 +191,7 @@ _Kind = tuple[Fraction, Fraction, int, tuple[int, ...]]
 
 
 def _twins(topology: Topology) -> Iterator[Ints]:
-    """Exchanges of parallel links that nothing tells apart, with those back as well."""
+    """Yield exchanges of equal parallel links, together with those of the reverse links."""
     loaded = fabric_of(topology).loaded
     same: dict[tuple[int, int, _Kind], list[int]] = defaultdict(list)
     for i, link in enumerate(topology.links):

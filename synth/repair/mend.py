@@ -25,7 +25,8 @@ from .trees import Way, other_way
 def repair(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
     """The schedule for ``left.topology``, where ``schedule`` is for ``left.whole``.
 
-    New ways suit a message of so many bytes; by default that which the schedule was made for.
+    New routes are chosen for a message of ``message_bytes``; by default the size that the schedule
+    was made for.
 
     Not verified, as everything that comes from an engine. Times and rounds are gone; slices stay,
     and where transfers have priorities, new ones inherit them. Cost: that of a few dozen array
@@ -48,7 +49,7 @@ def repair(schedule: Schedule, left: Degraded, message_bytes: int | None = None)
 
 
 def assembled(damage: Damage, ways: Sequence[Way], collective: Collective) -> Schedule:
-    """The schedule in which chunk i of ``collective`` goes ``ways[i]``, in the old one's order."""
+    """Return the schedule in which chunk i of ``collective`` uses ``ways[i]``, in the old order."""
     old = damage.schedule
     fresh = [(i, new) for i, way in enumerate(ways) for new in way.fresh]
     new = np.array(

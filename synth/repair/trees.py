@@ -46,7 +46,7 @@ class Way:
 
 
 def other_way(damage: Damage, chunk: int, prices: CongestionPrices, grains: float) -> Way:
-    """A broken chunk's way around what is dead, taken for so many grains of it.
+    """Return a routing of a broken chunk around failed links, and add its load of ``grains``.
 
     Raises:
         BadTopology: some rank cannot get what it wants any more.
@@ -66,7 +66,7 @@ def other_way(damage: Damage, chunk: int, prices: CongestionPrices, grains: floa
 
 
 def _bent(damage: Damage, mine: Ints, prices: CongestionPrices, grains: float) -> list[New] | None:
-    """The chunk's dead hops by other ways through switches; None if one has none."""
+    """New routes through switches for the chunk's broken hops; None if some hop has no other."""
     found = []
     for row in mine[damage.hit[mine]].tolist():
         one = damage.schedule[row]
@@ -88,7 +88,7 @@ def _bent(damage: Damage, mine: Ints, prices: CongestionPrices, grains: float) -
 def _grown(
     damage: Damage, mine: Ints, prices: CongestionPrices, chunk: int, grains: float
 ) -> list[New]:
-    """The chunk's tree, or its sums and their tree, grown again around what is alive."""
+    """The repaired tree of a chunk, or of its sums and their copies, built from its live hops."""
     schedule = damage.schedule
     holders, wanted, parts = _ends(schedule.collective, chunk)
     alive = mine[~damage.hit[mine]]
@@ -149,7 +149,7 @@ def _tree(
     *,
     turned: bool,
 ) -> dict[int, _Hop]:
-    """For every rank of a tree that is no root, the hop that joins it; links are taken.
+    """Return for every rank of a tree but the roots the hop that joins it; adds the loads.
 
     First what hangs together by hops that are alive, then the cut branches one by one, so that
     each sees what those before it have taken.
@@ -228,8 +228,8 @@ def _dijkstra(
     turned: bool,
     through: bool,
 ) -> tuple[_Found, int | None]:
-    """The cheapest way from some ranks to one of others, which is named, and what lies on it;
-    only ``through`` says whether GPUs pass things on."""
+    """Return the predecessors on cheapest paths from ``roots``, and the first of ``ends`` that is
+    reached, or None; GPUs forward only if ``through``."""
     ranks, links = prices.topology.ranks, prices.back if turned else prices.out
     found: _Found = {}
     heap: list[tuple[float, int, int, int]] = [(cost, r, -1, -1) for r, cost in roots.items()]
@@ -253,7 +253,7 @@ def _dijkstra(
 
 
 def _route(prices: CongestionPrices, found: _Found, node: int, *, turned: bool) -> _Hop:
-    """The rank before a rank on its way, and the links from one to the other, as data goes."""
+    """The previous rank on the path to a rank, and the links between, in the direction of data."""
     links = []
     at = node
     while True:
@@ -314,8 +314,8 @@ def _summed(schedule: Schedule, mine: Ints, chunk: int, hops: dict[int, _Hop]) -
 
 
 def load_matrix(damage: Damage, ways: Sequence[Way]) -> Any:
-    """Loads of the machine's rows (links, then resources) by one grain on each way, in grains per
-    GB/s: a sparse matrix, shape (rows, ways)."""
+    """Loads of resources (links, then shared ones) by one grain on each routing, in grains per
+    GB/s: a sparse matrix, shape (resources, routings)."""
     from scipy.sparse import csc_matrix
 
     topology, start = damage.left.topology, damage.schedule.route_start
@@ -336,7 +336,7 @@ def load_matrix(damage: Damage, ways: Sequence[Way]) -> Any:
 
 
 def heights(damage: Damage, ways: Sequence[Way]) -> Floats:
-    """Steps of each way, shape (ways,)."""
+    """Steps of each routing, shape (routings,)."""
     step = damage.schedule.step
     return np.array(
         [

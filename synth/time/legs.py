@@ -1,4 +1,4 @@
-"""Rates of links and shared resources, and the rows that a leg of a route holds."""
+"""Rates of links and shared resources, and the resources that a leg of a route holds."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def _distinct(values: Iterable[Fraction]) -> tuple[tuple[Fraction, ...], Ints]:
 
 
 def rows_held(topology: Topology, start: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
-    """The rows of legs, and how many times over a message holds each: once for each of its links.
+    """Return the resources of legs, and how often a message holds each: once for each of its links.
 
-    The links of leg i are ``links[start[i]:start[i+1]]``. Returns (begin, rows, times): its rows
-    are ``rows[begin[i]:begin[i+1]]``, in the order in which its links come to them.
+    The links of leg i are ``links[start[i]:start[i+1]]``. Returns (begin, rows, times): it loads
+    ``rows[begin[i]:begin[i+1]]``, in the order in which its links come to them.
     """
     leg = np.repeat(np.arange(len(start) - 1), np.diff(start))
     fabric = fabric_of(topology)

@@ -1,7 +1,7 @@
 """The order inside a step: precedence of transfers that compete for a link.
 
-Any order is correct; a good one keeps links busy when steps overlap in time: what others wait
-for goes first, and ranks start with different peers.
+Any order is correct; a good one keeps links busy when steps overlap in time: transfers that others
+wait for go first, and ranks start with different peers.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def by_urgency(schedule: Schedule) -> Schedule:
 
 
 def arranged(schedule: Schedule, message_bytes: int, seed: int) -> Schedule:
-    """The schedule in the order that is quickest at a message size, of some dozens tried.
+    """Return the schedule in the order that is fastest at a message size, of some dozens tried.
 
     First come first served has anomalies: where steps overlap in time, an early transfer of a late
     step can hold up a late one of an early step, and ranks that meet at one port make others
-    idle. So: the order as given, urgency first, rotations (everybody's k-th peer is k further on),
+    idle. So: the order as given, urgency first, rotations (each rank's k-th peer is k further on),
     then seeded random orders, until one is as quick as the engine's own count. At most
     ``RANDOM_ORDERS`` + 5 simulations.
     A schedule that says its own order (``priority``) keeps it.
@@ -88,7 +88,7 @@ def arranged(schedule: Schedule, message_bytes: int, seed: int) -> Schedule:
 def counted_us(schedule: Schedule, message_bytes: int) -> float:
     """Time in µs as an engine that thinks in rounds counts it: SCCL's Σ α + rounds · chunk / unit.
 
-    A perfect order is at least as quick. Without rounds: the time with a barrier between steps.
+    A perfect order takes no longer. Without rounds: the time with a barrier between steps.
     """
     if not schedule.rounds:
         return simulate(schedule, message_bytes, CostModel(barrier=True)).time_us
@@ -122,7 +122,7 @@ def mirrored(dual: Schedule, schedule: Schedule, message_bytes: int) -> Schedule
 
 
 def _mirrored_plan(dual: Schedule, schedule: Schedule, message_bytes: int) -> Ints32:
-    """The planned order of the undone reverse: who arrives last in the dual's plan is first."""
+    """The planned order of the undone reverse: the last arrival in the dual's plan is first."""
     ranks = dual.topology.ranks
 
     def keys(chunk: Ints32, src: Ints32, dst: Ints32) -> Ints:

@@ -1,12 +1,12 @@
 """The event loop of programs: thread blocks that run their operations, messages that queue.
 
 A kernel over one memory (:mod:`.queue_kernel`). A **block** goes through its operations turn after
-turn (a turn is an iteration of the runtime's loop) and is a client of the queues while it wants to
+turn (a turn is an iteration of the runtime's loop) and is a client of the queues while it has to
 send. A **connection** is a FIFO: messages that have arrived, and slots that are free. Blocks that
 sleep until another one has done enough are a pairing heap as well, by what they wait for.
 
-Events are about a row (it is free), a block (its extra time is over, or its message has left), or a
-connection (a message has arrived).
+Events are about a resource (it is free), a block (its extra time is over, its message has left), or
+a connection (a message has arrived).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ turn; there is no room for more events."""
 
 @kernel
 def advance(m: Array, watched: int, seen: int) -> int:
-    """Time after time, until all is done or the watched block is not in the turn ``seen``."""
+    """Process events until all is done or the watched block has left the turn ``seen``."""
     heap = m[EVENTS_AT]
     while m[LEFT] > 0:
         if m[EVENTS] == 0:
@@ -85,7 +85,7 @@ def advance(m: Array, watched: int, seen: int) -> int:
         m[NOW] = now
         while m[EVENTS] > 0 and m[heap + TIME] == now:
             what = pop(m)
-            if what < m[BLOCKS_AT]:  # a row is free that a client queues for
+            if what < m[BLOCKS_AT]:  # a resource is free that a client queues for
                 add_head(m, m[what + QUEUE], what)
             elif what >= m[ENDS_AT]:  # a message has arrived
                 m[what + INBOX] += 1
@@ -104,7 +104,7 @@ def advance(m: Array, watched: int, seen: int) -> int:
 
 @kernel
 def settle(m: Array) -> None:
-    """Run all blocks that can go on, then serve who waits for links, until nothing moves."""
+    """Run all blocks that can go on, then the queues, until nothing changes at this time."""
     while m[STACK] > m[STACK_AT] or m[HEADS] > 0:
         while m[STACK] > m[STACK_AT]:
             m[STACK] -= 1
@@ -122,7 +122,7 @@ def settle(m: Array) -> None:
 
 @kernel
 def put(m: Array, block: int) -> None:
-    """A block is to be looked at."""
+    """Add a block to those that are examined next."""
     if m[block + ON_STACK] == 0:
         m[block + ON_STACK] = 1
         m[m[STACK]] = block
@@ -131,7 +131,7 @@ def put(m: Array, block: int) -> None:
 
 @kernel
 def wake(m: Array, block: int) -> None:
-    """Something has come that a block may wait for."""
+    """Examine a block again: something that it may wait for has happened."""
     if block >= 0 and m[block + STAGE] == FRESH:
         put(m, block)
 
@@ -206,7 +206,7 @@ def take(m: Array, block: int) -> None:
 
 @kernel
 def complete(m: Array, block: int) -> None:
-    """The operation is done: go to the next, wake who waits for it."""
+    """Finish an operation: go to the next one, and wake the blocks that wait for it."""
     m[block + STAGE] = FRESH
     m[block + AT] += OPERATION_COLUMNS
     if m[block + AT] == m[block + END]:
@@ -226,7 +226,7 @@ def complete(m: Array, block: int) -> None:
 
 @kernel
 def does(m: Array, block: int, activity: int) -> None:
-    """Account for the time since the last change."""
+    """Change a block's activity; account for the time since the last change."""
     now = m[NOW]
     m[block + SPENT + m[block + DOING]] += now - m[block + SINCE]
     m[block + SINCE] = now

@@ -1,4 +1,4 @@
-"""A run of a program: the memory of the kernel, and the state of the run to whoever watches it.
+"""A run of a program: the memory of the kernel, and access to the state of the run.
 
 The same kernel (:mod:`.program_kernel`) runs as plain Python on a list, where ticks may have any
 size, or compiled on an array of 64-bit integers.
@@ -88,7 +88,7 @@ class Machine:
 
     @property
     def busy(self) -> list[int]:
-        """Ticks that each row was held."""
+        """Ticks that each resource was held."""
         return _integers(self._row(q.BUSY))
 
     @property
@@ -113,7 +113,7 @@ class Machine:
         """Everything that decides the future, but for the turns; times relative to now."""
         m, now = self.m, self.now
         ends = slice(m[k.ENDS_AT], m[k.ENDS_AT] + self._ends() * k.END_COLUMNS)
-        # Of rows counts until when they are held, and not whether a client waits for that.
+        # Of a resource only the time until which it is held counts, not whether a client waits.
         events = self._events()
         events = events[events[:, q.WHAT] >= m[k.BLOCKS_AT]]
         events[:, q.TIME] -= now
@@ -129,15 +129,15 @@ class Machine:
     # -- what can be done --
 
     def start(self) -> None:
-        """Everything that can happen at time 0 happens."""
+        """Process everything that can happen at time 0."""
         self.kernel.settle(self.m)
 
     def watch(self, block: int, turn: int) -> None:
-        """Stop when a block is not in that turn any more; -1: no block is watched."""
+        """Make :meth:`advance` stop when a block has left a turn; -1: no block is watched."""
         self.watched, self.seen = block, turn
 
     def advance(self) -> bool:
-        """On to the end, or to where the watched block turns; False if it never gets there."""
+        """Run to the end, or until the watched block turns; False if the run is stuck before."""
         watched = self.at(self.watched) if self.watched >= 0 else -1
         while (why := self.kernel.advance(self.m, watched, self.seen)) == k.FULL:
             self.m = q.longer(self.m)

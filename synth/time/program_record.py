@@ -58,7 +58,7 @@ class ProgramTimeline:
         message_of: the recorded operation that sends, ``received_by`` the one that receives
             (−1: that one is not recorded); ``message_connection`` as in ``table``.
         message_start_us, message_left_us, message_end_us: on its way, gone, arrived.
-        held_start, held_row, held_until_us: the rows that message m holds from its start are
+        held_start, held_row, held_until_us: the resources that message m holds from its start are
             ``held_row[held_start[m]:held_start[m + 1]]`` (links, then shared resources).
         waits: shape (n, 2): a recorded operation, and one of another block that waits for it.
     """
@@ -135,7 +135,7 @@ def record_program(
 
 
 class Recorder(Machine):
-    """A machine that notes every operation, what its block did in it, and every message.
+    """A machine that records every operation, the activities of its block in it, and every message.
 
     Attributes:
         done: (block, turn, operation, reached, done) of each operation, in ticks.

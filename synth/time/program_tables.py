@@ -47,7 +47,7 @@ class Ticks:
 
     Attributes:
         unit: ticks in a µs.
-        row: how long a chunk holds each row. ``alpha``: the latency of each link (Python's
+        row: how long a chunk holds each resource. ``alpha``: the latency of each link (Python's
             integers).
         local: copying or adding a chunk. ``overhead``: of any operation.
     """
@@ -106,9 +106,9 @@ class Layout:
     Attributes:
         leg: of each operation; -1: it does not send.
         leg_chunks: of each leg. ``hold_begin``: where its holds begin, and one more.
-        hold_row, hold_chunks: the row of each hold, and how many chunks hold it for how long.
+        hold_row, hold_chunks: the resource of each hold, and the chunks that it is held for.
         alpha_leg, alpha_link: pairs of a leg and a link of its route.
-        start, after: CSR of what comes after each operation. ``meets``: who receives its message.
+        start, after: CSR of successors of each operation. ``meets``: the receiver of its message.
         order: operations, each after what it needs; those that wait for themselves are not there.
         by_far: operations, those first whose messages go farthest round the ranks.
         wait_begin, waits: CSR of (block, operations) that each operation waits for.
@@ -158,7 +158,7 @@ class Layout:
         )
 
     def longest(self, ticks: Ticks, turns: int) -> float:
-        """No run of so many turns takes more ticks, or holds a row for more."""
+        """Return an upper bound, in ticks, on the time of a run and on the load of any resource."""
         chunks, sends = self.operations.chunks, self.leg[self.leg >= 0]
         alpha = np.bincount(
             self.alpha_leg, ticks.alpha.astype(float)[self.alpha_link], len(self.leg_chunks)

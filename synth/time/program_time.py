@@ -8,7 +8,7 @@ they overlap as they do in the runtime.
 
 * An operation *starts* when the instructions it waits for are done in this iteration, the message
   it receives has arrived, and the FIFO it sends into has a free slot.
-* A message then *queues* for its route: the quickest one from rank to rank. It is sent when every
+* A message then *queues* for its route: the fastest one from rank to rank. It is sent when every
   link and shared resource of it is free, first come first served; it occupies each for
   bytes ÷ (bandwidth · efficiency) from then on, holds its block until the slowest is done, and
   arrives α later.
@@ -55,7 +55,7 @@ class ProgramSimulation(Timing):
         cut: iterations and operations that the size makes.
         operations: all operations of all iterations.
         simulated: how many of them were simulated one by one; the others repeat these.
-        busy_us: how long each row was occupied: links, then shared resources.
+        busy_us: how long each resource was occupied: links, then shared ones.
         block_rank, block_id: whose thread block it is, and its number there.
         spent_us: shape (blocks, activities): how long each block did what (:class:`Activity`).
         finish_us: when each block had done its last operation.
@@ -90,7 +90,7 @@ def simulate_program(
     one takes over after :data:`FEW_OPERATIONS`, if the ticks of the run fit 64 bits. An operation
     takes some 20 µs before that, and 1 in it; the results are the same, to the last tick.
 
-    Many sizes of one program are quicker with a :class:`ProgramClock`.
+    For many sizes of one program a :class:`ProgramClock` is faster.
 
     Raises:
         UserError: a size below one byte, or a protocol that the runtime does not have.
@@ -346,6 +346,6 @@ def _why(machine: Machine, block: int, turn: list[int]) -> str:
 
 
 def _reached(machine: Machine, block: int, turns: list[int], turn: int, need: int) -> bool:
-    """Return True if a block has done so many operations of a turn."""
+    """Return True if a block has done ``need`` operations of a turn."""
     done = machine.operation(machine.at(block)) - machine.first[block]
     return turns[block] > turn or (turns[block] == turn and done >= need)

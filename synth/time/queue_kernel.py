@@ -1,15 +1,15 @@
-"""Queues for shared resources: served first come first, and whoever must wait lets others pass.
+"""Queues for shared resources: first come first served; a client that must wait blocks no other.
 
-The one rule of all simulations, as a kernel (:mod:`weft.dsl.base.jit`): plain Python on a list, or
-compiled on an array of 64-bit integers. The modules that have loops of their own (schedules,
-programs, scripts) decide what gets ready when; this one decides what starts when.
+The rule of all simulations, as a kernel (:mod:`weft.dsl.base.jit`): plain Python on a list, or
+compiled on an array of 64-bit integers. The modules with event loops of their own (schedules,
+programs, scripts) decide when clients get ready; this one decides when they start.
 
 Everything lies in one array *m*, the memory. Records are named by where they begin, so that
 ``m[row + FREE_AT]`` is when a row is free. One array because numba counts the references of every
 array that a function is given, which took most of the time.
 
-* A **row** is a link or a shared resource. It has an event only if a client queues for it.
-* A **client** is what wants rows: a message. One that must wait sits in the queue of *one* row of
+* A **row** is a resource: a link or a shared one. It has an event only if a client queues for it.
+* A **client** is a message, which needs rows. One that must wait is in the queue of *one* row of
   its leg, the one that is free last, which is when it could start at the earliest. Queues are
   pairing heaps (Fredman, Sedgewick, Sleator, Tarjan, Algorithmica 1986) linked through the clients;
   a client is in one of them at most.

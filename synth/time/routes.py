@@ -1,4 +1,4 @@
-"""Routes of connections: the quickest way from rank to rank."""
+"""Routes of connections: the fastest path from rank to rank."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def routes_of(topology: Topology, connections: Sequence[Connection]) -> list[Rou
     """The route of each connection (source, destination, channel).
 
     A cable that joins the two comes first, as in the runtimes (a machine's numbers may give a
-    switch no α of its own). Else it is the quickest way: least α, then widest, then fewest links,
-    then first. Where several are equally quick, wide and long (parallel cables), the connections of
+    switch no α of its own). Else it is the fastest path: least α, then widest, then fewest links,
+    then first. Where several are equal in all of these (parallel cables), the connections of
     a pair take them in turn, in order of their channels.
 
     A Dijkstra search per source, so it is exact where :func:`.find_hops` keeps only
@@ -66,7 +66,7 @@ def _hint(topology: Topology, a: int, b: int) -> str:
 def _quickest(
     topology: Topology, out_links: tuple[Route, ...], source: int, targets: Iterable[int]
 ) -> list[tuple[int, list[Route]]]:
-    """For each target that is reached: its quickest routes, all equally good."""
+    """Yield each target that is reached with its fastest routes, all equally good."""
     best: dict[int, Fraction] = {source: Fraction(0)}
     into: dict[int, list[int]] = {source: []}  # the last links of all quickest routes
     queue = [(Fraction(0), source)]
@@ -99,7 +99,7 @@ def _quickest(
 
 
 def _back(topology: Topology, into: dict[int, list[int]], node: int, source: int) -> list[Route]:
-    """All quickest routes to a node, the first few."""
+    """The fastest routes to a node, the first few of them."""
     if node == source:
         return [()]
     routes = []

@@ -2,11 +2,11 @@
 
 A kernel over one memory (:mod:`.queue_kernel`). A **job** is a slice of a transfer, and a client of
 the queues; jobs are numbered slice by slice. It gets ready when its source holds that slice and
-the slice before it has left. A **place** is a chunk on a rank: a job waits for the first so many
-arrivals of its source, in their order by step. How little happens for each job is what makes this
-quick: an arrival has an event only if it is read.
+the slice before it has left. A **place** is a chunk on a rank: a job waits for a prefix of the
+arrivals at its source, in their order by step. The little work per job makes this fast: an arrival
+has an event only if a job reads it.
 
-Events are about a row (it is free), a job (it gets ready), or ``-job`` (it has passed a leg).
+Events are about a resource (it is free), a job (it gets ready), or ``-job`` (it has passed a leg).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ ENDED, LATE, FULL = range(3)
 
 @kernel
 def begin(m: Array) -> None:
-    """Everything that gets ready at time 0."""
+    """Make ready all jobs that are ready at time 0."""
     if m[STEPS] > 0:
         open_steps(m)
     else:

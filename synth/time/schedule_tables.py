@@ -1,10 +1,10 @@
-"""A schedule made ready to be timed many times: with other sizes, slices, and orders.
+"""Tables of a schedule for its simulation with many sizes, slices, and orders.
 
-What does not depend on these is done once, in arrays: who waits for what, and which rows each
-distinct route holds for how much of a grain's time. What depends on them is a few numbers per
-distinct route. The rule is that of :mod:`.schedule_time`. Times are whole ticks of the common unit
-of all durations; in the compiled kernel ticks have 64 bits, and where that unit is too fine for the
-whole run, it is a coarser one.
+Tables that do not depend on these are made once, in arrays: the arrivals that each transfer waits
+for, and the resources that each distinct route holds, with grains. Only a few numbers per distinct
+route depend on them. The rule is that of :mod:`.schedule_time`. Times are integer ticks of the
+common unit of all durations; in the compiled kernel ticks have 64 bits, and if that unit is too
+fine for the whole run, a coarser one is used.
 
 >>> from weft.dsl.nouns.collective import make
 >>> from weft.dsl.nouns.schedule import Schedule, Transfer
@@ -44,7 +44,7 @@ SPARSE = 32
 """Of more places (chunks times ranks) for each transfer, only those that occur are listed."""
 
 _FITS = 60
-"""Durations are below 2^60 ticks each, and so is the load of every row: else the unit is coarse."""
+"""Durations and loads of resources are below 2^60 ticks each; else the unit is a coarser one."""
 _COARSE = 58
 """In a coarse unit even all jobs one after the other end before 2^58 ticks."""
 _LATEST = 1 << 62
@@ -85,7 +85,7 @@ class CostModel:
 @dataclass(frozen=True, eq=False)
 class Served:
     """Result of a run in µs: start of the first and arrival of the last slice of each transfer, the
-    time that each row was held, and the last arrival of all."""
+    time that each resource was held, and the last arrival of all."""
 
     time_us: float
     start_us: Floats
@@ -102,9 +102,9 @@ class Ticked:
         job_start: when each slice of each transfer started, slice by slice (of its last leg, where
             a route is passed link by link).
         start, end: the first start and the last arrival of each transfer.
-        busy: how long each row was held.
+        busy: how long each resource was held.
         leaves, arrives: of each leg of :class:`Routes`, until a message has left and arrived.
-        held: until each of their rows is free.
+        held: until each of their resources is free.
     """
 
     unit: int
@@ -258,7 +258,7 @@ class Prepared:
         return float(per_route[r.which].sum()) * slices
 
     def _fits(self, costs: _Costs, unit: int, slices: int) -> bool:
-        """Return True if no number can leave 64 bits: each duration, and the load of each row."""
+        """Return True if every duration and the load of every resource fit 64 bits."""
         r = self.routes
         if not len(r.which):
             return True
@@ -358,7 +358,7 @@ class _Memory:
         rows = np.zeros((self.rows, q.ROW_COLUMNS), np.int64)
         rows[:, q.QUEUE] = -1
         slots = int(self.places[-1, k.SLOT_BEGIN])
-        beside = n + self.rows + 2  # at a time one event for each row and for each transfer
+        beside = n + self.rows + 2  # at a time one event for each resource and for each transfer
         tables = (
             rows,
             self.transfers.copy(),
@@ -404,7 +404,7 @@ def _run(memory: _Memory, kernel: Any) -> Any:
 
 
 def _tables(m: Any) -> tuple[Any, Any]:
-    """The words of transfers and of rows."""
+    """The words of transfers and of resources."""
     return m[m[k.TRANSFERS_AT] : m[k.PLACES_AT]], m[k.COUNTS : m[k.TRANSFERS_AT]]
 
 
@@ -436,7 +436,7 @@ def _sums(values: AnyArray, start: Ints) -> AnyArray:
 
 @dataclass(frozen=True, eq=False)
 class _Costs:
-    """Durations in µs: exact ones of each kind, rounded ones of each row and link.
+    """Durations in µs: exact ones of each kind, rounded ones of each resource and link.
 
     ``unit`` is one over a common denominator of all; ``times``: a grain on each distinct bandwidth.
     """
@@ -450,7 +450,7 @@ class _Costs:
 
     @staticmethod
     def of(topology: Topology, grain: Fraction, overhead: Fraction) -> _Costs:
-        """For grains of so many bytes."""
+        """Return the costs of grains of ``grain`` bytes."""
         rates = rates_of(topology)
         times = [grain / (x * BYTES_PER_US_PER_GBPS) for x in rates.capacity]
         return _Costs(
@@ -463,11 +463,11 @@ class _Costs:
         )
 
     def coarse(self, total: float) -> int:
-        """A unit in which so many µs are less than 2^``_COARSE`` ticks."""
+        """Return ticks per µs such that ``total`` µs are less than 2^``_COARSE`` ticks."""
         return 1 << max(0, _COARSE - math.ceil(math.log2(max(total, 1.0))))
 
     def row_ticks(self, unit: int, kind: Any) -> AnyArray:
-        """A grain's time on each row in whole ticks, as integers of a NumPy type."""
+        """A grain's time on each resource in integer ticks, as integers of a NumPy type."""
         return np.array([max(1, round(x * unit)) for x in self.times], kind)[self.rates.of_row]
 
     def link_ticks(self, unit: int, kind: Any) -> AnyArray:
@@ -475,7 +475,7 @@ class _Costs:
         return np.array([round(x * unit) for x in self.rates.latency], kind)[self.rates.of_link]
 
     def held(self, unit: int, routes: Routes) -> Ints:
-        """Ticks of 64 bits that each row of each leg is held by the grains."""
+        """Ticks of 64 bits for which the grains hold each resource of each leg."""
         if unit % self.unit == 0:
             return self.row_ticks(unit, np.int64)[routes.rows] * routes.weights
         # One tick may be much of the time of a grain: round the time of the whole chunk.
@@ -497,7 +497,7 @@ def routes_of(s: Schedule, one_by_one: bool) -> Routes:
         link_start, leg_start = np.arange(len(links) + 1), whole
     else:
         link_start, leg_start = whole, np.arange(len(first) + 1)
-    # A row that two links of a leg load is held for both.
+    # A resource that two links of a leg load is held for both.
     row_start, rows, times = rows_held(s.topology, link_start, links)
     weights = times * np.repeat(np.repeat(grains[first], np.diff(leg_start)), np.diff(row_start))
     return Routes(which, leg_start, link_start, links, row_start, rows, weights)
@@ -532,7 +532,7 @@ def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]
     return first, which
 
 
-# --- who waits for what ---------------------------------------------------------------------------
+# --- the arrivals that each transfer waits for ----------------------------------------------------
 
 
 @kept(most=8)
@@ -571,7 +571,7 @@ def _dense(source: Ints, target: Ints, places: int) -> tuple[Ints, Ints, int]:
 
 @kept(most=8)
 def barriers(s: Schedule) -> Waits:
-    """A step waits for all before it; places do not matter."""
+    """Waits with barriers: a step waits for all steps before it; places do not matter."""
     n = len(s)
     first = np.flatnonzero(np.diff(s.step, prepend=-1))
     nothing, nowhere = np.zeros(n, np.int64), np.zeros(1, np.int64)

@@ -11,8 +11,8 @@ bytes are those of its chunk: M ÷ (grains of the message) × (grains of the chu
 * *Served*: first come first served by (ready time, slice, step, position in the schedule); where
   the schedule plans its order, by (priority + slice · stride, slice, position). Whenever something
   is freed or gets ready, waiting transfers are looked at in that order, and each one all of whose
-  resources are free starts. A transfer that must wait holds nothing and keeps nobody from
-  starting: those behind it may pass. So nothing idles that could work, and ties are settled by
+  resources are free starts. A transfer that must wait holds nothing and keeps no other from
+  starting: those behind it may pass. So no resource idles that could be used; ties are decided by
   the schedule's own order.
 * *Slices*: with ``segments`` > 1 the pattern is repeated on equal slices of every chunk. Slice k
   of a transfer is ready when its source holds that slice and slice k-1 of the same transfer has
@@ -92,7 +92,7 @@ class Simulation(Timing):
 
     Attributes:
         start_us, end_us: start of the first and arrival of the last slice of every transfer.
-        busy_us: how long each row was occupied: links, then shared resources.
+        busy_us: how long each resource was occupied: links, then shared ones.
     """
 
     start_us: Floats

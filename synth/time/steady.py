@@ -40,7 +40,7 @@ class _Moment:
 
 
 class Steady:
-    """Watches a run, and shortens it when it repeats itself."""
+    """Compares states of a run, and skips the repetitions when one returns."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -45,8 +45,8 @@ class Timeline:
         ready_us: when its data was there (and the slice before it had left).
         start_us, left_us, end_us: when it started, had left its source, had arrived (all of the
             route's α later).
-        held_start: shape (passages + 1,); ``held_row[held_start[p]:held_start[p+1]]`` are the rows
-            (links, then shared resources) that passage p held from its start, each one until
+        held_start: shape (passages + 1,); ``held_row[held_start[p]:held_start[p+1]]`` are the
+            resources (links, then shared ones) that passage p held from its start, each one until
             ``held_until_us``.
         cause: the passage whose arrival it waited for last; −1: its data was there at the start.
         feeds: shape (n, 2): (an arrival, a later passage that needed it); from each arrival to the
@@ -121,7 +121,7 @@ def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
 
 
 def _held(routes: Routes, run: Ticked, which: list[int]) -> tuple[Ints, Ints, Floats]:
-    """The rows that each job holds, and until when; ``which``: the leg of each job."""
+    """The resources that each job holds, and until when; ``which``: the leg of each job."""
     start, at = rows_of(routes.row_start, np.array(which, np.int64))
     owner = np.repeat(np.arange(len(which)), np.diff(start)).tolist()
     until = (run.job_start[job] + run.held[i] for job, i in zip(owner, at.tolist(), strict=True))
@@ -129,7 +129,7 @@ def _held(routes: Routes, run: Ticked, which: list[int]) -> tuple[Ints, Ints, Fl
 
 
 def _causes(waits: Waits, slices: int, start: list[int], end: list[int]) -> tuple[list[int], Ints]:
-    """The latest of the arrivals each job needs (of equals the first), and who needs whom.
+    """The latest of the arrivals that each job needs (of equals the first), and the (n, 2) needs.
 
     A job needs a prefix of the arrivals at its source, so one pass over them gives the latest of
     every prefix. Slices are alike: what a slice needs are arrivals of that slice.
