@@ -24,7 +24,7 @@ from .phases import Order
 
 
 def allgather(p: Builder, order: Order) -> None:
-    """Everybody sends all it has, 2^k blocks from its own on, to the one 2^k before it.
+    """In step k each rank sends all it holds, 2^k blocks from its own on, to the rank 2^k before.
 
     They lie in scratch in that order, so that every message is one piece; the rotation is at the
     end.

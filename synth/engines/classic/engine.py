@@ -71,7 +71,7 @@ class Classic:
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """Collectives that nobody wrote an algorithm for, nothing to do."""
+        """Return the reason to refuse: no algorithm for the collective, or nothing to do."""
         collective = problem.collective
         if collective.ranks < 2:
             return "nothing has to move: every rank holds already what it wants"
@@ -98,7 +98,7 @@ class Classic:
             )
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """The best algorithm by simulation; for the objective frontier all that none beats.
+        """Return the best algorithm by simulation; for the objective frontier, the Pareto front.
 
         Raises:
             UserError: the named algorithm does not fit the machine, or none does.
@@ -215,7 +215,7 @@ class _Judge:
             self.points = kept
         else:
             value = self._value(point.schedule)
-            # A tie goes to fewer steps, then to whoever came first.
+            # Ties go to fewer steps, then to the first found.
             if self.points and (value, point.steps) >= (self.value, self.points[0].steps):
                 return
             self.points, self.value = [point], value

@@ -95,7 +95,7 @@ def reduce_scatter(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> 
 
 
 def allgather(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
-    """Along each axis, the last first; every rank ends with everybody's chunks."""
+    """Allgather along each axis, the last first; every rank ends with all chunks."""
     for done in reversed(range(len(plan.axes))):
         _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
 

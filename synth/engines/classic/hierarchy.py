@@ -45,8 +45,8 @@ def levels(topology: Topology, costs: Floats | None = None) -> Levels:
     """Nested groups of ranks that are nearer to each other than to the others, innermost first.
 
     Boxes are a level where the topology names them. Below and above, a level is a partition into
-    groups in which everybody is at most so far from everybody else, and from nobody outside: the
-    GPUs of an edge switch, the boxes of a pod. A machine without either has no level.
+    groups in which all ranks are within a distance of each other, and farther from all ranks
+    outside: the GPUs of an edge switch, the hosts of a pod. Without either there is no level.
     """
     costs = hop_costs(topology) if costs is None else costs
     n = topology.ranks

@@ -30,7 +30,7 @@ class Demand:
 def demands(collective: Collective) -> tuple[Demand, ...]:
     """The demands of a copying collective, in the order of their first chunk.
 
-    Chunks that nobody else needs are left out. O(entries of the placements).
+    Chunks that no other rank needs are left out. O(entries of the placements).
     """
     sources: list[list[int]] = [[] for _ in range(collective.chunks)]
     targets: list[list[int]] = [[] for _ in range(collective.chunks)]

@@ -50,7 +50,7 @@ def copied(
     """The best schedule of chunks cut in ``pieces`` that the time suffices for.
 
     Raises:
-        UserError: a chunk cannot reach everybody who wants it.
+        UserError: a chunk cannot reach all ranks that want it.
         Missing: the solver does not run here.
     """
     until = time.monotonic() + budget.seconds
@@ -134,7 +134,7 @@ def unrounded(field: Field, chosen: Sequence[Key]) -> Placed:
 
 
 def _useful(field: Field, chosen: Sequence[Key]) -> list[Key]:
-    """Those that bring a chunk to who wants it, or on the way there."""
+    """Return the transfers on a path of a chunk to a rank that wants it."""
     hops, needed, kept = field.hops, field.jobs.wants.copy(), []
     for key in sorted(chosen, key=lambda key: -key[2]):
         j, h, _ = key

@@ -96,7 +96,7 @@ class Flow:
         """The best schedule at the size that the objective looks at.
 
         Raises:
-            UserError: a chunk cannot reach everybody who wants it.
+            UserError: a chunk cannot reach all ranks that want it.
             Missing: the solver does not run here.
         """
         if moves_pairs(problem.collective) and problem.collective.factor == 1:

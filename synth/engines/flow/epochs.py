@@ -4,7 +4,7 @@ Time is cut into epochs of τ. ``go[j, h, k]`` says that chunk j starts over hop
 ``has[j, v, k]`` that it has reached v by the start of k. TE-CCL rounds every duration *up* to
 epochs, so that its answer is a schedule, of lost time. Here durations are rounded *down*, so that
 every schedule of these whole chunks is a solution of the program: what the solver proves holds for
-all of them, and the order of its answer is made a schedule in real time (:mod:`.unrounded`).
+all of them, and the order of its answer gives a schedule in time (:func:`.copies.unrounded`).
 
 * a hop that takes d is over floor(d/τ) epochs later, at least one;
 * of starts that hold a row for p each, ceil(w·τ/p) fit into w epochs;
@@ -229,7 +229,7 @@ def _relaxed(field: Field, begin: Bools, tail: Ints, head: Ints, length: Ints, j
 
 
 def _starts(field: Field, tau: int, limit: int, first: Ints) -> Iterator[Key]:
-    """Starts that can be over, with the way on to somebody who wants the chunk, in time."""
+    """Yield the starts from which the chunk can still reach a rank that wants it in time."""
     hops, jobs = field.hops, field.jobs
     for j in range(len(jobs.root)):
         wants = jobs.wants[j] & ~jobs.holds[j]

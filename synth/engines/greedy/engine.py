@@ -245,7 +245,7 @@ def _routed(machine: HopTable, demand: Demand, seed: int, effort: GreedyEffort) 
     """Yield plans along low-load trees, for chunks that few ranks want.
 
     Raises:
-        UserError: somebody cannot be reached.
+        UserError: a rank cannot be reached.
     """
     trees = grow_trees(
         machine,

@@ -113,7 +113,7 @@ def _justified(queues: Queues, order: Ints, effort: GreedyEffort) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Queues:
-    """Jobs as the kernel wants them, forwards and backwards: who waits for how many, for whom."""
+    """Jobs in the kernel's arrays, forwards and backwards: dependence counts and dependents."""
 
     machine: HopTable
     hop: Ints

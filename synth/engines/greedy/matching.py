@@ -44,7 +44,7 @@ def match_events(
     """Match until every rank has the chunks it wants; ``bits`` are changed.
 
     Raises:
-        UserError: somebody cannot be reached.
+        UserError: a rank cannot be reached.
     """
     from .events_kernel import LEFT, SIZE, run_events
 
@@ -137,10 +137,10 @@ def match_grid(
     enough: int = COMPARED,
     block: int = BLOCK,
 ) -> Iterator[Block]:
-    """Match until everybody has what it wants; ``bits`` are changed. Yields blocks of whole steps.
+    """Match until all ranks have what they want; ``bits`` are changed. Yields whole steps.
 
     Raises:
-        UserError: somebody cannot be reached.
+        UserError: a rank cannot be reached.
     """
     from .grid_kernel import IDLE, LEFT, STEP, run_steps
 

@@ -117,7 +117,7 @@ class Portfolio:
         made: list[Engine] = [ENGINES.make(name) for name in names]
         if not self.engines:
             made += _plugins()
-        if phases_of(problem) is not None:  # one engine per phase: whoever is best at it
+        if phases_of(problem) is not None:  # the best engine for each phase
             made = [*(e for e in made if e.refuses(problem) is None), InPhases(self)]
         return [engine for engine in made if engine.availability() is None]
 
@@ -209,9 +209,9 @@ class _Race:
     times: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Let everybody run who may still win.
+        """Run all engines that may still improve the result.
 
-        Ctrl-C ends it: what was found until then stands.
+        Ctrl-C ends the run; points found until then are kept.
         """
         for place, engine in enumerate(self.engines):
             left = self.budget.seconds - (time.monotonic() - self.started)

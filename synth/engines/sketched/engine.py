@@ -104,7 +104,7 @@ class Sketched:
         """The best schedule at each size that the objective looks at.
 
         Raises:
-            UserError: a chunk cannot reach everybody who wants it, or the rules exclude each other.
+            UserError: a chunk cannot reach all ranks that want it, or the rules exclude each other.
         """
         run = _Run(self, problem, budget, observer)
         sizes = sizes_of(problem, self.effort.sizes)

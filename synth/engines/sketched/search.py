@@ -51,11 +51,11 @@ class SketchedEffort(Effort):
 
 
 SKETCHED_EFFORT = SketchedEffort()
-"""The usual one."""
+"""Default limits."""
 
 
 def _unheard(_: Placed) -> None:
-    """Nobody asks for what is found on the way."""
+    """Ignore an intermediate plan."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Search:
         what is clearly better than the last one it heard of, and of what each of them becomes.
 
         Raises:
-            UserError: a chunk cannot reach everybody who wants it.
+            UserError: a chunk cannot reach all ranks that want it.
         """
         if not len(self.field.jobs.root):
             return

@@ -204,10 +204,10 @@ def construct(
 def grow_together(
     rows: Rows, hops: Hops, jobs: Jobs, placed: Placed, scale: int, seed: int
 ) -> bool:
-    """All chunks at once, for jobs that everybody wants: whatever would arrive first is next.
+    """Place all chunks at once, for jobs that all ranks want, by earliest arrival.
 
-    One chunk after the other spreads each as fast as it goes, over hops that the others need; where
-    all ports are busy all the time, this shares them out. Whether all could be placed.
+    Placing one chunk after the other spreads each as fast as possible, over hops that the others
+    need; where all ports are always busy, this balances them. Returns True if all were placed.
     """
     np.random.seed(seed)
     rows.used[:] = 0

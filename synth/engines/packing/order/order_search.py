@@ -136,7 +136,7 @@ def _tried(quotient: Quotient, message_bytes: int, trial: Trial, rival: Planned 
     search = _Search(quotient, message_bytes, trial)
     goal = trial.effort.near * _floor(quotient, message_bytes)
     before = float("inf")
-    # Where nothing waits for data, whoever made the packing may have thought of the order.
+    # If no hop depends on another, the order of the trees may be deliberate: try it, too.
     rules = FIRST if quotient.plan.hops.level.any() else (as_listed, *FIRST)
     for segments in allowed[::2]:
         found = min(search.look(rule, segments) for rule in rules)

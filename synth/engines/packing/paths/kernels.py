@@ -1,7 +1,7 @@
 """Compiled searches for paths: Dijkstra with exact keys, and rip-up and re-route.
 
 Costs are integers, so that equal costs are equal and ties are decided by rule, not by rounding.
-Loaded lazily by :mod:`.paths_route` and :mod:`.paths_columns`.
+Imported lazily by :mod:`.route` and :mod:`.columns`, since numba is slow to load.
 """
 
 from __future__ import annotations

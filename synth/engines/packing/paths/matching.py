@@ -79,7 +79,7 @@ def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT)
 
 @dataclass(frozen=True, eq=False)
 class _Ways:
-    """Every chunk that moves, and by which ways it may.
+    """Chunks to be moved, with the routes that each may take.
 
     Attributes:
         src, dst, chunk: of each message.

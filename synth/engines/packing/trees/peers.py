@@ -27,10 +27,10 @@ from .model import Packing
 
 
 def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
-    """Which ranks each representative may send to, shape (representatives, ranks); None: all.
+    """Return the ranks each representative may send to, shape (representatives, ranks); None: all.
 
-    Every rank has at most so many to send to and so many to hear from. GPUs of one host come
-    first, else the nearest, if there is room for all of them.
+    Every rank has at most ``peers`` receivers and ``peers`` senders. GPUs of one host are taken
+    first, else the nearest ones, if the limit admits all of them.
 
     Raises:
         BadTopology: some rank cannot send to any other.

@@ -97,9 +97,9 @@ def _on_grid(
 
 
 def largest_remainder(parts: list[Fraction], units: int) -> list[int]:
-    """Whole numbers that sum to ``units``, as near to its ``parts`` (summing to 1) as can be.
+    """Return integers that sum to ``units``, as near to its ``parts`` (summing to 1) as can be.
 
-    Nobody is off by a whole unit (Hamilton's method of apportionment).
+    No part is off by a whole unit (Hamilton's method of apportionment).
     """
     exact = [x * units for x in parts]
     whole = [int(x) for x in exact]

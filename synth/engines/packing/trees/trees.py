@@ -49,14 +49,14 @@ def pack(
     The first attains the bound exactly wherever the search can; the others have fewer or lower
     trees, and their ``remark`` says what that costs. ``trees`` (for each chunk; allreduce: for
     each root, up to symmetry), ``height`` (hops from a root to a leaf) and ``peers`` (ranks that
-    one sends to, or hears from, over all trees) are budgets, 0 is none: what is returned keeps
+    one sends to, or receives from, over all trees) are budgets, 0 is none: what is returned keeps
     them, which may be nothing. ``under`` is what a sketch leaves. One rank alone needs nothing.
     After ``seconds`` of wall time the search takes what it has.
 
     Raises:
         BadTopology: ranks that cannot reach each other.
         NothingFound: a linear program was not solved.
-        UserError: too few peers, or a height that reaches not everybody.
+        UserError: too few peers, or a height too low to reach all ranks.
     """
     if problem_topology.ranks < 2:
         return []
