@@ -58,11 +58,12 @@ class Registry:
         return tuple(sorted(self.targets()))
 
     def load(self, name: str, *, spec: Spec | None = None) -> Any:
-        """What a name stands for; imports its module.
+        """Return the object that a name stands for; imports its module.
 
         Raises:
-            UnknownName: nobody registered it; suggests the nearest.
-            Missing: its module needs a package that is not installed.
+            UnknownName: the name is not registered; suggests the nearest.
+            Missing: its module needs a package that is not installed, or another package's module
+                fails when it is imported.
         """
         target = self.targets().get(name)
         if target is None:
@@ -83,6 +84,13 @@ class Registry:
                 f"the {self.kind} {name!r} is not at {target}",
                 hint=f"reinstall the package of {module}",
             ) from None
+        except Exception as error:  # whatever another package's module does when it is loaded
+            if module.partition(".")[0] == "weft":
+                raise
+            raise Missing(
+                f"the {self.kind} {name!r} cannot be loaded: {type(error).__name__}: {error}",
+                hint=f"mend or uninstall the package of {module}",
+            ) from error
 
     def make(self, text: str, origin: str = "") -> Any:
         """An instance from ``name{option=value}``.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -77,6 +78,19 @@ def test_a_missing_package_says_what_to_install() -> None:
     with pytest.raises(Missing, match="'weft_no_such_package'") as caught:
         registry.load("toy")
     assert caught.value.hint == "install it: pip install weft_no_such_package"
+
+
+@pytest.mark.parametrize("text", ["def f(:", "1 / 0", "raise RuntimeError('no licence')"])
+def test_a_module_that_fails_to_load_is_missing(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "weft_test_broken.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "weft_test_broken", raising=False)
+    plug_in(monkeypatch, ("broken", "weft_test_broken:Toy"))
+    with pytest.raises(Missing, match="the toy 'broken' cannot be loaded") as caught:
+        registry.make("broken")
+    assert caught.value.hint == "mend or uninstall the package of weft_test_broken"
 
 
 def test_a_missing_attribute_is_no_traceback(registry: Registry) -> None:
