@@ -103,7 +103,7 @@ def _sources(name: str, found: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def is_cold(function: Any) -> bool:
-    """Whether numba will find nothing on the disk for a compiled function, and has to compile it.
+    """Return whether a compiled function has no machine code on the disk and must be compiled.
 
     Cheap: nothing is loaded, and only names and times are looked at.
     """

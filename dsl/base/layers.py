@@ -166,7 +166,7 @@ class Levels:
 
 
 class WaitClocks:
-    """What is done on a rank when one of its items begins, by program order and waits alone.
+    """Items of a rank that are done when another begins, by program order and waits alone.
 
     Items (instructions, operations) are numbered block after block. Only an item that waits learns
     anything new, so only those carry a clock: for each block of the rank, the latest item known to

@@ -157,7 +157,7 @@ BACKENDS = Registry(
         "cupy-nccl": "weft.backends.formats.p2p.format:CupyNccl",
     },
 )
-"""What turns a program into artefacts that a runtime reads."""
+"""Formats of artefacts: they turn programs into files that runtimes read."""
 
 VERBS = Registry("verb", "weft.verbs")
 """Verbs that other packages add to the command line: modules like those of ``cli/verbs``."""

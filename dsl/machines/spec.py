@@ -166,7 +166,7 @@ class Spec:
         return self._all(key)
 
     def has(self, key: str) -> bool:
-        """Whether the option was written."""
+        """Return whether the option was written."""
         return key in self.options
 
     def finish(self) -> None:

@@ -37,7 +37,7 @@ from .collective import Collective
 
 
 class Op(StrEnum):
-    """What one instruction does; the values are MSCCL's names.
+    """Operation of one instruction; the values are MSCCL's names.
 
     ``X[off]`` are ``count`` chunks from ``off``; ⊕ is the caller's reduction.
     """
@@ -54,22 +54,22 @@ class Op(StrEnum):
 
     @property
     def sends(self) -> bool:
-        """Whether it puts a message into the block's outgoing connection."""
+        """Return whether it puts a message into the block's outgoing connection."""
         return self in _SENDS
 
     @property
     def receives(self) -> bool:
-        """Whether it takes a message from the block's incoming connection."""
+        """Return whether it takes a message from the block's incoming connection."""
         return self in _RECEIVES
 
     @property
     def reads_src(self) -> bool:
-        """Whether it reads the local source slice."""
+        """Return whether it reads the local source slice."""
         return self in _READS
 
     @property
     def writes_dst(self) -> bool:
-        """Whether it writes the local destination slice."""
+        """Return whether it writes the local destination slice."""
         return self in _WRITES
 
 
@@ -115,7 +115,7 @@ class Buffer(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slice:
-    """Where some chunks begin: a buffer and an offset in chunks."""
+    """Start of some chunks: a buffer and an offset in chunks."""
 
     buffer: Buffer
     offset: int
@@ -161,7 +161,7 @@ class RankProgram:
 
 
 class Protocol(StrEnum):
-    """How a connection moves data; decides how many operations fit its FIFO."""
+    """Protocol of a connection; decides how many operations fit its FIFO."""
 
     SIMPLE = "Simple"
     LL = "LL"
@@ -505,7 +505,7 @@ def table(rows: Sequence[Sequence[int]], width: int) -> list[Ints]:
 
 
 def offsets(lengths: npt.ArrayLike) -> Ints:
-    """Where each of parts of these lengths begins, and the end of the last."""
+    """Offsets of consecutive parts of these lengths, and the end of the last."""
     return np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))])
 
 
