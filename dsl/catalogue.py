@@ -20,12 +20,12 @@ from .machines.failures import find, without
 from .machines.families import FAMILIES
 from .machines.host_file import box_names, load_box
 from .machines.hosts import build, synopsis
-from .machines.spec import Spec, Value, parse_options, parse_spec
+from .machines.spec import MachineSpec, OptionValue, parse_options, parse_spec
 from .nouns.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """A catalogue entry: name, syntax, description."""
 
     name: str
@@ -33,11 +33,11 @@ class Entry:
     summary: str
 
 
-def names() -> tuple[Entry, ...]:
+def names() -> tuple[CatalogueEntry, ...]:
     """Return all entries of the catalogue: families first, then machines."""
-    families = tuple(Entry(f.name, f.synopsis, f.summary) for f in FAMILIES)
+    families = tuple(CatalogueEntry(f.name, f.synopsis, f.summary) for f in FAMILIES)
     boxes = map(load_box, box_names())
-    return (*families, *(Entry(b.name, synopsis(b), b.title) for b in boxes))
+    return (*families, *(CatalogueEntry(b.name, synopsis(b), b.title) for b in boxes))
 
 
 def topology(text: str) -> Topology:
@@ -89,7 +89,7 @@ def file_of(text: str) -> str | None:
     return next((p for p, _ in _splits(text) if p == "-" or os.path.exists(p)), None)
 
 
-def _finished(made: Topology, spec: Spec) -> Topology:
+def _finished(made: Topology, spec: MachineSpec) -> Topology:
     """Return the machine without its dead cables; raise if options were not used."""
     made = _without(made, spec.words("dead"))
     spec.finish()
@@ -100,14 +100,14 @@ def _known() -> tuple[str, ...]:
     return (*(f.name for f in FAMILIES), *box_names())
 
 
-def _from_catalogue(spec: Spec) -> Topology:
+def _from_catalogue(spec: MachineSpec) -> Topology:
     for family in FAMILIES:
         if family.name == spec.name:
             return family.build(spec)
     return build(load_box(spec.name), spec)
 
 
-def _file_spec(text: str) -> tuple[str, Spec]:
+def _file_spec(text: str) -> tuple[str, MachineSpec]:
     """Split a text into a path and the options after it.
 
     Raises:
@@ -130,7 +130,7 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
             yield text[:i], i + 1
 
 
-def _without(machine: Topology, dead: tuple[Value, ...]) -> Topology:
+def _without(machine: Topology, dead: tuple[OptionValue, ...]) -> Topology:
     """Return the machine without some cables, NICs or switches.
 
     Raises:

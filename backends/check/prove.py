@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.dsl.base.layers import Levels
+from weft.dsl.base.layers import EdgeLevels
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Code, Protocol
 
@@ -131,7 +131,7 @@ def _orders(claim: Claim, links: Connections, graph: Graph, verdict: ProofVerdic
             verdict.step(found, "result", text)
 
 
-def _weak(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Finding]:
+def _weak(claim: Claim, graph: Graph, edges: EdgeLevels, in_place: bool) -> list[Finding]:
     found = []
     modes = [(without_relaxed_waits, RELAXED)]
     if claim.code.protocol is not Protocol.SIMPLE:
@@ -151,7 +151,7 @@ def _weak(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Fin
     return found
 
 
-def _result(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Finding]:
+def _result(claim: Claim, graph: Graph, edges: EdgeLevels, in_place: bool) -> list[Finding]:
     """Return what is wrong with the result for the collective that it fits best."""
     touched = accesses(graph, edges.order, claim.buffers, in_place)
     best: list[Finding] = []

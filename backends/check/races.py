@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, Ints32
-from weft.dsl.base.layers import Levels, WaitClocks
+from weft.dsl.base.layers import EdgeLevels, WaitClocks
 
 from .accesses import Accesses, accesses, block_of, in_scratch, place_name
 from .bounds import Buffers
@@ -64,12 +64,12 @@ RELAXED = RaceQuestion(
 
 def races(
     graph: Graph,
-    edges: Levels,
+    edges: EdgeLevels,
     buffers: Buffers,
     *,
     in_place: bool,
     question: RaceQuestion = FULL,
-    weak: tuple[Graph, Levels] | None = None,
+    weak: tuple[Graph, EdgeLevels] | None = None,
 ) -> list[Finding]:
     """Unordered conflicting accesses of a program that does not deadlock.
 
@@ -138,7 +138,7 @@ def _suspects(graph: Graph, touched: Accesses, question: RaceQuestion) -> tuple[
 
 
 def _unordered(
-    graph: Graph, edges: Levels, first: Ints, second: Ints, place: Ints
+    graph: Graph, edges: EdgeLevels, first: Ints, second: Ints, place: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """The pairs that nothing orders, through other ranks either; clocks of one rank at a time."""
     if not len(first):
@@ -155,13 +155,13 @@ def _unordered(
     return first[bad], second[bad], place[bad]
 
 
-def levels(graph: Graph) -> Levels:
+def levels(graph: Graph) -> EdgeLevels:
     """Return the edges of happens-before, by level."""
     keep = graph.kind != Edge.CREDIT
-    return Levels.of(graph.size, graph.source[keep], graph.target[keep])
+    return EdgeLevels.of(graph.size, graph.source[keep], graph.target[keep])
 
 
-def clocks(graph: Graph, edges: Levels, first_block: int, blocks: int) -> Ints32:
+def clocks(graph: Graph, edges: EdgeLevels, first_block: int, blocks: int) -> Ints32:
     """Return the clocks of ``blocks`` blocks from ``first_block``, shape (operations, blocks)."""
     table = np.full((graph.size, blocks), -1, np.int32)
     column = graph.block() - first_block

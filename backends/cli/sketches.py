@@ -12,7 +12,7 @@ from .flags.values import split_arguments
 from .foreign import translated
 
 if TYPE_CHECKING:
-    from weft.dsl.language.ast import SketchText
+    from weft.dsl.language.ast import SketchTree
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.sketch import Sketch
     from weft.dsl.nouns.topology import Topology
@@ -47,7 +47,7 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
     return sketch
 
 
-def _tree(name: str, topology: Topology, kind: str, console: Console) -> SketchText:
+def _tree(name: str, topology: Topology, kind: str, console: Console) -> SketchTree:
     """Return a sketch by name or from a file; one of TACCL or TE-CCL is translated."""
     from weft.dsl.language.load import find_sketch
     from weft.dsl.language.parse import parse
@@ -96,7 +96,7 @@ def conflicting(
 
 
 def lint_sketch(
-    tree: SketchText, arguments: dict[str, int], topology_text: str | None
+    tree: SketchTree, arguments: dict[str, int], topology_text: str | None
 ) -> list[Check]:
     """Return the errors and warnings of a sketch on the machine it names, or on another one.
 

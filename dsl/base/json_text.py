@@ -1,10 +1,10 @@
 """JSON text of objects with long columns: the text of ``json.dumps``, without building lists.
 
-The objects contain integer arrays directly, and rows of different lengths as :class:`Rows`; a
+The objects contain integer arrays directly, and rows of different lengths as :class:`RaggedRows`; a
 million numbers take about 10 ms.
 
 >>> import numpy as np
->>> compact({"a": np.array([1, 2]), "b": Rows(np.array([0, 1, 3]), np.array([7, 8, 9]))})
+>>> compact({"a": np.array([1, 2]), "b": RaggedRows(np.array([0, 1, 3]), np.array([7, 8, 9]))})
 '{"a":[1,2],"b":[[7],[8,9]]}'
 """
 
@@ -21,7 +21,7 @@ import orjson
 from .arrays import AnyArray, Ints
 
 
-class Rows(NamedTuple):
+class RaggedRows(NamedTuple):
     """Lists of different lengths as two arrays: row i is ``values[start[i]:start[i+1]]``."""
 
     start: Ints
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 def plain(data: Any) -> Any:
     """Return the object with arrays and rows replaced by lists."""
-    if isinstance(data, Rows):
+    if isinstance(data, RaggedRows):
         return data.lists()
     if isinstance(data, np.ndarray):
         return data.tolist()
@@ -54,7 +54,7 @@ def compact(data: Any) -> str:
 
 def _parts(data: Any) -> Any:
     """Return the object with all but columns as final text, keeping json's escapes and floats."""
-    if isinstance(data, Rows):
+    if isinstance(data, RaggedRows):
         return orjson.Fragment(_rows(data))
     if isinstance(data, np.ndarray) and data.dtype.kind == "i":
         return np.ascontiguousarray(data)
@@ -65,12 +65,12 @@ def _parts(data: Any) -> Any:
 
 def _has_columns(data: Mapping[str, Any]) -> bool:
     return any(
-        _has_columns(x) if isinstance(x, Mapping) else isinstance(x, np.ndarray | Rows)
+        _has_columns(x) if isinstance(x, Mapping) else isinstance(x, np.ndarray | RaggedRows)
         for x in data.values()
     )
 
 
-def _rows(rows: Rows) -> bytes:
+def _rows(rows: RaggedRows) -> bytes:
     """Return the text of a list of rows: one long list with brackets inserted between rows."""
     if not len(rows.values) or not np.diff(rows.start).all():
         return json.dumps(rows.lists(), separators=(",", ":")).encode()

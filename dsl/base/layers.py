@@ -114,7 +114,7 @@ def _depths_one_by_one(level: Ints, layer: Ints, start: Ints, after: Ints, missi
 
 
 @dataclass(frozen=True)
-class Levels:
+class EdgeLevels:
     """The edges of a graph, sorted by the level (the longest path to it) of their target.
 
     Attributes:
@@ -133,7 +133,7 @@ class Levels:
     level_start: Ints
 
     @staticmethod
-    def of(size: int, source: Ints, target: Ints) -> Levels:
+    def of(size: int, source: Ints, target: Ints) -> EdgeLevels:
         """Sort edges. O(edges log edges)."""
         found = list(layers(Successors.of(size, source, target)))
         order = np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -146,7 +146,7 @@ class Levels:
         group_start = np.flatnonzero(first)
         deep = level[target[group_start]]
         level_start = np.searchsorted(deep, np.arange(1, int(deep.max(initial=0)) + 2))
-        return Levels(order, level, source, group_start, target[group_start], level_start)
+        return EdgeLevels(order, level, source, group_start, target[group_start], level_start)
 
     def steps(self) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Level by level: the sources of all edges, where those of each target begin, the targets.
@@ -196,7 +196,7 @@ class WaitClocks:
         taught = behind >= 0
         source = np.concatenate([earlier[follows], behind[taught]])
         target = np.concatenate([follows, own[taught]])
-        Levels.of(len(self.waiting), source, target).advance(self.table)
+        EdgeLevels.of(len(self.waiting), source, target).advance(self.table)
 
     def last(self, item: Ints) -> Ints:
         """The clock of each item: the last at or before it in its block; -1: nothing is known."""

@@ -15,7 +15,7 @@ from ..base.files import parse_json
 from ..base.registry import IMPORTERS
 from ..machines.host_file import looks_like_box, read_box
 from ..machines.hosts import build
-from ..machines.spec import Spec
+from ..machines.spec import MachineSpec
 from ..nouns.topology import Topology
 from .edge_list import read_edge_list
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
@@ -46,7 +46,7 @@ class Importer(Protocol):
         """Return whether a text, without white space at its start, is in this format."""
         ...
 
-    def read(self, text: str, where: str, options: Spec) -> Topology:
+    def read(self, text: str, where: str, options: MachineSpec) -> Topology:
         """Read a topology; ``where`` is the file for messages, ``options`` follow its path.
 
         Raises:
@@ -56,14 +56,14 @@ class Importer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _BuiltInImporter:
     """A built-in importer, from two functions."""
 
     recognizes: Callable[[str], bool]
-    read: Callable[[str, str, Spec], Topology]
+    read: Callable[[str, str, MachineSpec], Topology]
 
 
-def read_any(text: str, where: str, options: Spec) -> Topology:
+def read_any(text: str, where: str, options: MachineSpec) -> Topology:
     """Read a topology of any known format: built-in formats first, then other packages'.
 
     Raises:
@@ -95,11 +95,11 @@ def _is_json(text: str) -> bool:
     return text.startswith(("{", "["))
 
 
-def _read_box(text: str, where: str, options: Spec) -> Topology:
+def _read_box(text: str, where: str, options: MachineSpec) -> Topology:
     return replace(build(read_box(text, where), options), name=options.title())
 
 
-def _read_json(text: str, where: str, options: Spec) -> Topology:
+def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
     data = parse_json(text.lstrip("\ufeff"), where)
     if isinstance(data, dict):
         if "weft" in data:
@@ -118,13 +118,13 @@ def _read_json(text: str, where: str, options: Spec) -> Topology:
 
 
 _OURS: tuple[Importer, ...] = (
-    _Reader(looks_like_graphml, read_graphml),
-    _Reader(lambda text: text.startswith("<"), read_nccl_xml),
-    _Reader(looks_like_gml, read_gml),
-    _Reader(looks_like_p2p_test, read_p2p_test),
-    _Reader(looks_like_nccl_tests, read_nccl_tests),
-    _Reader(looks_like_matrix, read_nvidia_smi),
-    _Reader(looks_like_box, _read_box),
-    _Reader(_is_json, _read_json),
+    _BuiltInImporter(looks_like_graphml, read_graphml),
+    _BuiltInImporter(lambda text: text.startswith("<"), read_nccl_xml),
+    _BuiltInImporter(looks_like_gml, read_gml),
+    _BuiltInImporter(looks_like_p2p_test, read_p2p_test),
+    _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests),
+    _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
+    _BuiltInImporter(looks_like_box, _read_box),
+    _BuiltInImporter(_is_json, _read_json),
 )
 """Built-in importers in order of precedence: the first that recognizes a text reads it."""

@@ -13,13 +13,13 @@ from typing import Any
 
 from ..base.errors import BadFile, UserError
 from ..base.units import exact
-from ..machines.spec import MAX_GPUS, MAX_LINKS, Spec
+from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
 from ..nouns.topology import Link, Node, NodeKind, Topology
 from ..symmetry.symmetry import GUESSED, guess
 from .defaults import CABLE_ALPHA
 
 
-def read_edge_list(data: Any, where: str, options: Spec) -> Topology:
+def read_edge_list(data: Any, where: str, options: MachineSpec) -> Topology:
     """Return the topology of the parsed JSON of an edge list.
 
     Option ``entry=`` selects one of an object with several edge lists.
@@ -56,7 +56,7 @@ def read_edge_list(data: Any, where: str, options: Spec) -> Topology:
     return replace(made, symmetries=guess(made)) if made.ranks <= GUESSED else made
 
 
-def _entry(data: Any, where: str, options: Spec) -> tuple[dict[str, Any], str]:
+def _entry(data: Any, where: str, options: MachineSpec) -> tuple[dict[str, Any], str]:
     key, span = options.word("entry")
     if not isinstance(data, dict):
         raise BadFile("an object with edges and gpu_ids is expected", where=where)
@@ -113,7 +113,7 @@ def _nodes(places: dict[str, int], gpus: int) -> Iterator[Node]:
             yield Node(f"switch-{name}" if name in numbers else name, NodeKind.SWITCH)
 
 
-def _name(data: dict[str, Any], options: Spec) -> str:
+def _name(data: dict[str, Any], options: MachineSpec) -> str:
     for key in ("topology", "name"):
         if isinstance(data.get(key), str):
             return str(data[key])[:200]

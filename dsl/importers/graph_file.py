@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..base.errors import BadFile, BadTopology
-from ..machines.spec import MAX_GPUS, MAX_LINKS, Spec
+from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
 from ..nouns.topology import Topology
 from ..symmetry.symmetry import GUESSED, guess
 from .defaults import CABLE_ALPHA
@@ -31,7 +31,7 @@ def looks_like_gml(text: str) -> bool:
     return _GML.match(text) is not None
 
 
-def read_graphml(text: str, where: str, options: Spec) -> Topology:
+def read_graphml(text: str, where: str, options: MachineSpec) -> Topology:
     """Read a topology from GraphML.
 
     Raises:
@@ -49,7 +49,7 @@ def read_graphml(text: str, where: str, options: Spec) -> Topology:
     return _finished(_plain_labels(graph), where, options)
 
 
-def read_gml(text: str, where: str, options: Spec) -> Topology:
+def read_gml(text: str, where: str, options: MachineSpec) -> Topology:
     """Read a topology from GML.
 
     Raises:
@@ -93,7 +93,7 @@ def _plain_labels(graph: Any) -> Any:
     return graph
 
 
-def _finished(graph: Any, where: str, options: Spec) -> Topology:
+def _finished(graph: Any, where: str, options: MachineSpec) -> Topology:
     if len(graph) > MAX_GPUS or graph.number_of_edges() > MAX_LINKS:
         raise BadFile(f"more than {MAX_GPUS} nodes or {MAX_LINKS} edges", where=where)
     bandwidth = options.bandwidth("bw", CABLE_ALPHA) if options.has("bw") else None

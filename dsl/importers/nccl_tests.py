@@ -15,7 +15,7 @@ from statistics import median
 
 from ..base.errors import BadFile
 from ..base.units import BYTES_PER_US_PER_GBPS
-from ..machines.spec import Spec
+from ..machines.spec import MachineSpec
 from ..nouns.topology import Link, Topology, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
 
@@ -25,7 +25,7 @@ _TEST = re.compile(r"\b(\w+)_perf\b")
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _Measured:
     """Out-of-place columns of one row: bytes, µs, GB/s."""
 
     bytes: int
@@ -39,7 +39,7 @@ def looks_like_nccl_tests(text: str) -> bool:
     return any(map(_HEAD.match, text[:200_000].splitlines()))
 
 
-def read_nccl_tests(text: str, where: str, options: Spec) -> Topology:
+def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
     """Return GPUs around one switch, with bandwidth and α fitted to the table.
 
     Raises:
@@ -89,7 +89,7 @@ def _notes(name: str, several: bool, off: float) -> Iterator[str]:
         yield "of several hosts: GPUs of one host may reach each other quicker than that"
 
 
-def _line(rows: Iterable[_Row], factor: float) -> tuple[float, float, float]:
+def _line(rows: Iterable[_Measured], factor: float) -> tuple[float, float, float]:
     """Fit a line: return α in µs, bandwidth of a port in GB/s, and the median relative error.
 
     Slope: median of the slopes between the largest half and the rest (Theil and Sen), since small
@@ -120,7 +120,7 @@ def _hosts(lines: list[str], where: str) -> list[str]:
     return [found[rank] for rank in range(len(found))]
 
 
-def _rows(lines: list[str], where: str) -> Iterator[_Row]:
+def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
     head: list[str] = []
     for number, line in enumerate(lines, 1):
         if _HEAD.match(line):
@@ -132,7 +132,7 @@ def _rows(lines: list[str], where: str) -> Iterator[_Row]:
         try:
             if len(words) != len(head):
                 raise ValueError
-            yield _Row(int(words[0]), *map(float, words[at : at + 3]))
+            yield _Measured(int(words[0]), *map(float, words[at : at + 3]))
         except ValueError:
             raise BadFile(
                 f"the row is not of the {len(head)} columns in the head",

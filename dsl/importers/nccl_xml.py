@@ -15,10 +15,10 @@ from fractions import Fraction
 from itertools import pairwise
 
 from ..base.errors import BadFile
-from ..machines.spec import MAX_GPUS, Spec
+from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.topology import NodeKind, Topology
 from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, NVSWITCH_ALPHA, PCIE_ALPHA
-from .plan import Cable, Part, Plan, Plug, boxes
+from .host_plan import Cable, HostPart, HostPlan, Plug, boxes
 from .xml_tree import Element, parse_xml
 
 _PCI_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}
@@ -37,14 +37,14 @@ _MANAGEMENT_MBPS = 10_000
 
 
 @dataclass(slots=True)
-class _Gpu:
+class _XmlGpu:
     element: Element
     busid: str
     rank: int
 
 
 @dataclass(slots=True)
-class _Net:
+class _NicPort:
     """A port of a NIC node, in Mbit/s."""
 
     name: str
@@ -57,21 +57,21 @@ class _Net:
 class _Reading:
     """Parts found while the tree is read; parts are numbered from 0, GPUs separately."""
 
-    parts: list[Part] = field(default_factory=list)
-    gpus: list[tuple[_Gpu, int, Cable]] = field(default_factory=list)
+    parts: list[HostPart] = field(default_factory=list)
+    gpus: list[tuple[_XmlGpu, int, Cable]] = field(default_factory=list)
     cables: list[Cable] = field(default_factory=list)
-    nets: list[_Net] = field(default_factory=list)
+    nets: list[_NicPort] = field(default_factory=list)
     hosts: dict[str, list[int]] = field(default_factory=dict)
     nics: dict[tuple[int, str], int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def add(self, kind: NodeKind, name: str) -> int:
         count = sum(part.name.startswith(f"{name}.") for part in self.parts)
-        self.parts.append(Part(f"{name}.{count}", kind))
+        self.parts.append(HostPart(f"{name}.{count}", kind))
         return len(self.parts) - 1
 
 
-def read_nccl_xml(text: str, where: str, options: Spec) -> Topology:
+def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
     """Return the topology of NCCL's or RCCL's XML.
 
     Options: ``nodes=``, ``fabric=``, ``oversub=``, ``nic_bw=``, ``nic_alpha=``; ``bw=`` per NVLink
@@ -133,7 +133,7 @@ def _read_device(reading: _Reading, element: Element, parent: int) -> None:
         rank = gpus[0].get("rank")
         if rank:
             number = _integer(gpus[0], "rank")
-            reading.gpus.append((_Gpu(gpus[0], busid, number), parent, cable))
+            reading.gpus.append((_XmlGpu(gpus[0], busid, number), parent, cable))
         else:
             reading.notes.append(f"GPU {busid} has no rank and is left out")
         return
@@ -166,10 +166,10 @@ def _read_nic(reading: _Reading, nic: Element, parent: int, pci: Element | None)
         if speed >= _OUTLIER_MBPS:
             reading.notes.append(f"{name}: speed {speed} Mbit/s cannot be; read as {speed // 1000}")
             speed //= 1000
-        reading.nets.append(_Net(name, node, speed, net.where))
+        reading.nets.append(_NicPort(name, node, speed, net.where))
 
 
-def _ranked(reading: _Reading, where: str) -> list[tuple[_Gpu, int, Cable]]:
+def _ranked(reading: _Reading, where: str) -> list[tuple[_XmlGpu, int, Cable]]:
     """Return the GPUs in rank order."""
     if not reading.gpus:
         raise BadFile(
@@ -184,7 +184,7 @@ def _ranked(reading: _Reading, where: str) -> list[tuple[_Gpu, int, Cable]]:
     for (one, _, _), (two, _, _) in pairwise(found):
         if one.rank == two.rank:
             raise BadFile(f"two GPUs have rank {one.rank}", where=two.element.where)
-    busids: dict[str, _Gpu] = {}
+    busids: dict[str, _XmlGpu] = {}
     for one, _, _ in found:
         if one.busid in busids:
             raise BadFile(f"two GPUs have bus id {one.busid}", where=one.element.where)
@@ -193,8 +193,8 @@ def _ranked(reading: _Reading, where: str) -> list[tuple[_Gpu, int, Cable]]:
 
 
 def _plan(
-    reading: _Reading, found: list[tuple[_Gpu, int, Cable]], options: Spec
-) -> tuple[Plan, list[Cable]]:
+    reading: _Reading, found: list[tuple[_XmlGpu, int, Cable]], options: MachineSpec
+) -> tuple[HostPlan, list[Cable]]:
     """Return the plan of the host, and the cables other than PCIe."""
     n = len(found)
     cables = [replace(c, a=c.a + n, b=c.b + n) for c in reading.cables]
@@ -202,10 +202,12 @@ def _plan(
         cables.append(replace(cable, a=parent + n, b=rank))
     direct = _direct(reading, found, options)
     parts = tuple(reading.parts)
-    return Plan(n, parts, (*direct, *cables)), direct
+    return HostPlan(n, parts, (*direct, *cables)), direct
 
 
-def _direct(reading: _Reading, found: list[tuple[_Gpu, int, Cable]], options: Spec) -> list[Cable]:
+def _direct(
+    reading: _Reading, found: list[tuple[_XmlGpu, int, Cable]], options: MachineSpec
+) -> list[Cable]:
     """Return NVLink, xGMI and C2C cables; the NVSwitch is added if a GPU is connected to it."""
     n = len(found)
     place = {gpu.busid: rank for rank, (gpu, _, _) in enumerate(found)}
@@ -240,9 +242,9 @@ def _direct(reading: _Reading, found: list[tuple[_Gpu, int, Cable]], options: Sp
 
 def _peer_cables(
     reading: _Reading,
-    found: list[tuple[_Gpu, int, Cable]],
+    found: list[tuple[_XmlGpu, int, Cable]],
     counts: dict[tuple[int, int], int],
-    options: Spec,
+    options: MachineSpec,
 ) -> Iterator[Cable]:
     """Yield each GPU-to-GPU cable once, listed at both ends or only at one."""
     for (a, b), count in sorted(counts.items()):
@@ -266,7 +268,7 @@ def _cpu_above(reading: _Reading, node: int) -> int:
     return node
 
 
-def _lane(gpu: _Gpu, options: Spec) -> Fraction:
+def _lane(gpu: _XmlGpu, options: MachineSpec) -> Fraction:
     """Return GB/s of one NVLink or xGMI link of a GPU."""
     gcn = gpu.element.get("gcn")
     if gcn:
@@ -281,7 +283,7 @@ def _lane(gpu: _Gpu, options: Spec) -> Fraction:
     return options.bandwidth("bw", default)
 
 
-def _plugs(reading: _Reading, gpus: int, options: Spec) -> tuple[Plug, ...]:
+def _plugs(reading: _Reading, gpus: int, options: MachineSpec) -> tuple[Plug, ...]:
     """Return the network ports for data, without management ports."""
     fastest = max((net.speed for net in reading.nets), default=0)
     least = int(options.bandwidth("min_nic", Fraction(1, 10**9)) * 8000)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ..machines.hosts import Box, BoxSwitch, Cables, Nics, build
-from ..machines.spec import Spec
+from ..machines.spec import MachineSpec
 from ..nouns.topology import NodeKind, Topology
 from ..symmetry.symmetry import GUESSED, guess
 from .defaults import (
@@ -28,14 +28,14 @@ from .defaults import (
     NVSWITCH_ALPHA,
     PCIE_ALPHA,
 )
-from .plan import Cable, Part, Plan, Plug, boxes, copied
+from .host_plan import Cable, HostPart, HostPlan, Plug, boxes, copied
 from .smi_matrix import PATHS, Matrix, read_matrix
 
 Pairs = dict[tuple[int, int], int]
 """Number of NVLinks between GPUs a < b."""
 
 
-def read_nvidia_smi(text: str, where: str, options: Spec) -> Topology:
+def read_nvidia_smi(text: str, where: str, options: MachineSpec) -> Topology:
     """Return the topology of the matrix.
 
     Options: ``gpu=p100|v100|a100|h100|b200``; ``bw=`` per NVLink (with PCIe: ``pcie_bw=``,
@@ -64,7 +64,7 @@ def _nvlinks(matrix: Matrix) -> Pairs:
     }
 
 
-def _is_switched(nvlinks: Pairs, gpus: int, options: Spec) -> bool:
+def _is_switched(nvlinks: Pairs, gpus: int, options: MachineSpec) -> bool:
     """Return True if all pairs show the same count, in total more links than a GPU has.
 
     Without ``gpu=``, more than any GPU has: four GPUs with NV6 may be GH200 cabled directly, or
@@ -94,7 +94,7 @@ def _generation(nvlinks: Pairs, gpus: int, switched: bool) -> str:
 
 
 def _generation_notes(
-    generation: str, lane: Fraction, has_nvlink: bool, options: Spec
+    generation: str, lane: Fraction, has_nvlink: bool, options: MachineSpec
 ) -> list[str]:
     if options.has("gpu") or options.has("bw"):
         return []
@@ -125,7 +125,7 @@ def _over_nvlink(
     switched: bool,
     generation: str,
     where: str,
-    options: Spec,
+    options: MachineSpec,
     notes: list[str],
 ) -> Topology:
     n, lane = matrix.gpus, NVLINK[generation]
@@ -163,10 +163,12 @@ def _moves(
     """Return symmetries of the GPUs of one host."""
     if n > GUESSED:
         return ()
-    plan_parts = tuple(Part(s.name, NodeKind.SWITCH) for s in switches)
+    plan_parts = tuple(HostPart(s.name, NodeKind.SWITCH) for s in switches)
     wires = [Cable(a, b, c.bandwidth * m, c.alpha, m) for c in cables for a, b, m in c.pairs]
     wires += [Cable(g, n + i, s.bandwidth, s.alpha) for i, s in enumerate(switches) for g in s.gpus]
-    return tuple(image[:n] for image in guess(copied(Plan(n, plan_parts, tuple(wires)), "box", 1)))
+    return tuple(
+        image[:n] for image in guess(copied(HostPlan(n, plan_parts, tuple(wires)), "box", 1))
+    )
 
 
 def _nearest_gpus(matrix: Matrix, notes: list[str]) -> tuple[tuple[int, ...], ...]:
@@ -209,7 +211,7 @@ def _over_pcie(
     lane: Fraction,
     generation: str,
     where: str,
-    options: Spec,
+    options: MachineSpec,
     notes: list[str],
 ) -> Topology:
     width = options.bandwidth("pcie_bw", GENERATION_PCIE[generation])
@@ -231,30 +233,30 @@ def _over_pcie(
     return boxes(whole, options.title(), options, notes)
 
 
-def _tree(matrix: Matrix, width: Fraction, between: Fraction) -> Plan:
+def _tree(matrix: Matrix, width: Fraction, between: Fraction) -> HostPlan:
     """Return the tree of devices: PCIe switches (PIX), bridges (PXB), CPUs of NUMA nodes."""
     total = len(matrix.names)
-    parts = [Part(f"nic.{c - matrix.gpus}", NodeKind.NIC) for c in range(matrix.gpus, total)]
+    parts = [HostPart(f"nic.{c - matrix.gpus}", NodeKind.NIC) for c in range(matrix.gpus, total)]
     cables: list[Cable] = []
     parents = list(range(total))
     for level, name in (("PIX", "pix"), ("PXB", "pxb")):
         for number, group in enumerate(_groups(matrix, level)):
             tops = sorted({parents[d] for d in group})
             if len(tops) > 1:
-                parts.append(Part(f"{name}.{number}", NodeKind.SWITCH))
+                parts.append(HostPart(f"{name}.{number}", NodeKind.SWITCH))
                 node = matrix.gpus + len(parts) - 1
                 cables += [Cable(top, node, width, PCIE_ALPHA) for top in tops]
                 for d in group:
                     parents[d] = node
     cpus: list[int] = []
     for number, group in enumerate(_groups(matrix, "NODE")):
-        parts.append(Part(f"cpu.{number}", NodeKind.HOST))
+        parts.append(HostPart(f"cpu.{number}", NodeKind.HOST))
         node = matrix.gpus + len(parts) - 1
         tops = sorted({parents[d] for d in group})
         cables += [Cable(top, node, width, PCIE_ALPHA) for top in tops]
         cables += [Cable(cpu, node, between, PCIE_ALPHA) for cpu in cpus]
         cpus.append(node)
-    return Plan(matrix.gpus, tuple(parts), tuple(cables))
+    return HostPlan(matrix.gpus, tuple(parts), tuple(cables))
 
 
 def _groups(matrix: Matrix, level: str) -> list[list[int]]:

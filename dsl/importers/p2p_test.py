@@ -15,7 +15,7 @@ from itertools import combinations, permutations
 from statistics import median
 
 from ..base.errors import BadFile
-from ..machines.spec import Spec
+from ..machines.spec import MachineSpec
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
 
@@ -50,7 +50,7 @@ def looks_like_p2p_test(text: str) -> bool:
     return any(map(_TITLE.match, text[:200_000].splitlines()))
 
 
-def read_p2p_test(text: str, where: str, options: Spec) -> Topology:
+def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
     """Return links for all pairs, with shared resources where both directions together are slower.
 
     Raises:

@@ -16,7 +16,7 @@ from ..base.files import Fields
 from ..base.units import BYTES_PER_US_PER_GBPS, exact
 from ..machines.host_file import load_box
 from ..machines.hosts import Box, BoxSwitch, Cables, Nics, build
-from ..machines.spec import MAX_GPUS, Spec
+from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.topology import Topology
 from ..symmetry.symmetry import GUESSED, Image, guess
 
@@ -36,7 +36,7 @@ Number = (int, float, str)
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class FileUnits:
     """Unit of the file's numbers."""
 
     chunk: int
@@ -59,11 +59,11 @@ class TacclBox:
     name: str
     kind: str
     box: Box
-    scale: Scale
+    scale: FileUnits
     remote_beta: Fraction
 
 
-def read_taccl(data: Any, where: str, options: Spec) -> Topology:
+def read_taccl(data: Any, where: str, options: MachineSpec) -> Topology:
     """Return the topology of the parsed JSON of a TACCL topology file.
 
     Options: ``chunk=1MiB``, ``unit=1us``, ``kind=ndv2|dgx2|hub|custom``, and those of every host
@@ -83,7 +83,7 @@ def read_taccl(data: Any, where: str, options: Spec) -> Topology:
     return replace(made, name=found.name, notes=tuple(notes))
 
 
-def taccl_box(data: Any, where: str, options: Spec) -> TacclBox:
+def taccl_box(data: Any, where: str, options: MachineSpec) -> TacclBox:
     """Return one host from the parsed JSON; options ``chunk=``, ``unit=`` and ``kind=``.
 
     Raises:
@@ -117,7 +117,7 @@ def _hub_moves(kind: str, gpus: int, nics: Nics | None) -> tuple[Image, ...]:
     return tuple(move for move in (groups, inside) if move != tuple(range(gpus)))
 
 
-def _scale(name: str, where: str, options: Spec) -> Scale:
+def _scale(name: str, where: str, options: MachineSpec) -> FileUnits:
     end = name.rpartition("_")[2]
     chunk, unit = _SHIPPED.get(end, (0, Fraction(0)))
     chunk = options.bytes("chunk", chunk)
@@ -128,7 +128,7 @@ def _scale(name: str, where: str, options: Spec) -> Scale:
             where=where,
             hint="add the chunk size and the time unit: FILE:chunk=1MiB,unit=1us",
         )
-    return Scale(chunk, unit)
+    return FileUnits(chunk, unit)
 
 
 def _guess(data: Any, gpus: int) -> str:
@@ -141,7 +141,7 @@ def _guess(data: Any, gpus: int) -> str:
     return "dgx2" if gpus == 16 else "hub"
 
 
-def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: Scale, where: str) -> Box:
+def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: FileUnits, where: str) -> Box:
     wanted = 2 if kind == "ndv2" else 1
     betas = _numbers(fields.get("node_betas_list", list), "node_betas_list", where)
     fields.get("node_invbws_list", list)
@@ -166,7 +166,7 @@ def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: Scale, wher
     return Box(name, name, gpus, (), cables, None, model.moves)
 
 
-def _custom(fields: Fields, name: str, gpus: int, scale: Scale, where: str) -> Box:
+def _custom(fields: Fields, name: str, gpus: int, scale: FileUnits, where: str) -> Box:
     links = _matrix(fields, "links", gpus, where)
     betas = _matrix(fields, "betas", gpus, where)
     costs = _matrix(fields, "invbws", gpus, where)
@@ -192,7 +192,7 @@ def _custom(fields: Fields, name: str, gpus: int, scale: Scale, where: str) -> B
     return Box(name, name, gpus, (), tuple(cables), None, ())
 
 
-def _nics(fields: Fields, gpus: int, scale: Scale, where: str) -> Nics | None:
+def _nics(fields: Fields, gpus: int, scale: FileUnits, where: str) -> Nics | None:
     count = fields.get("nics_per_node", int, 0)
     for key in ("remote_invbw", "remote_invbws"):
         fields.get(key, Number, 0)

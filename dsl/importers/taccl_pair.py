@@ -16,7 +16,7 @@ from ..base.errors import BadFile, BadTopology
 from ..base.files import parse_json
 from ..machines.connections import connect
 from ..machines.hosts import Nics, side_by_side, with_symmetries
-from ..machines.spec import Spec, check_size
+from ..machines.spec import MachineSpec, check_size
 from ..nouns.topology import Topology
 from ..symmetry.symmetry import GUESSED, guess
 from .taccl import TacclBox, notes_of, taccl_box
@@ -30,7 +30,7 @@ def is_taccl_topology(text: str) -> bool:
 
 
 def read_pair(
-    text: str, where: str, options: Spec, sketch: TacclSketch, *, split: bool = False
+    text: str, where: str, options: MachineSpec, sketch: TacclSketch, *, split: bool = False
 ) -> Topology:
     """Return the machine of the text of a topology file and a sketch.
 
@@ -53,7 +53,9 @@ def read_pair(
     return _connected(found, options, sketch, split=split)
 
 
-def _connected(found: TacclBox, options: Spec, sketch: TacclSketch, *, split: bool) -> Topology:
+def _connected(
+    found: TacclBox, options: MachineSpec, sketch: TacclSketch, *, split: bool
+) -> Topology:
     box, nodes = found.box, sketch.nodes
     inner = replace(side_by_side(box, options, nodes), name=found.name)
     notes: tuple[str, ...] = notes_of(found)

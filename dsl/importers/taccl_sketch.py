@@ -22,7 +22,7 @@ Lists = Mapping[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class TacclRemark:
     """A difference between TACCL's semantics and weft's, with the key concerned."""
 
     where: str
@@ -51,7 +51,7 @@ class TacclSketch:
     own_first: bool
     rotations: tuple[tuple[int, int], ...]
     chunks: int
-    remarks: tuple[Remark, ...]
+    remarks: tuple[TacclRemark, ...]
 
     def pairs(self, gpus: int) -> tuple[tuple[int, int], ...]:
         """Return (sender, receiver) of every connection between two hosts, as local ranks."""
@@ -106,7 +106,7 @@ def read_taccl_sketch(data: Any, where: str, name: str) -> TacclSketch:
             several hosts without connections. UnknownName: an unknown strategy.
     """
     fields = Fields(data, where)
-    remarks: list[Remark] = []
+    remarks: list[TacclRemark] = []
     nodes = fields.get("nnodes", int)
     if not 1 <= nodes <= MAX_GPUS:
         raise BadFile(f"nnodes is {nodes}", where=where, hint="1 or more")
@@ -117,7 +117,7 @@ def read_taccl_sketch(data: Any, where: str, name: str) -> TacclSketch:
     fields.finish(ignore=())
     if nodes == 1:
         remarks.append(
-            Remark("nnodes", "TACCL's public program stops at a single node; weft does not")
+            TacclRemark("nnodes", "TACCL's public program stops at a single node; weft does not")
         )
     return TacclSketch(
         name,
@@ -139,14 +139,14 @@ def read_taccl_sketch(data: Any, where: str, name: str) -> TacclSketch:
 
 
 def _inside(
-    fields: Fields, where: str, remarks: list[Remark]
+    fields: Fields, where: str, remarks: list[TacclRemark]
 ) -> tuple[str, tuple[tuple[int, ...], ...], str]:
     place = f"{where}: intranode_sketch"
     inside = Fields(fields.get("intranode_sketch", dict), place)
     strategy = _word(inside, "strategy", INTRA_STRATEGIES, place)
     if strategy in ("minmax", "maxmin"):
         remarks.append(
-            Remark(
+            TacclRemark(
                 "intranode_sketch.strategy",
                 f"TACCL's program stops at {strategy!r}, which balances the load of links; read as "
                 "'none': what is fast balances them too",
@@ -172,7 +172,9 @@ def _inside(
     return strategy, tuple(dict.fromkeys(switches)), words[0]
 
 
-def _check_sets(switches: tuple[tuple[int, ...], ...], place: str, remarks: list[Remark]) -> None:
+def _check_sets(
+    switches: tuple[tuple[int, ...], ...], place: str, remarks: list[TacclRemark]
+) -> None:
     """Check that sets are disjoint, or identical: planes of one switch."""
     for i, one in enumerate(switches):
         if len(one) < 2:
@@ -189,7 +191,7 @@ def _check_sets(switches: tuple[tuple[int, ...], ...], place: str, remarks: list
         planes = switches.count(one)
         if planes > 1:
             remarks.append(
-                Remark(
+                TacclRemark(
                     "intranode_sketch.switches",
                     f"the same set stands {planes} times: TACCL takes {planes} lanes, "
                     f"each {planes} times as fast, so {planes * planes} times the bandwidth; "
@@ -198,29 +200,29 @@ def _check_sets(switches: tuple[tuple[int, ...], ...], place: str, remarks: list
             )
 
 
-def _remark_words(words: list[str], remarks: list[Remark]) -> None:
+def _remark_words(words: list[str], remarks: list[TacclRemark]) -> None:
     place = "intranode_sketch.switch_hyperedge_strategy"
     if words[0] not in ("uc-min", "uc-max"):
         remarks.append(
-            Remark(
+            TacclRemark(
                 place,
                 f"{words[0]!r} is neither 'uc-min' nor 'uc-max': TACCL then sets no objective "
                 "at all, not even time; here it is no rule, and time counts as always",
             )
         )
     if len(set(words)) > 1:
-        remarks.append(Remark(place, "TACCL heeds the first word only, and so do we"))
+        remarks.append(TacclRemark(place, "TACCL heeds the first word only, and so do we"))
 
 
 # ---- between nodes
 
 
 def _between(
-    fields: Fields, where: str, nodes: int, remarks: list[Remark]
+    fields: Fields, where: str, nodes: int, remarks: list[TacclRemark]
 ) -> tuple[Lists | str, Lists | None, bool]:
     if nodes == 1:
         if fields.get("internode_sketch", dict, None) is not None:
-            remarks.append(Remark("internode_sketch", "there is one node: not used"))
+            remarks.append(TacclRemark("internode_sketch", "there is one node: not used"))
         return "", None, False
     place = f"{where}: internode_sketch"
     between = Fields(fields.get("internode_sketch", dict), place)
@@ -234,7 +236,7 @@ def _between(
     own_first = between.get("enforce_ordering", bool, False)
     if between.get("beta_split", dict, None) is not None:
         remarks.append(
-            Remark(
+            TacclRemark(
                 "internode_sketch.beta_split",
                 "of older versions of TACCL, which now computes it; not used",
             )
@@ -297,7 +299,7 @@ def _rotations(fields: Fields, where: str) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _chunks(fields: Fields, where: str, remarks: list[Remark]) -> int:
+def _chunks(fields: Fields, where: str, remarks: list[TacclRemark]) -> int:
     place = f"{where}: hyperparameters"
     inside = Fields(fields.get("hyperparameters", dict), place)
     chunks = inside.get("input_chunkup", int)
@@ -305,7 +307,7 @@ def _chunks(fields: Fields, where: str, remarks: list[Remark]) -> int:
         raise BadFile(f"input_chunkup is {chunks}", where=place, hint="1 or more")
     if inside.get("heuristic", int, None) is not None:
         remarks.append(
-            Remark(
+            TacclRemark(
                 "hyperparameters.heuristic",
                 "of older versions of TACCL, which now chooses it; not used",
             )

@@ -18,7 +18,7 @@ from ..machines.connections import connect
 from ..machines.families import mesh
 from ..machines.host_file import load_box
 from ..machines.hosts import Box, BoxSwitch, Cables, side_by_side, with_symmetries
-from ..machines.spec import Spec, check_size, parse_spec
+from ..machines.spec import MachineSpec, check_size, parse_spec
 from ..nouns.collective import Collective, make
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, switch
 from ..symmetry.symmetry import guess
@@ -160,7 +160,7 @@ def _kind(instance: Fields, place: str) -> str:
 # ---- the machine
 
 
-def read_teccl(data: Any, where: str, options: Spec) -> Topology:
+def read_teccl(data: Any, where: str, options: MachineSpec) -> Topology:
     """Return the machine of an input; ``as_shipped=on`` keeps TE-CCL's errors.
 
     Raises:
@@ -180,14 +180,14 @@ def _noted(made: Topology, *notes: str) -> Topology:
     return replace(made, notes=(*made.notes, *notes))
 
 
-def _dgx1(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
+def _dgx1(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
     _one_chassis(asked)
     box = load_box("dgx1")
     box = replace(box, cables=(replace(box.cables[0], alpha=asked.alphas[0]),))
     return with_symmetries(side_by_side(box, options, 1), box, 1)
 
 
-def _dgx2(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
+def _dgx2(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
     """Return two DGX-2, each pair's odd GPU linked to the even one of the other host."""
     port = BoxSwitch("nvswitch", tuple(range(16)), Fraction(125), Fraction(35, 100))
     box = Box("DGX2", "DGX2", 16, (port,), (), None, load_box("dgx2").moves)
@@ -203,7 +203,7 @@ def _dgx2(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
     return made
 
 
-def _ndv2(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
+def _ndv2(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
     """Return NDv2 hosts: two linked directly, more over a switch, GPU 0 to GPU 1 of others."""
     box = replace(load_box("ndv2"), nics=None)
     check_size(options, 8 * asked.chassis)
@@ -239,7 +239,7 @@ def _as_switch(made: Topology, multicast: bool) -> Topology:
     return Topology(made.name, nodes, links, made.resources, notes=made.notes)
 
 
-def _amd(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
+def _amd(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
     """Return hosts of sixteen GCDs; several have a switch per two GCDs below one main switch."""
     model = load_box("mi250")
     box = replace(model, cables=(Cables(model.cables[0].pairs, Fraction(50), asked.alphas[0]),))
@@ -271,7 +271,7 @@ def _amd(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
     )
 
 
-def _mesh(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
+def _mesh(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
     _one_chassis(asked)
     side = asked.side
     check_size(options, side * side)

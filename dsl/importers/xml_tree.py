@@ -41,7 +41,7 @@ def parse_xml(text: str, where: str) -> Element:
         BadFile: not well-formed, with line and column; entities or a DTD; nested too deeply, or
             too many elements.
     """
-    builder = _Builder(where)
+    builder = _ElementTarget(where)
     parser = DefusedXMLParser(target=builder, forbid_dtd=True)
     builder.expat = parser.parser
     try:
@@ -63,7 +63,7 @@ def parse_xml(text: str, where: str) -> Element:
     return builder.root
 
 
-class _Builder:
+class _ElementTarget:
     """Target of the parser: builds elements, limiting their number and depth."""
 
     def __init__(self, where: str) -> None:

@@ -3,7 +3,7 @@
 Equality ignores spans and includes comments and blank lines, so that
 ``parse(format(tree)) == tree`` proves that the formatter loses nothing.
 
-A node that ends in ``Rule`` is a line of the sketch; :class:`Block` groups lines.
+A node that ends in ``Rule`` is a line of the sketch; :class:`RuleBlock` groups lines.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Range(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
-class Group(Syntax):
+class RangeList(Syntax):
     """``(0, 2, 4..7)``. As a side of a pair it has at least two items."""
 
     items: tuple[Expression | Range, ...]
@@ -92,7 +92,7 @@ class Any(Syntax):
     """``any``: every rank (for a switch policy: every switch)."""
 
 
-Ranks = Expression | Range | Group | Any
+Ranks = Expression | Range | RangeList | Any
 
 # ---- links
 
@@ -146,7 +146,7 @@ class Selection(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
-class Axis(Syntax):
+class Dimension(Syntax):
     """A dimension of a grid: ``x``, ``y``, ``z`` (a text), or ``dimension 3`` (a number)."""
 
     which: str | Expression
@@ -162,22 +162,22 @@ class Rotate(Syntax):
     by: Expression
     within_node: bool = False
     blocks: Expression | None = None
-    axis: Axis | None = None
+    axis: Dimension | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reflect(Syntax):
     """``reflect along x``: mirror a grid in one dimension."""
 
-    axis: Axis
+    axis: Dimension
 
 
 @dataclass(frozen=True, slots=True)
 class Swap(Syntax):
     """``swap x and y``: exchange two dimensions of equal size."""
 
-    one: Axis
-    other: Axis
+    one: Dimension
+    other: Dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Trivia:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line(Syntax):
+class SketchLine(Syntax):
     """A line with its comments."""
 
     trivia: Trivia = field(default=Trivia())
@@ -228,7 +228,7 @@ class Argument(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
-class MachineLine(Line):
+class MachineLine(SketchLine):
     """The machine: catalogue text, or a catalogue name with arguments."""
 
     text: str
@@ -236,14 +236,14 @@ class MachineLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveLine(Line):
+class CollectiveLine(SketchLine):
     """The collective."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class SizeLine(Line):
+class SizeLine(SketchLine):
     """Message sizes in bytes, from ``low`` to ``high``, both included."""
 
     low: int
@@ -251,7 +251,7 @@ class SizeLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineLine(Line):
+class EngineLine(SketchLine):
     """The proposed engine, ``packing{trees=4}``; ``spec`` holds the spans of its parts."""
 
     text: str
@@ -259,7 +259,7 @@ class EngineLine(Line):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleLine(Line):
+class RuleLine(SketchLine):
     """A rule; ``label`` is the name given by ``as``, or None."""
 
     label: str | None = None
@@ -283,7 +283,7 @@ class ForbidRule(RuleLine):
 class RelayRule(RuleLine):
     """``relay sources through pairs``: how chunks of some ranks leave their host."""
 
-    sources: Group | Any
+    sources: RangeList | Any
     through: tuple[Pair, ...]
     own_first: bool = False
 
@@ -408,7 +408,7 @@ class AcrossBlocks(Syntax):
 class Along(Syntax):
     """``along x``: the lines of a grid in one dimension."""
 
-    axis: Axis
+    axis: Dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +422,7 @@ Place = WithinNode | ByLocalRank | InBlocks | AcrossBlocks | Along | InGroups
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseLine(Line):
+class PhaseLine(SketchLine):
     """A collective, and the groups of ranks that run it at the same time."""
 
     kind: str
@@ -462,26 +462,26 @@ class Loop(Syntax):
     """``for variable in values``."""
 
     variable: str
-    values: Group
+    values: RangeList
 
 
 Scope = BetweenNodes | WithinNode | Loop
 
 
 @dataclass(frozen=True, slots=True)
-class Block(Line):
+class RuleBlock(SketchLine):
     """Lines under a head; ``tail`` holds the comments after the last one.
 
     The span is that of the head.
     """
 
     head: Scope
-    body: tuple[Rule | Block, ...]
+    body: tuple[Rule | RuleBlock, ...]
     tail: tuple[str, ...] = ()
 
 
 Header = MachineLine | CollectiveLine | SizeLine | EngineLine
-Statement = Header | Rule | Block
+Statement = Header | Rule | RuleBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +493,7 @@ class Parameter(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
-class SketchText(Line):
+class SketchTree(SketchLine):
     """A whole sketch. ``trivia`` and span are those of its ``sketch`` line."""
 
     name: str
@@ -508,7 +508,7 @@ class SketchText(Line):
 
 def _rules(statements: tuple[Statement, ...]) -> Iterator[Rule]:
     for one in statements:
-        if isinstance(one, Block):
+        if isinstance(one, RuleBlock):
             yield from _rules(one.body)
         elif not isinstance(one, Header):
             yield one

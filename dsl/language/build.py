@@ -34,7 +34,7 @@ _ONCE = ast.Header | ast.ChunksRule | ast.ChunksBySizeRule | ast.PhasesRule
 
 
 @v_args(meta=True)
-class Builder(Transformer_NonRecursive[Token, Anything]):
+class TreeBuilder(Transformer_NonRecursive[Token, Anything]):
     """Builder of one text's tree; errors beyond the grammar are collected in ``problems``."""
 
     def __init__(self, source: Source) -> None:
@@ -58,11 +58,11 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
 
     # ---- the whole
 
-    def document(self, meta: Meta, parts: Parts) -> ast.SketchText:
+    def document(self, meta: Meta, parts: Parts) -> ast.SketchTree:
         head, *statements = (p for p in parts if not _is_line_end(p))
         name, parameters, span = head
         self._check_headers(statements)
-        return ast.SketchText(name, parameters, tuple(statements), span=span)
+        return ast.SketchTree(name, parameters, tuple(statements), span=span)
 
     def rest(self, meta: Meta, parts: Parts) -> None:
         return None
@@ -136,9 +136,9 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
 
     # ---- blocks
 
-    def block(self, meta: Meta, parts: Parts) -> ast.Block:
+    def block(self, meta: Meta, parts: Parts) -> ast.RuleBlock:
         head, *body = (p for p in parts if not _is_line_end(p))
-        return ast.Block(head, tuple(body), span=head.span)
+        return ast.RuleBlock(head, tuple(body), span=head.span)
 
     def loop(self, meta: Meta, parts: Parts) -> ast.Loop:
         return ast.Loop(str(parts[0]), parts[1], span=self._span(meta))
@@ -174,11 +174,11 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
     def inside(self, meta: Meta, parts: Parts) -> ast.WithinNode:
         return ast.WithinNode(span=self._span(meta))
 
-    def axis_letter(self, meta: Meta, parts: Parts) -> ast.Axis:
-        return ast.Axis(str(parts[0]), span=self._span(meta))
+    def axis_letter(self, meta: Meta, parts: Parts) -> ast.Dimension:
+        return ast.Dimension(str(parts[0]), span=self._span(meta))
 
-    def axis_number(self, meta: Meta, parts: Parts) -> ast.Axis:
-        return ast.Axis(parts[0], span=self._span(meta))
+    def axis_number(self, meta: Meta, parts: Parts) -> ast.Dimension:
+        return ast.Dimension(parts[0], span=self._span(meta))
 
     # ---- rules
 
@@ -300,18 +300,18 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
     def both_ways(self, meta: Meta, parts: Parts) -> ast.Pair:
         return ast.Pair(parts[0], parts[1], both_ways=True, span=self._span(meta))
 
-    def ranks(self, meta: Meta, parts: Parts) -> ast.Group | ast.Any:
+    def ranks(self, meta: Meta, parts: Parts) -> ast.RangeList | ast.Any:
         return parts[0]  # type: ignore[no-any-return]
 
-    def values(self, meta: Meta, parts: Parts) -> ast.Group:
-        if isinstance(parts[0], ast.Group):
+    def values(self, meta: Meta, parts: Parts) -> ast.RangeList:
+        if isinstance(parts[0], ast.RangeList):
             return parts[0]
-        return ast.Group(tuple(parts), span=self._span(meta))
+        return ast.RangeList(tuple(parts), span=self._span(meta))
 
-    def group(self, meta: Meta, parts: Parts) -> ast.Group | ast.Range:
+    def group(self, meta: Meta, parts: Parts) -> ast.RangeList | ast.Range:
         if len(parts) == 1:
             return parts[0]  # type: ignore[no-any-return]
-        return ast.Group(tuple(parts), span=self._span(meta))
+        return ast.RangeList(tuple(parts), span=self._span(meta))
 
     def range(self, meta: Meta, parts: Parts) -> ast.Range:
         return ast.Range(parts[0], parts[1], span=self._span(meta))

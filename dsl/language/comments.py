@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from .ast import Block, PhaseLine, PhasesRule, SketchText, Statement, Trivia
+from .ast import PhaseLine, PhasesRule, RuleBlock, SketchTree, Statement, Trivia
 from .tokens import comments, without_comments
 
 Written = TypeVar("Written", bound=Statement | PhaseLine)
@@ -25,7 +25,7 @@ class _Note:
     column: int
 
 
-def attach(tree: SketchText, text: str) -> SketchText:
+def attach(tree: SketchTree, text: str) -> SketchTree:
     """Return the tree with the comments and blank lines of its text."""
     return _Attacher(text).sketch(tree)
 
@@ -39,7 +39,7 @@ class _Attacher:
         self._comments = comments(text)
         self._next = 0  # the first line not yet assigned
 
-    def sketch(self, tree: SketchText) -> SketchText:
+    def sketch(self, tree: SketchTree) -> SketchTree:
         trivia = self._trivia(_line_of(tree))
         statements = tuple(map(self._statement, tree.statements))
         tail = _tidy(note.text for note in self._notes())
@@ -51,7 +51,7 @@ class _Attacher:
         # A rule on the same line as its `for …:` leaves the comments to the loop.
         done = one if self._next > line else replace(one, trivia=self._trivia(line))
         # A block stays a block.
-        if isinstance(done, Block):
+        if isinstance(done, RuleBlock):
             return self._block(done)  # type: ignore[return-value]
         return self._phases(done) if isinstance(done, PhasesRule) else done  # type: ignore[return-value]
 
@@ -59,7 +59,7 @@ class _Attacher:
         body, tail = self._body(rule.phases)
         return replace(rule, phases=body, tail=tail)
 
-    def _block(self, block: Block) -> Block:
+    def _block(self, block: RuleBlock) -> RuleBlock:
         first = block.body[0]
         if _line_of(first) == _line_of(block):
             return replace(block, body=tuple(map(self._statement, block.body)))
@@ -115,7 +115,7 @@ class _Attacher:
         return len(before.expandtabs(8))
 
 
-def _line_of(one: Statement | PhaseLine | SketchText) -> int:
+def _line_of(one: Statement | PhaseLine | SketchTree) -> int:
     """Return the first line (from 0) of a statement."""
     assert one.span is not None, "a parsed line knows its place"
     return one.span.line - 1

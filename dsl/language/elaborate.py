@@ -37,9 +37,9 @@ from ..nouns.sketch import (
 )
 from ..nouns.topology import Topology
 from . import ast
-from .evaluate import Meaning, Reach, number_of
+from .evaluate import Meaning, PairScope, number_of
 from .format import generator_text, ranks_text, rule_text
-from .machine import Machine
+from .machine import SketchMachine
 from .moves import image_of
 from .parse import MAX_ERRORS, raise_all
 from .phases import phases_of
@@ -49,7 +49,7 @@ MAX_TURNS = 20_000
 
 
 def elaborate(
-    tree: ast.SketchText, topology: Topology, arguments: Mapping[str, int] | None = None
+    tree: ast.SketchTree, topology: Topology, arguments: Mapping[str, int] | None = None
 ) -> Sketch:
     """Return the rules of a sketch on a topology; ``arguments`` are values of its parameters.
 
@@ -79,16 +79,16 @@ class Elaboration:
     """A sketch with the origin of its rules, for ``lint``."""
 
     sketch: Sketch
-    machine: Machine
+    machine: SketchMachine
     written: tuple[Written, ...]
     idle_loops: tuple[ast.Loop, ...]
 
 
 def trace(
-    tree: ast.SketchText, topology: Topology, arguments: Mapping[str, int] | None = None
+    tree: ast.SketchTree, topology: Topology, arguments: Mapping[str, int] | None = None
 ) -> Elaboration:
     """Return the sketch of :func:`elaborate` with the rules of each line."""
-    machine = Machine(topology)
+    machine = SketchMachine(topology)
     numbers = parameters_of(tree, arguments or {}, machine.numbers)
     work = _Elaborator()
     for one in tree.statements:
@@ -106,7 +106,7 @@ def trace(
     return Elaboration(sketch, machine, written, idle)
 
 
-def machine_text(tree: ast.SketchText, arguments: Mapping[str, int] | None = None) -> str:
+def machine_text(tree: ast.SketchTree, arguments: Mapping[str, int] | None = None) -> str:
     """Return the catalogue text of the machine that a sketch names, empty if none.
 
     Raises:
@@ -115,7 +115,7 @@ def machine_text(tree: ast.SketchText, arguments: Mapping[str, int] | None = Non
     return _machine_text(tree, parameters_of(tree, arguments or {}, {}))
 
 
-def machine_of(tree: ast.SketchText, arguments: Mapping[str, int] | None = None) -> Topology | None:
+def machine_of(tree: ast.SketchTree, arguments: Mapping[str, int] | None = None) -> Topology | None:
     """Return the machine that a sketch names, or None.
 
     Raises:
@@ -131,7 +131,7 @@ def machine_of(tree: ast.SketchText, arguments: Mapping[str, int] | None = None)
 
 
 def parameters_of(
-    tree: ast.SketchText, arguments: Mapping[str, int], machine_numbers: Mapping[str, int]
+    tree: ast.SketchTree, arguments: Mapping[str, int], machine_numbers: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the values of all parameters and the machine's numbers.
 
@@ -157,7 +157,7 @@ def parameters_of(
     return numbers
 
 
-def _machine_text(tree: ast.SketchText, numbers: Mapping[str, int]) -> str:
+def _machine_text(tree: ast.SketchTree, numbers: Mapping[str, int]) -> str:
     line = next((s for s in tree.statements if isinstance(s, ast.MachineLine)), None)
     if line is None or not line.arguments:
         return "" if line is None else line.text
@@ -169,7 +169,7 @@ def _machine_text(tree: ast.SketchText, numbers: Mapping[str, int]) -> str:
     return f"{line.text}:{','.join(shown)}"
 
 
-def _collective(tree: ast.SketchText, rules: Sequence[Rule]) -> str:
+def _collective(tree: ast.SketchTree, rules: Sequence[Rule]) -> str:
     """Return the collective of the ``collective`` line or of the phases; both must agree."""
     named = next((s.name for s in tree.statements if isinstance(s, ast.CollectiveLine)), "")
     for rule in rules:
@@ -185,7 +185,7 @@ def _collective(tree: ast.SketchText, rules: Sequence[Rule]) -> str:
     return named
 
 
-def _engine(tree: ast.SketchText) -> str:
+def _engine(tree: ast.SketchTree) -> str:
     """Return the proposed engine; it must exist and accept the options."""
     line = next((s for s in tree.statements if isinstance(s, ast.EngineLine)), None)
     if line is None:
@@ -204,12 +204,14 @@ class _Elaborator:
         self.turns = 0
         self.loops: dict[int, tuple[ast.Loop, bool]] = {}
 
-    def statement(self, one: ast.Rule | ast.Block, meaning: Meaning, loops: Sequence[str]) -> None:
+    def statement(
+        self, one: ast.Rule | ast.RuleBlock, meaning: Meaning, loops: Sequence[str]
+    ) -> None:
         """Elaborate a line or block; ``loops`` are the variables of the enclosing loops."""
         if len(self.problems) >= MAX_ERRORS:
             return
         try:
-            if isinstance(one, ast.Block):
+            if isinstance(one, ast.RuleBlock):
                 self._block(one, meaning, loops)
             else:
                 self._rule(one, meaning, loops)
@@ -233,15 +235,15 @@ class _Elaborator:
             self.problems.append(problem)
 
     def _rule(self, line: ast.Rule, meaning: Meaning, loops: Sequence[str]) -> None:
-        rules = _Translation(line, meaning, _loop_values(meaning, loops)).rules()
+        rules = _LineTranslation(line, meaning, _loop_values(meaning, loops)).rules()
         self.written.append(Written(line, meaning, tuple(rules)))
 
-    def _block(self, block: ast.Block, meaning: Meaning, loops: Sequence[str]) -> None:
+    def _block(self, block: ast.RuleBlock, meaning: Meaning, loops: Sequence[str]) -> None:
         head = block.head
         if isinstance(head, ast.Loop):
             self._loop(block, head, meaning, loops)
             return
-        if meaning.reach is not Reach.MACHINE:
+        if meaning.reach is not PairScope.MACHINE:
             raise BadSketch(
                 f"a block about links {meaning.inside(head).reach} inside one {meaning.reach}",
                 where=head.span,
@@ -252,7 +254,7 @@ class _Elaborator:
             self.statement(one, inner, loops)
 
     def _loop(
-        self, block: ast.Block, head: ast.Loop, meaning: Meaning, loops: Sequence[str]
+        self, block: ast.RuleBlock, head: ast.Loop, meaning: Meaning, loops: Sequence[str]
     ) -> None:
         if head.variable in loops:
             raise BadSketch(
@@ -279,7 +281,7 @@ def _loop_values(meaning: Meaning, loops: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Translation:
+class _LineTranslation:
     """Translation of one line of the sketch to rules of the machine."""
 
     line: ast.Rule
@@ -342,16 +344,16 @@ class _Translation:
     def _check_block(self) -> None:
         """Refuse lines about the whole machine in blocks, and lines in a wrong kind of block."""
         reach = self.meaning.reach
-        fits: tuple[Reach, ...]
+        fits: tuple[PairScope, ...]
         match self.line:
             case ast.OnlyRule() | ast.ForbidRule() | ast.OwnFirstRule():
-                fits = tuple(Reach)
+                fits = tuple(PairScope)
             case ast.RelayRule():
-                fits = (Reach.MACHINE, Reach.BETWEEN)
+                fits = (PairScope.MACHINE, PairScope.BETWEEN)
             case ast.SendRule():
-                fits = (Reach.MACHINE, Reach.WITHIN)
+                fits = (PairScope.MACHINE, PairScope.WITHIN)
             case _:
-                fits = (Reach.MACHINE,)
+                fits = (PairScope.MACHINE,)
         if reach not in fits:
             raise BadSketch(
                 f"this line means nothing in a block about links {reach}",
@@ -480,7 +482,7 @@ def _pairs(mask: Bools) -> tuple[Pair, ...]:
     return tuple((int(a), int(b)) for a, b in np.argwhere(mask))
 
 
-def _with_free_rest(machine: Machine, written: Sequence[Written]) -> Iterator[Written]:
+def _with_free_rest(machine: SketchMachine, written: Sequence[Written]) -> Iterator[Written]:
     """Yield the lines with ``only`` rules of blocks limited to the links of their block.
 
     ``only`` rules add up, so those in blocks also get every pair that no ``only`` covers; one

@@ -19,7 +19,7 @@ from ..base.spans import Span
 from . import ast
 from .ast import Operator
 from .format import expression_text, ranks_text, selector_text
-from .machine import Machine, Selected
+from .machine import Selected, SketchMachine
 
 MAX_VALUE = 1 << 40
 """Largest absolute value of index arithmetic."""
@@ -32,7 +32,7 @@ Nodes = tuple[int, ...]
 """Node indices of the topology; a GPU's index is its rank."""
 
 
-class Reach(StrEnum):
+class PairScope(StrEnum):
     """Pairs covered by a line, and so the meaning of its numbers."""
 
     MACHINE = "the whole machine"
@@ -47,9 +47,9 @@ class Meaning:
     ``boxes`` are the (source, destination) hosts of the block; None where the reach implies them.
     """
 
-    machine: Machine
+    machine: SketchMachine
     numbers: Mapping[str, int]
-    reach: Reach = Reach.MACHINE
+    reach: PairScope = PairScope.MACHINE
     boxes: frozenset[tuple[int, int]] | None = None
 
     def bound(self, name: str, value: int) -> Meaning:
@@ -83,7 +83,7 @@ class Meaning:
             )
         return size
 
-    def values(self, group: ast.Group) -> list[int]:
+    def values(self, group: ast.RangeList) -> list[int]:
         """Return the numbers of a list, in order; an empty range has none."""
         return [v for item in group.items for v in self._item(item)]
 
@@ -128,7 +128,7 @@ class Meaning:
         Raises:
             BadSketch: an unknown host, or a pair of equal hosts.
         """
-        reach = Reach.BETWEEN if isinstance(head, ast.BetweenNodes) else Reach.WITHIN
+        reach = PairScope.BETWEEN if isinstance(head, ast.BetweenNodes) else PairScope.WITHIN
         boxes = None if head.boxes is None else frozenset(self._box_pairs(head.boxes))
         return replace(self, reach=reach, boxes=boxes)
 
@@ -153,7 +153,7 @@ class Meaning:
         count = len(self.machine.boxes)
         if isinstance(boxes, ast.Any):
             return list(range(count))
-        group = boxes if isinstance(boxes, ast.Group) else ast.Group((boxes,))
+        group = boxes if isinstance(boxes, ast.RangeList) else ast.RangeList((boxes,))
         found = self.values(group)
         beyond = next((v for v in found if not 0 <= v < count), None)
         if beyond is not None:
@@ -168,11 +168,11 @@ class Meaning:
     def joined(self) -> Bools:
         """Return the matrix of (source, destination) hosts of this block, shape (hosts, hosts)."""
         count = len(self.machine.boxes)
-        if self.reach is Reach.MACHINE:
+        if self.reach is PairScope.MACHINE:
             return np.ones((count, count), np.bool_)
         same = np.eye(count, dtype=np.bool_)
         if self.boxes is None:
-            return same if self.reach is Reach.WITHIN else ~same
+            return same if self.reach is PairScope.WITHIN else ~same
         table = np.zeros((count, count), np.bool_)
         for pair in self.boxes:
             table[pair] = True
@@ -180,13 +180,13 @@ class Meaning:
 
     def places(self) -> tuple[int | None, ...]:
         """Return the hosts in which links of a line begin; (None,) for the whole machine."""
-        if self.reach is Reach.MACHINE:
+        if self.reach is PairScope.MACHINE:
             return (None,)
         return tuple(np.flatnonzero(self.joined.any(axis=1)).tolist())
 
     def targets(self) -> tuple[int | None, ...]:
         """Return the hosts in which links of a line end; (None,) for the whole machine."""
-        if self.reach is Reach.MACHINE:
+        if self.reach is PairScope.MACHINE:
             return (None,)
         return tuple(np.flatnonzero(self.joined.any(axis=0)).tolist())
 
@@ -195,7 +195,7 @@ class Meaning:
             case ast.Any():
                 everyone = tuple(range(self.machine.ranks))
                 return everyone if box is None else self.machine.boxes[box]
-            case ast.Group(items=items):
+            case ast.RangeList(items=items):
                 return tuple(dict.fromkeys(n for item in items for n in self._nodes(item, box)))
             case ast.Range():
                 return tuple(n for v in self._item(ranks) for n in self._rank(v, box, ranks.span))
@@ -323,7 +323,7 @@ class Meaning:
         missing = np.argwhere(named & ~self.machine.hops)
         if len(missing):
             raise self.no_hop(int(missing[0, 0]), int(missing[0, 1]), pair.span)
-        alone = self.reach is Reach.BETWEEN and not self.joined.any()
+        alone = self.reach is PairScope.BETWEEN and not self.joined.any()
         if not (alone or named.any() or links.any()):
             raise BadSketch(
                 f"there is no link {selector_text(pair)} on {self.machine.topology.name}",
@@ -339,7 +339,7 @@ class Meaning:
         reaches = f"reaches {_listed(near)}" if near else "reaches nobody"
         name = self.machine.topology.name
         message = f"{src} -> {dst} is no hop on {name}"
-        if self.reach is not Reach.MACHINE:
+        if self.reach is not PairScope.MACHINE:
             place = self.machine.place_of
             message += f" (local ranks {place[src]} and {place[dst]})"
         return BadSketch(message, where=where, hint=f"in one hop rank {src} {reaches}")

@@ -18,7 +18,7 @@ WIDTH = 96
 """Most columns of a line with a block and its one rule."""
 
 
-def format(tree: ast.SketchText) -> str:
+def format(tree: ast.SketchTree) -> str:
     """Return the canonical text of a sketch, ending in a newline."""
     parameters = ", ".join(map(_parameter, tree.parameters))
     head = f"sketch {tree.name}" + (f"({parameters})" if tree.parameters else "")
@@ -96,7 +96,7 @@ def _place(place: ast.Place) -> str:
             return f"in {_cycles(groups)}"
 
 
-def _axis(axis: ast.Axis) -> str:
+def _axis(axis: ast.Dimension) -> str:
     return axis.which if isinstance(axis.which, str) else f"dimension {expression_text(axis.which)}"
 
 
@@ -137,7 +137,7 @@ def ranks_text(ranks: ast.Ranks) -> str:
             return "any"
         case ast.Range(low=low, high=high):
             return f"{expression_text(low)}..{expression_text(high)}"
-        case ast.Group(items=items):
+        case ast.RangeList(items=items):
             return f"({', '.join(map(ranks_text, items))})"
         case _:
             return expression_text(ranks)
@@ -177,7 +177,7 @@ def _binds(expression: ast.Expression) -> int:
 
 def _statement(one: ast.Statement, margin: str) -> Iterator[str]:
     match one:
-        case ast.Block():
+        case ast.RuleBlock():
             yield from _block(one, margin)
         case ast.PhasesRule():
             yield from _phases(one, margin)
@@ -193,7 +193,7 @@ def _with_trivia(trivia: ast.Trivia, code: str, margin: str) -> Iterator[str]:
     yield f"{margin}{code}" + (f"  {trivia.beside}" if trivia.beside else "")
 
 
-def _block(block: ast.Block, margin: str) -> Iterator[str]:
+def _block(block: ast.RuleBlock, margin: str) -> Iterator[str]:
     head = _head(block.head)
     inline = _on_one_line(block)
     if inline is not None and len(margin) + len(inline) <= WIDTH:
@@ -214,10 +214,10 @@ def _phases(rule: ast.PhasesRule, margin: str) -> Iterator[str]:
         yield f"{margin}{INDENT}{note}" if note else ""
 
 
-def _on_one_line(block: ast.Block) -> str | None:
+def _on_one_line(block: ast.RuleBlock) -> str | None:
     """Return a block of one rule without own comments as one line; None for other blocks."""
     (one, *more) = block.body
-    if more or block.tail or isinstance(one, ast.Block) or one.trivia != ast.Trivia():
+    if more or block.tail or isinstance(one, ast.RuleBlock) or one.trivia != ast.Trivia():
         return None
     return f"{_head(block.head)}: {_labelled(one)}"
 
@@ -230,9 +230,9 @@ def _head(head: ast.Scope) -> str:
             return f"for {variable} in {_values(values)}"
 
 
-def _values(values: ast.Group | ast.Any) -> str:
+def _values(values: ast.RangeList | ast.Any) -> str:
     """Return the text of a list, with parentheses only if it has several items."""
-    if isinstance(values, ast.Group) and len(values.items) == 1:
+    if isinstance(values, ast.RangeList) and len(values.items) == 1:
         return ranks_text(values.items[0])
     return ranks_text(values)
 

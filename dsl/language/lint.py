@@ -36,9 +36,9 @@ from ..nouns.sketch import (
 from ..nouns.topology import Topology
 from . import ast
 from .elaborate import Elaboration, Written, trace
-from .evaluate import Reach
+from .evaluate import PairScope
 from .format import selector_text
-from .machine import Machine
+from .machine import SketchMachine
 
 # Collectives in which every rank needs data of every other one.
 _ALL = ("", "allgather", "reduce_scatter", "allreduce", "alltoall")
@@ -53,7 +53,7 @@ class Concern(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintWarning:
     """A warning and its location."""
 
     concern: Concern
@@ -72,8 +72,8 @@ class Finding:
 
 
 def lint(
-    tree: ast.SketchText, machine: Topology, arguments: Mapping[str, int] | None = None
-) -> tuple[Finding, ...]:
+    tree: ast.SketchTree, machine: Topology, arguments: Mapping[str, int] | None = None
+) -> tuple[LintWarning, ...]:
     """Return all warnings, in text order.
 
     Raises:
@@ -93,7 +93,7 @@ def lint(
 # ---- the machine
 
 
-def _misfits(tree: ast.SketchText, done: Elaboration) -> Iterator[Finding]:
+def _misfits(tree: ast.SketchTree, done: Elaboration) -> Iterator[LintWarning]:
     """Yield warnings about a machine other than the one that the sketch names."""
     text, here = done.sketch.machine, done.machine
     span = next((s.span for s in tree.statements if isinstance(s, ast.MachineLine)), None)
@@ -102,31 +102,31 @@ def _misfits(tree: ast.SketchText, done: Elaboration) -> Iterator[Finding]:
         return
     if text.partition(":")[0] not in known:
         hint = suggest(text.partition(":")[0], known)
-        yield Finding(Concern.MISFIT, f"no machine is called {text!r}", span, hint)
+        yield LintWarning(Concern.MISFIT, f"no machine is called {text!r}", span, hint)
         return
     try:
-        there = Machine(topology(text))
+        there = SketchMachine(topology(text))
     except UserError as error:
-        yield Finding(Concern.MISFIT, f"{text}: {error.message}", span, error.hint)
+        yield LintWarning(Concern.MISFIT, f"{text}: {error.message}", span, error.hint)
         return
     name = here.topology.name
     if there.ranks != here.ranks:
         message = f"the sketch is for {text} ({there.ranks} GPUs); {name} has {here.ranks}"
-        yield Finding(Concern.MISFIT, message, span)
+        yield LintWarning(Concern.MISFIT, message, span)
     elif not np.array_equal(there.hops, here.hops) or there.boxes != here.boxes:
         message = f"the sketch is for {text}; {name} joins its GPUs in another way"
-        yield Finding(Concern.MISFIT, message, span)
+        yield LintWarning(Concern.MISFIT, message, span)
 
 
 # ---- rules that match nothing
 
 
-def _idle_loops(done: Elaboration) -> Iterator[Finding]:
+def _idle_loops(done: Elaboration) -> Iterator[LintWarning]:
     for loop in done.idle_loops:
-        yield Finding(Concern.UNUSED, "this loop runs over nothing", loop.span)
+        yield LintWarning(Concern.UNUSED, "this loop runs over nothing", loop.span)
 
 
-def _unused(done: Elaboration) -> Iterator[Finding]:
+def _unused(done: Elaboration) -> Iterator[LintWarning]:
     """Yield warnings about lines and list items that select nothing in any loop iteration."""
     lonely = len(done.machine.boxes) == 1
     used: dict[int, tuple[ast.Syntax, str, bool]] = {}
@@ -136,7 +136,7 @@ def _unused(done: Elaboration) -> Iterator[Finding]:
         used[id(what)] = (what, message, is_used or (before is not None and before[2]))
 
     for one in done.written:
-        if one.meaning.reach is Reach.BETWEEN and lonely:
+        if one.meaning.reach is PairScope.BETWEEN and lonely:
             note(one.line, "there is only one node, so nothing is between nodes", False)
         elif not one.meaning.joined.any():
             note(one.line, "this block is about no two nodes", False)
@@ -156,7 +156,7 @@ def _unused(done: Elaboration) -> Iterator[Finding]:
                     note(one.line, message, False)
     for what, message, is_used in used.values():
         if not is_used:
-            yield Finding(Concern.UNUSED, message, what.span)
+            yield LintWarning(Concern.UNUSED, message, what.span)
 
 
 def _several(group: tuple[int, ...]) -> bool:
@@ -192,7 +192,7 @@ def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.
         yield selector, message, found.meets(total)
 
 
-def _repeated(done: Elaboration) -> Iterator[Finding]:
+def _repeated(done: Elaboration) -> Iterator[LintWarning]:
     """Yield warnings about lines with equal rules."""
     first: dict[tuple[Rule, ...], ast.Rule] = {}
     for one in done.written:
@@ -200,13 +200,13 @@ def _repeated(done: Elaboration) -> Iterator[Finding]:
         before = first.setdefault(bare, one.line)
         if before is not one.line and bare:
             place = f" of line {before.span.line}" if before.span else ""
-            yield Finding(Concern.UNUSED, f"this repeats the rule{place}", one.line.span)
+            yield LintWarning(Concern.UNUSED, f"this repeats the rule{place}", one.line.span)
 
 
 # ---- contradictions
 
 
-def _contradictions(done: Elaboration) -> Iterator[Finding]:
+def _contradictions(done: Elaboration) -> Iterator[LintWarning]:
     sketch, machine = done.sketch, done.machine
     allowed = allowed_pairs(sketch, machine)
     distance = _distances(allowed)
@@ -219,7 +219,7 @@ def _contradictions(done: Elaboration) -> Iterator[Finding]:
     yield from _blocked_relays(sketch, allowed)
 
 
-def allowed_pairs(sketch: Sketch, machine: Machine) -> Bools:
+def allowed_pairs(sketch: Sketch, machine: SketchMachine) -> Bools:
     """Return the ordered pairs of ranks with a hop that ``only`` and ``forbid`` allow."""
     only = [r for r in sketch.rules if isinstance(r, Only)]
     forbid = [r for r in sketch.rules if isinstance(r, Forbid)]
@@ -232,7 +232,7 @@ def allowed_pairs(sketch: Sketch, machine: Machine) -> Bools:
     return allowed & ~_union(machine, forbid)
 
 
-def _union(machine: Machine, rules: list[Only] | list[Forbid]) -> Bools:
+def _union(machine: SketchMachine, rules: list[Only] | list[Forbid]) -> Bools:
     table = np.zeros_like(machine.hops)
     for rule in rules:
         if rule.pairs:
@@ -246,7 +246,7 @@ def _distances(allowed: Bools) -> Floats:
     return found
 
 
-def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[Finding]:
+def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[LintWarning]:
     """Yield warnings about required sends that are impossible."""
     steps = min((r.count for r in sketch.rules if isinstance(r, MaxSteps)), default=None)
     counts = [n for r in sketch.rules if isinstance(r, Chunks | ChunksBySize) for n in r.counts]
@@ -259,11 +259,11 @@ def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[Finding
         elif rule.must:
             problem = _cannot_send(rule, sketch, allowed, distance, steps)
         if problem:
-            yield Finding(Concern.CONTRADICTION, problem, rule.span)
+            yield LintWarning(Concern.CONTRADICTION, problem, rule.span)
         for other in sends:
             if rule.must and not other.must and _covers(other, rule):
                 message = f"{other.label!r} says that this must never be sent"
-                yield Finding(Concern.CONTRADICTION, message, rule.span)
+                yield LintWarning(Concern.CONTRADICTION, message, rule.span)
 
 
 def _cannot_send(
@@ -306,7 +306,7 @@ def _covers(never: FixedSend, must: FixedSend) -> bool:
     return same and all(a is None or a == b for a, b in details)
 
 
-def _lost(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Finding]:
+def _lost(sketch: Sketch, machine: SketchMachine, distance: Floats) -> Iterator[LintWarning]:
     """Yield warnings about ranks that the machine connects and the rules cut off."""
     lost = np.isinf(distance) & ~np.isinf(_distances(machine.hops))
     if sketch.collective not in _ALL:
@@ -321,10 +321,10 @@ def _lost(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Findin
     more = f" (nor {count} other pairs)" if count else ""
     message = f"with these links, nothing comes from rank {src} to rank {dst}{more}"
     rule = _first_cut(sketch, machine, (src, dst))
-    yield Finding(Concern.CONTRADICTION, message, rule.span, f"cut off by {rule.label!r}")
+    yield LintWarning(Concern.CONTRADICTION, message, rule.span, f"cut off by {rule.label!r}")
 
 
-def _first_cut(sketch: Sketch, machine: Machine, pair: Pair) -> Rule:
+def _first_cut(sketch: Sketch, machine: SketchMachine, pair: Pair) -> Rule:
     """Return the first rule that, with those before it, cuts a pair off; ``only`` rules first."""
     only = [r for r in sketch.rules if isinstance(r, Only)]
     forbid = [r for r in sketch.rules if isinstance(r, Forbid)]
@@ -336,7 +336,7 @@ def _first_cut(sketch: Sketch, machine: Machine, pair: Pair) -> Rule:
     return order[-1]
 
 
-def _too_far(sketch: Sketch, distance: Floats) -> Iterator[Finding]:
+def _too_far(sketch: Sketch, distance: Floats) -> Iterator[LintWarning]:
     """Yield warnings about limits on hops or steps below the distance the collective needs."""
     if sketch.collective not in _ALL[1:] or np.isinf(distance).any():
         return
@@ -345,10 +345,10 @@ def _too_far(sketch: Sketch, distance: Floats) -> Iterator[Finding]:
     for rule in sketch.rules:
         if isinstance(rule, MaxHops | MaxSteps) and rule.count < far:
             message = f"rank {dst} is {far} hops from rank {src}, more than {rule.count}"
-            yield Finding(Concern.CONTRADICTION, message, rule.span)
+            yield LintWarning(Concern.CONTRADICTION, message, rule.span)
 
 
-def _detours(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Finding]:
+def _detours(sketch: Sketch, machine: SketchMachine, distance: Floats) -> Iterator[LintWarning]:
     """Yield warnings about detour limits that the remaining links cannot meet."""
     if sketch.collective not in _ALL[1:] or np.isinf(distance).any():
         return
@@ -363,10 +363,10 @@ def _detours(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Fin
                 f"with these links rank {dst} is {distance[src, dst]:.0f} hops from rank {src}; "
                 f"the shortest path has {shortest[src, dst]:.0f}"
             )
-            yield Finding(Concern.CONTRADICTION, message, rule.span)
+            yield LintWarning(Concern.CONTRADICTION, message, rule.span)
 
 
-def _torn_phases(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
+def _torn_phases(sketch: Sketch, allowed: Bools) -> Iterator[LintWarning]:
     """Yield warnings about phase groups whose ranks cannot reach each other inside the group."""
     for rule in sketch.rules:
         if not isinstance(rule, Phases):
@@ -379,14 +379,14 @@ def _torn_phases(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
                     f"phase {number} ({phase.kind}) stays in groups, and inside {{{shown}}} "
                     "the links that are allowed do not lead from every rank to every other"
                 )
-                yield Finding(Concern.CONTRADICTION, message, rule.span)
+                yield LintWarning(Concern.CONTRADICTION, message, rule.span)
 
 
 def _is_torn(allowed: Bools, group: tuple[int, ...]) -> bool:
     return len(group) > 1 and bool(np.isinf(_distances(allowed[np.ix_(group, group)])).any())
 
 
-def _asymmetric(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
+def _asymmetric(sketch: Sketch, allowed: Bools) -> Iterator[LintWarning]:
     """Yield warnings about symmetries under which the other rules are not invariant."""
     relays = {_relay_key(r, None) for r in sketch.rules if isinstance(r, Relay)}
     for rule in sketch.rules:
@@ -401,13 +401,13 @@ def _asymmetric(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
                 "to which this symmetry moves it"
             )
             hint = "with both, neither is used"
-            yield Finding(Concern.CONTRADICTION, message, rule.span, hint)
+            yield LintWarning(Concern.CONTRADICTION, message, rule.span, hint)
         elif relays != {_relay_key(r, rule.image) for r in sketch.rules if isinstance(r, Relay)}:
             message = "this symmetry does not map the relays to each other"
-            yield Finding(Concern.CONTRADICTION, message, rule.span)
+            yield LintWarning(Concern.CONTRADICTION, message, rule.span)
         elif not _keeps_phases(rule.image, _phases(sketch.rules)):
             message = "this symmetry does not map the groups of the phases to each other"
-            yield Finding(Concern.CONTRADICTION, message, rule.span)
+            yield LintWarning(Concern.CONTRADICTION, message, rule.span)
 
 
 def _keeps_phases(image: tuple[int, ...], phases: tuple[Phase, ...]) -> bool:
@@ -428,9 +428,9 @@ def _relay_key(
     return frozenset(image[r] for r in rule.sources), through, rule.own_first
 
 
-def _blocked_relays(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
+def _blocked_relays(sketch: Sketch, allowed: Bools) -> Iterator[LintWarning]:
     for rule in sketch.rules:
         if isinstance(rule, Relay) and rule.through and not any(allowed[p] for p in rule.through):
             a, b = rule.through[0]
             message = f"the relay {a} -> {b} is not allowed: {_culprit(sketch, (a, b))}"
-            yield Finding(Concern.CONTRADICTION, message, rule.span)
+            yield LintWarning(Concern.CONTRADICTION, message, rule.span)

@@ -19,7 +19,7 @@ from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import read_text
 from ..base.spans import Source
 from ..base.units import parse_bytes, parse_microseconds
-from .ast import SketchText
+from .ast import SketchTree
 from .parse import parse
 
 SUFFIX = ".sketch"
@@ -30,7 +30,7 @@ _PROMISE = re.compile(
 )
 
 
-def load_sketch(name_or_path: str) -> SketchText:
+def load_sketch(name_or_path: str) -> SketchTree:
     """Return the sketch of a name of the catalogue, or of a file; ``-`` is standard input.
 
     Raises:
@@ -60,7 +60,7 @@ def sketch_names() -> dict[str, str]:
     return {name: about(load_sketch(name)) for name in _names()}
 
 
-def about(tree: SketchText) -> str:
+def about(tree: SketchTree) -> str:
     """Return the comment above the ``sketch`` line as running text: machine, idea, source."""
     return " ".join(line.lstrip("#").strip() for line in tree.trivia.above if line)
 
@@ -93,7 +93,7 @@ class Promise:
     ruled: bool
 
 
-def promised(tree: SketchText) -> Promise | None:
+def promised(tree: SketchTree) -> Promise | None:
     """Return the promise of a sketch with default parameters; None if it has none.
 
     Raises:

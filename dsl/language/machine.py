@@ -45,7 +45,7 @@ class Selected:
 
 
 @dataclass(frozen=True, eq=False)
-class Machine:
+class SketchMachine:
     """A topology with the tables needed for elaboration, each computed on first use.
 
     GPUs whose host is unknown form one host together.

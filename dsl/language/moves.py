@@ -29,7 +29,7 @@ def image_of(generator: ast.Generator, meaning: Meaning) -> Image:
             size, no such dimension, or a permutation that does not map the machine to itself.
     """
     match generator:
-        case ast.Rotate(by=by, axis=ast.Axis() as axis):
+        case ast.Rotate(by=by, axis=ast.Dimension() as axis):
             # The rank k positions before a position is mapped to it.
             turn = -meaning.number(by)
             image = moved_along(axis, meaning, lambda places, n: np.roll(places, turn, axis=n))
@@ -121,7 +121,7 @@ def shape_of(name: str) -> Shape | None:
     return (2,) * sides[0] if found[1] == "hypercube" else sides
 
 
-def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Ints, int]:
+def places_of(axis: ast.Dimension, meaning: Meaning) -> tuple[Ints, int]:
     """Return the grid of ranks, and the number of the named dimension.
 
     Raises:
@@ -150,7 +150,7 @@ def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Ints, int]:
     return np.arange(topology.ranks).reshape(shape, order="F"), number
 
 
-def lines_along(axis: ast.Axis, meaning: Meaning) -> tuple[tuple[int, ...], ...]:
+def lines_along(axis: ast.Dimension, meaning: Meaning) -> tuple[tuple[int, ...], ...]:
     """Return the ranks of every line of the grid in one dimension, in order."""
     places, number = places_of(axis, meaning)
     rows = np.moveaxis(places, number, -1).reshape(-1, places.shape[number])
@@ -158,14 +158,14 @@ def lines_along(axis: ast.Axis, meaning: Meaning) -> tuple[tuple[int, ...], ...]
 
 
 def moved_along(
-    axis: ast.Axis, meaning: Meaning, move: Callable[[Ints, int], Ints]
+    axis: ast.Dimension, meaning: Meaning, move: Callable[[Ints, int], Ints]
 ) -> tuple[int, ...]:
     """Return the image of each rank; ``move`` maps the grid of ranks to the grid of images."""
     places, number = places_of(axis, meaning)
     return _image(places, move(places, number))
 
 
-def swapped(one: ast.Axis, other: ast.Axis, meaning: Meaning) -> tuple[int, ...]:
+def swapped(one: ast.Dimension, other: ast.Dimension, meaning: Meaning) -> tuple[int, ...]:
     """Return the image of each rank when two dimensions are exchanged.
 
     Raises:

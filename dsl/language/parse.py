@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ..base.errors import SeveralErrors, WeftError
 from ..base.spans import Source
-from .ast import SketchText
-from .build import Builder
+from .ast import SketchTree
+from .build import TreeBuilder
 from .comments import attach
 from .diagnose import explain
 from .tokens import Code, Rejected, read_tree, without_comments
@@ -22,7 +22,7 @@ MAX_ERRORS = 20
 """Number of syntax errors after which parsing stops."""
 
 
-def parse(text: str, name: str = "<sketch>") -> SketchText:
+def parse(text: str, name: str = "<sketch>") -> SketchTree:
     """Parse a sketch; ``name`` is its file, for messages.
 
     Raises:
@@ -33,11 +33,11 @@ def parse(text: str, name: str = "<sketch>") -> SketchText:
     tree, problems = _read(source)
     built = None
     if tree is not None:
-        builder = Builder(source)
+        builder = TreeBuilder(source)
         built = builder.build(tree)
         problems += builder.problems
     raise_all(problems)
-    assert isinstance(built, SketchText), "a text without problems has a tree"
+    assert isinstance(built, SketchTree), "a text without problems has a tree"
     return attach(built, text)
 
 

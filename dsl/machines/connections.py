@@ -8,7 +8,7 @@ from itertools import permutations, product
 
 from ..nouns.topology import Link, Resource, Topology
 from .hosts import Box, with_symmetries
-from .spec import Spec, check_size
+from .spec import MachineSpec, check_size
 
 Pairs = tuple[tuple[int, int], ...]
 """Pairs (sender, receiver) of local ranks."""
@@ -17,7 +17,7 @@ Pairs = tuple[tuple[int, int], ...]
 def connect(
     inner: Topology,
     box: Box,
-    spec: Spec,
+    spec: MachineSpec,
     pairs: Pairs,
     link: tuple[Fraction, Fraction],
     share: Callable[[int], str] | None = None,

@@ -38,7 +38,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class FabricSpec:
     """Kind of wiring; ``size`` is K of planes, B of pods."""
 
     kind: str
@@ -46,7 +46,7 @@ class Fabric:
     oversub: Fraction = Fraction(1)
 
 
-def parse_fabric(text: str, where: Span | None = None) -> Fabric:
+def parse_fabric(text: str, where: Span | None = None) -> FabricSpec:
     """Parse ``rails``, ``planes:2`` and the like, without the oversubscription.
 
     Raises:
@@ -65,10 +65,10 @@ def parse_fabric(text: str, where: Span | None = None) -> Fabric:
     size = int(number[:9]) if number else 1
     if size < 1:
         raise UserError(f"fabric {text!r} has no switches", where=where)
-    return Fabric(kind, size)
+    return FabricSpec(kind, size)
 
 
-def join(topology: Topology, ports: tuple[Port, ...], fabric: Fabric) -> Topology:
+def join(topology: Topology, ports: tuple[Port, ...], fabric: FabricSpec) -> Topology:
     """Return the topology with its ports wired.
 
     Raises:
@@ -92,7 +92,7 @@ def join(topology: Topology, ports: tuple[Port, ...], fabric: Fabric) -> Topolog
     )
 
 
-def _leaf(port: Port, fabric: Fabric) -> str:
+def _leaf(port: Port, fabric: FabricSpec) -> str:
     match fabric.kind:
         case "star":
             return "fabric"

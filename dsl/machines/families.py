@@ -18,7 +18,7 @@ from itertools import combinations, product
 
 from ..base.errors import UserError
 from ..nouns.topology import Link, Topology, both_ways, gpu, switch
-from .spec import Spec, check_size
+from .spec import MachineSpec, check_size
 
 BANDWIDTH = Fraction(25)
 CABLE_ALPHA = Fraction(7, 10)
@@ -33,38 +33,38 @@ class Family:
     name: str
     synopsis: str
     summary: str
-    build: Callable[[Spec], Topology]
+    build: Callable[[MachineSpec], Topology]
 
 
-def ring(spec: Spec) -> Topology:
+def ring(spec: MachineSpec) -> Topology:
     """Link GPU i with i+1 and the last with the first; two GPUs have one cable."""
     n = spec.size()
     cables = [(i, (i + 1) % n) for i in range(n)] if n > 2 else [(0, 1)]
     return _direct(spec, n, cables, [_rotation(n)])
 
 
-def line(spec: Spec) -> Topology:
+def line(spec: MachineSpec) -> Topology:
     """Link GPU i with i+1; with an even number of GPUs the mirror image moves all of them."""
     n = spec.size()
     mirror = [tuple(range(n - 1, -1, -1))] if n % 2 == 0 else []
     return _direct(spec, n, [(i, i + 1) for i in range(n - 1)], mirror)
 
 
-def star(spec: Spec) -> Topology:
+def star(spec: MachineSpec) -> Topology:
     """Link GPU 0 with every other one (SCCL's Star)."""
     n = spec.size()
     leaves = (0, *(1 + i % (n - 1) for i in range(1, n)))
     return _direct(spec, n, [(0, i) for i in range(1, n)], [leaves])
 
 
-def full(spec: Spec) -> Topology:
+def full(spec: MachineSpec) -> Topology:
     """Link every two GPUs."""
     n = spec.size()
     check_size(spec, n, n * (n - 1))
     return _direct(spec, n, combinations(range(n), 2), [_rotation(n)])
 
 
-def hub(spec: Spec) -> Topology:
+def hub(spec: MachineSpec) -> Topology:
     """Link every GPU with one switch (SCCL's HubAndSpoke)."""
     n = spec.size()
     bandwidth, alpha = _numbers(spec, PORT_ALPHA)
@@ -73,7 +73,7 @@ def hub(spec: Spec) -> Topology:
     return Topology(spec.source.text, nodes, tuple(links), symmetries=((*_rotation(n), n),))
 
 
-def mesh(spec: Spec) -> Topology:
+def mesh(spec: MachineSpec) -> Topology:
     """Build a grid without wrap-around, first coordinate fastest; ``bw=`` may have one per axis.
 
     Mirror images along even axes move every GPU.
@@ -85,14 +85,14 @@ def mesh(spec: Spec) -> Topology:
     return _grid(spec, shape, mirrors, wrap=False)
 
 
-def torus(spec: Spec) -> Topology:
+def torus(spec: MachineSpec) -> Topology:
     """Build a grid with wrap-around (one cable on axes of two); symmetries are translations."""
     shape = _grid_shape(spec)
     moves = [_moved(shape, axis, lambda c, d: (c + 1) % d) for axis, d in enumerate(shape) if d > 1]
     return _grid(spec, shape, moves, wrap=True)
 
 
-def hypercube(spec: Spec) -> Topology:
+def hypercube(spec: MachineSpec) -> Topology:
     """Link 2^d GPUs whose numbers differ in one bit; symmetries are bit flips."""
     shape = spec.shape()
     if len(shape) != 1 or shape[0] > 16:
@@ -105,7 +105,7 @@ def hypercube(spec: Spec) -> Topology:
     return _direct(spec, n, cables, [tuple(i ^ bit for i in range(n)) for bit in bits])
 
 
-def fat_tree(spec: Spec) -> Topology:
+def fat_tree(spec: MachineSpec) -> Topology:
     """Build the k-ary fat-tree of Al-Fares et al. (SIGCOMM 2008): k pods, k³/4 GPUs.
 
     ``oversub=2`` makes every link above the edge switches half as wide.
@@ -153,7 +153,7 @@ def _fat_tree_moves(k: int) -> tuple[tuple[int, ...], ...]:
     return (*moves, image(0, 1, 0), image(0, 0, 1)) if half > 1 else tuple(moves)
 
 
-def dragonfly(spec: Spec) -> Topology:
+def dragonfly(spec: MachineSpec) -> Topology:
     """Build the dragonfly of Kim et al. (ISCA 2008): a·h+1 groups of a routers.
 
     Each router has p GPUs and h global links.
@@ -204,12 +204,12 @@ FAMILIES = (
 )
 
 
-def _numbers(spec: Spec, alpha: Fraction) -> tuple[Fraction, Fraction]:
+def _numbers(spec: MachineSpec, alpha: Fraction) -> tuple[Fraction, Fraction]:
     return spec.bandwidth("bw", BANDWIDTH), spec.microseconds("alpha", alpha)
 
 
 def _direct(
-    spec: Spec, n: int, cables: Iterable[tuple[int, int]], moves: list[tuple[int, ...]]
+    spec: MachineSpec, n: int, cables: Iterable[tuple[int, int]], moves: list[tuple[int, ...]]
 ) -> Topology:
     bandwidth, alpha = _numbers(spec, CABLE_ALPHA)
     links = [x for a, b in cables for x in both_ways(a, b, bandwidth, alpha)]
@@ -218,7 +218,7 @@ def _direct(
     )
 
 
-def _grid_shape(spec: Spec) -> tuple[int, ...]:
+def _grid_shape(spec: MachineSpec) -> tuple[int, ...]:
     shape = spec.shape()
     if math.prod(shape) < 2:
         raise UserError(
@@ -229,7 +229,7 @@ def _grid_shape(spec: Spec) -> tuple[int, ...]:
 
 
 def _grid(
-    spec: Spec, shape: tuple[int, ...], moves: list[tuple[int, ...]], *, wrap: bool
+    spec: MachineSpec, shape: tuple[int, ...], moves: list[tuple[int, ...]], *, wrap: bool
 ) -> Topology:
     bandwidths = spec.bandwidths("bw", BANDWIDTH, len(shape))
     alpha = spec.microseconds("alpha", CABLE_ALPHA)

@@ -18,7 +18,7 @@ from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from ..symmetry.structure import Structure, structure_of
 from ..symmetry.symmetry import Image, extended
 from .fabric_links import FABRICS, Port, join, parse_fabric
-from .spec import Spec, check_size
+from .spec import MachineSpec, check_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def synopsis(box: Box) -> str:
     return box.name + (f"[:nodes=N,nics=…,fabric={'|'.join(FABRICS)}]" if box.nics else "")
 
 
-def build(box: Box, spec: Spec) -> Topology:
+def build(box: Box, spec: MachineSpec) -> Topology:
     """Build the hosts and their fabric from the options.
 
     Options: ``nodes=``, ``bw=`` and ``alpha=`` (of a switch port or a lane), ``nics=`` (per host,
@@ -95,7 +95,7 @@ def build(box: Box, spec: Spec) -> Topology:
     return with_symmetries(joined, box, nodes)
 
 
-def side_by_side(box: Box, spec: Spec, nodes: int) -> Topology:
+def side_by_side(box: Box, spec: MachineSpec, nodes: int) -> Topology:
     """Build hosts without a fabric; options ``bw=``, ``alpha=`` and ``sharp=``.
 
     Raises:
@@ -133,7 +133,7 @@ def _switch_node(one: BoxSwitch, box: int, sharp: bool) -> Node:
     )
 
 
-def _joined(inner: Topology, box: Box, spec: Spec, nodes: int) -> Topology:
+def _joined(inner: Topology, box: Box, spec: MachineSpec, nodes: int) -> Topology:
     nics = box.nics
     if nics is None:
         raise BadTopology(
@@ -168,7 +168,7 @@ def _joined(inner: Topology, box: Box, spec: Spec, nodes: int) -> Topology:
     return join(wired, tuple(ports), fabric)
 
 
-def _nic_counts(spec: Spec, nodes: int, slots: int) -> tuple[int, ...]:
+def _nic_counts(spec: MachineSpec, nodes: int, slots: int) -> tuple[int, ...]:
     counts = spec.integers("nics", (slots,), least=1)
     if len(counts) not in (1, nodes):
         raise UserError(

@@ -54,7 +54,7 @@ def nics_of(topology: Topology) -> tuple[Nic, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _UnnumberedNic:
     """A NIC before numbering: host, further names, links, and whether it is a node."""
 
     host: int
@@ -63,7 +63,7 @@ class _Found:
     node: bool
 
 
-def _of_nodes(topology: Topology) -> Iterator[_Found]:
+def _of_nodes(topology: Topology) -> Iterator[_UnnumberedNic]:
     """Yield NICs that are nodes, each with all its links."""
     at: dict[int, list[int]] = defaultdict(list)
     for i, link in enumerate(topology.links):
@@ -72,10 +72,10 @@ def _of_nodes(topology: Topology) -> Iterator[_Found]:
                 at[end].append(i)
     for node, links in at.items():
         one = topology.nodes[node]
-        yield _Found(one.host or 0, (one.name,), tuple(links), node=True)
+        yield _UnnumberedNic(one.host or 0, (one.name,), tuple(links), node=True)
 
 
-def _of_cables(topology: Topology) -> Iterator[_Found]:
+def _of_cables(topology: Topology) -> Iterator[_UnnumberedNic]:
     """Yield NICs that are cables from a node of a host to a node outside."""
     if topology.hosts < 2:
         return
@@ -94,7 +94,7 @@ def _of_cables(topology: Topology) -> Iterator[_Found]:
         links = tuple(sorted(i for key in keys for i in cables[key]))
         ports = sorted({key[0] for key in keys})
         aliases = (*(topology.nodes[v].name for v in ports), *resources)
-        yield _Found(topology.nodes[ports[0]].host or 0, aliases, links, node=False)
+        yield _UnnumberedNic(topology.nodes[ports[0]].host or 0, aliases, links, node=False)
 
 
 def _tied(

@@ -27,7 +27,7 @@ MAX_LINKS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class OptionValue:
     """One item of the text and where it stands."""
 
     text: str
@@ -35,12 +35,12 @@ class Value:
 
 
 @dataclass(slots=True)
-class Spec:
+class MachineSpec:
     """A parsed text; each accessor marks its option as known, ``finish`` rejects the others."""
 
     name: str
-    positional: tuple[Value, ...]
-    options: dict[str, tuple[Value, ...]]
+    positional: tuple[OptionValue, ...]
+    options: dict[str, tuple[OptionValue, ...]]
     keys: dict[str, Span]
     source: Source
     known: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Spec:
             raise UserError(
                 f"{self.name} needs a size", where=self.span(), hint=f"write {self.name}:8"
             )
-        value = self.positional[0] if self.positional else Value(default, self.span())
+        value = self.positional[0] if self.positional else OptionValue(default, self.span())
         return tuple(_integer(part, value, 1) for part in value.text.split("x"))
 
     def size(self) -> int:
@@ -161,7 +161,7 @@ class Spec:
         value = self._one(key)
         return (default, self.span()) if value is None else (value.text, value.span)
 
-    def words(self, key: str) -> tuple[Value, ...]:
+    def words(self, key: str) -> tuple[OptionValue, ...]:
         """A list of free words."""
         return self._all(key)
 
@@ -183,19 +183,19 @@ class Spec:
                 hint=f"options are {', '.join(k + '=' for k in sorted(self.known) if k)}",
             )
 
-    def _all(self, key: str) -> tuple[Value, ...]:
+    def _all(self, key: str) -> tuple[OptionValue, ...]:
         if key not in self.known:
             self.known.append(key)
         return self.options.get(key, ())
 
-    def _one(self, key: str) -> Value | None:
+    def _one(self, key: str) -> OptionValue | None:
         values = self._all(key)
         if len(values) > 1:
             raise UserError(f"{key} takes one value", where=values[1].span)
         return values[0] if values else None
 
 
-def parse_spec(text: str, origin: str = "topology") -> Spec:
+def parse_spec(text: str, origin: str = "topology") -> MachineSpec:
     """Take a machine's text apart.
 
     Raises:
@@ -205,9 +205,9 @@ def parse_spec(text: str, origin: str = "topology") -> Spec:
     return parse_options(name, Source(origin, text), len(name) + len(colon))
 
 
-def parse_options(name: str, source: Source, start: int) -> Spec:
+def parse_options(name: str, source: Source, start: int) -> MachineSpec:
     """The comma-separated list of a source from ``start`` to its end."""
-    spec = Spec(name, (), {}, {}, source)
+    spec = MachineSpec(name, (), {}, {}, source)
     if start >= len(source.text):
         return spec
     key = ""
@@ -217,9 +217,9 @@ def parse_options(name: str, source: Source, start: int) -> Spec:
             raise UserError("an empty item", where=shown, hint="items are separated by commas")
         item = Item.of(part)
         if item.key is None:
-            value = Value(item.value.text.strip(), shown)
+            value = OptionValue(item.value.text.strip(), shown)
         else:
-            key, value = item.key.text.strip(), Value(item.value.text.strip(), item.value)
+            key, value = item.key.text.strip(), OptionValue(item.value.text.strip(), item.value)
             if key in spec.keys:
                 raise UserError(
                     f"{key}= is given twice", where=shown, hint=f"where it takes several: {key}=A,B"
@@ -235,7 +235,7 @@ def parse_options(name: str, source: Source, start: int) -> Spec:
     return spec
 
 
-def check_size(spec: Spec, gpus: int, links: int = 0) -> None:
+def check_size(spec: MachineSpec, gpus: int, links: int = 0) -> None:
     """Raise UserError for a machine too large to build."""
     if gpus > MAX_GPUS or links > MAX_LINKS:
         raise UserError(
@@ -245,7 +245,7 @@ def check_size(spec: Spec, gpus: int, links: int = 0) -> None:
         )
 
 
-def _integer(text: str, value: Value, least: int) -> int:
+def _integer(text: str, value: OptionValue, least: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise UserError(f"{text!r} is not a whole number", where=value.span)
     number = int(text)
@@ -254,7 +254,7 @@ def _integer(text: str, value: Value, least: int) -> int:
     return number
 
 
-def _quantity(value: Value, what: str) -> Fraction:
+def _quantity(value: OptionValue, what: str) -> Fraction:
     parsers: dict[str, Callable[[str], Fraction | int]] = {
         "bandwidth": parse_bandwidth,
         "time": parse_microseconds,

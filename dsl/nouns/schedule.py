@@ -25,7 +25,7 @@ import numpy.typing as npt
 from ..base.arrays import Bools, Floats, Ints, Ints32
 from ..base.errors import BadFile, UserError
 from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_text
-from ..base.json_text import Rows, compact, plain
+from ..base.json_text import RaggedRows, compact, plain
 from ..base.unique_rows import rows_of
 from .collective import Collective
 from .topology import Topology
@@ -259,7 +259,7 @@ def _described(schedule: Schedule) -> dict[str, Any]:
             "chunk": schedule.chunk,
             "src": schedule.src,
             "dst": schedule.dst,
-            "route": Rows(schedule.route_start, schedule.route_links),
+            "route": RaggedRows(schedule.route_start, schedule.route_links),
             "reduce": schedule.reduce.astype(np.int8),
             "step": schedule.step,
             "start_us": schedule.start_us,

@@ -17,7 +17,7 @@ from ..noun import Kind
 from ..subjects import read_subject
 
 if TYPE_CHECKING:
-    from weft.dsl.language.ast import SketchText
+    from weft.dsl.language.ast import SketchTree
 
 
 def run(args: Flags, console: Console) -> int:
@@ -49,7 +49,7 @@ def _list(console: Console) -> int:
     return Exit.DONE
 
 
-def _promise(tree: SketchText) -> dict[str, Any] | None:
+def _promise(tree: SketchTree) -> dict[str, Any] | None:
     from weft.dsl.language.load import promised
 
     promise = promised(tree)

@@ -14,10 +14,10 @@ from itertools import pairwise
 from ...base.errors import BadFile, UserError
 from ...language.format import format
 from ...language.lint import lint
-from ...language.machine import Machine
+from ...language.machine import SketchMachine
 from ...language.parse import parse
 from ...nouns.topology import NodeKind, Topology
-from ..taccl_sketch import EVERYWHERE, SAME_PLACE, Remark, TacclSketch
+from ..taccl_sketch import EVERYWHERE, SAME_PLACE, TacclRemark, TacclSketch
 
 Row = tuple[int, ...]
 
@@ -30,7 +30,7 @@ class Imported:
     """Text of a translated sketch, and remarks on differences."""
 
     text: str
-    remarks: tuple[Remark, ...]
+    remarks: tuple[TacclRemark, ...]
 
 
 def translate(sketch: TacclSketch, topology: Topology, kind: str = "") -> Imported:
@@ -39,13 +39,13 @@ def translate(sketch: TacclSketch, topology: Topology, kind: str = "") -> Import
     Raises:
         BadFile: the machine has other hosts, no such switch or no such symmetry.
     """
-    return _Translation(sketch, Machine(topology), kind).imported()
+    return _SketchTranslation(sketch, SketchMachine(topology), kind).imported()
 
 
-class _Translation:
+class _SketchTranslation:
     """Translation of one sketch; collects the remarks."""
 
-    def __init__(self, sketch: TacclSketch, machine: Machine, kind: str) -> None:
+    def __init__(self, sketch: TacclSketch, machine: SketchMachine, kind: str) -> None:
         self.sketch, self.machine, self.kind = sketch, machine, kind
         self.remarks = list(sketch.remarks)
         self.gpus = self._gpus()
@@ -77,7 +77,7 @@ class _Translation:
         return count
 
     def _remark(self, where: str, text: str) -> None:
-        self.remarks.append(Remark(where, text))
+        self.remarks.append(TacclRemark(where, text))
 
     def _gpus(self) -> int:
         """Return the number of GPUs of one host; raise BadFile if the machine's hosts differ."""

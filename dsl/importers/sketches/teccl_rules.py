@@ -9,7 +9,7 @@ from ...base.units import format_bytes
 from ...language.format import format
 from ...language.parse import parse
 from ...nouns.topology import Topology
-from ..taccl_sketch import Remark
+from ..taccl_sketch import TacclRemark
 from ..teccl import TecclInput
 from .taccl_rules import Imported
 
@@ -31,7 +31,7 @@ def teccl_sketch(asked: TecclInput, topology: Topology, name: str) -> Imported:
         f"chunks {asked.chunks}",
     ]
     remarks = (
-        Remark(
+        TacclRemark(
             "InstanceParams",
             "TE-CCL counts time in whole epochs, and small α as 0; here time is continuous",
         ),

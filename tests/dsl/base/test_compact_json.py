@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from strategies import planned_schedules, ring
 
 from weft.dsl.base.errors import BadFile
-from weft.dsl.base.json_text import Rows, compact, plain
+from weft.dsl.base.json_text import RaggedRows, compact, plain
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer, dump, dumps, load
 
 ROWS = st.lists(st.lists(st.integers(0, 1 << 31), max_size=4), max_size=6)
 
 
-def rows(lists: list[list[int]]) -> Rows:
+def rows(lists: list[list[int]]) -> RaggedRows:
     start = np.cumsum([0, *map(len, lists)])
-    return Rows(start, np.array([x for row in lists for x in row], np.int64))
+    return RaggedRows(start, np.array([x for row in lists for x in row], np.int64))
 
 
 @given(ROWS, st.lists(st.integers(-(2**31), 2**31 - 1)), st.text(), st.floats(allow_nan=False))

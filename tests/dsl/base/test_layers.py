@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.dsl.base.layers import Levels, WaitClocks, depths
+from weft.dsl.base.layers import EdgeLevels, WaitClocks, depths
 
 
 @settings(max_examples=20, deadline=None)
@@ -27,7 +27,7 @@ def test_depths_are_longest_paths(seed: int, reach: int) -> None:
     found = depths(nodes, source, target)
     assert [int(found[names[v]]) for v in range(nodes)] == best
     # The layers are the same levels, and every edge of theirs goes forward.
-    levels = Levels.of(nodes, source, target)
+    levels = EdgeLevels.of(nodes, source, target)
     assert levels.level.tolist() == found.tolist()
     assert (np.diff(levels.level[levels.order]) >= 0).all()
     # A circle: it and all behind it are never reached.

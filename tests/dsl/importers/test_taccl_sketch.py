@@ -19,7 +19,7 @@ from weft.dsl.importers.taccl_sketch import TacclSketch, read_taccl_sketch
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.format import format
 from weft.dsl.language.lint import allowed_pairs, lint
-from weft.dsl.language.machine import Machine
+from weft.dsl.language.machine import SketchMachine
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.sketch import Relay, Symmetry
@@ -163,7 +163,7 @@ def test_the_rules_are_those_of_taccl(tmp_path: Path, seed: int) -> None:
     sketch = read(data)
     made = elaborate(parse(translate(sketch, there).text), there)
     rank = range(there.ranks)
-    allowed = allowed_pairs(made, Machine(there))
+    allowed = allowed_pairs(made, SketchMachine(there))
     conn = data["internode_sketch"]["internode_conn"]
     for a, b in product(rank, rank):
         if a // 4 != b // 4:

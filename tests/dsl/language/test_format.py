@@ -22,8 +22,8 @@ MAYBE = st.none() | EXPRESSIONS
 ITEMS = EXPRESSIONS | st.builds(ast.Range, EXPRESSIONS, EXPRESSIONS)
 
 
-def groups(least: int) -> st.SearchStrategy[ast.Group]:
-    return st.lists(ITEMS, min_size=least, max_size=3).map(lambda x: ast.Group(tuple(x)))
+def groups(least: int) -> st.SearchStrategy[ast.RangeList]:
+    return st.lists(ITEMS, min_size=least, max_size=3).map(lambda x: ast.RangeList(tuple(x)))
 
 
 SIDES = ITEMS | groups(2) | st.just(ast.Any())
@@ -32,7 +32,7 @@ NODES = st.builds(ast.BetweenNodes, st.none() | PAIRS) | st.builds(
     ast.WithinNode, st.none() | SIDES
 )
 SELECTORS = PAIRS | NODES | st.just(ast.SameLocalRank())
-AXES = st.builds(ast.Axis, st.sampled_from(["x", "y"]) | EXPRESSIONS)
+AXES = st.builds(ast.Dimension, st.sampled_from(["x", "y"]) | EXPRESSIONS)
 
 
 def tuples(of: st.SearchStrategy, least: int = 1, most: int = 3) -> st.SearchStrategy:
@@ -122,7 +122,7 @@ PHASES = st.builds(
 
 def blocks(inner: st.SearchStrategy) -> st.SearchStrategy:
     return st.builds(
-        ast.Block,
+        ast.RuleBlock,
         HEADS,
         tuples(inner).map(first_has_no_blank_above),
         ABOVE.map(lambda x: no_blank(x, end=True)),
@@ -157,7 +157,7 @@ PARAMETERS = st.lists(
     st.builds(ast.Parameter, WORDS, MAYBE), max_size=3, unique_by=lambda p: p.name
 ).map(tuple)
 SKETCHES = st.builds(
-    ast.SketchText,
+    ast.SketchTree,
     st.sampled_from(["two", "dgx2-relay_2"]),
     PARAMETERS,
     st.tuples(HEADERS, tuples(BODIES, 0)).map(lambda x: x[0] + x[1]),
@@ -168,7 +168,7 @@ SKETCHES = st.builds(
 
 @settings(max_examples=150)
 @given(SKETCHES)
-def test_what_is_formatted_parses_to_the_same_tree(tree: ast.SketchText) -> None:
+def test_what_is_formatted_parses_to_the_same_tree(tree: ast.SketchTree) -> None:
     text = format(tree)
     assert parse(text) == tree
     assert format(parse(text)) == text

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
-from weft.dsl.language.lint import Concern, Finding, allowed_pairs, lint
-from weft.dsl.language.machine import Machine
+from weft.dsl.language.lint import Concern, LintWarning, allowed_pairs, lint
+from weft.dsl.language.machine import SketchMachine
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.hops import find_hops
 
 UNUSED, CONTRADICTION, MISFIT = Concern
 
 
-def findings(lines: str, machine: str = "dgx1") -> list[Finding]:
+def findings(lines: str, machine: str = "dgx1") -> list[LintWarning]:
     return list(lint(parse(f"sketch x\n{dedent(lines)}\n", "f"), topology(machine)))
 
 
@@ -314,7 +314,7 @@ def test_allowed_pairs_agree_with_the_rules_own_definition(
     expected = np.zeros((16, 16), np.bool_)
     for hop in find_hops(machine).hops:
         expected[hop.src, hop.dst] = one.allows(hop)
-    assert np.array_equal(allowed_pairs(one, Machine(machine)), expected)
+    assert np.array_equal(allowed_pairs(one, SketchMachine(machine)), expected)
     if verb == "forbid":
         free = {(a, b) for a, b in product(range(16), range(16)) if a != b}
         gone = {(x, y) for a, b in named for x in (a, a + 1) for y in range(b, b + 4)}

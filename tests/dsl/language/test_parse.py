@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from weft.dsl.base.errors import SeveralErrors, SyntaxProblem, UserError, WeftError
 from weft.dsl.language import ast
-from weft.dsl.language.ast import Binary, Group, Name, Number, Operator, Pair, Range
+from weft.dsl.language.ast import Binary, Name, Number, Operator, Pair, Range, RangeList
 from weft.dsl.language.build import MAX_DEPTH
 from weft.dsl.language.format import format
 from weft.dsl.language.load import find_sketch
@@ -66,7 +66,7 @@ TWO_P = Binary(Operator.MULTIPLY, Number(2), Name("p"))
             ast.ForbidRule(
                 ast.Selection(
                     (
-                        Pair(ast.Any(), Group((Number(0), Range(Number(2), Number(4))))),
+                        Pair(ast.Any(), RangeList((Number(0), Range(Number(2), Number(4))))),
                         Pair(Name("gpu0"), ast.Quoted("leaf-3")),
                         Pair(Range(Number(1), Number(2)), Name("nic0.1")),
                     )
@@ -76,7 +76,7 @@ TWO_P = Binary(Operator.MULTIPLY, Number(2), Name("p"))
         (
             "relay 0,1,2 through 1 -> 0, 3 -> 2, own data first",
             ast.RelayRule(
-                Group((Number(0), Number(1), Number(2))),
+                RangeList((Number(0), Number(1), Number(2))),
                 (Pair(Number(1), Number(0)), Pair(Number(3), Number(2))),
                 True,
             ),
@@ -160,9 +160,9 @@ def test_blocks_nest_by_indentation() -> None:
         chunks 1
     """)
     between, chunks = parse(text).statements
-    assert isinstance(between, ast.Block)
+    assert isinstance(between, ast.RuleBlock)
     loop, only = between.body
-    assert isinstance(loop, ast.Block)
+    assert isinstance(loop, ast.RuleBlock)
     assert [type(x) for x in loop.body] == [ast.RelayRule, ast.MaxHopsRule]
     assert isinstance(only, ast.OnlyRule)
     assert isinstance(chunks, ast.ChunksRule)
@@ -180,10 +180,10 @@ def test_every_node_knows_where_it_stands() -> None:
     assert tree.span is not None
     assert tree.span.text == "sketch x"
     (loop,) = tree.statements
-    assert isinstance(loop, ast.Block)
+    assert isinstance(loop, ast.RuleBlock)
     (relay,) = loop.body
     assert isinstance(relay, ast.RelayRule)
-    assert isinstance(relay.sources, Group)
+    assert isinstance(relay.sources, RangeList)
     spans = [loop.head.span, relay.span, relay.sources.items[1].span, relay.through[0].dst.span]
     assert [s.text for s in spans if s is not None] == [
         "for p in 0..7",

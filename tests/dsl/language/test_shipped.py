@@ -13,7 +13,7 @@ from weft.dsl.catalogue import names, topology
 from weft.dsl.language.elaborate import elaborate, machine_text
 from weft.dsl.language.lint import allowed_pairs, lint
 from weft.dsl.language.load import load_sketch, sketch_names
-from weft.dsl.language.machine import Machine
+from weft.dsl.language.machine import SketchMachine
 from weft.dsl.nouns.sketch import Chunks, Phases, Relay, Sketch, SwitchPolicy, Symmetry
 
 SCALING = sorted(
@@ -75,11 +75,11 @@ def taccl(name: str) -> dict[str, Any]:
     return data
 
 
-def ours(name: str) -> tuple[Sketch, Machine]:
+def ours(name: str) -> tuple[Sketch, SketchMachine]:
     mine, arguments = TACCL[name]
     tree = load_sketch(mine)
     machine = topology(machine_text(tree, arguments))
-    return elaborate(tree, machine, arguments), Machine(machine)
+    return elaborate(tree, machine, arguments), SketchMachine(machine)
 
 
 @pytest.mark.parametrize("name", TACCL)
@@ -132,7 +132,7 @@ def test_who_sends_to_other_nodes_is_taccls(name: str) -> None:
 
 
 def ways_out(
-    sketch: Sketch, machine: Machine, allowed: Any, owner: int, box: int, other: int
+    sketch: Sketch, machine: SketchMachine, allowed: Any, owner: int, box: int, other: int
 ) -> set[tuple[int, int]]:
     """The local ranks of the hops by which a rank's data may go from its box to another one."""
     home, there = machine.boxes[box], machine.boxes[other]

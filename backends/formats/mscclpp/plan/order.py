@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.errors import CheckFailed
-from weft.dsl.base.layers import Levels
+from weft.dsl.base.layers import EdgeLevels
 from weft.dsl.nouns.program import NOBODY, RECEIVES, SENDS, Instr, Program
 
 START, GOT, END = 0, 1, 2
@@ -48,7 +48,7 @@ class HappensBefore:
     sent: list[int] = field(default_factory=list)
     received: list[int] = field(default_factory=list)
     level: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    _levels: Levels = field(init=False)
+    _levels: EdgeLevels = field(init=False)
     _clocks: dict[int, Ints32] = field(default_factory=dict)
 
     @staticmethod
@@ -131,7 +131,7 @@ class HappensBefore:
 
     def _sort(self) -> None:
         """Group the edges by the level of their target, so that clocks are array operations."""
-        self._levels = Levels.of(3 * len(self.instrs), *self._edges())
+        self._levels = EdgeLevels.of(3 * len(self.instrs), *self._edges())
         self.level = self._levels.level
         if (self.level < 0).any():
             i = int(np.argmax(self.level < 0)) // 3

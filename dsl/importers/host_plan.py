@@ -13,14 +13,14 @@ from fractions import Fraction
 
 from ..base.errors import BadTopology
 from ..machines.fabric_links import Port, join, parse_fabric
-from ..machines.spec import Spec, check_size
+from ..machines.spec import MachineSpec, check_size
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from ..symmetry.symmetry import GUESSED, Image, extend, guess
 from .defaults import NET_ALPHA
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HostPart:
     """A node other than a GPU."""
 
     name: str
@@ -47,11 +47,11 @@ class Plug:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HostPlan:
     """One host."""
 
     gpus: int
-    parts: tuple[Part, ...]
+    parts: tuple[HostPart, ...]
     cables: tuple[Cable, ...]
     plugs: tuple[Plug, ...] = ()
 
@@ -60,7 +60,7 @@ class Plan:
         return NodeKind.GPU if node < self.gpus else self.parts[node - self.gpus].kind
 
 
-def simplified(plan: Plan, *, nics: bool) -> Plan:
+def simplified(plan: HostPlan, *, nics: bool) -> HostPlan:
     """Return the plan without dead ends, with chains of PCIe bridges merged to the narrowest hop.
 
     Without ``nics`` the NICs are dead ends too.
@@ -89,7 +89,7 @@ def simplified(plan: Plan, *, nics: bool) -> Plan:
     return _renumbered(plan, left, keep)
 
 
-def _removable(plan: Plan, node: int, at: list[Cable]) -> bool:
+def _removable(plan: HostPlan, node: int, at: list[Cable]) -> bool:
     if len(at) < 2:
         return True
     ends = {c.a for c in at} | {c.b for c in at}
@@ -102,11 +102,11 @@ def _spliced(node: int, one: Cable, two: Cable) -> Cable:
     return Cable(a, b, min(one.bandwidth, two.bandwidth), max(one.alpha, two.alpha))
 
 
-def _renumbered(plan: Plan, cables: list[Cable], keep: set[int]) -> Plan:
+def _renumbered(plan: HostPlan, cables: list[Cable], keep: set[int]) -> HostPlan:
     used = {v for c in cables for v in (c.a, c.b)} | keep
     others = [v for v in range(plan.gpus, plan.gpus + len(plan.parts)) if v in used]
     place = {v: v for v in range(plan.gpus)} | {v: plan.gpus + i for i, v in enumerate(others)}
-    return Plan(
+    return HostPlan(
         plan.gpus,
         tuple(plan.parts[v - plan.gpus] for v in others),
         tuple(replace(c, a=place[c.a], b=place[c.b]) for c in cables),
@@ -114,7 +114,7 @@ def _renumbered(plan: Plan, cables: list[Cable], keep: set[int]) -> Plan:
     )
 
 
-def boxes(plan: Plan, name: str, options: Spec, notes: Iterable[str]) -> Topology:
+def boxes(plan: HostPlan, name: str, options: MachineSpec, notes: Iterable[str]) -> Topology:
     """Build one host, or ``nodes=`` hosts connected by ``fabric=`` (default star).
 
     Further options: ``oversub=``, ``nic_bw=`` (of every port) and ``nic_alpha=``.
@@ -147,7 +147,7 @@ def boxes(plan: Plan, name: str, options: Spec, notes: Iterable[str]) -> Topolog
     return replace(copies, symmetries=_symmetries(copies, plan.gpus, nodes), notes=tuple(notes))
 
 
-def _places(plan: Plan, nodes: int) -> list[list[int]]:
+def _places(plan: HostPlan, nodes: int) -> list[list[int]]:
     """Return the node numbers of every copy: all GPUs first, host by host, then the rest."""
     parts, n = len(plan.parts), plan.gpus
     return [
@@ -156,7 +156,7 @@ def _places(plan: Plan, nodes: int) -> list[list[int]]:
     ]
 
 
-def copied(plan: Plan, name: str, nodes: int) -> Topology:
+def copied(plan: HostPlan, name: str, nodes: int) -> Topology:
     """Return unconnected copies of the host."""
     all_nodes = [gpu(r, r // plan.gpus) for r in range(nodes * plan.gpus)]
     links: list[Link] = []
