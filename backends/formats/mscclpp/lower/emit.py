@@ -23,7 +23,7 @@ import numpy as np
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import SizeRange
-from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.program import BUFFER_NUMBER, Block, Buffer, Program, Protocol
 
 from ..plan.model import (
@@ -112,7 +112,7 @@ def _one_name_per_place(program: Program) -> Program:
     """
     if not program.in_place:
         return program
-    kept = kept_buffer(program.collective.kind)
+    kept = kept_buffer(program.collective)
     pieces = program.message_chunks // program.collective.message_chunks
     collective = program.collective.split(pieces)
     shift = np.array([collective.in_place_shift(r) for r in range(program.rank_count)], np.int64)
@@ -129,9 +129,10 @@ def _one_name_per_place(program: Program) -> Program:
 _OTHER = {Buffer.INPUT: Buffer.OUTPUT, Buffer.OUTPUT: Buffer.INPUT}
 
 
-def kept_buffer(kind: Kind) -> Buffer:
-    """Return the buffer that an in-place plan speaks of."""
-    return Buffer.INPUT if kind is Kind.REDUCE_SCATTER else Buffer.OUTPUT
+def kept_buffer(collective: Collective) -> Buffer:
+    """Return the buffer whose name an in-place plan uses: the larger one, which holds the other."""
+    larger = collective.input_chunks > collective.output_chunks
+    return Buffer.INPUT if larger else Buffer.OUTPUT
 
 
 def _sizes(

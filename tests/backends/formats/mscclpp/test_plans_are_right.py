@@ -9,6 +9,7 @@ import plans
 import pytest
 from random_moves import random_algorithm
 
+from weft import Objective, Problem, synthesize
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
 from weft.backends.formats.mscclpp.check import check_plan
@@ -17,6 +18,8 @@ from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.mscclpp.plan.model import Channel, PlanOp, Remote
 from weft.backends.formats.mscclpp.plan.read import read_plan
 from weft.backends.formats.mscclpp.plan.write import write_plan
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Program, Protocol
 
 NAMES = [*plans.SCHEDULES, "hierarchical"]
@@ -44,6 +47,30 @@ LONG = [pytest.param(n, marks=pytest.mark.slow) if n.startswith("dgx1") else n f
 @pytest.mark.parametrize("name", LONG)
 def test_a_plan_is_right_in_place_too(name: str, protocol: Protocol) -> None:
     judge(plans.program(name, protocol, in_place=True), plans.nodes(name), orders=200)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("kind", "roots"),
+    [
+        ("scatter", (0,)),
+        ("scatter", (2,)),
+        ("gather", (1,)),
+        ("multiroot_scatter", (0, 2)),
+        ("multiroot_gather", (1, 3)),
+        ("alltoall", ()),
+    ],
+    ids=str,
+)
+def test_every_rooted_collective_has_a_plan_in_place(
+    kind: str, roots: tuple[int, ...], protocol: Protocol
+) -> None:
+    """The larger buffer names every address: a scatter's output is shorter than its input."""
+    found = topology("ring:4")
+    problem = Problem(found, make(kind, 4, roots=roots), objective=Objective.LATENCY)
+    schedule = synthesize(problem).points[0].schedule
+    options = CompileOptions(protocol=protocol, in_place=True)
+    judge(compile_schedule(schedule, options), (0, 0, 1, 1), orders=60)
 
 
 @pytest.mark.parametrize("seed", range(40))
