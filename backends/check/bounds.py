@@ -144,7 +144,11 @@ def consistent(algo: XmlAlgo) -> list[Finding]:
             if chunks > 0 and chunks * factor != algo.message_chunks:
                 text = f"{name} {chunks} × {factor} is not nchunksperloop {algo.message_chunks}"
                 found.append(Finding("bounds", Severity.ERROR, text, r.id, kind="refused"))
-        if r.scratch_chunks < 0:
-            text = "s_chunks is negative"
-            found.append(Finding("bounds", Severity.ERROR, text, r.id, kind="refused"))
     return found[:20]
+
+
+def negative_scratch(algo: XmlAlgo) -> list[Finding]:
+    """Find ranks with a negative ``s_chunks``: every runtime refuses the file."""
+    ranks = [r.id for r in algo.ranks if r.scratch_chunks < 0]
+    text = "s_chunks is negative"
+    return [Finding("bounds", Severity.ERROR, text, r, kind="refused") for r in ranks[:20]]

@@ -17,7 +17,7 @@ from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import XmlAlgo, XmlRemark
 from ..runtime.targets import RUNTIMES, Target
 from ..runtime.targets import target as target_of
-from .bounds import buffers_of_program, buffers_of_xml, consistent
+from .bounds import buffers_of_program, buffers_of_xml, consistent, negative_scratch
 from .deadlock import Hang
 from .findings import Finding, Severity, at_transfers, errors, fate
 from .header import header, notes, portable, sizes_of
@@ -141,6 +141,7 @@ def _refusals(algo: XmlAlgo, code: Code, steps: Steps, target: Target) -> list[F
     ]
     found += limits(code, steps, target)
     found += header(algo, code, target)
+    found += negative_scratch(algo)
     if target.consistent_chunks:
         found += consistent(algo)
     return found

@@ -143,6 +143,7 @@ FATES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "no-blocks": {"*": "fails at launch on this rank, and its peers hang"},
         "ignored": {"*": "never selected"},
         "crashes": {"*": "accepted, then crashes"},
+        "steps-overflow": {"*": "accepted; steps beyond the table overwrite memory"},
         "channels": {"M": "accepted with a warning, then crashes", "*": "skipped"},
         "peer-beyond": {"M": "rejected", "*": "accepted, then crashes"},
         "offset-rejected": {"*": "rejected"},

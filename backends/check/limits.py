@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -54,14 +55,19 @@ def limits(code: Code, steps: Steps, target: Target) -> list[Finding]:
 
 def _steps(code: Code, steps: Steps, target: Target) -> list[Finding]:
     longest = np.maximum(steps.number, steps.largest + 1)
-    bad = np.flatnonzero(longest > target.max_steps)
-    found = at_blocks(
-        "limits",
-        code,
-        bad,
-        lambda k: f"{longest[bad[k]]} steps; {target.name} has at most {target.max_steps}",
-        kind="refused",
-    )
+    refused = steps.largest >= target.max_steps
+    # The parsers test the number that a step bears, not how many there are.
+    repeated = (steps.number > target.max_steps) & ~refused
+    found = []
+    for which, kind in ((refused, "refused"), (repeated, "steps-overflow")):
+        bad = np.flatnonzero(which)
+        found += at_blocks(
+            "limits",
+            code,
+            bad,
+            partial(_too_many_steps, longest[bad], target),
+            kind=kind,
+        )
     nodes = np.bincount(code.block_rank, steps.number + 1, code.rank_count) + 1 + code.rank_count
     for rank in np.flatnonzero(nodes > target.max_nodes)[:3].tolist():
         text = f"{int(nodes[rank])} elements are read on this rank, more than {target.max_nodes}"
@@ -69,6 +75,10 @@ def _steps(code: Code, steps: Steps, target: Target) -> list[Finding]:
     crowded = np.flatnonzero(steps.number > target.max_children)
     text = f"more than {target.max_children} steps in a tb crash the parsers"
     return found + at_blocks("limits", code, crowded, text, kind="crashes")
+
+
+def _too_many_steps(longest: Ints, target: Target, k: int) -> str:
+    return f"{longest[k]} steps; {target.name} has at most {target.max_steps}"
 
 
 def _blocks(code: Code, steps: Steps, target: Target) -> list[Finding]:

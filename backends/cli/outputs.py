@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -63,7 +65,7 @@ def check_log(args: argparse.Namespace) -> None:
     if args.log in ("-", ""):
         raise UserError("a log is a file: stdout is for the answer", hint="--log FILE")
     path = Path(args.log)
-    if args.output not in (None, "-") and path.resolve() == Path(args.output).resolve():
+    if args.output not in (None, "-") and os.path.realpath(path) == os.path.realpath(args.output):
         raise UserError(
             "the log and the output are one file", where=args.log, hint="name another for --log"
         )
@@ -114,6 +116,8 @@ def require_writable(path: Path, text: str) -> None:
         UserError: its folder is none or read-only, or it is a mount point.
     """
     try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # tells a loop of links, which `exists` takes for absent
         there, parent = path.exists(), path.absolute().parent
         if not there and not parent.is_dir():
             if parent.exists():
@@ -130,7 +134,7 @@ def require_writable(path: Path, text: str) -> None:
                 hint="name a folder in it",
             )
         if not there or path.is_file() or path.is_dir():
-            TemporaryFile(dir=path.resolve().parent).close()
+            TemporaryFile(dir=Path(os.path.realpath(path)).parent).close()
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", where=text) from None
     except ValueError as error:  # a NUL in the path

@@ -14,18 +14,23 @@ import math
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr
 
 from .errors import BadFile, UserError, an, suggest
+from .units import format_bytes, parse_bytes
 
 SCHEMA = 1
 LARGEST_NUMBER = 1 << 40
-MAX_BYTES = 1 << 30
-"""Largest file size accepted, in bytes."""
+READ_LIMIT = "WEFT_READ_LIMIT"
+"""Environment variable with the largest input accepted, e.g. ``4GiB``."""
+
+DEFAULT_READ_LIMIT = 1 << 30
+_PIECE = 1 << 20
 
 _BOM = "\ufeff"
 _MARKS = (  # longest first: the mark of UTF-32-LE begins with that of UTF-16-LE
@@ -47,19 +52,19 @@ def read_text(path: str | Path) -> str:
     the reader of their files reports it.
 
     Raises:
-        BadFile: absent, a directory, unreadable, too large, or not UTF-8.
+        BadFile: absent, a directory, a device or pipe, unreadable, larger than the limit of
+            :func:`read_limit`, or not UTF-8.
     """
     where = "<stdin>" if str(path) == "-" else str(path)
     try:
         if where == "<stdin>":
             # With the C locale, invalid bytes of standard input arrive as surrogates; detect them.
-            return _unmarked(sys.stdin.read().encode(errors="surrogateescape").decode())
-        file = Path(path)
-        if file.is_dir():
-            raise BadFile("expected a file, got a directory", where=where, hint="name a file in it")
-        if file.stat().st_size > MAX_BYTES:
-            raise BadFile("the file is larger than 1 GiB", where=where)
-        return _unmarked(file.read_text(encoding="utf-8"))
+            text = _read_limited(sys.stdin.read, where, "")
+            return _unmarked(text.encode(errors="surrogateescape").decode())
+        _require_regular(os.stat(path).st_mode, where)
+        with open(path, "rb") as stream:
+            raw = _read_limited(stream.read, where, b"")
+        return _unmarked(raw.decode().replace("\r\n", "\n").replace("\r", "\n"))
     except FileNotFoundError:
         raise BadFile("no such file", where=where) from None
     except UnicodeDecodeError as error:
@@ -68,6 +73,43 @@ def read_text(path: str | Path) -> str:
         raise BadFile(f"cannot be read: {error.strerror}", where=where) from None
     except ValueError as error:  # NUL character in the path
         raise BadFile(f"cannot be read: {error}", where=repr(path)) from None
+
+
+def read_limit() -> int:
+    """Return the largest input accepted, in bytes: ``$WEFT_READ_LIMIT``, else 1 GiB.
+
+    Raises:
+        UserError: the variable is not a size such as ``4GiB``.
+    """
+    text = os.environ.get(READ_LIMIT, "")
+    try:
+        return parse_bytes(text) if text else DEFAULT_READ_LIMIT
+    except UserError as error:
+        raise UserError(error.message, where=f"${READ_LIMIT}", hint=error.hint) from None
+
+
+def _require_regular(mode: int, where: str) -> None:
+    """Refuse what has no end or blocks: directories, devices, pipes and sockets."""
+    if stat.S_ISDIR(mode):
+        raise BadFile("expected a file, got a directory", where=where, hint="name a file in it")
+    if not stat.S_ISREG(mode):
+        kind = "a named pipe" if stat.S_ISFIFO(mode) else "a device or socket"
+        raise BadFile(f"expected a file, got {kind}", where=where, hint="`-` reads standard input")
+
+
+def _read_limited(read: Callable[[int], AnyStr], where: str, empty: AnyStr) -> AnyStr:
+    """Read to the end in pieces, so that signals are handled between them."""
+    limit, pieces, length = read_limit(), [], 0
+    while piece := read(_PIECE):
+        pieces.append(piece)
+        length += len(piece)
+        if length > limit:
+            raise BadFile(
+                f"the input is larger than {format_bytes(limit)}",
+                where=where,
+                hint=f"{READ_LIMIT}=SIZE in the environment raises the limit",
+            )
+    return empty.join(pieces)
 
 
 def _unmarked(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.errors import BadFile
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.nouns.collective import Collective, Kind
 
@@ -55,13 +57,23 @@ def execute(
 
 
 def loaded(text: str) -> types.ModuleType:
-    """Return the module of an emitted file; its code is executed."""
+    """Return the module of an emitted file; its code is executed.
+
+    Raises:
+        BadFile: the code that was edited ends with an exception while the file is loaded.
+    """
     module = types.ModuleType("weft_emitted")
     # Dataclasses look up their module by name while they are made; threads may load at once.
     module.__name__ = f"weft_emitted_{id(module)}"
     sys.modules[module.__name__] = module
     try:
         exec(compile(text, "<emitted>", "exec"), module.__dict__)
+    except Exception as error:
+        raise BadFile(
+            f"loading the file ends with {type(error).__name__}: {error}",
+            where=f"line {traceback.extract_tb(error.__traceback__)[-1].lineno}",
+            hint="its code was edited: compile it anew",
+        ) from error
     finally:
         del sys.modules[module.__name__]
     return module

@@ -91,6 +91,12 @@ def test_without_a_target_a_refusal_of_one_is_a_warning() -> None:
     assert "nchannels" in wrong(nobody, None)
 
 
+@pytest.mark.parametrize("target", ["msccl", "rccl", "executor"])
+def test_every_runtime_refuses_a_negative_scratch_buffer(target: str) -> None:
+    text = ring_allgather(3).replace('s_chunks="0"', 's_chunks="-1"')
+    assert "rank 0: s_chunks is negative" in wrong(text, target)
+
+
 def test_an_unknown_target_is_named() -> None:
     with pytest.raises(UnknownName, match="unknown target 'nccl'"):
         found(exchange(), "nccl")
@@ -189,6 +195,10 @@ def test_steps_blocks_and_fusion_are_limited_by_target() -> None:
     assert "65 steps; rccl has at most 64" in wrong(steps(65), "rccl")
     assert wrong(steps(65)) == ""
     assert "257 steps" in wrong(steps(257))
+    # The parsers test the number that a step bears: repeated numbers pass, and overflow the table.
+    repeated = wrong(steps(257))
+    assert "msccl: accepted; steps beyond the table overwrite memory" in repeated
+    assert "rejected" not in repeated
 
     copies = [Tb().step("cpy", "i0", "s0")] + [Tb() for _ in range(64)]
     blocks = algo([Gpu(1, 1, 1, copies)], "allreduce", 1)

@@ -325,6 +325,17 @@ def test_nobody_searches_for_what_cannot_be_written(
     assert says in ran.err
 
 
+@pytest.mark.parametrize("verb", ["synth", "compile"])
+def test_an_output_that_is_a_loop_of_links(
+    weft: Weft, tmp_path: Path, triangle: Path, verb: str
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    question = ("-t", "ring:4", "-c", "allgather") if verb == "synth" else (triangle,)
+    ran = weft(verb, *question, "-o", tmp_path / "loop")
+    assert ran.code == 2
+    assert "cannot be written: Too many levels of symbolic links" in ran.err
+
+
 def test_the_log_is_not_the_output(weft: Weft, tmp_path: Path) -> None:
     same = tmp_path / "same.json"
     ran = weft(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.dsl.base.errors import BadFile
+from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import parse_json, read_text
 
 BOM = "\ufeff"
@@ -68,6 +69,41 @@ def test_a_number_of_thousands_of_digits(number: str) -> None:
 def test_a_number_beyond_all_floats(number: str) -> None:
     with pytest.raises(BadFile, match="too large"):
         parse_json(f"[{number}]", "f")
+
+
+# --- files without an end, and large ones ---------------------------------------------------------
+
+
+def test_devices_and_pipes_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path / "pipe", "a named pipe"), ("/dev/zero", "a device or socket")):
+        with pytest.raises(BadFile, match=f"expected a file, got {kind}") as caught:
+            read_text(path)
+        assert caught.value.hint == "`-` reads standard input"
+
+
+def test_the_largest_input_is_set_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "large"
+    file.write_text("x" * 4097)
+    monkeypatch.setenv("WEFT_READ_LIMIT", "4KiB")
+    with pytest.raises(BadFile, match="larger than 4KiB"):
+        read_text(file)
+    monkeypatch.setattr("sys.stdin", io.StringIO("x" * 4097))
+    with pytest.raises(BadFile, match="larger than 4KiB"):
+        read_text("-")
+    monkeypatch.setenv("WEFT_READ_LIMIT", "5KiB")
+    assert read_text(file) == "x" * 4097
+    monkeypatch.setenv("WEFT_READ_LIMIT", "much")
+    with pytest.raises(UserError) as wrong:
+        read_text(file)
+    assert wrong.value.where == "$WEFT_READ_LIMIT"
+
+
+def test_every_end_of_line_is_read_as_one(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1\r\n2\r3\n")
+    assert read_text(tmp_path / "a") == "1\n2\n3\n"
 
 
 # --- byte-order marks -----------------------------------------------------------------------------

@@ -44,6 +44,20 @@ def test_what_is_read_is_what_is_run(line: str):
         read_script(RING.replace(CODE, line), "file")
 
 
+def test_a_file_that_python_does_not_compile_is_refused():
+    """``from __future__`` after a statement parses, and does not compile."""
+    with pytest.raises(BadFile, match="must occur at the beginning"):
+        read_script("x = 1\n" + RING, "file")
+
+
+def test_code_that_fails_while_it_is_loaded_is_a_bad_file():
+    text = RING.replace(CODE, CODE + "EDITED = 1 / 0\n")
+    with pytest.raises(BadFile, match="ends with ZeroDivisionError: division by zero") as caught:
+        loaded(text)
+    line = text.splitlines().index("EDITED = 1 / 0") + 1
+    assert caught.value.where == f"line {line}"
+
+
 def test_strings_are_not_multiplied():
     at = RING.index("    for step in range")
     with pytest.raises(BadFile, match="contains"):
