@@ -26,8 +26,8 @@ from .progress import Progress, watching
 
 if TYPE_CHECKING:
     from weft.synth.engines.greedy.engine import Greedy
-    from weft.synth.engines.greedy.plan import Block
-    from weft.synth.engines.greedy.stream import Report, Stream
+    from weft.synth.engines.greedy.plan import TransferBlock
+    from weft.synth.engines.greedy.stream import Stream, StreamReport
 
 LARGE = 1 << 30
 """Message size in bytes where ``--size`` is not given."""
@@ -133,7 +133,7 @@ def _asked(args: SynthFlags) -> tuple[Greedy, int]:
     return engine, args.size.low if args.size else LARGE
 
 
-def _figures(report: Report, size: int) -> dict[str, Any]:
+def _figures(report: StreamReport, size: int) -> dict[str, Any]:
     return {
         "bytes": size,
         "transfers": report.transfers,
@@ -149,7 +149,7 @@ def _followed(source: Stream, progress: Progress, console: Console) -> Stream:
     """Return the stream with its blocks reported to ``progress``; Ctrl-C discards it."""
     total = source.topology.ranks * (source.topology.ranks - 1) * source.pieces
 
-    def blocks() -> Iterator[Block]:
+    def blocks() -> Iterator[TransferBlock]:
         done, told = 0, time.monotonic()
         for block in source.blocks:
             yield block

@@ -24,7 +24,7 @@ from weft.dsl.nouns.hops import find_hops
 from weft.synth.base.engine import Budget, Silent
 from weft.synth.engines.exact import paper, realize
 from weft.synth.engines.exact.demands import demands, reach
-from weft.synth.engines.exact.instance import Question, build_space
+from weft.synth.engines.exact.instance import ExactQuestion, build_space
 
 INSTANCES = (
     ("dgx1", "allgather", 1, 2, 2),
@@ -54,7 +54,9 @@ class Run:
     seconds: float
 
 
-def measure(solve: Callable[..., realize.Answer], name: str, limit: float) -> Callable[..., Run]:
+def measure(
+    solve: Callable[..., realize.Realization], name: str, limit: float
+) -> Callable[..., Run]:
     """A function that answers an instance with one solver and measures it."""
 
     def run(machine: str, collective: str, chunks: int, steps: int, rounds: int) -> Run:
@@ -62,7 +64,7 @@ def measure(solve: Callable[..., realize.Answer], name: str, limit: float) -> Ca
         box = topology(machine)
         wanted = demands(make(collective, box.ranks))
         space = build_space(box, find_hops(box), wanted, reach(box))
-        answer = solve(space, Question(chunks, steps, rounds), Budget(limit), Silent())
+        answer = solve(space, ExactQuestion(chunks, steps, rounds), Budget(limit), Silent())
         return Run(str(answer.verdict), time.process_time() - started)
 
     return run

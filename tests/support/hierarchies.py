@@ -15,11 +15,11 @@ from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import ROOTED, make
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
-from weft.synth.engines.classic.grid import Grid, plain_grid
-from weft.synth.engines.classic.hierarchical import Hierarchical, Shape, Structure
-from weft.synth.engines.classic.leaders import Levels
-from weft.synth.engines.classic.model import Cost
-from weft.synth.engines.classic.routes import Routes
+from weft.synth.engines.classic.grid import RankGrid, plain_grid
+from weft.synth.engines.classic.hierarchical import Hierarchical, MachineStructure, Shape
+from weft.synth.engines.classic.leaders import NestedPartitions
+from weft.synth.engines.classic.model import HockneyCost
+from weft.synth.engines.classic.routes import GpuRoutes
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import MSCCL
 
@@ -47,7 +47,7 @@ class Case:
             protocol=self.protocol,
         )
         grid = plain_grid(self.shape)
-        where = levels_of(grid) if self.one.structure is Structure.LEVELS else grid
+        where = levels_of(grid) if self.one.structure is MachineStructure.LEVELS else grid
         self.one.write(p, where, **self.one.options(self.shape))
         return p.algorithm()
 
@@ -56,14 +56,14 @@ class Case:
         return compile_algorithm(self.algorithm(), CompileOptions(in_place=self.in_place))
 
 
-def levels_of(grid: Grid) -> Levels:
+def levels_of(grid: RankGrid) -> NestedPartitions:
     """The boxes of a grid as the only level."""
-    return Levels(len(grid.ranks), (tuple(grid.lines(0)),))
+    return NestedPartitions(len(grid.ranks), (tuple(grid.lines(0)),))
 
 
 def machine(one: Hierarchical, shape: Shape) -> Topology:
     """A torus, or the first GPUs of boxes of eight with a NIC for each GPU."""
-    if one.structure is Structure.TORUS:
+    if one.structure is MachineStructure.TORUS:
         return topology(one.topology(shape))
     boxes = prod(shape[1:])
     whole = topology(one.topology((8, boxes)))
@@ -73,7 +73,7 @@ def machine(one: Hierarchical, shape: Shape) -> Topology:
 def off_by(case: Case) -> float:
     """Simulated time ÷ formula - 1, with α and B of each level as the machine has them."""
     plain = machine(case.one, case.shape)
-    routes = Routes(plain)
+    routes = GpuRoutes(plain)
     grid = plain_grid(case.shape)
     efficiency = float(MSCCL.protocol(case.protocol).efficiency)
     per_level = []
@@ -91,7 +91,7 @@ def off_by(case: Case) -> float:
 
 
 def total_us(
-    costs: Sequence[Cost], message_bytes: float, levels: Sequence[tuple[float, float]]
+    costs: Sequence[HockneyCost], message_bytes: float, levels: Sequence[tuple[float, float]]
 ) -> float:
     """Time in µs of a message of M bytes; ``levels`` are (α in µs, B in GB/s), innermost first."""
     return sum(
@@ -105,9 +105,9 @@ def shapes(one: Hierarchical, most: int = 17) -> Iterator[Shape]:
     two = [(g, m) for m in range(1, most + 1) for g in range(1, 9) if 2 <= g * m <= most]
     three = [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 4)]
     for shape in [*two, *three]:
-        if one.defined(shape) or (one.structure is Structure.LEVELS and len(shape) > 2):
+        if one.defined(shape) or (one.structure is MachineStructure.LEVELS and len(shape) > 2):
             continue
-        if one.structure is Structure.TORUS and min(shape) < 2:
+        if one.structure is MachineStructure.TORUS and min(shape) < 2:
             continue
         yield shape
 

@@ -13,7 +13,11 @@ from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry import symmetry
 from weft.synth.bounds import bounds
-from weft.synth.engines.packing.order.plan_quick import Group, load_us_per_byte, quick_packing
+from weft.synth.engines.packing.order.plan_quick import (
+    Automorphisms,
+    load_us_per_byte,
+    quick_packing,
+)
 from weft.synth.engines.packing.trees.model import Packing
 
 MACHINES = ("ring:8", "dgx1", "torus:4x4", "dgx-a100", "dgx-a100:nodes=2")
@@ -21,16 +25,16 @@ COPYING = ("allgather", "alltoall")
 COMBINING = ("reduce_scatter", "allreduce")
 
 
-def declared_group(machine: Topology) -> Group:
+def declared_group(machine: Topology) -> Automorphisms:
     """All elements of what the builder of a machine declares."""
     elements = symmetry.generate(symmetry.verified(machine)) or ()
     if not elements:
-        return Group.none(machine)
+        return Automorphisms.none(machine)
     moved = [symmetry.link_image(machine, g) for g in elements]
-    return Group(np.array(elements, np.int32), np.array(moved, np.int32))
+    return Automorphisms(np.array(elements, np.int32), np.array(moved, np.int32))
 
 
-def quick(machine: Topology, collective: Collective, group: Group | None = None) -> Packing:
+def quick(machine: Topology, collective: Collective, group: Automorphisms | None = None) -> Packing:
     """The quickest trees, with the bound on their rate."""
     known = bounds(machine, collective)
     return quick_packing(machine, collective, known.us_per_byte, known.certificate, group)

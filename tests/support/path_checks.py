@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 
-from weft.synth.engines.packing.trees.model import Packing, Tree
+from weft.synth.engines.packing.trees.model import PackedTree, Packing
 
 
 def check_paths(packing: Packing) -> None:
@@ -44,7 +44,9 @@ def _wanted(packing: Packing) -> dict[int, tuple[int, int]]:
     return {chunk: pair for chunk, pair in ends.items() if pair[0] != pair[1]}
 
 
-def _ends(packing: Packing, tree: Tree, nodes: list[int], links: list[int]) -> tuple[int, int]:
+def _ends(
+    packing: Packing, tree: PackedTree, nodes: list[int], links: list[int]
+) -> tuple[int, int]:
     """Where the image of a path begins and ends, after walking it."""
     topology = packing.topology
     assert 0 < tree.weight <= 1

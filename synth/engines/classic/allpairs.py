@@ -21,7 +21,7 @@ from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 
-from .model import Cost
+from .model import HockneyCost
 from .parcels import exchange_sums, owned, runs
 from .phases import Order, direct_allgather, direct_reduce_scatter, send
 
@@ -64,16 +64,16 @@ def scatter(p: Builder, order: Order) -> None:
         send(p, order[0], block, rank)
 
 
-def one_shot_cost(n: int, chunks: int = 1) -> Cost:
+def one_shot_cost(n: int, chunks: int = 1) -> HockneyCost:
     """The whole buffer on every link."""
-    return Cost(1, Fraction(1))
+    return HockneyCost(1, Fraction(1))
 
 
-def two_shot_cost(n: int, chunks: int = 1) -> Cost:
+def two_shot_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Twice a block on every link."""
-    return Cost(2, Fraction(2, n))
+    return HockneyCost(2, Fraction(2, n))
 
 
-def direct_cost(n: int, chunks: int = 1) -> Cost:
+def direct_cost(n: int, chunks: int = 1) -> HockneyCost:
     """A block on every link that is used."""
-    return Cost(1, Fraction(1, n))
+    return HockneyCost(1, Fraction(1, n))

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from weft.dsl.author.builder import Builder, Chunk
 from weft.dsl.base.errors import UserError
 
-from .grid import Grid
+from .grid import RankGrid
 from .parcels import packed, post
 
 Pair = tuple[int, int]
@@ -34,7 +34,7 @@ Blocks = dict[Pair, Chunk]
 """Blocks that are somewhere on their way."""
 
 
-def write_two_step(p: Builder, grid: Grid) -> None:
+def write_two_step(p: Builder, grid: RankGrid) -> None:
     """Gather in the box by the destination's local rank, then across the rails."""
     g, m = _sides(grid)
     at = list(grid.lines(0))
@@ -53,7 +53,7 @@ def write_two_step(p: Builder, grid: Grid) -> None:
     _settle(have)
 
 
-def write_three_step(p: Builder, grid: Grid) -> None:
+def write_three_step(p: Builder, grid: RankGrid) -> None:
     """Gather in the box by destination box, across, hand out in the box."""
     g, m = _sides(grid)
     at = list(grid.lines(0))
@@ -151,7 +151,7 @@ def _data(p: Builder, src: int, dst: int) -> Chunk:
     return p.chunk(src, (src * p.ranks + dst) * factor, count=factor)
 
 
-def _sides(grid: Grid) -> tuple[int, int]:
+def _sides(grid: RankGrid) -> tuple[int, int]:
     """GPUs of a box, boxes.
 
     Raises:

@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 
-from .model import Cost, is_power
+from .model import HockneyCost, is_power
 from .parcels import packed, post
 from .phases import Order
 
@@ -75,12 +75,12 @@ def alltoall(p: Builder, order: Order) -> None:
             at[i][j].copy_to(buffer="output", index=order[i - j] * factor)
 
 
-def allgather_cost(n: int, chunks: int = 1) -> Cost:
+def allgather_cost(n: int, chunks: int = 1) -> HockneyCost:
     """1, 2, 4 … blocks, and what is left in the last step."""
-    return Cost((n - 1).bit_length(), Fraction(n - 1, n), is_power(n))
+    return HockneyCost((n - 1).bit_length(), Fraction(n - 1, n), is_power(n))
 
 
-def alltoall_cost(n: int, chunks: int = 1) -> Cost:
+def alltoall_cost(n: int, chunks: int = 1) -> HockneyCost:
     """In each step, the blocks whose distance has its bit."""
     steps = (n - 1).bit_length()
-    return Cost(steps, Fraction(sum(j.bit_count() for j in range(n)), n), is_power(n))
+    return HockneyCost(steps, Fraction(sum(j.bit_count() for j in range(n)), n), is_power(n))

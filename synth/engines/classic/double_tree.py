@@ -28,13 +28,13 @@ from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 
-from .model import Cost
+from .model import HockneyCost
 from .parcels import runs, send_whole
 from .phases import Order, add
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class ParentTree:
     """``parent[i]`` of every position, -1 for the root; ``down``: parents before children."""
 
     parent: tuple[int, ...]
@@ -61,7 +61,7 @@ class Tree:
         return max(map(self.depth, range(len(self.parent))))
 
 
-def in_order(n: int) -> Tree:
+def in_order(n: int) -> ParentTree:
     """NCCL's binary tree: position 0 on top, the odd ones leaves."""
 
     def parent(i: int) -> int:
@@ -71,10 +71,10 @@ def in_order(n: int) -> Tree:
         up = (i ^ bit) | (bit << 1)
         return up if up < n else i ^ bit
 
-    return Tree(tuple(map(parent, range(n))))
+    return ParentTree(tuple(map(parent, range(n))))
 
 
-def pair(n: int) -> tuple[Tree, Tree]:
+def pair(n: int) -> tuple[ParentTree, ParentTree]:
     """A tree, and another one of its shape whose inner positions are leaves of the first.
 
     Of an odd number of positions, 0 is the root of the first and inner in the second. The leaves of
@@ -88,32 +88,34 @@ def pair(n: int) -> tuple[Tree, Tree]:
         parent = [-1] * n
         for i, up in enumerate(first.parent):
             parent[image[i]] = image[up] if up >= 0 else -1
-        second = Tree(tuple(parent))
+        second = ParentTree(tuple(parent))
         if not first.edges() & second.edges():
             break
     return first, second
 
 
-def _rooted(n: int) -> list[Tree]:
+def _rooted(n: int) -> list[ParentTree]:
     """Both trees of positions 1 … n-1, hung below position 0."""
     if n == 1:
-        return [Tree((-1,))] * 2
-    return [Tree((-1, *(0 if up < 0 else up + 1 for up in tree.parent))) for tree in pair(n - 1)]
+        return [ParentTree((-1,))] * 2
+    return [
+        ParentTree((-1, *(0 if up < 0 else up + 1 for up in tree.parent))) for tree in pair(n - 1)
+    ]
 
 
-def _reduce(p: Builder, order: Order, tree: Tree, chunk: int) -> None:
+def _reduce(p: Builder, order: Order, tree: ParentTree, chunk: int) -> None:
     for i in reversed(tree.down):
         if tree.parent[i] >= 0:
             add(p, order[i], [chunk], order[tree.parent[i]])
 
 
-def _broadcast(p: Builder, order: Order, tree: Tree, chunk: int) -> None:
+def _broadcast(p: Builder, order: Order, tree: ParentTree, chunk: int) -> None:
     for i in tree.down:
         if tree.parent[i] >= 0:
             send_whole(p, order[tree.parent[i]], [chunk], order[i])
 
 
-def _shares(p: Builder, trees: Sequence[Tree]) -> list[tuple[Tree, int]]:
+def _shares(p: Builder, trees: Sequence[ParentTree]) -> list[tuple[ParentTree, int]]:
     """Chunks in turn: (tree, chunk)."""
     halves = runs(p, 2)
     return [
@@ -140,16 +142,18 @@ def reduce(p: Builder, order: Order) -> None:
         _reduce(p, order, tree, chunk)
 
 
-def allreduce_cost(n: int, chunks: int = 1) -> Cost:
+def allreduce_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Up, then down, while the other chunks follow."""
     h = max(t.height for t in pair(n))
-    return Cost(2 * h + chunks - 1, Fraction(2 * h + chunks - 1, 2 * chunks), chained=chunks == 1)
+    return HockneyCost(
+        2 * h + chunks - 1, Fraction(2 * h + chunks - 1, 2 * chunks), chained=chunks == 1
+    )
 
 
-def rooted_cost(n: int, chunks: int = 1) -> Cost:
+def rooted_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Down, or up, while the other chunks follow."""
     h = max(t.height for t in _rooted(n))
-    return Cost(h + chunks - 1, Fraction(h + chunks - 1, 2 * chunks), chained=chunks == 1)
+    return HockneyCost(h + chunks - 1, Fraction(h + chunks - 1, 2 * chunks), chained=chunks == 1)
 
 
 def halves(n: int) -> int:

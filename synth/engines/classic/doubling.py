@@ -25,7 +25,7 @@ from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 
-from .model import Cost, is_power
+from .model import HockneyCost, is_power
 from .parcels import (
     add_whole,
     exchange_sums,
@@ -152,25 +152,25 @@ def halving_reduce_scatter(p: Builder, order: Order) -> None:
 # --- what they cost -------------------------------------------------------------------------------
 
 
-def allgather_cost(n: int, chunks: int = 1) -> Cost:
+def allgather_cost(n: int, chunks: int = 1) -> HockneyCost:
     """1, 2, 4 … blocks."""
-    return Cost(core(n).bit_length() - 1, Fraction(n - 1, n))
+    return HockneyCost(core(n).bit_length() - 1, Fraction(n - 1, n))
 
 
-def doubling_allreduce_cost(n: int, chunks: int = 1) -> Cost:
+def doubling_allreduce_cost(n: int, chunks: int = 1) -> HockneyCost:
     """The whole message in every step."""
     steps = core(n).bit_length() - 1 + 2 * (n > core(n))
-    return Cost(steps, Fraction(steps), is_power(n))
+    return HockneyCost(steps, Fraction(steps), is_power(n))
 
 
-def halving_doubling_cost(n: int, chunks: int = 1) -> Cost:
+def halving_doubling_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Halves, quarters … and back; the whole message to fold, and to unfold."""
     q = core(n)
     folds = 2 * (n > q)
-    return Cost(2 * (q.bit_length() - 1) + folds, Fraction(2 * (q - 1), q) + folds)
+    return HockneyCost(2 * (q.bit_length() - 1) + folds, Fraction(2 * (q - 1), q) + folds)
 
 
-def halving_cost(n: int, chunks: int = 1) -> Cost:
+def halving_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Of the members, the first n-q have two blocks each: those halves are the longest way."""
     q = core(n)
     extra = n - q
@@ -180,5 +180,5 @@ def halving_cost(n: int, chunks: int = 1) -> Cost:
         reach //= 2
         steps += 1
     if not extra:
-        return Cost(steps, Fraction(blocks, n))
-    return Cost(steps + 2, 1 + Fraction(blocks + 1, n), chained=False)
+        return HockneyCost(steps, Fraction(blocks, n))
+    return HockneyCost(steps + 2, 1 + Fraction(blocks + 1, n), chained=False)

@@ -28,7 +28,7 @@ from ...frontier.objective import pareto
 from ...judge.verify import verify
 from ...time.schedule_time import simulate
 from .effort import ClassicEffort
-from .grid import Grid
+from .grid import RankGrid
 from .model import Flat
 from .place import Known, Site, named, names_for
 from .schedule import to_schedule
@@ -309,7 +309,7 @@ def latency_us(schedule: Schedule) -> float:
 Groups = tuple[tuple[int, ...], ...]
 
 
-def grid_of_phases(problem: Problem) -> Grid | None:
+def grid_of_phases(problem: Problem) -> RankGrid | None:
     """The grid whose lines are the groups of the sketch's phases, the first phase along axis 0.
 
     None where no phases are told, or their groups are no lines of a grid. Sums go inwards first,
@@ -329,7 +329,7 @@ def grid_of_phases(problem: Problem) -> Grid | None:
     number = place.T @ strides
     if prod(shape) != ranks or len(np.unique(number)) != ranks:
         return None
-    return Grid(shape, tuple(np.argsort(number).tolist()))
+    return RankGrid(shape, tuple(np.argsort(number).tolist()))
 
 
 def _across(axes: list[Groups], axis: int, ranks: int) -> Ints:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weft.dsl.nouns.collective import Kind
 
 from . import allpairs, bruck, double_tree, doubling, pairwise, pat, ring, swing, tree
-from .model import Flat, Shape, even_number, per_rank, power_of_two
+from .model import Flat, RankPattern, even_number, per_rank, power_of_two
 
 RING = "Patarasuk & Yuan, JPDC 69 (2009)"
 TWO_WAY = "Patarasuk & Yuan, JPDC 69 (2009), in both directions"
@@ -40,9 +40,11 @@ FLAT = (
         _RING,
         RING,
         parts=per_rank,
-        shape=Shape.RING,
+        shape=RankPattern.RING,
     ),
-    Flat("ring", Kind.ALLGATHER, ring.allgather, ring.half_cost, _RING, RING, shape=Shape.RING),
+    Flat(
+        "ring", Kind.ALLGATHER, ring.allgather, ring.half_cost, _RING, RING, shape=RankPattern.RING
+    ),
     Flat(
         "ring",
         Kind.REDUCE_SCATTER,
@@ -50,7 +52,7 @@ FLAT = (
         ring.half_cost,
         _RING,
         RING,
-        shape=Shape.RING,
+        shape=RankPattern.RING,
     ),
     Flat(
         "ring",
@@ -60,7 +62,7 @@ FLAT = (
         _RING,
         PIPELINE,
         pipelined=True,
-        shape=Shape.CHAIN,
+        shape=RankPattern.CHAIN,
     ),
     Flat(
         "biring",
@@ -71,7 +73,7 @@ FLAT = (
         TWO_WAY,
         ring.two_way,
         ring.allreduce_halves,
-        shape=Shape.RING,
+        shape=RankPattern.RING,
     ),
     Flat(
         "biring",
@@ -82,7 +84,7 @@ FLAT = (
         TWO_WAY,
         ring.two_way,
         ring.halves_if_even,
-        shape=Shape.RING,
+        shape=RankPattern.RING,
     ),
     Flat(
         "biring",
@@ -93,7 +95,7 @@ FLAT = (
         TWO_WAY,
         ring.two_way,
         ring.halves_if_even,
-        shape=Shape.RING,
+        shape=RankPattern.RING,
     ),
     Flat(
         "biring",
@@ -105,7 +107,7 @@ FLAT = (
         ring.two_way,
         double_tree.halves,
         pipelined=True,
-        shape=Shape.RING,
+        shape=RankPattern.RING,
     ),
     Flat(
         "chain",
@@ -115,7 +117,7 @@ FLAT = (
         _LINE,
         PIPELINE,
         pipelined=True,
-        shape=Shape.CHAIN,
+        shape=RankPattern.CHAIN,
     ),
     Flat(
         "chain",
@@ -125,7 +127,7 @@ FLAT = (
         _LINE,
         PIPELINE,
         pipelined=True,
-        shape=Shape.CHAIN,
+        shape=RankPattern.CHAIN,
     ),
     Flat("binomial", Kind.BROADCAST, tree.broadcast, tree.whole_cost, _HUB, MPICH),
     Flat("binomial", Kind.REDUCE, tree.reduce, tree.whole_cost, _HUB, MPICH),

@@ -30,7 +30,7 @@ from .phases import ALLGATHER, REDUCE_SCATTER, Phase, Wires, allreduce_by, held
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class RankGrid:
     """Ranks at coordinates; axis 0 is the innermost level and runs fastest.
 
     ``ranks[c_0 + p_0·(c_1 + p_1·(…))]`` stands at (c_0, c_1, …); along an axis, ranks of
@@ -71,13 +71,13 @@ class Grid:
         return {rank: place[::-1] for rank, place in zip(self.ranks, places, strict=True)}
 
 
-def plain_grid(shape: Sequence[int], names: Sequence[str] = ()) -> Grid:
+def plain_grid(shape: Sequence[int], names: Sequence[str] = ()) -> RankGrid:
     """Ranks 0, 1, … in order, the first axis fastest."""
-    return Grid(tuple(shape), tuple(range(prod(shape))), tuple(names))
+    return RankGrid(tuple(shape), tuple(range(prod(shape))), tuple(names))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GridShare:
     """One share of the data: the order of the axes, whose blocks are whose, and which way round.
 
     ``owned[rank]`` are the chunks that the rank has to itself between the two halves.
@@ -88,19 +88,19 @@ class Plan:
     backwards: bool = False
 
 
-def reduce_scatter(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
+def reduce_scatter(w: Wires, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
     """Along each axis in turn; every rank ends with the sum of its own chunks."""
     for done in range(len(plan.axes)):
         _along(w, grid, plan, done, REDUCE_SCATTER[methods[plan.axes[done]]])
 
 
-def allgather(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
+def allgather(w: Wires, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
     """Allgather along each axis, the last first; every rank ends with all chunks."""
     for done in reversed(range(len(plan.axes))):
         _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
 
 
-def allreduce(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
+def allreduce(w: Wires, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
     """Reduce_scatter along all axes but the last, allreduce along that, allgather back."""
     *inner, last = range(len(plan.axes))
     for done in inner:
@@ -110,7 +110,7 @@ def allreduce(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
         _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
 
 
-def _along(w: Wires, grid: Grid, plan: Plan, done: int, phase: Phase) -> None:
+def _along(w: Wires, grid: RankGrid, plan: GridShare, done: int, phase: Phase) -> None:
     """One phase on all lines of an axis; ``done`` axes of the plan were reduced before it."""
     axis = plan.axes[done]
     if grid.shape[axis] == 1:
@@ -130,7 +130,7 @@ def _along(w: Wires, grid: Grid, plan: Plan, done: int, phase: Phase) -> None:
 
 
 def write_reduce_scatter(
-    p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1
+    p: Builder, grid: RankGrid, methods: Sequence[str] = (), parts: int = 1
 ) -> None:
     """Reduce_scatter, the innermost level first: the outer ones carry sums of whole boxes.
 
@@ -150,7 +150,9 @@ def write_reduce_scatter(
                 Wires(p, place).held(rank, own).copy_to()
 
 
-def write_allgather(p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1) -> None:
+def write_allgather(
+    p: Builder, grid: RankGrid, methods: Sequence[str] = (), parts: int = 1
+) -> None:
     """Allgather, the outermost level first: only own data crosses it, once.
 
     A level's block is the blocks of many ranks, so all is collected level by level, and put in
@@ -170,7 +172,7 @@ def write_allgather(p: Builder, grid: Grid, methods: Sequence[str] = (), parts: 
                 p.chunk(rank, place[chunk], buffer="scratch").copy_to()
 
 
-def laid_out(grid: Grid, plans: Sequence[Plan]) -> dict[int, int] | None:
+def laid_out(grid: RankGrid, plans: Sequence[GridShare]) -> dict[int, int] | None:
     """Return the position of each chunk such that the blocks of every level are contiguous.
 
     Each part is ordered by the coordinates along its axes, the first axis coarsest. None if the
@@ -185,7 +187,9 @@ def laid_out(grid: Grid, plans: Sequence[Plan]) -> dict[int, int] | None:
     return None if all(chunk == where for chunk, where in place.items()) else place
 
 
-def write_allreduce(p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1) -> None:
+def write_allreduce(
+    p: Builder, grid: RankGrid, methods: Sequence[str] = (), parts: int = 1
+) -> None:
     """Reduce_scatter and allgather along the axes (BlueConnect; Mikami's torus).
 
     The buffer is cut in ``parts`` shares: share j begins with axis j, and from the d-th on rings
@@ -201,7 +205,7 @@ def write_allreduce(p: Builder, grid: Grid, methods: Sequence[str] = (), parts: 
         allreduce(Wires(p, lane=lane), grid, plan, names)
 
 
-def block_shares(p: Builder, grid: Grid, parts: int) -> list[Plan]:
+def block_shares(p: Builder, grid: RankGrid, parts: int) -> list[GridShare]:
     """The plans of an allgather or reduce_scatter: piece j of every block goes by plan j.
 
     Raises:
@@ -215,7 +219,7 @@ def block_shares(p: Builder, grid: Grid, parts: int) -> list[Plan]:
         )
     size = block // parts
     return [
-        Plan(
+        GridShare(
             _turned(grid, part),
             {r: range(r * block + part * size, r * block + (part + 1) * size) for r in grid.ranks},
             _backwards(grid, part),
@@ -224,17 +228,17 @@ def block_shares(p: Builder, grid: Grid, parts: int) -> list[Plan]:
     ]
 
 
-def _turned(grid: Grid, part: int) -> tuple[int, ...]:
+def _turned(grid: RankGrid, part: int) -> tuple[int, ...]:
     """The axes, beginning with another one for each part."""
     return tuple((axis + part) % len(grid.shape) for axis in grid.axes)
 
 
-def _backwards(grid: Grid, part: int) -> bool:
+def _backwards(grid: RankGrid, part: int) -> bool:
     """Every second time round the axes."""
     return part // len(grid.shape) % 2 == 1
 
 
-def shares(chunks: int, grid: Grid, parts: int = 1) -> list[Plan]:
+def shares(chunks: int, grid: RankGrid, parts: int = 1) -> list[GridShare]:
     """The plans of an allreduce of so many chunks.
 
     Blocks are numbered so that what an axis splits lies side by side, the first axis coarsest.
@@ -257,11 +261,11 @@ def shares(chunks: int, grid: Grid, parts: int = 1) -> list[Plan]:
                 block = block * grid.shape[axis] + at[axis]
             first = (part * n + block) * size
             owned[rank] = range(first, first + size)
-        plans.append(Plan(axes, owned, _backwards(grid, part)))
+        plans.append(GridShare(axes, owned, _backwards(grid, part)))
     return plans
 
 
-def _methods(grid: Grid, methods: Sequence[str]) -> tuple[str, ...]:
+def _methods(grid: RankGrid, methods: Sequence[str]) -> tuple[str, ...]:
     """One per axis; the last one given holds for all further axes; rings where none is.
 
     Raises:

@@ -17,13 +17,13 @@ from typing import Any
 from weft.dsl.nouns.collective import Kind
 
 from . import boxes_alltoall, grid, leaders, phases
-from .model import Cost
+from .model import HockneyCost
 from .phases import tree_depth
 
 Shape = tuple[int, ...]
 
 
-class Structure(StrEnum):
+class MachineStructure(StrEnum):
     """Structure of the machine that an algorithm is written for."""
 
     TORUS = "torus"  #: a grid whose axes are rings of cables
@@ -51,9 +51,9 @@ class Hierarchical:
 
     name: str
     kind: Kind
-    structure: Structure
+    structure: MachineStructure
     write: Callable[..., None]
-    cost: Callable[..., tuple[Cost, ...]]
+    cost: Callable[..., tuple[HockneyCost, ...]]
     topology: Callable[[Shape], str]
     source: str
     parts: Callable[[Shape], int]
@@ -63,9 +63,9 @@ class Hierarchical:
     def defined(self, shape: Shape) -> str:
         """'' where it works on such a hierarchy, else why not."""
         many = sum(size > 1 for size in shape)
-        if self.structure is Structure.BOXES and (len(shape) != 2 or shape[1] < 2):
+        if self.structure is MachineStructure.BOXES and (len(shape) != 2 or shape[1] < 2):
             return "it needs two or more boxes of equal size"
-        if self.structure is Structure.TORUS and many < 2:
+        if self.structure is MachineStructure.TORUS and many < 2:
             return "it needs a torus of two axes or more"
         if many < 1:
             return "it needs at least two ranks"
@@ -75,20 +75,20 @@ class Hierarchical:
 # --- grids ----------------------------------------------------------------------------------------
 
 
-def half_cost(shape: Shape, methods: Sequence[str] = ("ring",)) -> tuple[Cost, ...]:
+def half_cost(shape: Shape, methods: Sequence[str] = ("ring",)) -> tuple[HockneyCost, ...]:
     """Reduce_scatter or allgather: level i works on what the levels inside it left, 1/Π p_j."""
     found = []
     for axis, size in enumerate(shape):
         steps, volume = phases.half_cost(methods[min(axis, len(methods) - 1)], size)
-        found.append(Cost(steps, volume / prod(shape[:axis])))
+        found.append(HockneyCost(steps, volume / prod(shape[:axis])))
     return tuple(found)
 
 
-def allreduce_cost(shape: Shape, methods: Sequence[str] = ("ring",)) -> tuple[Cost, ...]:
+def allreduce_cost(shape: Shape, methods: Sequence[str] = ("ring",)) -> tuple[HockneyCost, ...]:
     """Both halves: 2 Σ_i [ s_i α_i + (p_i - 1)/p_i · M/Π_{j<i} p_j / B_i ]."""
-    inner = [Cost(2 * c.steps, 2 * c.volume) for c in half_cost(shape[:-1], methods)]
+    inner = [HockneyCost(2 * c.steps, 2 * c.volume) for c in half_cost(shape[:-1], methods)]
     steps, volume = phases.both_cost(methods[min(len(shape), len(methods)) - 1], shape[-1])
-    return (*inner, Cost(steps, volume / prod(shape[:-1])))
+    return (*inner, HockneyCost(steps, volume / prod(shape[:-1])))
 
 
 def every_way(shape: Shape) -> int:
@@ -96,22 +96,22 @@ def every_way(shape: Shape) -> int:
     return len(shape) * (2 if max(shape) > 2 else 1)
 
 
-def multiport_half_cost(shape: Shape, chunks: int = 1) -> tuple[Cost, ...]:
+def multiport_half_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
     """As :func:`half_cost` for equal axes, each part with its share and cables of its own."""
     parts = every_way(shape)
-    return tuple(Cost(c.steps, c.volume / parts) for c in half_cost(shape))
+    return tuple(HockneyCost(c.steps, c.volume / parts) for c in half_cost(shape))
 
 
-def multiport_allreduce_cost(shape: Shape, chunks: int = 1) -> tuple[Cost, ...]:
+def multiport_allreduce_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
     """Both halves."""
-    return tuple(Cost(2 * c.steps, 2 * c.volume) for c in multiport_half_cost(shape))
+    return tuple(HockneyCost(2 * c.steps, 2 * c.volume) for c in multiport_half_cost(shape))
 
 
-def _half(*methods: str) -> Callable[..., tuple[Cost, ...]]:
+def _half(*methods: str) -> Callable[..., tuple[HockneyCost, ...]]:
     return lambda shape, chunks=1: half_cost(shape, methods)
 
 
-def _both(*methods: str) -> Callable[..., tuple[Cost, ...]]:
+def _both(*methods: str) -> Callable[..., tuple[HockneyCost, ...]]:
     return lambda shape, chunks=1: allreduce_cost(shape, methods)
 
 
@@ -138,41 +138,43 @@ def _one(shape: Shape) -> int:
 # --- leaders --------------------------------------------------------------------------------------
 
 
-def leaders_rooted_cost(shape: Shape, chunks: int = 1) -> tuple[Cost, ...]:
+def leaders_rooted_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
     """Broadcast or reduce of c chunks: a chain on each level, all of them one pipeline.
 
     The first chunk passes every hop; the others follow at the pace of the slowest level, which is
     the outermost.
     """
     found = [
-        Cost(tree_depth("chain", size), Fraction(tree_depth("chain", size), chunks), chunks == 1)
+        HockneyCost(
+            tree_depth("chain", size), Fraction(tree_depth("chain", size), chunks), chunks == 1
+        )
         for size in shape
     ]
     last = found[-1]
-    found[-1] = Cost(last.steps, last.volume + Fraction(chunks - 1, chunks), chunks == 1)
+    found[-1] = HockneyCost(last.steps, last.volume + Fraction(chunks - 1, chunks), chunks == 1)
     return tuple(found)
 
 
-def jia_cost(shape: Shape, chunks: int = 1) -> tuple[Cost, ...]:
+def jia_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
     """Star to the leader, a ring among leaders, star back."""
     group, count = prod(shape[:-1]), shape[-1]
-    inner = Cost(2 * (group > 1), Fraction(2 * (group - 1)))
-    return (inner, Cost(2 * (count - 1), Fraction(2 * (count - 1), count)))
+    inner = HockneyCost(2 * (group > 1), Fraction(2 * (group - 1)))
+    return (inner, HockneyCost(2 * (count - 1), Fraction(2 * (count - 1), count)))
 
 
 # --- alltoall -------------------------------------------------------------------------------------
 
 
-def two_step_cost(shape: Shape, chunks: int = 1) -> tuple[Cost, ...]:
+def two_step_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
     """(g-1) · m blocks in the box, then (m-1) · g between boxes, all of a step at once."""
     g, m = shape
     return (
-        Cost(int(g > 1), Fraction((g - 1) * m, g * m)),
-        Cost(1, Fraction((m - 1) * g, g * m)),
+        HockneyCost(int(g > 1), Fraction((g - 1) * m, g * m)),
+        HockneyCost(1, Fraction((m - 1) * g, g * m)),
     )
 
 
-def three_step_cost(shape: Shape, chunks: int = 1) -> tuple[Cost, ...]:
+def three_step_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
     """To the proxies of each box, between proxies, and from them.
 
     A GPU is proxy for (m-1)·q/g other boxes, where q = max(1, ⌊g/(m-1)⌋) proxies share the g²
@@ -193,8 +195,8 @@ def three_step_cost(shape: Shape, chunks: int = 1) -> tuple[Cost, ...]:
     gathered = max(max(collected), _given_away(g, m)) + g - 1 if max(collected) else 0
     steps = int(max(collected) > 0) + int(g > 1)
     return (
-        Cost(steps, Fraction(gathered + handed, blocks)),
-        Cost(1, Fraction(max(loads), blocks)),
+        HockneyCost(steps, Fraction(gathered + handed, blocks)),
+        HockneyCost(1, Fraction(max(loads), blocks)),
     )
 
 
@@ -231,7 +233,7 @@ def boxes_name(shape: Shape) -> str:
     return f"dgx-h100:nodes={prod(shape[1:])}"
 
 
-_GRID, _BOXES, _TORUS = Structure.GRID, Structure.BOXES, Structure.TORUS
+_GRID, _BOXES, _TORUS = MachineStructure.GRID, MachineStructure.BOXES, MachineStructure.TORUS
 _AR, _AG, _RS = Kind.ALLREDUCE, Kind.ALLGATHER, Kind.REDUCE_SCATTER
 
 
@@ -355,7 +357,7 @@ HIERARCHICAL = (
     Hierarchical(
         "leaders",
         _AR,
-        Structure.LEVELS,
+        MachineStructure.LEVELS,
         leaders.write_allreduce,
         jia_cost,
         boxes_name,
@@ -366,7 +368,7 @@ HIERARCHICAL = (
     Hierarchical(
         "leaders",
         Kind.BROADCAST,
-        Structure.LEVELS,
+        MachineStructure.LEVELS,
         leaders.write_broadcast,
         leaders_rooted_cost,
         boxes_name,
@@ -377,7 +379,7 @@ HIERARCHICAL = (
     Hierarchical(
         "leaders",
         Kind.REDUCE,
-        Structure.LEVELS,
+        MachineStructure.LEVELS,
         leaders.write_reduce,
         leaders_rooted_cost,
         boxes_name,

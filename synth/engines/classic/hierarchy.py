@@ -20,20 +20,20 @@ from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.nouns.hops import gpu_neighbours
 from weft.dsl.nouns.topology import Topology
 
-from .grid import Grid
-from .leaders import Levels, Partition
-from .mapping import Pairs, ring_order
+from .grid import RankGrid
+from .leaders import NestedPartitions, Partition
+from .mapping import PairPaths, ring_order
 
 TRIES = 20_000
 """Placements tried when a torus of unknown numbering is looked for."""
 
 
 def hop_costs(topology: Topology) -> Floats:
-    """α in µs of the hop of every ordered pair (:class:`~.mapping.Pairs`), shape (ranks, ranks).
+    """α in µs of the hop of every ordered pair of ranks, shape (ranks, ranks).
 
-    Infinite where there is none, 0 on the diagonal.
+    As in :class:`~.mapping.PairPaths`: infinite where there is none, 0 on the diagonal.
     """
-    costs = Pairs.of(topology).latency.copy()
+    costs = PairPaths.of(topology).latency.copy()
     np.fill_diagonal(costs, 0)
     return costs
 
@@ -41,7 +41,7 @@ def hop_costs(topology: Topology) -> Floats:
 # --- levels ---------------------------------------------------------------------------------------
 
 
-def levels(topology: Topology, costs: Floats | None = None) -> Levels:
+def levels(topology: Topology, costs: Floats | None = None) -> NestedPartitions:
     """Nested groups of ranks that are nearer to each other than to the others, innermost first.
 
     Boxes are a level where the topology names them. Below and above, a level is a partition into
@@ -53,14 +53,14 @@ def levels(topology: Topology, costs: Floats | None = None) -> Levels:
     hosts = hosts_of(topology)
     if len(hosts) == 1 or len(hosts) == n:
         found = _classes(costs)
-        return Levels(n, tuple(found or _fast_islands(topology)))
+        return NestedPartitions(n, tuple(found or _fast_islands(topology)))
     inner = [p for p in _classes(costs) if _refines(p, hosts)]
     between = np.array([[costs[np.ix_(a, b)].min() for b in hosts] for a in hosts])
     outer = [
         tuple(tuple(r for h in group for r in hosts[h]) for group in partition)
         for partition in _classes(between)
     ]
-    return Levels(n, (*inner, hosts, *outer))
+    return NestedPartitions(n, (*inner, hosts, *outer))
 
 
 def hosts_of(topology: Topology) -> Partition:
@@ -110,7 +110,7 @@ def _fast_islands(topology: Topology) -> list[Partition]:
 # --- grids ----------------------------------------------------------------------------------------
 
 
-def boxes(topology: Topology, levels_used: int | None = None) -> Grid:
+def boxes(topology: Topology, levels_used: int | None = None) -> RankGrid:
     """The hierarchy as a grid: the ranks of a box along axis 0, then one axis per further level.
 
     The box is the host where hosts are named, else the innermost group. ``levels_used``: so many
@@ -134,7 +134,7 @@ def boxes(topology: Topology, levels_used: int | None = None) -> Grid:
     return grid_of(topology, partitions[:levels_used], costs)
 
 
-def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Floats) -> Grid:
+def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Floats) -> RankGrid:
     """Nested partitions of equal groups as a grid, the innermost along axis 0.
 
     The ranks of an innermost group stand along its best ring, where it has one.
@@ -154,7 +154,7 @@ def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Floats) 
         shape.append(len(next(iter(outer.values()))))
         order = [_aligned(groups, costs) for groups in outer.values()]
     names = ("local", *(f"level{i}" for i in range(1, len(shape) - 1)), "boxes")
-    return Grid(tuple(shape), tuple(order[0]), names)
+    return RankGrid(tuple(shape), tuple(order[0]), names)
 
 
 def _rings(topology: Topology, partition: Partition, costs: Floats) -> list[list[int]]:
@@ -203,7 +203,7 @@ def _aligned(groups: Sequence[list[int]], costs: Floats) -> list[int]:
     return result
 
 
-def torus(topology: Topology) -> Grid | None:
+def torus(topology: Topology) -> RankGrid | None:
     """The machine as a torus of two or more axes (hypercubes too), whatever its numbering.
 
     None if its direct cables are not exactly those of one.
@@ -218,7 +218,7 @@ def torus(topology: Topology) -> Grid | None:
     for numbered in (_natural, _embedded):
         for shape in shapes:
             if ranks := numbered(near, shape):
-                return Grid(shape, ranks, tuple(f"axis{i}" for i in range(len(shape))))
+                return RankGrid(shape, ranks, tuple(f"axis{i}" for i in range(len(shape))))
     return None
 
 

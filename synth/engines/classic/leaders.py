@@ -37,7 +37,7 @@ Partition = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class NestedPartitions:
     """Nested partitions of the ranks, the innermost first; the whole is not listed.
 
     Raises:
@@ -80,7 +80,7 @@ class Levels:
         return found
 
 
-def write_broadcast(p: Builder, levels: Levels, shapes: Sequence[str] = ()) -> None:
+def write_broadcast(p: Builder, levels: NestedPartitions, shapes: Sequence[str] = ()) -> None:
     """From the root over the leaders of each level, the outermost first; chunk after chunk."""
     talking = levels.talking(p.collective.roots[0])
     names = _shapes(talking, shapes)
@@ -89,7 +89,7 @@ def write_broadcast(p: Builder, levels: Levels, shapes: Sequence[str] = ()) -> N
             broadcast(p, group, [[k] for k in range(p.chunks)], shape)
 
 
-def write_reduce(p: Builder, levels: Levels, shapes: Sequence[str] = ()) -> None:
+def write_reduce(p: Builder, levels: NestedPartitions, shapes: Sequence[str] = ()) -> None:
     """The mirror: sums to the leaders of each level, the innermost first, at last to the root."""
     talking = levels.talking(p.collective.roots[0])
     for groups, shape in zip(talking, _shapes(talking, shapes), strict=True):
@@ -97,7 +97,9 @@ def write_reduce(p: Builder, levels: Levels, shapes: Sequence[str] = ()) -> None
             reduce(p, group, [[k] for k in range(p.chunks)], shape)
 
 
-def write_allreduce(p: Builder, levels: Levels, shapes: Sequence[str] = ("star",)) -> None:
+def write_allreduce(
+    p: Builder, levels: NestedPartitions, shapes: Sequence[str] = ("star",)
+) -> None:
     """Reduce to the leaders, a ring among those of the outermost level, broadcast (Jia et al.).
 
     m leaders need m chunks; k times as many are k pieces that follow each other.

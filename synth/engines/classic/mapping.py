@@ -23,7 +23,7 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import links_from
 from weft.dsl.nouns.topology import Topology
 
-from .model import Flat, Shape
+from .model import Flat, RankPattern
 
 EXACT = 64
 """Up to so many ranks the ring is the best one; beyond, boxes are solved one by one."""
@@ -33,7 +33,7 @@ EFFORT = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class PairPaths:
     """Bandwidth and latency of each pair's path without a GPU in between, shape (ranks, ranks).
 
     ``bandwidth`` is that of the narrowest link of the path in GB/s, 0 where there is no path;
@@ -45,7 +45,7 @@ class Pairs:
     latency: Floats
 
     @staticmethod
-    def of(topology: Topology) -> Pairs:
+    def of(topology: Topology) -> PairPaths:
         """All pairs: a Dijkstra search from every rank, O(ranks · links log links)."""
         n = topology.ranks
         bandwidth, latency = np.zeros((n, n)), np.full((n, n), np.inf)
@@ -58,12 +58,12 @@ class Pairs:
             cables = sorted((wide, -alpha, node) for node, alpha, wide in out[source] if node < n)
             for wide, alpha, node in cables:
                 bandwidth[source, node], latency[source, node] = wide, -alpha
-        return Pairs(bandwidth, latency)
+        return PairPaths(bandwidth, latency)
 
-    def among(self, ranks: Sequence[int]) -> Pairs:
+    def among(self, ranks: Sequence[int]) -> PairPaths:
         """The pairs of some ranks, renumbered by position."""
         chosen = np.ix_(ranks, ranks)
-        return Pairs(self.bandwidth[chosen], self.latency[chosen])
+        return PairPaths(self.bandwidth[chosen], self.latency[chosen])
 
 
 def _reached(
@@ -97,7 +97,7 @@ def ring_order(topology: Topology) -> tuple[int, ...]:
     Raises:
         BadTopology: no ring through all ranks was found.
     """
-    pairs = Pairs.of(topology)
+    pairs = PairPaths.of(topology)
     order = _around(pairs, _hosts(topology))
     _check_hops(topology, pairs, [*order, order[0]], "ring")
     return order
@@ -115,13 +115,13 @@ def chain_order(topology: Topology, root: int | None = None) -> tuple[int, ...]:
     n = topology.ranks
     if root is not None and not 0 <= root < n:
         raise BadTopology(f"{topology.name} has no rank {root}", hint=f"its ranks are 0 … {n - 1}")
-    pairs = Pairs.of(topology)
+    pairs = PairPaths.of(topology)
     bandwidth, latency = np.zeros((n + 1, n + 1)), np.full((n + 1, n + 1), np.inf)
     bandwidth[:n, :n], latency[:n, :n] = pairs.bandwidth, pairs.latency
     ends = range(n) if root is None else [root]
     bandwidth[:n, n] = bandwidth[n, ends] = np.inf
     latency[:n, n] = latency[n, ends] = latency.min()
-    order = _around(Pairs(bandwidth, latency), [*_hosts(topology), [n]])
+    order = _around(PairPaths(bandwidth, latency), [*_hosts(topology), [n]])
     at = order.index(n)
     chain = order[at + 1 :] + order[:at]
     if root is not None and chain[0] != root:  # no ring was found: rank order
@@ -136,9 +136,9 @@ def order_for(one: Flat, topology: Topology, root: int = 0) -> tuple[int, ...]:
     Raises:
         BadTopology: the machine has no ring, or chain, for one that needs it.
     """
-    if one.shape is Shape.RING:
+    if one.shape is RankPattern.RING:
         return ring_order(topology)
-    if one.shape is Shape.CHAIN:
+    if one.shape is RankPattern.CHAIN:
         backwards = one.kind is Kind.REDUCE
         return chain_order(topology.reversed() if backwards else topology, root)
     return tree_order(topology)
@@ -151,7 +151,7 @@ def tree_order(topology: Topology) -> tuple[int, ...]:
     clustering of the pairs' bandwidths and latencies). Binomial trees and recursive doubling
     then cross between boxes at their largest distance only.
     """
-    pairs = Pairs.of(topology)
+    pairs = PairPaths.of(topology)
     order: list[int] = []
     for ranks in _hosts(topology):
         order += [ranks[i] for i in _clustered(pairs.among(ranks))]
@@ -166,7 +166,7 @@ def _hosts(topology: Topology) -> list[list[int]]:
     return list(boxes.values())
 
 
-def _check_hops(topology: Topology, pairs: Pairs, hops: Sequence[int], what: str) -> None:
+def _check_hops(topology: Topology, pairs: PairPaths, hops: Sequence[int], what: str) -> None:
     for here, there in pairwise(hops):
         if here != there and not pairs.bandwidth[here, there]:
             raise BadTopology(
@@ -179,14 +179,14 @@ def _check_hops(topology: Topology, pairs: Pairs, hops: Sequence[int], what: str
 # --- rings ----------------------------------------------------------------------------------------
 
 
-def _around(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
+def _around(pairs: PairPaths, hosts: list[list[int]]) -> tuple[int, ...]:
     n = len(pairs.bandwidth)
     if n < 3:
         return tuple(range(n))
     return _joined(pairs, hosts) if n > EXACT and len(hosts) > 2 else _best_ring(pairs, hosts)
 
 
-def _best_ring(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
+def _best_ring(pairs: PairPaths, hosts: list[list[int]]) -> tuple[int, ...]:
     """The best ring, by the widest floor for all hops, then for those inside boxes."""
     n = len(pairs.bandwidth)
     box = np.empty(n, np.int64)
@@ -211,7 +211,7 @@ def _best_ring(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
     return best
 
 
-def _circuit(pairs: Pairs, floors: Floats, box: Ints) -> tuple[int, ...] | None:
+def _circuit(pairs: PairPaths, floors: Floats, box: Ints) -> tuple[int, ...] | None:
     """The ring of least latency whose hops have at least some bandwidth; None: none was found."""
     from ortools.sat.python import cp_model
 
@@ -252,7 +252,7 @@ def _once(box: Ints) -> bool:
     return int((np.diff(box) != 0).sum()) <= int(box.max())
 
 
-def _from_zero(after: dict[int, int], pairs: Pairs) -> tuple[int, ...]:
+def _from_zero(after: dict[int, int], pairs: PairPaths) -> tuple[int, ...]:
     """The ring from rank 0 on; in the direction of the lesser neighbour if both are as good."""
     order = [0]
     while len(order) < len(after):
@@ -263,12 +263,12 @@ def _from_zero(after: dict[int, int], pairs: Pairs) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _quality(pairs: Pairs, order: Sequence[int]) -> tuple[float, float]:
+def _quality(pairs: PairPaths, order: Sequence[int]) -> tuple[float, float]:
     here, there = np.array(order), np.roll(order, -1)
     return float(pairs.bandwidth[here, there].min()), -float(pairs.latency[here, there].sum())
 
 
-def _joined(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
+def _joined(pairs: PairPaths, hosts: list[list[int]]) -> tuple[int, ...]:
     """The rings of the boxes, each cut where it fits the box before best."""
     order: list[int] = []
     known: dict[bytes, tuple[int, ...]] = {}
@@ -289,7 +289,7 @@ def _joined(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
 # --- trees ----------------------------------------------------------------------------------------
 
 
-def _clustered(pairs: Pairs) -> list[int]:
+def _clustered(pairs: PairPaths) -> list[int]:
     """The leaves of a clustering, in the order in which clusters hold their least rank."""
     from scipy.cluster.hierarchy import linkage
 
@@ -309,7 +309,7 @@ def _merges(table: Floats) -> Iterable[tuple[int, int]]:
     return ((int(row[0]), int(row[1])) for row in table)
 
 
-def _distance(pairs: Pairs) -> Floats:
+def _distance(pairs: PairPaths) -> Floats:
     """Time of a message that takes as long as the median latency on the widest pair, both ways."""
     reached = pairs.bandwidth > 0
     widest, usual = pairs.bandwidth.max(), np.median(pairs.latency[reached]) if reached.any() else 0

@@ -12,7 +12,7 @@ from weft.dsl.nouns.collective import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class HockneyCost:
     """Hockney's cost of an algorithm: ``steps`` · α + ``volume`` · M / B.
 
     Attributes:
@@ -68,7 +68,7 @@ def per_rank(ranks: int) -> int:
     return ranks
 
 
-class Shape(StrEnum):
+class RankPattern(StrEnum):
     """Meaning of the rank order to an algorithm: which ranks exchange data."""
 
     RING = "ring"  #: each sends to the next, the last to the first
@@ -97,10 +97,10 @@ class Flat:
     name: str
     kind: Kind
     write: Callable[..., None]
-    cost: Callable[..., Cost]
+    cost: Callable[..., HockneyCost]
     topology: Callable[[int], str]
     source: str
     defined: Callable[[int], str] = any_number
     parts: Callable[[int], int] = one
     pipelined: bool = False
-    shape: Shape = Shape.TREE
+    shape: RankPattern = RankPattern.TREE

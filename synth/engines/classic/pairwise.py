@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 
-from .model import Cost
+from .model import HockneyCost
 from .phases import Order
 
 
@@ -46,11 +46,11 @@ def spread_out(p: Builder, order: Order) -> None:
             _block(p, order[i], order[(i + k) % n])
 
 
-def pairwise_cost(n: int, chunks: int = 1) -> Cost:
+def pairwise_cost(n: int, chunks: int = 1) -> HockneyCost:
     """A block in every round; no round needs what another brought."""
-    return Cost(n - 1, Fraction(n - 1, n), chained=n == 2)
+    return HockneyCost(n - 1, Fraction(n - 1, n), chained=n == 2)
 
 
-def spread_out_cost(n: int, chunks: int = 1) -> Cost:
+def spread_out_cost(n: int, chunks: int = 1) -> HockneyCost:
     """All at once, one port."""
-    return Cost(1, Fraction(n - 1, n))
+    return HockneyCost(1, Fraction(n - 1, n))

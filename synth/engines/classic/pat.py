@@ -22,7 +22,7 @@ from fractions import Fraction
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.errors import UserError
 
-from .model import Cost, is_power
+from .model import HockneyCost, is_power
 from .parcels import exchange_sums, joined, owned, send_packed, settle
 from .phases import Order
 
@@ -69,7 +69,7 @@ def _bounded(distances: list[int], aggregate: int) -> list[list[int]]:
     return [distances[i : i + size] for i in range(0, len(distances), size)]
 
 
-def cost(n: int, chunks: int = 1, aggregate: int = 0) -> Cost:
+def cost(n: int, chunks: int = 1, aggregate: int = 0) -> HockneyCost:
     """1, 2, 4 … blocks, fewer where the tree is not full; the pieces of a step need no other."""
     whole = not 0 < aggregate < n // 2
-    return Cost((n - 1).bit_length(), Fraction(n - 1, n), is_power(n) and whole)
+    return HockneyCost((n - 1).bit_length(), Fraction(n - 1, n), is_power(n) and whole)

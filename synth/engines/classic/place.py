@@ -19,13 +19,13 @@ from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.topology import Topology
 
 from .catalog import CLASSICS, classic_algorithm
-from .grid import Grid, plain_grid
-from .hierarchical import HIERARCHICAL, Hierarchical, Shape, Structure
+from .grid import RankGrid, plain_grid
+from .hierarchical import HIERARCHICAL, Hierarchical, MachineStructure, Shape
 from .hierarchy import boxes, levels, torus
-from .leaders import Levels
+from .leaders import NestedPartitions
 from .mapping import ring_order, tree_order
 from .model import Flat
-from .routes import Routes
+from .routes import GpuRoutes
 
 Known = Flat | Hierarchical
 
@@ -78,14 +78,14 @@ class Site:
     is found when it is first asked for.
     """
 
-    def __init__(self, topology: Topology, shape: Shape = (), grid: Grid | None = None) -> None:
+    def __init__(self, topology: Topology, shape: Shape = (), grid: RankGrid | None = None) -> None:
         self.topology = topology
         self.told = plain_grid(shape) if shape else grid
 
     @cached_property
-    def routes(self) -> Routes:
+    def routes(self) -> GpuRoutes:
         """The routes between GPUs."""
-        return Routes(self.topology)
+        return GpuRoutes(self.topology)
 
     @cached_property
     def ring(self) -> tuple[int, ...]:
@@ -101,12 +101,12 @@ class Site:
         return tree_order(self.topology)
 
     @cached_property
-    def torus(self) -> Grid | None:
+    def torus(self) -> RankGrid | None:
         """The machine as a torus, if it is one."""
         return self.told or torus(self.topology)
 
     @cached_property
-    def levels(self) -> Levels:
+    def levels(self) -> NestedPartitions:
         """Nested groups."""
         if self.told is None:
             return levels(self.topology)
@@ -115,10 +115,10 @@ class Site:
             size *= side
             starts = range(0, len(ranks), size)
             partitions.append(tuple(ranks[at : at + size] for at in starts))
-        return Levels(len(ranks), tuple(partitions))
+        return NestedPartitions(len(ranks), tuple(partitions))
 
     @cached_property
-    def boxes(self) -> Grid:
+    def boxes(self) -> RankGrid:
         """The levels as a grid.
 
         Raises:
@@ -127,7 +127,7 @@ class Site:
         return self.told or boxes(self.topology)
 
     @cached_property
-    def two_levels(self) -> Grid:
+    def two_levels(self) -> RankGrid:
         """Local ranks and boxes."""
         return self.told or boxes(self.topology, 1)
 
@@ -179,7 +179,7 @@ class Site:
                 f"{one.name} {one.kind} does not fit {self.topology.name}: {reason}",
                 hint="name the levels, innermost first: shape=8+2",
             )
-        if self.topology.ranks != len(where.ranks if isinstance(where, Grid) else self.ring):
+        if self.topology.ranks != len(where.ranks if isinstance(where, RankGrid) else self.ring):
             raise UserError(
                 f"levels of {'x'.join(map(str, shape))} do not hold {self.topology.ranks} ranks",
                 hint="their sizes multiply to the number of ranks",
@@ -192,19 +192,19 @@ class Site:
         one.write(p, where, **one.options(shape))
         return p.algorithm()
 
-    def _structure(self, wanted: Structure) -> tuple[Grid | Levels, Shape]:
+    def _structure(self, wanted: MachineStructure) -> tuple[RankGrid | NestedPartitions, Shape]:
         """Return the structure that an algorithm is written for, and its shape.
 
         Raises:
             UserError: the machine has no such structure.
         """
-        if wanted is Structure.LEVELS:
+        if wanted is MachineStructure.LEVELS:
             return self.levels, _shape_of(self.levels)
-        if wanted is Structure.TORUS:
+        if wanted is MachineStructure.TORUS:
             if self.torus is None:
                 raise UserError(f"{self.topology.name} is no torus", hint="shape=4+4 makes it one")
             return self.torus, self.torus.shape
-        grid = self.two_levels if wanted is Structure.BOXES else self.boxes
+        grid = self.two_levels if wanted is MachineStructure.BOXES else self.boxes
         return grid, grid.shape
 
     def defined(self, kind: str | Kind) -> Iterator[Known]:
@@ -224,6 +224,6 @@ class Site:
                 yield one
 
 
-def _shape_of(found: Levels) -> Shape:
+def _shape_of(found: NestedPartitions) -> Shape:
     """Return the sizes of the communicating groups per level, the largest where they differ."""
     return tuple(max(map(len, groups)) for groups in found.talking())

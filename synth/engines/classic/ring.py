@@ -30,7 +30,7 @@ from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 
-from .model import Cost
+from .model import HockneyCost
 from .parcels import owned, pieces, runs
 from .phases import Blocks, Order, add, ring_allgather, ring_reduce_scatter, send
 
@@ -131,34 +131,34 @@ def two_way_broadcast(p: Builder, order: Order) -> None:
 # --- what they cost -------------------------------------------------------------------------------
 
 
-def half_cost(n: int, chunks: int = 1) -> Cost:
+def half_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Allgather or reduce_scatter."""
-    return Cost(n - 1, Fraction(n - 1, n))
+    return HockneyCost(n - 1, Fraction(n - 1, n))
 
 
-def allreduce_cost(n: int, chunks: int = 1) -> Cost:
+def allreduce_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Both."""
-    return Cost(2 * (n - 1), Fraction(2 * (n - 1), n))
+    return HockneyCost(2 * (n - 1), Fraction(2 * (n - 1), n))
 
 
-def chain_cost(n: int, chunks: int = 1) -> Cost:
+def chain_cost(n: int, chunks: int = 1) -> HockneyCost:
     """A pipeline of n-1 hops: the last of c chunks starts after c-1 others."""
-    return Cost(n - 2 + chunks, Fraction(n - 2 + chunks, chunks), chained=chunks == 1)
+    return HockneyCost(n - 2 + chunks, Fraction(n - 2 + chunks, chunks), chained=chunks == 1)
 
 
-def two_way_half_cost(n: int, chunks: int = 1) -> Cost:
+def two_way_half_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Allgather or reduce_scatter on both directions."""
-    return Cost(n // 2, Fraction(n - 1, 2 * n), chained=n % 2 == 1)
+    return HockneyCost(n // 2, Fraction(n - 1, 2 * n), chained=n % 2 == 1)
 
 
-def two_way_allreduce_cost(n: int, chunks: int = 1) -> Cost:
+def two_way_allreduce_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Both."""
-    return Cost(2 * (n // 2), Fraction(n - 1, n), chained=n % 2 == 1)
+    return HockneyCost(2 * (n // 2), Fraction(n - 1, n), chained=n % 2 == 1)
 
 
-def two_way_chain_cost(n: int, chunks: int = 1) -> Cost:
+def two_way_chain_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Two pipelines, each with half of the data."""
-    return Cost(n - 2 + chunks, Fraction(n - 2 + chunks, 2 * chunks), chained=chunks == 1)
+    return HockneyCost(n - 2 + chunks, Fraction(n - 2 + chunks, 2 * chunks), chained=chunks == 1)
 
 
 def two_way(n: int) -> str:

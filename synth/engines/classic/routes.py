@@ -24,7 +24,7 @@ ALIKE = 4
 """Equally quick routes of a pair that are kept in larger fabrics."""
 
 
-class Routes:
+class GpuRoutes:
     """All routes from GPU to GPU of a machine, shared by all algorithms tried on it."""
 
     def __init__(self, topology: Topology) -> None:

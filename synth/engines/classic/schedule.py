@@ -30,14 +30,17 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.slots import INPUT, NONE, Aliases
 from weft.dsl.nouns.topology import Topology
 
-from .routes import Relays, Routes
+from .routes import GpuRoutes, Relays
 
 NEVER = -1
 """The version of what is no version of its place (yet)."""
 
 
 def to_schedule(
-    algorithm: Algorithm, topology: Topology, chunk_bytes: float = 0, routes: Routes | None = None
+    algorithm: Algorithm,
+    topology: Topology,
+    chunk_bytes: float = 0,
+    routes: GpuRoutes | None = None,
 ) -> Schedule:
     """The schedule of an algorithm on a machine, with rounds; not verified.
 
@@ -55,8 +58,8 @@ def to_schedule(
             f"{algorithm.name} is for {algorithm.collective.ranks} ranks, {topology.name} has "
             f"{topology.ranks}"
         )
-    routes = routes or Routes(topology)
-    run = _Run(algorithm, routes)
+    routes = routes or GpuRoutes(topology)
+    run = _VersionReplay(algorithm, routes)
     run.play()
     kept = [t for t in run.transfers if t.arrives != NEVER]
     before = _rules(run, kept)
@@ -83,7 +86,7 @@ def to_schedule(
 
 
 @dataclass(slots=True)
-class _Transfer:
+class _VersionedTransfer:
     """A message. ``reads``: the version of its source; ``arrives``: the one it makes."""
 
     chunk: int
@@ -95,7 +98,7 @@ class _Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _SlotValue:
     """Content of a slot: its contributions as a bit mask, and the version of its place.
 
     If it is not a version of a place: the numbers of the messages that were added into it.
@@ -108,7 +111,7 @@ class _Value:
 
 
 @dataclass(slots=True)
-class _Place:
+class _ChunkVersions:
     """The versions of a chunk on a rank: their masks, and who made and who read each."""
 
     masks: list[int] = field(default_factory=lambda: [0])
@@ -122,20 +125,20 @@ class _Place:
         return len(self.masks) - 1
 
 
-class _Run:
+class _VersionReplay:
     """Replay of the moves, one after another, on versions."""
 
-    def __init__(self, algorithm: Algorithm, routes: Routes) -> None:
+    def __init__(self, algorithm: Algorithm, routes: GpuRoutes) -> None:
         self.algorithm = algorithm
         self.near = [frozenset(x) for x in routes.near]
         self.relays = Relays(routes.near)
-        self.transfers: list[_Transfer] = []
-        self.slots: list[dict[int, _Value]] = [{} for _ in range(algorithm.collective.ranks)]
-        self.places: dict[tuple[int, int], _Place] = {}
+        self.transfers: list[_VersionedTransfer] = []
+        self.slots: list[dict[int, _SlotValue]] = [{} for _ in range(algorithm.collective.ranks)]
+        self.places: dict[tuple[int, int], _ChunkVersions] = {}
         aliases = Aliases.of(algorithm.collective, algorithm.in_place)
         for rank, chunk, mask, offset in _held_at_first(algorithm.collective):
-            self.places[rank, chunk] = _Place(masks=[mask])
-            self.slots[rank][aliases.name(rank, INPUT + offset)] = _Value(chunk, mask, 0)
+            self.places[rank, chunk] = _ChunkVersions(masks=[mask])
+            self.slots[rank][aliases.name(rank, INPUT + offset)] = _SlotValue(chunk, mask, 0)
 
     def play(self) -> None:
         """Carry out all moves."""
@@ -150,10 +153,12 @@ class _Run:
                 value = self._summed(dst, value, there)
             self.slots[dst][target] = value
 
-    def _place(self, rank: int, chunk: int) -> _Place:
-        return self.places.setdefault((rank, chunk), _Place())
+    def _place(self, rank: int, chunk: int) -> _ChunkVersions:
+        return self.places.setdefault((rank, chunk), _ChunkVersions())
 
-    def _brought(self, src: int, dst: int, value: _Value, operand: _Value | None) -> _Value:
+    def _brought(
+        self, src: int, dst: int, value: _SlotValue, operand: _SlotValue | None
+    ) -> _SlotValue:
         """A message, over other ranks where nothing else leads there."""
         if dst in self.near[src]:
             return self._sent(src, dst, value, operand)
@@ -166,44 +171,48 @@ class _Run:
             here = there
         return value
 
-    def _sent(self, src: int, dst: int, value: _Value, operand: _Value | None) -> _Value:
+    def _sent(
+        self, src: int, dst: int, value: _SlotValue, operand: _SlotValue | None
+    ) -> _SlotValue:
         """A message; what its target holds then."""
         if value.version == NEVER:
             raise self._inexpressible(src, value.chunk)
         place = self._place(dst, value.chunk)
         mask = value.mask | (operand.mask if operand else 0)
         if mask in place.masks:  # brings what is, or was, there already
-            return _Value(value.chunk, mask, place.masks.index(mask))
+            return _SlotValue(value.chunk, mask, place.masks.index(mask))
         number = len(self.transfers)
-        self.transfers.append(_Transfer(value.chunk, src, dst, value.version))
+        self.transfers.append(_VersionedTransfer(value.chunk, src, dst, value.version))
         self.places[src, value.chunk].readers[value.version].append(number)
         now = place.masks[-1]
         if operand is None:
             if mask & now == now:
                 return self._arrived(place, number, mask, reduce=False)
-            return _Value(value.chunk, mask, NEVER, (number,))
+            return _SlotValue(value.chunk, mask, NEVER, (number,))
         if operand.version == len(place.masks) - 1:
             return self._arrived(place, number, mask, reduce=True)
         if operand.version != NEVER:
             raise self._inexpressible(dst, value.chunk)
-        return _Value(value.chunk, mask, NEVER, (*operand.parcels, number))
+        return _SlotValue(value.chunk, mask, NEVER, (*operand.parcels, number))
 
-    def _arrived(self, place: _Place, number: int, mask: int, *, reduce: bool) -> _Value:
+    def _arrived(
+        self, place: _ChunkVersions, number: int, mask: int, *, reduce: bool
+    ) -> _SlotValue:
         transfer = self.transfers[number]
         transfer.reduce = reduce
         transfer.arrives = place.add(mask, number)
-        return _Value(transfer.chunk, mask, transfer.arrives)
+        return _SlotValue(transfer.chunk, mask, transfer.arrives)
 
-    def _summed(self, rank: int, value: _Value, other: _Value) -> _Value:
+    def _summed(self, rank: int, value: _SlotValue, other: _SlotValue) -> _SlotValue:
         """A local sum: what lay beside the place has arrived now."""
         place = self._place(rank, value.chunk)
         mask = value.mask | other.mask
         if mask in place.masks:
-            return _Value(value.chunk, mask, place.masks.index(mask))
+            return _SlotValue(value.chunk, mask, place.masks.index(mask))
         parcels = value.parcels + other.parcels
         versions = {v.version for v in (value, other)} - {NEVER}
         if not versions:
-            return _Value(value.chunk, mask, NEVER, parcels)
+            return _SlotValue(value.chunk, mask, NEVER, parcels)
         if versions != {len(place.masks) - 1}:
             raise self._inexpressible(rank, value.chunk)
         result = value
@@ -232,7 +241,7 @@ Rules = list[list[tuple[int, int]]]
 """For each message: (another one, by how many steps it must at least be earlier)."""
 
 
-def _rules(run: _Run, kept: Sequence[_Transfer]) -> Rules:
+def _rules(run: _VersionReplay, kept: Sequence[_VersionedTransfer]) -> Rules:
     """Return the precedence rules between kept transfers that follow from the versions."""
     number_of = {id(t): i for i, t in enumerate(kept)}
     new = [number_of.get(id(t), NEVER) for t in run.transfers]
@@ -253,7 +262,9 @@ def _rules(run: _Run, kept: Sequence[_Transfer]) -> Rules:
     return before
 
 
-def _orders(run: _Run, kept: Sequence[_Transfer], before: Rules) -> Iterator[list[int]]:
+def _orders(
+    run: _VersionReplay, kept: Sequence[_VersionedTransfer], before: Rules
+) -> Iterator[list[int]]:
     """Steps of each message that obey the rules, in no more steps than it takes.
 
     Raises:
@@ -277,7 +288,7 @@ def _orders(run: _Run, kept: Sequence[_Transfer], before: Rules) -> Iterator[lis
         yield mixed
 
 
-def _earliest(run: _Run, before: Rules) -> list[int]:
+def _earliest(run: _VersionReplay, before: Rules) -> list[int]:
     """The least step of each message that obeys the rules.
 
     Raises:

@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 
-from .model import Cost, is_power
+from .model import HockneyCost, is_power
 from .parcels import exchange_sums, joined, runs, send_packed
 from .phases import Order
 
@@ -64,6 +64,6 @@ def allreduce(p: Builder, order: Order) -> None:
             send_packed(p, order[i], joined(blocks, block), order[j])
 
 
-def cost(n: int, chunks: int = 1) -> Cost:
+def cost(n: int, chunks: int = 1) -> HockneyCost:
     """Halves, quarters … and back."""
-    return Cost(2 * (n - 1).bit_length(), Fraction(2 * (n - 1), n), is_power(n))
+    return HockneyCost(2 * (n - 1).bit_length(), Fraction(2 * (n - 1), n), is_power(n))

@@ -20,7 +20,7 @@ from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 
-from .model import Cost, is_power
+from .model import HockneyCost, is_power
 from .parcels import joined, owned, send_packed, send_parcel, send_whole
 from .phases import Order, add
 
@@ -67,11 +67,11 @@ def gather(p: Builder, order: Order) -> None:
         send_packed(p, order[child], chunks, order[parent])
 
 
-def whole_cost(n: int, chunks: int = 1) -> Cost:
+def whole_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Everything in every round."""
-    return Cost(rounds(n), Fraction(rounds(n)), chained=is_power(n))
+    return HockneyCost(rounds(n), Fraction(rounds(n)), chained=is_power(n))
 
 
-def blocks_cost(n: int, chunks: int = 1) -> Cost:
+def blocks_cost(n: int, chunks: int = 1) -> HockneyCost:
     """The root's port carries every block of the others once."""
-    return Cost(rounds(n), Fraction(n - 1, n), chained=is_power(n))
+    return HockneyCost(rounds(n), Fraction(n - 1, n), chained=is_power(n))

@@ -19,7 +19,7 @@ FAR = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class CopyDemand:
     """Chunks that start on all ``sources`` and must reach all ``targets``."""
 
     sources: tuple[int, ...]
@@ -27,7 +27,7 @@ class Demand:
     chunks: tuple[int, ...]
 
 
-def demands(collective: Collective) -> tuple[Demand, ...]:
+def demands(collective: Collective) -> tuple[CopyDemand, ...]:
     """The demands of a copying collective, in the order of their first chunk.
 
     Chunks that no other rank needs are left out. O(entries of the placements).
@@ -48,11 +48,11 @@ def demands(collective: Collective) -> tuple[Demand, ...]:
         there = tuple(sorted(set(targets[chunk]) - set(here)))
         if there:
             grouped.setdefault((here, there), []).append(chunk)
-    return tuple(Demand(s, t, tuple(c)) for (s, t), c in grouped.items())
+    return tuple(CopyDemand(s, t, tuple(c)) for (s, t), c in grouped.items())
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class HopDistances:
     """Hop distances with switches in between: ``after[a, b]`` is the number of GPUs entered on the
     way from node a to node b; a switch is entered in the step of the hop that crosses it."""
 
@@ -70,7 +70,7 @@ class Reach:
         return np.where(is_gpu, depth, np.where(depth < FAR, depth - 1, FAR))
 
 
-def reach(topology: Topology) -> Reach:
+def reach(topology: Topology) -> HopDistances:
     """All-pairs distances by Dijkstra; O(nodes · links · log)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import dijkstra
@@ -86,7 +86,7 @@ def reach(topology: Topology) -> Reach:
     near = np.isfinite(distance)
     after = np.full((n, n), FAR, np.int64)
     after[near] = (distance[near] // scale).astype(np.int64)
-    return Reach(after)
+    return HopDistances(after)
 
 
 def usable_links(topology: Topology, tail: Ints, head: Ints, step: int, steps: int) -> Ints:

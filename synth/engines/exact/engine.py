@@ -22,10 +22,10 @@ from ...base.engine import Budget, Observer, Outcome, Status
 from ...bounds import bounds
 from ...frontier.objective import meets_bound
 from . import paper, realize, rules
-from .demands import Demand, Reach, demands, reach
+from .demands import CopyDemand, HopDistances, demands, reach
 from .effort import ExactEffort
-from .frontier import Clock, Frontier, Search, Solver, any_point, first_at_best, walk
-from .instance import Question, Space, build_space, with_symmetry
+from .frontier import BudgetClock, Frontier, FrontierSearch, Solver, any_point, first_at_best, walk
+from .instance import ExactQuestion, Space, build_space, with_symmetry
 from .orbits import demand_image, find_orbits
 
 
@@ -88,7 +88,9 @@ class Exact:
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """The frontier, or the part of it that the objective asks for."""
         # The rest is kept for any schedule at all, should the search find none.
-        clock = Clock.start(replace(budget, seconds=budget.seconds * self.effort.search_share))
+        clock = BudgetClock.start(
+            replace(budget, seconds=budget.seconds * self.effort.search_share)
+        )
         # The paper's encoding cannot say that two sends are one decision.
         symmetric = self.symmetry and self.solver == "cp-sat"
         solver = _SOLVERS[self.solver]
@@ -108,14 +110,14 @@ class Exact:
         if outcome.points or observer.cancelled():
             return outcome
         spare_seconds = budget.seconds * (1 - self.effort.search_share)
-        spare = Clock.start(replace(budget, seconds=spare_seconds))
+        spare = BudgetClock.start(replace(budget, seconds=spare_seconds))
         point = any_point(prepared.search, range(first, last + 1), spare, observer)
         if point is None:
             return outcome
         return replace(outcome, status=Status.FEASIBLE, points=(point,))
 
 
-def _impossible(prepared: Prepared, clock: Clock, observer: Observer) -> Outcome:
+def _impossible(prepared: PreparedProblem, clock: BudgetClock, observer: Observer) -> Outcome:
     """Infeasible, with the smallest set of rules that conflict, if that is proved."""
     conflict = smallest_conflict(prepared.rules, prepared.impossible(clock, observer))
     if not conflict:
@@ -127,11 +129,11 @@ _SOLVERS: dict[str, Solver] = {"cp-sat": realize.solve, "z3": paper.solve}
 
 
 def _answer(
-    prepared: Prepared,
+    prepared: PreparedProblem,
     problem: Problem,
     first: int,
     last: int,
-    clock: Clock,
+    clock: BudgetClock,
     observer: Observer,
 ) -> Outcome:
     """Return the part of the frontier for the objective, with the statements proved."""
@@ -164,13 +166,13 @@ Images = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedProblem:
     """A problem as arrays, shared by all phases of a solve."""
 
     problem: Problem
     plain: Space
     rules: tuple[Rule, ...]
-    search: Search
+    search: FrontierSearch
 
     @property
     def least_steps(self) -> int:
@@ -193,17 +195,17 @@ class Prepared:
         return most if limit is None else min(most, limit)
 
     def feasible(
-        self, subset: Sequence[Rule], steps: int, clock: Clock, observer: Observer
-    ) -> realize.Verdict:
+        self, subset: Sequence[Rule], steps: int, clock: BudgetClock, observer: Observer
+    ) -> realize.SolverVerdict:
         """Decide if some schedule of S steps (any number of rounds) obeys a subset of the rules."""
         space = rules.apply_rules(self.plain, subset)
-        question = Question(rules.fixed_factor(subset) or 1, steps, None)
+        question = ExactQuestion(rules.fixed_factor(subset) or 1, steps, None)
         verdict = realize.solve(space, question, clock.share(0.3), observer).verdict
-        if verdict is realize.Verdict.NO and not space.conclusive:
-            return realize.Verdict.UNKNOWN
+        if verdict is realize.SolverVerdict.NO and not space.conclusive:
+            return realize.SolverVerdict.UNKNOWN
         return verdict
 
-    def first_feasible(self, last: int, clock: Clock, observer: Observer) -> int | None:
+    def first_feasible(self, last: int, clock: BudgetClock, observer: Observer) -> int | None:
         """The least number of steps, up to ``last``, with which all rules can be obeyed.
 
         Where that cannot be decided in time, the first number that was not excluded.
@@ -212,18 +214,20 @@ class Prepared:
             observer.stage(f"{steps} steps: can the rules be obeyed?")
             if clock.left() <= 0 or observer.cancelled():
                 return steps
-            if self.feasible(self.rules, steps, clock, observer) is not realize.Verdict.NO:
+            if self.feasible(self.rules, steps, clock, observer) is not realize.SolverVerdict.NO:
                 return steps
         return None
 
-    def impossible(self, clock: Clock, observer: Observer) -> Callable[[Sequence[Rule]], bool]:
+    def impossible(
+        self, clock: BudgetClock, observer: Observer
+    ) -> Callable[[Sequence[Rule]], bool]:
         """Return a test that is True for rules proved to exclude every schedule."""
         free = self.problem.topology.ranks - 1 + rules.last_named_step(self.rules)
 
         def proved(subset: Sequence[Rule]) -> bool:
             limit = rules.step_limit(subset)
             steps = free if limit is None else min(free, limit)
-            return self.feasible(subset, steps, clock, observer) is realize.Verdict.NO
+            return self.feasible(subset, steps, clock, observer) is realize.SolverVerdict.NO
 
         return proved
 
@@ -235,7 +239,7 @@ def prepare(
     max_chunks: int,
     symmetric: bool,
     effort: ExactEffort,
-) -> Prepared:
+) -> PreparedProblem:
     """Arrays, bounds and spaces of a problem; ``symmetric``: use the machine's symmetries."""
     topology, collective = problem.topology, problem.collective
     wanted = demands(collective)
@@ -251,7 +255,7 @@ def prepare(
     static = bounds(topology, collective)
     close = reach(left)
     least = max(int(close.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
-    search = Search(
+    search = FrontierSearch(
         topology,
         collective,
         wanted,
@@ -267,7 +271,7 @@ def prepare(
         least,
         effort,
     )
-    return Prepared(problem, plain, tuple(ruled), search)
+    return PreparedProblem(problem, plain, tuple(ruled), search)
 
 
 def _fixed(factor: int | None, collective: Collective) -> int | None:
@@ -279,7 +283,9 @@ def _fixed(factor: int | None, collective: Collective) -> int | None:
     )
 
 
-def _usable_images(topology: Topology, wanted: Sequence[Demand], ruled: Sequence[Rule]) -> Images:
+def _usable_images(
+    topology: Topology, wanted: Sequence[CopyDemand], ruled: Sequence[Rule]
+) -> Images:
     """Verified symmetries of the machine that map the demands to themselves."""
     if ruled:
         return []
@@ -299,7 +305,7 @@ def _invariant(plain: Space, images: Images) -> Iterator[Space]:
 
 
 def never_reached(
-    topology: Topology, wanted: Sequence[Demand], near: Reach, static: Fraction
+    topology: Topology, wanted: Sequence[CopyDemand], near: HopDistances, static: Fraction
 ) -> str | None:
     """The argument that ``static`` rounds per chunk are not reached by any number of steps.
 
@@ -369,16 +375,16 @@ def _minimum_cut(
     return Fraction(int(result.flow_value), per_chunk), cut
 
 
-def never_ends(search: Search, found: Frontier) -> bool:
+def never_ends(search: FrontierSearch, found: Frontier) -> bool:
     """Return True if the frontier is infinite, so that only the step limit ends it."""
     return bool(found.points) and _why_never(search) is not None
 
 
-def _why_never(search: Search) -> str | None:
+def _why_never(search: FrontierSearch) -> str | None:
     return never_reached(search.topology, search.wanted, reach(search.topology), search.static)
 
 
-def how_it_ended(search: Search, found: Frontier) -> tuple[str, ...]:
+def how_it_ended(search: FrontierSearch, found: Frontier) -> tuple[str, ...]:
     """Return the reason why the search over steps ended, as text."""
     static = search.static / search.collective.factor
     if not found.points:

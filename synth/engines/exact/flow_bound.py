@@ -26,8 +26,8 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 
 from ...lp.certified import Certified, LinearProgram, certified_minimum
-from .demands import Demand, Reach, usable_links
-from .orbits import Orbits
+from .demands import CopyDemand, HopDistances, usable_links
+from .orbits import DemandOrbits
 
 FINEST = 10**6
 """Bounds of larger denominators are no ratio of rounds to chunks anybody would try."""
@@ -51,10 +51,10 @@ class FlowBound:
 
 def flow_bound(
     topology: Topology,
-    wanted: tuple[Demand, ...],
-    near: Reach,
+    wanted: tuple[CopyDemand, ...],
+    near: HopDistances,
     steps: int,
-    orbits: Orbits,
+    orbits: DemandOrbits,
     seconds: float | None = None,
 ) -> FlowBound:
     """Solve the S-step flow LP and certify it.
@@ -64,7 +64,7 @@ def flow_bound(
 
     Columns: about steps · Σ over demands (one per orbit) of targets · usable links.
     """
-    builder = _Builder(topology, near, steps, orbits)
+    builder = _FlowLpBuilder(topology, near, steps, orbits)
     for index in orbits.representatives(len(wanted)):
         builder.add_demand(wanted[index], orbits.demand_weight(index))
     program = builder.program()
@@ -88,7 +88,7 @@ def _readable(bound: Fraction) -> Fraction:
     return Fraction(math.floor(bound * 1000), 1000)
 
 
-class _Rows:
+class _Triplets:
     """Triplets of a sparse matrix under construction."""
 
     def __init__(self) -> None:
@@ -112,10 +112,12 @@ class _Rows:
         return coo_array((values, (rows, cols)), shape=(height, width)).tocsr()
 
 
-class _Builder:
+class _FlowLpBuilder:
     """Collects columns and rows demand by demand; column t-1 is the rounds ρ_t of step t."""
 
-    def __init__(self, topology: Topology, near: Reach, steps: int, orbits: Orbits) -> None:
+    def __init__(
+        self, topology: Topology, near: HopDistances, steps: int, orbits: DemandOrbits
+    ) -> None:
         self.topology, self.near, self.steps, self.orbits = topology, near, steps, orbits
         self.is_gpu = np.array([n.stores for n in topology.nodes])
         self.multicast = np.array([n.multicast for n in topology.nodes])
@@ -124,10 +126,10 @@ class _Builder:
         self.upper: list[Ints] = []
         self.most_rounds = 0
         self.widest = max([1, *(len(r.links) for r in topology.resources)])
-        self.equal, self.below = _Rows(), _Rows()
+        self.equal, self.below = _Triplets(), _Triplets()
         self.equal_rhs: list[Ints] = []
         self.equal_count, self.below_count = 0, 0
-        self.capacity = _Rows()
+        self.capacity = _Triplets()
 
     # --- columns -----------------------------------------------------------------------------
 
@@ -139,7 +141,7 @@ class _Builder:
         self.upper.append(np.full(count, most, np.int64))
         return np.arange(start, self.columns, dtype=np.int64)
 
-    def add_demand(self, demand: Demand, weight: int) -> None:
+    def add_demand(self, demand: CopyDemand, weight: int) -> None:
         """All targets of one demand, sharing what they can share."""
         tail = self.near.tail_depth(demand.sources)
         heads = [self.near.head_depth(t, self.is_gpu) for t in demand.targets]
@@ -188,7 +190,7 @@ class _Builder:
 
     def _flow(
         self,
-        demand: Demand,
+        demand: CopyDemand,
         tail: Ints,
         head: Ints,
         target: int,

@@ -23,18 +23,18 @@ from weft.dsl.nouns.topology import Topology
 from ...base.engine import Budget, Certificate, Observer, Point
 from ...judge.prune import prune
 from . import realize as cp_sat
-from .demands import Demand, Reach
+from .demands import CopyDemand, HopDistances
 from .effort import ExactEffort
 from .flow_bound import FlowBound, flow_bound
-from .instance import Question, Space
-from .orbits import Orbits
-from .realize import Answer, Verdict
+from .instance import ExactQuestion, Space
+from .orbits import DemandOrbits
+from .realize import Realization, SolverVerdict
 
-Solver = Callable[[Space, Question, Budget, Observer], Answer]
+Solver = Callable[[Space, ExactQuestion, Budget, Observer], Realization]
 
 
 @dataclass(frozen=True)
-class Search:
+class FrontierSearch:
     """Everything the frontier search needs; ``spaces`` are tried in turn, the last is complete.
 
     ``left`` is the machine with the links that a sketch leaves, which the flow LP is about;
@@ -48,10 +48,10 @@ class Search:
 
     topology: Topology
     collective: Collective
-    wanted: tuple[Demand, ...]
+    wanted: tuple[CopyDemand, ...]
     left: Topology
-    near: Reach
-    orbits: Orbits
+    near: HopDistances
+    orbits: DemandOrbits
     spaces: tuple[Space, ...]
     solver: Solver
     static: Fraction
@@ -78,16 +78,16 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class BudgetClock:
     """A deadline, and the budgets of parts of the remaining time."""
 
     deadline: float
     budget: Budget
 
     @staticmethod
-    def start(budget: Budget) -> Clock:
+    def start(budget: Budget) -> BudgetClock:
         """Begin now."""
-        return Clock(time.monotonic() + budget.seconds, budget)
+        return BudgetClock(time.monotonic() + budget.seconds, budget)
 
     def left(self) -> float:
         """Return the wall seconds left."""
@@ -99,7 +99,7 @@ class Clock:
         return Budget(seconds, self.budget.threads, self.budget.seed)
 
 
-def candidates(search: Search, steps: int, lower: Fraction) -> Iterator[tuple[int, int]]:
+def candidates(search: FrontierSearch, steps: int, lower: Fraction) -> Iterator[tuple[int, int]]:
     """(chunks, rounds) to try for S steps, best ratio first, never below ``lower``.
 
     First the LP's own ratio, at its denominator and small multiples; then larger ratios of small
@@ -134,17 +134,17 @@ class Realized:
     ``refuted``: every smaller candidate number of rounds has been proved impossible.
     """
 
-    answer: Answer | None
+    answer: Realization | None
     chunks: int
     refuted: bool
 
 
 def realize(
-    search: Search,
+    search: FrontierSearch,
     steps: int,
     lower: Fraction,
     worst: Fraction | None,
-    clock: Clock,
+    clock: BudgetClock,
     observer: Observer,
 ) -> Realized:
     """The first candidate better than ``worst`` that a solver finds, or else what it can find.
@@ -163,22 +163,22 @@ def realize(
             ceiling = float("inf") if complete else search.effort.invariant_seconds
             budget = clock.share(search.effort.question_share, ceiling)
             observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
-            answer = search.solver(space, Question(chunks, steps, rounds), budget, observer)
-            if answer.verdict is Verdict.YES:
+            answer = search.solver(space, ExactQuestion(chunks, steps, rounds), budget, observer)
+            if answer.verdict is SolverVerdict.YES:
                 return Realized(answer, chunks, refuted)
-            proved = answer.verdict is Verdict.NO and space.conclusive
+            proved = answer.verdict is SolverVerdict.NO and space.conclusive
             refuted = refuted and (proved or not complete)
-            if complete and answer.verdict is Verdict.UNKNOWN:
+            if complete and answer.verdict is SolverVerdict.UNKNOWN:
                 return _fewest(search, steps, lower, worst, clock, observer)
     return Realized(None, 0, False)
 
 
 def _fewest(
-    search: Search,
+    search: FrontierSearch,
     steps: int,
     lower: Fraction,
     worst: Fraction | None,
-    clock: Clock,
+    clock: BudgetClock,
     observer: Observer,
 ) -> Realized:
     """The best of small chunk counts, each with as few rounds as were found in its share of time.
@@ -197,10 +197,10 @@ def _fewest(
             if clock.left() <= 0 or observer.cancelled():
                 return best
             observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
-            question = Question(chunks, steps, most, fewest=True)
+            question = ExactQuestion(chunks, steps, most, fewest=True)
             budget = clock.share(search.effort.question_share / 2)
             answer = search.solver(space, question, budget, observer)
-            if answer.verdict is Verdict.YES:
+            if answer.verdict is SolverVerdict.YES:
                 value = Fraction(sum(answer.rounds), chunks)
                 if worst is None or value < worst:
                     best, worst = Realized(answer, chunks, False), value
@@ -219,7 +219,12 @@ class Frontier:
 
 
 def walk(
-    search: Search, numbers: range, clock: Clock, observer: Observer, *, points: int | None = None
+    search: FrontierSearch,
+    numbers: range,
+    clock: BudgetClock,
+    observer: Observer,
+    *,
+    points: int | None = None,
 ) -> Frontier:
     """The best point for each number of steps that is better than those before it.
 
@@ -245,7 +250,7 @@ def walk(
     return Frontier(tuple(found), tuple(gaps), worst == search.static)
 
 
-def first_at_best(search: Search, first: int, last: int, clock: Clock) -> int:
+def first_at_best(search: FrontierSearch, first: int, last: int, clock: BudgetClock) -> int:
     """The least number of steps whose flow LP reaches the bound for any number of steps."""
     for steps in range(first, last):
         if clock.left() <= 0:
@@ -256,7 +261,9 @@ def first_at_best(search: Search, first: int, last: int, clock: Clock) -> int:
     return last
 
 
-def any_point(search: Search, numbers: range, clock: Clock, observer: Observer) -> Point | None:
+def any_point(
+    search: FrontierSearch, numbers: range, clock: BudgetClock, observer: Observer
+) -> Point | None:
     """Some schedule, its rounds whatever its loads need, with the bound for any number of steps.
 
     Without capacities the question is easy; what it finds is far from good, but runs.
@@ -265,9 +272,9 @@ def any_point(search: Search, numbers: range, clock: Clock, observer: Observer) 
     for steps in numbers:
         if clock.left() <= 0 or observer.cancelled():
             return None
-        question = Question(search.factor or 1, steps, None)
+        question = ExactQuestion(search.factor or 1, steps, None)
         answer = cp_sat.solve(space, question, clock.share(0.5), observer)
-        if answer.verdict is not Verdict.YES:
+        if answer.verdict is not SolverVerdict.YES:
             continue
         collective = search.collective.split(question.factor)
         schedule = prune(Schedule.of(search.topology, collective, answer.transfers))
@@ -299,7 +306,11 @@ def rounds_needed(schedule: Schedule) -> tuple[int, ...]:
 
 
 def point_at(
-    search: Search, steps: int, worst: Fraction | None, clock: Clock, observer: Observer
+    search: FrontierSearch,
+    steps: int,
+    worst: Fraction | None,
+    clock: BudgetClock,
+    observer: Observer,
 ) -> tuple[Point | None, Fraction | None]:
     """The best point of at most S steps, if better than ``worst``; and the proven bound for S."""
     observer.stage(f"{steps} steps: lower bound")
@@ -329,7 +340,7 @@ def point_at(
 
 
 def _proved(
-    search: Search, schedule: Schedule, flow: FlowBound, lower: Fraction, searched: bool
+    search: FrontierSearch, schedule: Schedule, flow: FlowBound, lower: Fraction, searched: bool
 ) -> Point:
     """A schedule with the proof of how good it is, rounds counted per chunk of the plain form."""
     given, factor, rounds = search.collective.factor, schedule.collective.factor, schedule.rounds
@@ -351,7 +362,7 @@ def _proved(
     )
 
 
-def _without_empty_steps(answer: Answer) -> Answer:
+def _without_empty_steps(answer: Realization) -> Realization:
     """A solver may leave a step unused where it was asked for more rounds than it needs."""
     used = sorted({t.step for t in answer.transfers})
     place = {step: i for i, step in enumerate(used)}
@@ -363,7 +374,7 @@ def _without_empty_steps(answer: Answer) -> Answer:
 
 
 def price_certificate(
-    topology: Topology, orbits: Orbits, flow: FlowBound, given: int
+    topology: Topology, orbits: DemandOrbits, flow: FlowBound, given: int
 ) -> Certificate:
     """Prices per row and step: per step they cost one round at most, and a chunk cannot be
     delivered for less than ``rounds_per_chunk`` of them (weak duality; checked in integers). The

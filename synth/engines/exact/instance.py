@@ -17,7 +17,7 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.hops import Hops
 from weft.dsl.nouns.topology import Topology
 
-from .demands import Demand, Reach
+from .demands import CopyDemand, HopDistances
 from .orbits import classes_under
 
 
@@ -121,7 +121,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExactQuestion:
     """C chunks per unit, S steps, R rounds (None: they do not matter).
 
     ``fewest``: not R but as few rounds as can be found in the time, R at most.
@@ -134,7 +134,7 @@ class Question:
 
 
 def build_space(
-    topology: Topology, hops: Hops, wanted: Sequence[Demand], near: Reach, given: int = 1
+    topology: Topology, hops: Hops, wanted: Sequence[CopyDemand], near: HopDistances, given: int = 1
 ) -> Space:
     """The space without any rules or symmetry."""
     items = [(c, d) for d in wanted for c in d.chunks]

@@ -12,11 +12,11 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry import symmetry
 
-from .demands import Demand
+from .demands import CopyDemand
 
 
 @dataclass(frozen=True, slots=True)
-class Orbits:
+class DemandOrbits:
     """Orbits of demands and of capacity rows under a group given by generators.
 
     ``rows_of_links`` maps each link to an orbit of rows, once per way a link loads something
@@ -41,7 +41,7 @@ class Orbits:
         return int((self.demand_orbit == self.demand_orbit[index]).sum())
 
 
-def demand_image(wanted: Sequence[Demand], image: Sequence[int]) -> tuple[int, ...] | None:
+def demand_image(wanted: Sequence[CopyDemand], image: Sequence[int]) -> tuple[int, ...] | None:
     """Return the image of each demand under a permutation of the nodes; None if one has none."""
     place = {(d.sources, d.targets): i for i, d in enumerate(wanted)}
     result = []
@@ -56,11 +56,11 @@ def demand_image(wanted: Sequence[Demand], image: Sequence[int]) -> tuple[int, .
 
 def find_orbits(
     topology: Topology,
-    wanted: Sequence[Demand],
+    wanted: Sequence[CopyDemand],
     images: Sequence[tuple[int, ...]],
     link_images: Sequence[tuple[int, ...]],
     units: tuple[Fraction, int] | None = None,
-) -> Orbits:
+) -> DemandOrbits:
     """Orbits under node permutations that are automorphisms and map demands to demands.
 
     ``units`` are the round's units (:meth:`Topology.round_units`) where they are not the
@@ -85,7 +85,7 @@ def find_orbits(
         ways.append(way)
     demand_images = [m for x in images if (m := demand_image(wanted, x)) is not None]
     assert len(demand_images) == len(images)
-    return Orbits(
+    return DemandOrbits(
         classes_under(len(wanted), demand_images), row_orbit, tuple(ways), orbit_caps, per_chunk
     )
 

@@ -19,11 +19,11 @@ from weft.dsl.base.errors import Missing
 from weft.dsl.nouns.schedule import Transfer
 
 from ...base.engine import Budget, Observer
-from .instance import Question, Space
-from .realize import Answer, Verdict
+from .instance import ExactQuestion, Space
+from .realize import Realization, SolverVerdict
 
 
-def solve(space: Space, question: Question, budget: Budget, observer: Observer) -> Answer:
+def solve(space: Space, question: ExactQuestion, budget: Budget, observer: Observer) -> Realization:
     """Answer one question with z3. ``observer.cancelled`` is only asked before the search.
 
     The encoding decides, it does not minimise; and it knows no symmetry, no fixed sends, no
@@ -41,7 +41,7 @@ def solve(space: Space, question: Question, budget: Budget, observer: Observer) 
         ) from None
 
     if observer.cancelled() or question.fewest:
-        return Answer(Verdict.UNKNOWN)
+        return Realization(SolverVerdict.UNKNOWN)
     started = time.monotonic()
     model = _Paper(space, question, z3)
     solver = z3.SolverFor("QF_LIA")
@@ -51,17 +51,17 @@ def solve(space: Space, question: Question, budget: Budget, observer: Observer) 
     status = solver.check()
     seconds = time.monotonic() - started
     if status == z3.unsat:
-        return Answer(Verdict.NO, seconds=seconds)
+        return Realization(SolverVerdict.NO, seconds=seconds)
     if status != z3.sat:
         # Unknown is not a proof: the published tool prints "unsatisfiable" here.
-        return Answer(Verdict.UNKNOWN, seconds=seconds)
+        return Realization(SolverVerdict.UNKNOWN, seconds=seconds)
     return model.read(solver.model(), seconds)
 
 
 class _Paper:
     """The encoding; ``constraints`` collects it."""
 
-    def __init__(self, space: Space, question: Question, z3: Any) -> None:
+    def __init__(self, space: Space, question: ExactQuestion, z3: Any) -> None:
         self.space, self.question, self.z3 = space, question, z3
         self.constraints: list[Any] = []
         self.time: dict[tuple[int, int], Any] = {}
@@ -120,7 +120,7 @@ class _Paper:
                         )
                     )
 
-    def read(self, model: Any, seconds: float) -> Answer:
+    def read(self, model: Any, seconds: float) -> Realization:
         """Turn a z3 model into transfers."""
         space, factor = self.space, self.question.factor
         transfers = []
@@ -133,4 +133,4 @@ class _Paper:
         rounds = tuple(model.eval(r, model_completion=True).as_long() for r in self.rounds)
         if self.question.rounds is None:
             rounds = ()
-        return Answer(Verdict.YES, tuple(transfers), rounds, seconds)
+        return Realization(SolverVerdict.YES, tuple(transfers), rounds, seconds)

@@ -29,7 +29,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.schedule import Transfer
 
 from ...base.engine import Budget, Observer
-from .instance import PathLimit, Question, Space, possible
+from .instance import ExactQuestion, PathLimit, Space, possible
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -42,7 +42,7 @@ PEERS_SECONDS = 10.0
 """Wall seconds for making the number of peers small once a schedule is known."""
 
 
-class Verdict(StrEnum):
+class SolverVerdict(StrEnum):
     """Verdict of a solver on one instance."""
 
     YES = "yes"
@@ -51,10 +51,10 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Realization:
     """Transfers of plain items turned into chunk numbers of the split collective, and rounds."""
 
-    verdict: Verdict
+    verdict: SolverVerdict
     transfers: tuple[Transfer, ...] = ()
     rounds: tuple[int, ...] = ()
     seconds: float = 0.0
@@ -64,10 +64,10 @@ Key = tuple[int, int, int]
 """(class of the (item, hop) pair, piece, step)."""
 
 
-class _Model:
+class _CpSatModel:
     """The CP-SAT model of one question; one method per family of constraints."""
 
-    def __init__(self, space: Space, question: Question) -> None:
+    def __init__(self, space: Space, question: ExactQuestion) -> None:
         from ortools.sat.python import cp_model
 
         self.space, self.question = space, question
@@ -256,13 +256,13 @@ class _Model:
         return to_minimise
 
 
-def solve(space: Space, question: Question, budget: Budget, observer: Observer) -> Answer:
+def solve(space: Space, question: ExactQuestion, budget: Budget, observer: Observer) -> Realization:
     """Answer one question with CP-SAT; YES carries transfers that the caller still verifies."""
     from ortools.sat.python import cp_model
 
     if space.items * len(space.hops.hops) * question.steps * question.factor > LARGEST:
-        return Answer(Verdict.UNKNOWN)
-    built = _Model(space, question)
+        return Realization(SolverVerdict.UNKNOWN)
+    built = _CpSatModel(space, question)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = max(2, budget.threads)
     solver.parameters.interleave_search = True
@@ -276,9 +276,9 @@ def solve(space: Space, question: Question, budget: Budget, observer: Observer) 
     solver.parameters.catch_sigint_signal = False
     status = _watched(solver, built.model, observer)
     if status == cp_model.INFEASIBLE:
-        return Answer(Verdict.NO, seconds=solver.wall_time)
+        return Realization(SolverVerdict.NO, seconds=solver.wall_time)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Answer(Verdict.UNKNOWN, seconds=solver.wall_time)
+        return Realization(SolverVerdict.UNKNOWN, seconds=solver.wall_time)
     return _read(built, solver)
 
 
@@ -299,7 +299,7 @@ def _watched(solver: cp_model.CpSolver, model: cp_model.CpModel, observer: Obser
     return result[0]
 
 
-def _read(built: _Model, solver: cp_model.CpSolver) -> Answer:
+def _read(built: _CpSatModel, solver: cp_model.CpSolver) -> Realization:
     space, factor = built.space, built.question.factor
     chosen: dict[int, list[tuple[int, int]]] = {}
     for (c, piece, step), variable in built.sends.items():
@@ -312,4 +312,4 @@ def _read(built: _Model, solver: cp_model.CpSolver) -> Answer:
             chunk = space.chunk_of[item] * factor + piece
             transfers.append(Transfer(chunk, h.src, h.dst, h.route, step - 1))
     rounds = tuple(int(solver.value(r)) for r in built.rounds or ())
-    return Answer(Verdict.YES, tuple(transfers), rounds, solver.wall_time)
+    return Realization(SolverVerdict.YES, tuple(transfers), rounds, solver.wall_time)

@@ -17,9 +17,9 @@ from ...base.engine import Budget, Observer
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ...lp.solver import Answer, solve
 from ...time.schedule_time import simulate
-from ..sketched.field import Field
-from ..sketched.search import Search
-from ..sketched.search_kernel import Placed, nothing_placed
+from ..sketched.field import SearchInstance
+from ..sketched.search import PlacementSearch
+from ..sketched.search_kernel import Placements, nothing_placed
 from .effort import FLOW_EFFORT, FlowEffort
 from .epochs import Epochs, Key
 
@@ -56,9 +56,9 @@ def copied(
     until = time.monotonic() + budget.seconds
     collective = problem.collective.split(pieces) if pieces > 1 else problem.collective
     grain = Fraction(message_bytes, collective.message_chunks)
-    field = Field.of(problem, collective, grain)
+    field = SearchInstance.of(problem, collective, grain)
     known = whole_chunk_bound(problem.topology, collective, grain, field.usable)
-    search = Search.of(field, budget.seed)
+    search = PlacementSearch.of(field, budget.seed)
     first = effort.first_share * budget.seconds
     search.run(first, effort.first_turns, float(known.us), observer.cancelled)
     schedule = search.schedule()
@@ -86,7 +86,12 @@ def copied(
 
 
 def _judged(
-    field: Field, epochs: Epochs, answer: Answer, us: float, solver: str, known: WholeChunks
+    field: SearchInstance,
+    epochs: Epochs,
+    answer: Answer,
+    us: float,
+    solver: str,
+    known: WholeChunks,
 ) -> str:
     """Return the statement of what the program proves about all schedules of these chunks."""
     size = f"{epochs.count} epochs of {field.machine.us(epochs.tau):,.3f} µs, rounded down"
@@ -109,7 +114,7 @@ def _words(us: float, least: float, why: str) -> str:
 # --- epochs made real time ------------------------------------------------------------------------
 
 
-def unrounded(field: Field, chosen: Sequence[Key]) -> Placed:
+def unrounded(field: SearchInstance, chosen: Sequence[Key]) -> Placements:
     """The transfers of an answer in ticks, in the order of their epochs, without those that lead
     nowhere. Inside an epoch what has most behind it goes first."""
     kept = _useful(field, chosen)
@@ -133,7 +138,7 @@ def unrounded(field: Field, chosen: Sequence[Key]) -> Placed:
     return placed
 
 
-def _useful(field: Field, chosen: Sequence[Key]) -> list[Key]:
+def _useful(field: SearchInstance, chosen: Sequence[Key]) -> list[Key]:
     """Return the transfers on a path of a chunk to a rank that wants it."""
     hops, needed, kept = field.hops, field.jobs.wants.copy(), []
     for key in sorted(chosen, key=lambda key: -key[2]):
@@ -144,7 +149,7 @@ def _useful(field: Field, chosen: Sequence[Key]) -> list[Key]:
     return kept
 
 
-def _behind(field: Field, kept: Sequence[Key]) -> dict[Key, int]:
+def _behind(field: SearchInstance, kept: Sequence[Key]) -> dict[Key, int]:
     """Ticks from the start of each until all that it leads to has arrived, if nothing waits."""
     hops = field.hops
     after: dict[tuple[int, int], int] = defaultdict(int)

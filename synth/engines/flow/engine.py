@@ -21,14 +21,14 @@ from .effort import FLOW_EFFORT, FlowEffort
 
 if TYPE_CHECKING:
     from ..packing.order.order_search import Planned
-    from ..packing.order.plan_quotient import Quotient
+    from ..packing.order.plan_quotient import PlanQuotient
     from ..packing.trees.model import Packing
     from .copies import Copied
     from .path_lp import PathFlows
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowEngine:
     """What goes from one rank to one other flows over the paths that suit the message's size; what
     is copied is searched in epochs that round down, then timed without them.
 
@@ -138,7 +138,7 @@ def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Obser
     """Flows for one size, and the quickest order of the best of them."""
     from weft.dsl.base.jit import is_cold
 
-    from ..packing.order.order_search import Trial, quickest
+    from ..packing.order.order_search import OrderLimits, quickest
     from ..packing.paths import kernels as path_kernels
     from .path_lp import path_flows
 
@@ -153,7 +153,9 @@ def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Obser
         effort=effort,
     )
     observer.stage("order")
-    trial = Trial(until=until - 0.1 * budget.seconds, seed=budget.seed, stopped=observer.cancelled)
+    trial = OrderLimits(
+        until=until - 0.1 * budget.seconds, seed=budget.seed, stopped=observer.cancelled
+    )
     packings = _candidates(effort, problem, found, budget)
     candidates = [_quotient(p, effort.most_unfolded) for p in packings]
     planned = quickest(candidates, size, trial)
@@ -183,15 +185,15 @@ def _candidates(
     return [*([] if settled is None else [settled]), *found.packings, *always]
 
 
-def _quotient(packing: Packing, most_unfolded: int) -> Quotient:
+def _quotient(packing: Packing, most_unfolded: int) -> PlanQuotient:
     """The packing made ready to be run: on orbits, unless images meet at rows and are few."""
-    from ..packing.order.plan import Plan
-    from ..packing.order.plan_quotient import Quotient, unfolded
+    from ..packing.order.plan import PackingPlan
+    from ..packing.order.plan_quotient import PlanQuotient, unfolded
 
-    quotient = Quotient.of(Plan.of(packing))
+    quotient = PlanQuotient.of(PackingPlan.of(packing))
     if quotient.exact or quotient.plan.transfers > most_unfolded:
         return quotient
-    return Quotient.of(Plan.of(unfolded(packing)))
+    return PlanQuotient.of(PackingPlan.of(unfolded(packing)))
 
 
 def _planned_point(problem: Problem, planned: Planned) -> Point:
@@ -228,7 +230,7 @@ def _paths_words(found: PathFlows, planned: Planned, took: float) -> str:
 # --- copies ---------------------------------------------------------------------------------------
 
 
-def _copies(engine: Flow, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """The best of some cuts, each by a program in epochs."""
     from .copies import copied
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 
-from ..sketched.field import Field
+from ..sketched.field import SearchInstance
 from .effort import FLOW_EFFORT
 
 Key = tuple[int, int, int]  # job, hop, epoch
@@ -41,7 +41,7 @@ class Epochs:
         starts: (job, hop, epoch) that may be part of a quicker schedule.
     """
 
-    field: Field
+    field: SearchInstance
     tau: int
     limit: int
     first: Ints
@@ -49,7 +49,7 @@ class Epochs:
 
     @staticmethod
     def of(
-        field: Field, limit: int, most_epochs: int, parts: int = FLOW_EFFORT.epoch_parts
+        field: SearchInstance, limit: int, most_epochs: int, parts: int = FLOW_EFFORT.epoch_parts
     ) -> Epochs | None:
         """The best epochs below some number; None where it does not suffice.
 
@@ -184,7 +184,7 @@ def _windows(hold: int, tau: int, count: int) -> list[int]:
     return sorted({min(count, max(1, hold // tau)), tight})
 
 
-def _epoch(field: Field, limit: int, most: int, parts: int) -> int:
+def _epoch(field: SearchInstance, limit: int, most: int, parts: int) -> int:
     """The epoch whose rounding loses least, in ticks; 0 where all would be too many."""
     arrives, hold = field.hops.arrives, field.hops.hold
     longest = int(arrives.min())
@@ -202,21 +202,23 @@ def _epoch(field: Field, limit: int, most: int, parts: int) -> int:
     return max(fits, key=lambda t: round(kept(t), 6), default=0)
 
 
-def _reach(field: Field, job: int, tau: int) -> Ints:
+def _reach(field: SearchInstance, job: int, tau: int) -> Ints:
     """The least epoch in which a job can be at each rank; a large number where never."""
     return _distances(field, job, field.hops.arrives // tau)
 
 
-def _ticks(field: Field, job: int) -> Ints:
+def _ticks(field: SearchInstance, job: int) -> Ints:
     """The least ticks after which a job can be at each rank."""
     return _distances(field, job, field.hops.arrives)
 
 
-def _distances(field: Field, job: int, length: Ints) -> Ints:
+def _distances(field: SearchInstance, job: int, length: Ints) -> Ints:
     return _relaxed(field, field.jobs.holds[job], field.hops.src, field.hops.dst, length, job)
 
 
-def _relaxed(field: Field, begin: Bools, tail: Ints, head: Ints, length: Ints, job: int) -> Ints:
+def _relaxed(
+    field: SearchInstance, begin: Bools, tail: Ints, head: Ints, length: Ints, job: int
+) -> Ints:
     """Least lengths from where it begins, over the hops that a job may take."""
     usable = np.flatnonzero(field.jobs.allowed[field.jobs.kind[job]])
     found = np.where(begin, 0, 1 << 50).astype(np.int64)
@@ -228,7 +230,7 @@ def _relaxed(field: Field, begin: Bools, tail: Ints, head: Ints, length: Ints, j
     return found
 
 
-def _starts(field: Field, tau: int, limit: int, first: Ints) -> Iterator[Key]:
+def _starts(field: SearchInstance, tau: int, limit: int, first: Ints) -> Iterator[Key]:
     """Yield the starts from which the chunk can still reach a rank that wants it in time."""
     hops, jobs = field.hops, field.jobs
     for j in range(len(jobs.root)):

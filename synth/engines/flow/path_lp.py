@@ -34,7 +34,7 @@ from ..packing.paths.net import PathNet, net_of
 from ..packing.paths.pool import PathPool
 from ..packing.paths.route import Routing, get_ready, negotiate, shortest
 from ..packing.paths.trees import figures, trees_of
-from ..packing.trees.demands import Pairs, pairs_of, symmetric
+from ..packing.trees.demands import PairDemand, pairs_of, symmetric
 from ..packing.trees.model import Packing
 from .effort import FLOW_EFFORT, FlowEffort
 
@@ -105,7 +105,7 @@ class _Programs:
     """The programs of one size; times in chunks per GB/s, of which one is ``us`` µs."""
 
     net: PathNet
-    pairs: Pairs
+    pairs: PairDemand
     us: Fraction
     waits: tuple[Fraction, ...]
     pool: PathPool
@@ -201,7 +201,7 @@ def _waits(net: PathNet, latency: Fraction) -> tuple[Fraction, ...]:
 def _proved(
     topology: Topology,
     collective: Collective,
-    pairs: Pairs,
+    pairs: PairDemand,
     prices: Floats,
     found: Bounds,
     message_bytes: int,
@@ -226,7 +226,7 @@ def _proved(
 
 
 def _packing(
-    net: PathNet, collective: Collective, pairs: Pairs, way: Split, found: Bounds
+    net: PathNet, collective: Collective, pairs: PairDemand, way: Split, found: Bounds
 ) -> Packing:
     rate = figures(net, way).time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
     return Packing(

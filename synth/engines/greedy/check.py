@@ -20,7 +20,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
-from .plan import Block
+from .plan import TransferBlock
 
 LONGEST_QUEUE = 64
 """Chunks on one link at one time, at most; more means chunks too small for the α of the link."""
@@ -83,7 +83,7 @@ class StreamCheck:
         self._last = np.zeros(2, np.int64)
         self._problem, self._transfers = "", 0
 
-    def feed(self, block: Block) -> bool:
+    def feed(self, block: TransferBlock) -> bool:
         """Replay the next block; False after the first fault (the rest is not checked)."""
         from .check_kernel import replay_block
 

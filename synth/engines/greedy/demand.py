@@ -12,7 +12,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 
 
 @dataclass(frozen=True, eq=False)
-class Demand:
+class ChunkDemand:
     """The holders and the wanters of every chunk, in columns (rank, chunk)."""
 
     ranks: int
@@ -28,7 +28,7 @@ class Demand:
         return len(self.held) + len(self.wanted) == self.ranks * self.chunks
 
 
-def demand_of(collective: Collective) -> Demand:
+def demand_of(collective: Collective) -> ChunkDemand:
     """The demand of a copying collective.
 
     Raises:
@@ -51,7 +51,7 @@ def demand_of(collective: Collective) -> Demand:
         held_by, held = np.divmod(np.unique(held_by * c.chunks + held), c.chunks)
         wanted_by, wanted = np.divmod(np.unique(wanted_by * c.chunks + wanted), c.chunks)
     lacks = ~np.isin(wanted_by * c.chunks + wanted, held_by * c.chunks + held)
-    return Demand(c.ranks, c.chunks, held_by, held, wanted_by[lacks], wanted[lacks])
+    return ChunkDemand(c.ranks, c.chunks, held_by, held, wanted_by[lacks], wanted[lacks])
 
 
 def refusal(collective: Collective) -> str | None:
@@ -80,7 +80,7 @@ class Tables:
     chunk_of: Ints32
 
 
-def tables(demand: Demand, seed: int) -> Tables:
+def tables(demand: ChunkDemand, seed: int) -> Tables:
     """The bits of a demand, shuffled by a seed."""
     words = (demand.chunks + 63) // 64
     bit_of = np.random.default_rng(seed).permutation(demand.chunks)

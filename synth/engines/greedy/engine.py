@@ -19,13 +19,13 @@ from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.hop_table import HopTable, hop_table_of
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto
-from .demand import Demand, demand_of, refusal
+from .demand import ChunkDemand, demand_of, refusal
 from .effort import GreedyEffort
 from .joint import joint_plans
 from .lists import plans, tree_jobs
 from .matching import attempts
-from .plan import Plan, schedule_of
-from .routes import Ends, grow_trees
+from .plan import TransferPlan, schedule_of
+from .routes import ChunkEnds, grow_trees
 
 LARGE = 1 << 30
 """Bytes of the message that the objectives bandwidth and frontier look at."""
@@ -89,7 +89,7 @@ class Greedy:
         Raises:
             UserError: a chunk cannot reach a rank that wants it, or the memory does not suffice.
         """
-        search = _Search(self, problem, budget, observer)
+        search = _PlanSearch(self, problem, budget, observer)
         search.run()
         return search.outcome()
 
@@ -128,14 +128,14 @@ def _size(problem: Problem) -> int:
 
 
 @dataclass(slots=True)
-class _Search:
+class _PlanSearch:
     """Tries plans, and keeps the best one per chunk count."""
 
     engine: Greedy
     problem: Problem
     budget: Budget
     observer: Observer
-    best: dict[int, Plan] = field(default_factory=dict)
+    best: dict[int, TransferPlan] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     bound: Bounds | None = None
 
@@ -152,7 +152,7 @@ class _Search:
             self.engine.require_memory(transfers)
             few = transfers <= effort.most_transfers
             goal = least * (effort.enough if few else effort.enough_of_many)
-            cut = _Cut.of(self.problem, pieces, effort)
+            cut = _ChunkedProblem.of(self.problem, pieces, effort)
             for seed in range(self.engine.seeds):
                 for plan in cut.tried(self.budget.seed + seed):
                     kept = self.best.setdefault(pieces, plan)
@@ -191,7 +191,7 @@ class _Search:
         points = pareto([self._point(plan) for plan in plans])
         return Outcome(Status.FEASIBLE, tuple(points), tuple(self.said))
 
-    def _point(self, plan: Plan) -> Point:
+    def _point(self, plan: TransferPlan) -> Point:
         pieces = next(k for k, v in self.best.items() if v is plan)
         schedule = schedule_of(plan, self.problem.topology, self.problem.collective.split(pieces))
         assert self.bound is not None, "run comes first"
@@ -212,24 +212,24 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _ChunkedProblem:
     """The problem with every unit cut into pieces: its machine, and ways to plan it."""
 
     collective: Collective
     machine: HopTable
-    demand: Demand | None
+    demand: ChunkDemand | None
     effort: GreedyEffort
 
     @staticmethod
-    def of(problem: Problem, pieces: int, effort: GreedyEffort) -> _Cut:
+    def of(problem: Problem, pieces: int, effort: GreedyEffort) -> _ChunkedProblem:
         """Return the tables for one chunk count."""
         collective = problem.collective.split(pieces)
         chunk = Fraction(_size(problem), collective.message_chunks)
         machine = hop_table_of(problem.topology, chunk)
         demand = None if _joint(collective) else demand_of(collective)
-        return _Cut(collective, machine, demand, effort)
+        return _ChunkedProblem(collective, machine, demand, effort)
 
-    def tried(self, seed: int) -> Iterator[Plan]:
+    def tried(self, seed: int) -> Iterator[TransferPlan]:
         """Yield the plans of one seed."""
         if self.demand is None:
             yield from joint_plans(self.machine, self.collective.chunks, seed, self.effort)
@@ -241,7 +241,9 @@ class _Cut:
             yield from _routed(self.machine, self.demand, seed, self.effort)
 
 
-def _routed(machine: HopTable, demand: Demand, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
+def _routed(
+    machine: HopTable, demand: ChunkDemand, seed: int, effort: GreedyEffort
+) -> Iterator[TransferPlan]:
     """Yield plans along low-load trees, for chunks that few ranks want.
 
     Raises:
@@ -249,8 +251,8 @@ def _routed(machine: HopTable, demand: Demand, seed: int, effort: GreedyEffort) 
     """
     trees = grow_trees(
         machine,
-        Ends.of(demand.held, demand.held_by, demand.chunks),
-        Ends.of(demand.wanted, demand.wanted_by, demand.chunks),
+        ChunkEnds.of(demand.held, demand.held_by, demand.chunks),
+        ChunkEnds.of(demand.wanted, demand.wanted_by, demand.chunks),
         seed,
         effort=effort,
     )
@@ -260,6 +262,6 @@ def _routed(machine: HopTable, demand: Demand, seed: int, effort: GreedyEffort) 
         )
     if not trees.length.any():
         none = np.zeros(0, np.int64)
-        yield Plan(machine, none, none, none)
+        yield TransferPlan(machine, none, none, none)
         return
     yield from plans(machine, tree_jobs(machine, trees), seed, effort)

@@ -17,14 +17,16 @@ from weft.dsl.base.arrays import Ints
 
 from ...fabric.hop_table import HopTable
 from .effort import GreedyEffort
-from .lists import Jobs, jobs_of, plans
-from .plan import Plan
-from .routes import Ends, Trees, both_ways, doubled, grow_trees
+from .lists import TransferJobs, jobs_of, plans
+from .plan import TransferPlan
+from .routes import ChunkEnds, Trees, both_ways, doubled, grow_trees
 
 Legs = list[tuple[list[int], list[int]]]
 
 
-def joint_plans(machine: HopTable, pieces: int, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
+def joint_plans(
+    machine: HopTable, pieces: int, seed: int, effort: GreedyEffort
+) -> Iterator[TransferPlan]:
     """Plans for an allreduce of ``pieces`` chunks; none if some rank cannot hear another one."""
     for deep in effort.depths:
         legs = _legs(machine, min(pieces, effort.joint_trees), seed, effort, deep)
@@ -42,12 +44,12 @@ def _legs(
     pair = both_ways(machine)
     if pair is not None:
         wide, back = pair
-        holders, wanters = Ends.of(chunk, roots, trees), _all(trees, everybody)
+        holders, wanters = ChunkEnds.of(chunk, roots, trees), _all(trees, everybody)
         grown = grow_trees(wide, holders, wanters, seed, effort=effort, deep=deep)
         return None if grown is None else [(back[h[::-1]].tolist(), h.tolist()) for h in _of(grown)]
     n, h = machine.ranks, machine.hops
-    holders = Ends.of(np.arange(2 * trees), np.concatenate([roots, roots + n]), 2 * trees)
-    wanters = Ends.of(
+    holders = ChunkEnds.of(np.arange(2 * trees), np.concatenate([roots, roots + n]), 2 * trees)
+    wanters = ChunkEnds.of(
         np.repeat(np.arange(2 * trees), n),
         np.concatenate([np.tile(everybody, trees), np.tile(everybody + n, trees)]),
         2 * trees,
@@ -62,8 +64,10 @@ def _legs(
     ]
 
 
-def _all(trees: int, everybody: Ints) -> Ends:
-    return Ends.of(np.repeat(np.arange(trees), len(everybody)), np.tile(everybody, trees), trees)
+def _all(trees: int, everybody: Ints) -> ChunkEnds:
+    return ChunkEnds.of(
+        np.repeat(np.arange(trees), len(everybody)), np.tile(everybody, trees), trees
+    )
 
 
 def _of(trees: Trees) -> list[Ints]:
@@ -76,7 +80,7 @@ def _roots(machine: HopTable, trees: int, seed: int) -> Ints:
     return np.resize(order, trees).astype(np.int64)
 
 
-def _jobs(machine: HopTable, legs: Legs, pieces: int) -> Jobs:
+def _jobs(machine: HopTable, legs: Legs, pieces: int) -> TransferJobs:
     """The hops of all chunks: into a rank's sum before out of it, the sum before the copies."""
     src, dst = machine.src.tolist(), machine.dst.tolist()
     hop: list[int] = []

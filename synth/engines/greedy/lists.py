@@ -15,12 +15,12 @@ from ...fabric.hop_table import HopTable
 from ...time.queue_kernel import CLIENT_COLUMNS, HEADS_AT, KEY, memory_of
 from . import lists_kernel
 from .effort import GreedyEffort
-from .plan import Plan
+from .plan import TransferPlan
 from .routes import Trees
 
 
 @dataclass(frozen=True, eq=False)
-class Jobs:
+class TransferJobs:
     """Transfers and their dependences: job ``needs[1, k]`` needs job ``needs[0, k]``.
 
     ``tail``: ticks from the start of a job until everything that needs it has arrived, at least.
@@ -33,7 +33,7 @@ class Jobs:
     tail: Ints
 
 
-def tree_jobs(machine: HopTable, trees: Trees) -> Jobs:
+def tree_jobs(machine: HopTable, trees: Trees) -> TransferJobs:
     """Each tree's hops, from its holders to its leaves."""
     hops = [trees.hops[c, :n].tolist() for c, n in enumerate(trees.length.tolist())]
     src, dst = machine.src.tolist(), machine.dst.tolist()
@@ -57,13 +57,13 @@ def jobs_of(
     chunk: list[int],
     reduce: list[bool],
     needs: list[tuple[int, int]],
-) -> Jobs:
+) -> TransferJobs:
     """Jobs with their tails; those that others need come first."""
     hops = np.array(hop, np.int64)
     tail = machine.arrives[hops].tolist()
     for first, then in reversed(needs):
         tail[first] = max(tail[first], int(machine.arrives[hop[first]]) + tail[then])
-    return Jobs(
+    return TransferJobs(
         hops,
         np.array(chunk, np.int64),
         np.array(reduce, bool),
@@ -72,7 +72,9 @@ def jobs_of(
     )
 
 
-def plans(machine: HopTable, jobs: Jobs, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
+def plans(
+    machine: HopTable, jobs: TransferJobs, seed: int, effort: GreedyEffort
+) -> Iterator[TransferPlan]:
     """Plans by several rules: chunk by chunk, longest tail first, in rotation, at random.
 
     Each one is justified: served backwards, the last first, then forwards in the order that this
@@ -93,7 +95,9 @@ def plans(machine: HopTable, jobs: Jobs, seed: int, effort: GreedyEffort) -> Ite
     ):
         start = _justified(queues, np.lexsort(keys), effort)
         turn = np.argsort(start, kind="stable")
-        yield Plan(machine, jobs.hop[turn], jobs.chunk[turn], start[turn], jobs.reduce[turn])
+        yield TransferPlan(
+            machine, jobs.hop[turn], jobs.chunk[turn], start[turn], jobs.reduce[turn]
+        )
 
 
 def _justified(queues: Queues, order: Ints, effort: GreedyEffort) -> Ints:
@@ -122,7 +126,7 @@ class Queues:
     back: tuple[Ints, Ints, Ints]
 
     @staticmethod
-    def of(machine: HopTable, jobs: Jobs) -> Queues:
+    def of(machine: HopTable, jobs: TransferJobs) -> Queues:
         """The queues of jobs."""
         before, then = jobs.needs
 

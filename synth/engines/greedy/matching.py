@@ -23,13 +23,13 @@ from weft.dsl.base.errors import UserError
 
 from ...fabric.fabric import grouped
 from ...fabric.hop_table import HopTable
-from .demand import Demand, Tables, tables
+from .demand import ChunkDemand, Tables, tables
 from .effort import GreedyEffort
-from .plan import BLOCK, Block, Plan, plan_of
+from .plan import BLOCK, TransferBlock, TransferPlan, plan_of
 
 COMPARED = GreedyEffort().compared
 
-Attempt = Callable[[], Plan]
+Attempt = Callable[[], TransferPlan]
 
 
 def match_events(
@@ -40,7 +40,7 @@ def match_events(
     patient: bool = False,
     enough: int = COMPARED,
     block: int = BLOCK,
-) -> Iterator[Block]:
+) -> Iterator[TransferBlock]:
     """Match until every rank has the chunks it wants; ``bits`` are changed.
 
     Raises:
@@ -90,7 +90,7 @@ def match_events(
         hop, bit, start = hop[:filled], bit[:filled], start[:filled]
         cuts = np.flatnonzero(np.diff(start, prepend=-1))
         counts = np.diff(cuts, append=filled)
-        yield Block(start[cuts], counts, hop, bits.chunk_of[bit])
+        yield TransferBlock(start[cuts], counts, hop, bits.chunk_of[bit])
         if clock[LEFT] and not clock[SIZE]:
             raise stuck(int(clock[LEFT]))
 
@@ -136,7 +136,7 @@ def match_grid(
     *,
     enough: int = COMPARED,
     block: int = BLOCK,
-) -> Iterator[Block]:
+) -> Iterator[TransferBlock]:
     """Match until all ranks have what they want; ``bits`` are changed. Yields whole steps.
 
     Raises:
@@ -174,7 +174,9 @@ def match_grid(
             counts,
         )
         ticks = (begin + np.arange(steps, dtype=np.int64)) * step
-        yield Block(ticks, counts[:steps], out_link[:filled], bits.chunk_of[out_bit[:filled]])
+        yield TransferBlock(
+            ticks, counts[:steps], out_link[:filled], bits.chunk_of[out_bit[:filled]]
+        )
         if clock[IDLE] > delay:
             raise stuck(int(clock[LEFT]))
 
@@ -193,7 +195,7 @@ def stuck(left: int) -> UserError:
 
 
 def attempts(
-    machine: HopTable, demand: Demand, seed: int, compared: int = COMPARED
+    machine: HopTable, demand: ChunkDemand, seed: int, compared: int = COMPARED
 ) -> Iterator[Attempt]:
     """Yield the variants of matching with one seed, the most promising first.
 
@@ -212,12 +214,14 @@ def attempts(
 
 
 def _grid(
-    machine: HopTable, demand: Demand, seed: int, compared: int, delay: int, step: int
-) -> Plan:
+    machine: HopTable, demand: ChunkDemand, seed: int, compared: int, delay: int, step: int
+) -> TransferPlan:
     bits = tables(demand, seed)
     return plan_of(machine, match_grid(machine, bits, delay, step, seed, enough=compared))
 
 
-def _events(machine: HopTable, demand: Demand, seed: int, compared: int, patient: bool) -> Plan:
+def _events(
+    machine: HopTable, demand: ChunkDemand, seed: int, compared: int, patient: bool
+) -> TransferPlan:
     bits = tables(demand, seed)
     return plan_of(machine, match_events(machine, bits, seed, patient=patient, enough=compared))

@@ -20,7 +20,7 @@ BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class TransferBlock:
     """Transfers in order of their start: ``counts[i]`` of them begin at ``ticks[i]``.
 
     ``hop`` and ``chunk`` have one entry per transfer. Ticks ascend, also from block to block.
@@ -41,7 +41,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class TransferPlan:
     """Transfers in order of their start: hop, chunk, start in ticks, and which are added up."""
 
     machine: HopTable
@@ -58,17 +58,17 @@ class Plan:
         return self.machine.us(int((self.start + self.machine.arrives[self.hop]).max()))
 
 
-def plan_of(machine: HopTable, blocks: Iterable[Block]) -> Plan:
+def plan_of(machine: HopTable, blocks: Iterable[TransferBlock]) -> TransferPlan:
     """All blocks of a stream in one plan."""
     parts = list(blocks)
     columns = [
         np.concatenate([np.zeros(0, np.int64), *(getattr(p, name) for p in parts)])
         for name in ("hop", "chunk", "start")
     ]
-    return Plan(machine, *columns)
+    return TransferPlan(machine, *columns)
 
 
-def schedule_of(plan: Plan, topology: Topology, collective: Collective) -> Schedule:
+def schedule_of(plan: TransferPlan, topology: Topology, collective: Collective) -> Schedule:
     """Return the schedule of a plan: steps by dependence, the planned order as priority.
 
     A transfer is in the step after the last one that brought its source something of its chunk.

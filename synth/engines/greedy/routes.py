@@ -33,17 +33,17 @@ class Trees:
 
 
 @dataclass(frozen=True, eq=False)
-class Ends:
+class ChunkEnds:
     """Sources or destinations of chunks: ``ranks[first[c]:first[c+1]]`` belong to chunk c."""
 
     first: Ints
     ranks: Ints
 
     @staticmethod
-    def of(chunk: Ints, rank: Ints, chunks: int) -> Ends:
+    def of(chunk: Ints, rank: Ints, chunks: int) -> ChunkEnds:
         """Build from columns."""
         first, order = grouped(chunk, chunks)
-        return Ends(first, rank[order])
+        return ChunkEnds(first, rank[order])
 
     @property
     def most(self) -> int:
@@ -53,8 +53,8 @@ class Ends:
 
 def grow_trees(
     machine: HopTable,
-    holders: Ends,
-    wanters: Ends,
+    holders: ChunkEnds,
+    wanters: ChunkEnds,
     seed: int,
     *,
     effort: GreedyEffort,

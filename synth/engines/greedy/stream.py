@@ -35,7 +35,7 @@ from ...fabric.hop_table import HopTable, hop_table_of
 from .check import StreamCheck
 from .demand import gathered
 from .matching import delays, match_events, match_grid
-from .plan import BLOCK, Block
+from .plan import BLOCK, TransferBlock
 
 GIB = 1 << 30
 
@@ -49,11 +49,11 @@ class Stream:
     pieces: int
     chunk_bytes: Fraction
     seed: int
-    blocks: Iterator[Block]
+    blocks: Iterator[TransferBlock]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StreamReport:
     """Result of making, and judging, a stream.
 
     Attributes:
@@ -149,7 +149,7 @@ def ingress_bound_us(topology: Topology, message_bytes: int) -> float:
     return float(max(parts / b + (a or 0) for a, b in zip(delay, into, strict=True)))
 
 
-def run(source: Stream, folder: str | Path | None = None, *, check: bool = True) -> Report:
+def run(source: Stream, folder: str | Path | None = None, *, check: bool = True) -> StreamReport:
     """Make all blocks, judge each while the next one is made, and write them if a folder is named.
 
     Raises:
@@ -174,7 +174,7 @@ def run(source: Stream, folder: str | Path | None = None, *, check: bool = True)
             judged = pool.submit(judge.feed, block)
     verdict = judge.finish() if check else None
     message = int(source.chunk_bytes * source.topology.ranks * source.pieces)
-    report = Report(
+    report = StreamReport(
         transfers,
         source.machine.us(verdict.end if verdict else end),
         ingress_bound_us(source.topology, message),
@@ -207,7 +207,7 @@ class _Files:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def add(self, block: Block) -> None:
+    def add(self, block: TransferBlock) -> None:
         """Append a block."""
         columns = {
             "ticks": block.ticks,
@@ -233,7 +233,7 @@ def _suffix(kind: str) -> str:
     return kind[1:]
 
 
-def _write_header(folder: Path, source: Stream, report: Report) -> None:
+def _write_header(folder: Path, source: Stream, report: StreamReport) -> None:
     header = {
         "weft": "stream",
         "schema": SCHEMA,
@@ -298,7 +298,7 @@ def read_header(folder: str | Path) -> Header:
         raise BadFile(f"no stream: {error}", where=str(folder)) from None
 
 
-def read(folder: str | Path, *, block: int = BLOCK) -> tuple[StreamCheck, Iterator[Block]]:
+def read(folder: str | Path, *, block: int = BLOCK) -> tuple[StreamCheck, Iterator[TransferBlock]]:
     """A judge for the stream in a folder, and its blocks: feed the one with the others.
 
     Raises:
@@ -326,14 +326,14 @@ def _column(path: Path, kind: str) -> Any:
     return np.memmap(path, kind, "r") if os.path.getsize(path) else np.zeros(0, kind)
 
 
-def _cut(columns: dict[str, Any], block: int) -> Iterator[Block]:
+def _cut(columns: dict[str, Any], block: int) -> Iterator[TransferBlock]:
     """Blocks of whole ticks."""
     ends = np.cumsum(columns["counts"], dtype=np.int64)
     begin, done = 0, 0
     while begin < len(ends):
         stop = max(begin + 1, int(np.searchsorted(ends, done + block, side="right")))
         upto = int(ends[stop - 1])
-        yield Block(
+        yield TransferBlock(
             np.array(columns["ticks"][begin:stop], np.int64),
             np.array(columns["counts"][begin:stop], np.int64),
             np.array(columns["links"][done:upto], np.int64),

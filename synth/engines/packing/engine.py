@@ -29,11 +29,11 @@ from ...frontier.objective import sizes_of
 from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_tables import prepare
 from .effort import PACKING_EFFORT, PackingEffort
-from .order.order_search import Planned, Trial, quickest, summary
-from .order.plan import Plan
+from .order.order_search import OrderLimits, Planned, quickest, summary
+from .order.plan import PackingPlan
 from .order.plan_low_load import low_load_packing
-from .order.plan_quick import Group, quick_packing
-from .order.plan_quotient import Quotient, unfolded
+from .order.plan_quick import Automorphisms, quick_packing
+from .order.plan_quotient import PlanQuotient, unfolded
 from .paths.matching import in_rounds
 from .trees.demands import moves_pairs, pairs_of
 from .trees.model import Packing, tree_depth
@@ -152,7 +152,7 @@ class Packer:
             quotients = [*([] if low is None else [self._quotient(low)]), *quotients]
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
-        trial = Trial(
+        trial = OrderLimits(
             until=until - 0.25 * budget.seconds,
             segments=self.segments,
             seed=budget.seed,
@@ -176,15 +176,15 @@ class Packer:
             observer.incumbent(points[-1])
         return self._outcome(problem, kept, points, trial)
 
-    def _quotient(self, packing: Packing) -> Quotient:
+    def _quotient(self, packing: Packing) -> PlanQuotient:
         """The packing made ready to be run: on orbits, unless images meet at rows and there are
         few enough of them to look at each."""
-        quotient = Quotient.of(Plan.of(packing, self.grains))
+        quotient = PlanQuotient.of(PackingPlan.of(packing, self.grains))
         if quotient.exact or quotient.plan.transfers > self.effort.most_unfolded:
             return quotient
-        return Quotient.of(Plan.of(unfolded(packing), self.grains))
+        return PlanQuotient.of(PackingPlan.of(unfolded(packing), self.grains))
 
-    def _crowded(self, problem: Problem, quotients: list[Quotient]) -> bool:
+    def _crowded(self, problem: Problem, quotients: list[PlanQuotient]) -> bool:
         """Return True if transfers contend at several rows: low-load trees are then worth their
         lower rate.
         """
@@ -301,7 +301,7 @@ class Packer:
         return fits and (not self.peers or peers_of(packing) <= self.peers)
 
     def _outcome(
-        self, problem: Problem, kept: list[Planned], points: list[Point], trial: Trial
+        self, problem: Problem, kept: list[Planned], points: list[Point], trial: OrderLimits
     ) -> Outcome:
         statements = [point.words for point in points]
         statements += dict.fromkeys(
@@ -367,14 +367,14 @@ def _compiled(trees: bool) -> None:
     for kind in kinds:
         collective = make(kind, 3)
         packings = pack(line, collective) if trees else pack_paths(line, collective)
-        quotients = [Quotient.of(Plan.of(p)) for p in packings]
-        prepare(quickest(quotients, 1, Trial(segments=2)).schedule()).time(1)
+        quotients = [PlanQuotient.of(PackingPlan.of(p)) for p in packings]
+        prepare(quickest(quotients, 1, OrderLimits(segments=2)).schedule()).time(1)
 
 
 def _quick(found: Sequence[Packing]) -> Packing:
     """Return the fastest routes, under the group and with the bound of the packings."""
     best = max(found, key=lambda p: p.bound)
-    group = Group(found[0].images, found[0].link_images)
+    group = Automorphisms(found[0].images, found[0].link_images)
     return quick_packing(best.topology, best.collective, best.bound, best.certificate, group)
 
 

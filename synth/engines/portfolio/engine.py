@@ -219,7 +219,7 @@ class _Race:
                 return
             if self.found and self._needless(engine):
                 continue
-            watch = _Watch(self.observer, engine, Incumbents(self.problem))
+            watch = _IncumbentRecorder(self.observer, engine, Incumbents(self.problem))
             try:
                 self._ask(engine, self._seconds(engine, place, left), watch)
             except KeyboardInterrupt:
@@ -242,7 +242,7 @@ class _Race:
             share = min(share, self.effort.exact_share * whole)
         return max(share, self.effort.least_share * whole)
 
-    def _ask(self, engine: Engine, seconds: float, watch: _Watch) -> None:
+    def _ask(self, engine: Engine, seconds: float, watch: _IncumbentRecorder) -> None:
         self.observer.stage(f"engine {engine.name}")
         try:
             outcome = solve(self.problem, engine, replace(self.budget, seconds=seconds), watch)
@@ -419,7 +419,7 @@ class _Race:
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
+class _IncumbentRecorder:
     """Passes everything on, and remembers what was found in case the engine is cut short."""
 
     inner: Observer

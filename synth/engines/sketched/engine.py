@@ -33,10 +33,10 @@ from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto, sizes_of
 from ...time.schedule_time import simulate
-from .field import Field
+from .field import SearchInstance
 from .limits import refused
-from .search import SKETCHED_EFFORT, Search, SketchedEffort
-from .search_kernel import Placed
+from .search import SKETCHED_EFFORT, PlacementSearch, SketchedEffort
+from .search_kernel import Placements
 
 FOLLOWED = (
     Only,
@@ -106,7 +106,7 @@ class Sketched:
         Raises:
             UserError: a chunk cannot reach all ranks that want it, or the rules exclude each other.
         """
-        run = _Run(self, problem, budget, observer)
+        run = _ChunkCountSearch(self, problem, budget, observer)
         sizes = sizes_of(problem, self.effort.sizes)
         points = [run.best(size, budget.seconds / len(sizes)) for size in sizes]
         proved = run.met and problem.objective is Objective.TIME
@@ -130,7 +130,7 @@ class Sketched:
 
 
 @dataclass(slots=True)
-class _Run:
+class _ChunkCountSearch:
     """Search of one chunk count after the other, each until it no longer improves."""
 
     engine: Sketched
@@ -139,7 +139,7 @@ class _Run:
     observer: Observer
     said: list[str] = field(default_factory=list)
     bound: Bounds | None = None
-    fields: dict[int, Field] = field(default_factory=dict)
+    fields: dict[int, SearchInstance] = field(default_factory=dict)
     met: bool = False
 
     def best(self, size: int, seconds: float) -> Point:
@@ -194,14 +194,14 @@ class _Run:
         if pieces > 1:
             collective = collective.split(pieces)
         grain = Fraction(size, collective.message_chunks)
-        field = self.fields[collective.factor] = Field.of(self.problem, collective, grain)
+        field = self.fields[collective.factor] = SearchInstance.of(self.problem, collective, grain)
         if not collective.combining:
             goal = max(goal, float(self._whole(collective, size).us))
-        search = Search.of(field, self.budget.seed, self.engine.effort)
+        search = PlacementSearch.of(field, self.budget.seed, self.engine.effort)
 
         found: list[tuple[float, Point]] = []
 
-        def improved(placed: Placed) -> None:
+        def improved(placed: Placements) -> None:
             """Judge it by the simulator, which follows the planned order, not the planned times:
             where something waits for two rows, others may pass it."""
             schedule = field.schedule(placed)

@@ -22,15 +22,15 @@ from weft.dsl.symmetry.orbits import Orbits
 
 from ...fabric.hop_table import HopTable, hop_table_of
 from ...judge.allowed_pairs import off_relays, orbits_for
-from ..greedy.plan import Plan, schedule_of
+from ..greedy.plan import TransferPlan, schedule_of
 from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
 from .peers import beyond_peers
-from .search_kernel import Jobs, Placed
-from .timeline_kernel import Hops
+from .search_kernel import ChunkJobs, Placements
+from .timeline_kernel import SearchHops
 
 
 @dataclass(frozen=True, eq=False)
-class Field:
+class SearchInstance:
     """Input of the search, for chunks of one size.
 
     Attributes:
@@ -45,14 +45,14 @@ class Field:
     topology: Topology
     collective: Collective
     machine: HopTable
-    hops: Hops
+    hops: SearchHops
     rows: int
-    jobs: Jobs
+    jobs: ChunkJobs
     chunks: Ints
     moved: Ints
 
     @staticmethod
-    def of(problem: Problem, collective: Collective, bytes_of_chunk: Fraction) -> Field:
+    def of(problem: Problem, collective: Collective, bytes_of_chunk: Fraction) -> SearchInstance:
         """The field of a problem whose collective is cut into these chunks.
 
         Raises:
@@ -67,7 +67,9 @@ class Field:
         hops, rows = _quotient(machine, orbits)
         alike = (np.array(orbits.images, np.int64), images[:, chosen], moved)
         jobs = _jobs(topology, collective, sketch, machine, alike)
-        return Field(topology, collective, machine, hops, rows, jobs, images[:, chosen].T, moved)
+        return SearchInstance(
+            topology, collective, machine, hops, rows, jobs, images[:, chosen].T, moved
+        )
 
     @property
     def usable(self) -> Bools:
@@ -76,7 +78,7 @@ class Field:
         found[self.moved[:, self.jobs.allowed.any(axis=0)]] = True
         return found
 
-    def plan(self, placed: Placed) -> Plan:
+    def plan(self, placed: Placements) -> TransferPlan:
         """Return all images of the placed transfers, by start."""
         parts = []
         for j in range(len(placed.length)):
@@ -86,9 +88,9 @@ class Field:
                 parts.append((self.moved[g, hop], np.full(len(hop), chunk), start, adds))
         hop, chunk, start, adds = (np.concatenate(x) for x in zip(*parts, strict=True))
         order = np.lexsort((chunk, ~adds, start))
-        return Plan(self.machine, hop[order], chunk[order], start[order], adds[order])
+        return TransferPlan(self.machine, hop[order], chunk[order], start[order], adds[order])
 
-    def schedule(self, placed: Placed) -> Schedule:
+    def schedule(self, placed: Placements) -> Schedule:
         """Return the schedule of the placed transfers; its planned order is that of the starts."""
         return schedule_of(self.plan(placed), self.topology, self.collective)
 
@@ -179,7 +181,7 @@ def _ends(collective: Collective) -> list[tuple[frozenset[int], frozenset[int]]]
     return [(frozenset(a), frozenset(b)) for a, b in zip(starts, wants, strict=True)]
 
 
-def _quotient(machine: HopTable, orbits: Orbits) -> tuple[Hops, int]:
+def _quotient(machine: HopTable, orbits: Orbits) -> tuple[SearchHops, int]:
     """Hops over orbits of rows: what all images hold of one of them, one after the other."""
     size = np.bincount(orbits.row_orbit)
     first, row, hold = [0], [], []
@@ -201,7 +203,7 @@ def _quotient(machine: HopTable, orbits: Orbits) -> tuple[Hops, int]:
 
     (out, outs), (into, ins) = grouped(machine.src), grouped(machine.dst)
     held_first, held_row, held_for = (np.array(x, np.int64) for x in (first, row, hold))
-    hops = Hops(
+    hops = SearchHops(
         machine.src,
         machine.dst,
         arrives,
@@ -226,7 +228,7 @@ def _jobs(
     sketch: Sketch,
     machine: HopTable,
     images: tuple[Ints, Ints, Ints],
-) -> Jobs:
+) -> ChunkJobs:
     """One job per orbit; ``images``: of nodes (elements, nodes), of chunks and of hops."""
     nodes, chunks, moved = images
     ranks = collective.ranks
@@ -254,7 +256,7 @@ def _jobs(
     if sums and len(most):
         up = most[0, :, 0] - hops_down(machine, allowed[kind], root)
     reached = np.asarray((holds | wants)[chosen].all(axis=1), bool)
-    return Jobs(
+    return ChunkJobs(
         holds[chosen],
         wants[chosen],
         root.astype(np.int64),

@@ -20,7 +20,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.jit import compiled
 
-from .timeline_kernel import Hops, Rows, earliest, latest, release, reserve
+from .timeline_kernel import BusyIntervals, SearchHops, earliest, latest, release, reserve
 
 NEVER = 1 << 61
 
@@ -57,8 +57,8 @@ def go(limits: Limits, depth: Ints, u: Any, v: Any, h: Any) -> None:
 @compiled
 def _offer(
     heap: Any,
-    rows: Rows,
-    hops: Hops,
+    rows: BusyIntervals,
+    hops: SearchHops,
     v: int,
     ready: Ints,
     depth: Ints,
@@ -78,7 +78,7 @@ def _offer(
 
 
 @compiled
-def undo(rows: Rows, hops: Hops, hop: Ints, start: Ints, count: int) -> None:
+def undo(rows: BusyIntervals, hops: SearchHops, hop: Ints, start: Ints, count: int) -> None:
     """Release transfers."""
     for i in range(count):
         release(rows, hops, hop[i], start[i])
@@ -86,8 +86,8 @@ def undo(rows: Rows, hops: Hops, hop: Ints, start: Ints, count: int) -> None:
 
 @compiled
 def flood(
-    rows: Rows,
-    hops: Hops,
+    rows: BusyIntervals,
+    hops: SearchHops,
     ready: Ints,
     depth: Ints,
     allowed: Bools,
@@ -135,8 +135,8 @@ def flood(
 
 @compiled
 def deliver(
-    rows: Rows,
-    hops: Hops,
+    rows: BusyIntervals,
+    hops: SearchHops,
     ready: Ints,
     depth: Ints,
     wanted: Bools,
@@ -199,8 +199,8 @@ def deliver(
 
 @compiled
 def gather(
-    rows: Rows,
-    hops: Hops,
+    rows: BusyIntervals,
+    hops: SearchHops,
     root: int,
     pivot: int,
     allowed: Bools,

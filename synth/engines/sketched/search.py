@@ -12,10 +12,10 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.schedule import Schedule
 
 from ...base.effort import Effort, setting
-from .field import Field
+from .field import SearchInstance
 from .place_kernel import NEVER
-from .search_kernel import Placed, construct, cost, grow_together, improve, nothing_placed
-from .timeline_kernel import Rows, empty_rows
+from .search_kernel import Placements, construct, cost, grow_together, improve, nothing_placed
+from .timeline_kernel import BusyIntervals, empty_rows
 
 FAR = 1 << 20
 """Between the seeds of two starts."""
@@ -54,29 +54,31 @@ SKETCHED_EFFORT = SketchedEffort()
 """Default limits."""
 
 
-def _unheard(_: Placed) -> None:
+def _unheard(_: Placements) -> None:
     """Ignore an intermediate plan."""
 
 
 @dataclass(slots=True)
-class Search:
+class PlacementSearch:
     """One field, and the best that was placed on it."""
 
-    field: Field
+    field: SearchInstance
     seed: int
-    best: Placed
-    rows: Rows
+    best: Placements
+    rows: BusyIntervals
     effort: SketchedEffort = SKETCHED_EFFORT
     told: int = NEVER
 
     @staticmethod
-    def of(field: Field, seed: int, effort: SketchedEffort = SKETCHED_EFFORT) -> Search:
+    def of(
+        field: SearchInstance, seed: int, effort: SketchedEffort = SKETCHED_EFFORT
+    ) -> PlacementSearch:
         """The search, with nothing placed yet."""
         jobs, ranks = len(field.jobs.root), field.machine.ranks
         # A job takes each hop at most once on the way up and once on the way down.
         holders = int(np.bincount(field.hops.row).max(initial=0))
         rows = empty_rows(field.rows, 2 * jobs * min(ranks, holders) + 1)
-        return Search(field, seed, nothing_placed(jobs, ranks), rows, effort)
+        return PlacementSearch(field, seed, nothing_placed(jobs, ranks), rows, effort)
 
     def run(
         self,
@@ -84,7 +86,7 @@ class Search:
         patience: int,
         goal_us: float,
         cancelled: Callable[[], bool],
-        improved: Callable[[Placed], None] = _unheard,
+        improved: Callable[[Placements], None] = _unheard,
     ) -> None:
         """Search from several first answers, from each until nothing is gained in ``patience``
         turns; until the goal is met, or the time is over. ``improved`` hears of first answers, of
@@ -101,11 +103,11 @@ class Search:
         def late() -> bool:
             return time.monotonic() > deadline or cancelled()
 
-        def over(placed: Placed) -> bool:
+        def over(placed: Placements) -> bool:
             self._tell(placed, improved, self.effort.worth)
             return late() or int(placed.end.max()) <= goal
 
-        found: list[Placed] = []
+        found: list[Placements] = []
         for start in range(self.effort.starts):
             placed, self.told = self._first(start, late), NEVER
             self._improved(placed, patience, start, over)
@@ -119,7 +121,9 @@ class Search:
         """The schedule of the best."""
         return self.field.schedule(self.best)
 
-    def _tell(self, placed: Placed, improved: Callable[[Placed], None], share: float) -> None:
+    def _tell(
+        self, placed: Placements, improved: Callable[[Placements], None], share: float
+    ) -> None:
         """Report what takes less than a share of the time of the last report.
 
         The clock has no say in it, so that an engine may choose among what it hears of.
@@ -130,7 +134,7 @@ class Search:
             improved(placed)
 
     def _improved(
-        self, placed: Placed, patience: int, start: int, over: Callable[[Placed], bool]
+        self, placed: Placements, patience: int, start: int, over: Callable[[Placements], bool]
     ) -> None:
         """Turns, until none of the last ``patience`` gained anything."""
         turns, gained, least = 0, 0, cost(placed)
@@ -141,7 +145,7 @@ class Search:
             if cost(placed) < least * (1 - 1e-6):
                 least, gained = cost(placed), turns
 
-    def _turns(self, placed: Placed, turns: int, seed: int) -> None:
+    def _turns(self, placed: Placements, turns: int, seed: int) -> None:
         improve(
             self.rows,
             self.field.hops,
@@ -153,7 +157,7 @@ class Search:
             (self.seed + seed) % (1 << 32),
         )
 
-    def _first(self, start: int, late: Callable[[], bool]) -> Placed:
+    def _first(self, start: int, late: Callable[[], bool]) -> Placements:
         """The best of several orders of putting everything into empty rows."""
         jobs, hops = self.field.jobs, self.field.hops
         count = len(jobs.root)

@@ -16,10 +16,10 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.jit import compiled
 
 from .place_kernel import BY_ARRIVAL, NEVER, Limits, deliver, flood, gather, go, undo, within
-from .timeline_kernel import Hops, Rows, Whole, earliest, reserve
+from .timeline_kernel import BusyIntervals, SearchHops, Whole, earliest, reserve
 
 
-class Jobs(NamedTuple):
+class ChunkJobs(NamedTuple):
     """Chunks to be moved, one array row per chunk (job).
 
     Attributes:
@@ -44,7 +44,7 @@ class Jobs(NamedTuple):
     up: Ints
 
 
-class Placed(NamedTuple):
+class Placements(NamedTuple):
     """The transfers of every job: ``hop[j, :length[j]]`` from ``start`` on; its end, and the pivot
     of a sum; ``sums[j]`` transfers of it come first and are added up."""
 
@@ -56,11 +56,11 @@ class Placed(NamedTuple):
     pivot: Ints
 
 
-def nothing_placed(jobs: int, ranks: int) -> Placed:
+def nothing_placed(jobs: int, ranks: int) -> Placements:
     """Room for transfers of so many jobs."""
     length, sums, end, pivot = np.zeros((4, jobs), np.int64)
     hop, start = np.zeros((2, jobs, 2 * ranks), np.int64)
-    return Placed(length, sums, hop, start, end, pivot)
+    return Placements(length, sums, hop, start, end, pivot)
 
 
 _PIVOTS = 40
@@ -69,11 +69,11 @@ _PIVOTS = 40
 
 @compiled
 def _sum(
-    rows: Rows,
-    hops: Hops,
-    jobs: Jobs,
+    rows: BusyIntervals,
+    hops: SearchHops,
+    jobs: ChunkJobs,
     bias: Ints,
-    placed: Placed,
+    placed: Placements,
     j: int,
     pivot: int,
     shortest: bool,
@@ -110,7 +110,13 @@ def _sum(
 
 @compiled
 def place(
-    rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int
+    rows: BusyIntervals,
+    hops: SearchHops,
+    jobs: ChunkJobs,
+    bias: Ints,
+    placed: Placements,
+    j: int,
+    pivot: int,
 ) -> bool:
     """Put a job into the gaps; False if it cannot be done, and then nothing has changed.
 
@@ -124,7 +130,14 @@ def place(
 
 @compiled
 def _placed_by(
-    rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int, by: int
+    rows: BusyIntervals,
+    hops: SearchHops,
+    jobs: ChunkJobs,
+    bias: Ints,
+    placed: Placements,
+    j: int,
+    pivot: int,
+    by: int,
 ) -> bool:
     n = len(hops.out) - 1
     ready, depth = np.full(n, NEVER), np.zeros((len(jobs.length), n), np.int64)
@@ -164,13 +177,13 @@ def _placed_by(
 
 
 @compiled
-def take_out(rows: Rows, hops: Hops, placed: Placed, j: int) -> None:
+def take_out(rows: BusyIntervals, hops: SearchHops, placed: Placements, j: int) -> None:
     """Release what a job occupies; its transfers stay written down."""
     undo(rows, hops, placed.hop[j], placed.start[j], placed.length[j])
 
 
 @compiled
-def put_back(rows: Rows, hops: Hops, placed: Placed, j: int) -> None:
+def put_back(rows: BusyIntervals, hops: SearchHops, placed: Placements, j: int) -> None:
     """Undo :func:`take_out`."""
     for i in range(placed.length[j]):
         reserve(rows, hops, placed.hop[j, i], placed.start[j, i])
@@ -188,7 +201,13 @@ def biases(hops: int, scale: int) -> Ints:
 
 @compiled
 def construct(
-    rows: Rows, hops: Hops, jobs: Jobs, placed: Placed, order: Ints, scale: int, seed: int
+    rows: BusyIntervals,
+    hops: SearchHops,
+    jobs: ChunkJobs,
+    placed: Placements,
+    order: Ints,
+    scale: int,
+    seed: int,
 ) -> bool:
     """Put all jobs into empty rows, in an order; whether all could be."""
     np.random.seed(seed)
@@ -202,7 +221,12 @@ def construct(
 
 @compiled
 def grow_together(
-    rows: Rows, hops: Hops, jobs: Jobs, placed: Placed, scale: int, seed: int
+    rows: BusyIntervals,
+    hops: SearchHops,
+    jobs: ChunkJobs,
+    placed: Placements,
+    scale: int,
+    seed: int,
 ) -> bool:
     """Place all chunks at once, for jobs that all ranks want, by earliest arrival.
 
@@ -253,9 +277,9 @@ def grow_together(
 @compiled
 def _offer_one(
     heap: Any,
-    rows: Rows,
-    hops: Hops,
-    jobs: Jobs,
+    rows: BusyIntervals,
+    hops: SearchHops,
+    jobs: ChunkJobs,
     bias: Ints,
     ready: Ints,
     depth: Ints,
@@ -277,17 +301,17 @@ def _offer_one(
 
 
 @compiled
-def cost(placed: Placed) -> float:
+def cost(placed: Placements) -> float:
     """The end of all, and a little of when the others end: what has less to wait for is better."""
     return float(placed.end.max() + 0.01 * placed.end.mean())
 
 
 @compiled
 def improve(
-    rows: Rows,
-    hops: Hops,
-    jobs: Jobs,
-    placed: Placed,
+    rows: BusyIntervals,
+    hops: SearchHops,
+    jobs: ChunkJobs,
+    placed: Placements,
     turns: int,
     most_out: int,
     heat: float,
@@ -339,7 +363,7 @@ def improve(
 
 
 @compiled
-def _chosen(placed: Placed, out: Ints, most: int) -> int:
+def _chosen(placed: Placements, out: Ints, most: int) -> int:
     """Draw what is taken out, in a random order: one that ends last, and others."""
     total = len(placed.length)
     size = np.random.randint(1, most + 1)
@@ -366,8 +390,8 @@ def _chosen(placed: Placed, out: Ints, most: int) -> int:
 
 
 @compiled
-def _copy(placed: Placed) -> Placed:
-    return Placed(
+def _copy(placed: Placements) -> Placements:
+    return Placements(
         placed.length.copy(),
         placed.sums.copy(),
         placed.hop.copy(),
@@ -378,7 +402,7 @@ def _copy(placed: Placed) -> Placed:
 
 
 @compiled
-def _keep(source: Placed, target: Placed, j: int) -> None:
+def _keep(source: Placements, target: Placements, j: int) -> None:
     """Copy one job."""
     target.length[j], target.sums[j] = source.length[j], source.sums[j]
     target.end[j], target.pivot[j] = source.end[j], source.pivot[j]

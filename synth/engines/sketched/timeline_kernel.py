@@ -17,7 +17,7 @@ Whole = int | np.int64
 """Integer type of kernels."""
 
 
-class Hops(NamedTuple):
+class SearchHops(NamedTuple):
     """The hops of a machine, and what each holds: ``row[first[h]:first[h+1]]`` for ``hold``.
 
     ``arrives``: ticks from its start to its arrival. ``outs[out[v]:out[v+1]]`` are the hops that
@@ -38,7 +38,7 @@ class Hops(NamedTuple):
     turn: Ints
 
 
-class Rows(NamedTuple):
+class BusyIntervals(NamedTuple):
     """Intervals ``begin[r, i]`` … ``end[r, i]`` of row r, for i below ``used[r]``."""
 
     begin: Ints
@@ -46,9 +46,11 @@ class Rows(NamedTuple):
     used: Ints
 
 
-def empty_rows(rows: int, room: int) -> Rows:
+def empty_rows(rows: int, room: int) -> BusyIntervals:
     """Rows that are free, with room for so many intervals each."""
-    return Rows(*(np.zeros(shape, np.int64) for shape in ((rows, room), (rows, room), rows)))
+    return BusyIntervals(
+        *(np.zeros(shape, np.int64) for shape in ((rows, room), (rows, room), rows))
+    )
 
 
 @compiled
@@ -65,7 +67,7 @@ def _behind(ends: Ints, count: Any, moment: Any) -> Any:
 
 
 @compiled
-def earliest(rows: Rows, hops: Hops, h: Whole, ready: Whole) -> Whole:
+def earliest(rows: BusyIntervals, hops: SearchHops, h: Whole, ready: Whole) -> Whole:
     """When a hop can start, not before ``ready``."""
     start: Whole = ready
     moved = True
@@ -82,7 +84,7 @@ def earliest(rows: Rows, hops: Hops, h: Whole, ready: Whole) -> Whole:
 
 
 @compiled
-def latest(rows: Rows, hops: Hops, h: Whole, due: Whole) -> Whole:
+def latest(rows: BusyIntervals, hops: SearchHops, h: Whole, due: Whole) -> Whole:
     """The last start of a hop with which it has arrived at ``due``; it may be negative."""
     start: Whole = due - hops.arrives[h]
     moved = True
@@ -101,7 +103,7 @@ def latest(rows: Rows, hops: Hops, h: Whole, due: Whole) -> Whole:
 
 
 @compiled
-def reserve(rows: Rows, hops: Hops, h: Whole, start: Whole) -> None:
+def reserve(rows: BusyIntervals, hops: SearchHops, h: Whole, start: Whole) -> None:
     """Occupy what a hop holds, where it is free."""
     for k in range(hops.first[h], hops.first[h + 1]):
         r, d = hops.row[k], hops.hold[k]
@@ -116,7 +118,7 @@ def reserve(rows: Rows, hops: Hops, h: Whole, start: Whole) -> None:
 
 
 @compiled
-def release(rows: Rows, hops: Hops, h: Whole, start: Whole) -> None:
+def release(rows: BusyIntervals, hops: SearchHops, h: Whole, start: Whole) -> None:
     """Undo :func:`reserve`."""
     for k in range(hops.first[h], hops.first[h + 1]):
         r, d = hops.row[k], hops.hold[k]

@@ -9,7 +9,7 @@ from classics import wrong
 from hierarchies import Case, exact, machine, off_by, shapes
 
 from weft.dsl.nouns.program import Op, Protocol
-from weft.synth.engines.classic.hierarchical import HIERARCHICAL, Hierarchical, Structure
+from weft.synth.engines.classic.hierarchical import HIERARCHICAL, Hierarchical, MachineStructure
 
 EACH = pytest.mark.parametrize("one", HIERARCHICAL, ids=lambda c: f"{c.name}-{c.kind}")
 
@@ -119,4 +119,4 @@ def test_machines_are_what_the_shapes_say() -> None:
     for one in HIERARCHICAL:
         shape = (4, 4)
         assert machine(one, shape).ranks == 16
-        assert (machine(one, shape).hosts == 1) == (one.structure is Structure.TORUS)
+        assert (machine(one, shape).hosts == 1) == (one.structure is MachineStructure.TORUS)

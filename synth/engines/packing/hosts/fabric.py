@@ -15,15 +15,15 @@ from ..trees.templates import overlay
 from .search import (
     HOST_EFFORT,
     Choice,
-    Found,
     HostEffort,
+    RoutedTrees,
     TreeDemand,
     TreeSet,
     choose,
     loads_of,
     search,
 )
-from .trees import Shares
+from .trees import ChunkShares
 
 REDUCING = frozenset({Kind.REDUCE_SCATTER, Kind.REDUCE})
 
@@ -43,7 +43,7 @@ class _Roots:
 
 def shares_of(
     hosts: Hosts, collective: Collective, time: float, seed: int, effort: HostEffort = HOST_EFFORT
-) -> Shares | None:
+) -> ChunkShares | None:
     """Trees over hosts for all chunks; ``time`` (chunks per GB/s) is what they aim at.
 
     None where some host cannot reach another.
@@ -67,7 +67,7 @@ def shares_of(
             return _laid(hosts, better, owner, turned)
     if found.congestion > effort.enough and len(hosts.members) > effort.few:
         roots, found = _finer(hosts, owner, roots, found, wanted, seed)
-    return _merged(Shares(roots.chunk, roots.root, roots.weights, {turned: found.tree_set}))
+    return _merged(ChunkShares(roots.chunk, roots.root, roots.weights, {turned: found.tree_set}))
 
 
 def _cut(owner: Ints, parts: Ints) -> _Roots:
@@ -89,10 +89,10 @@ def _tree_demand(hosts: Hosts, roots: _Roots, turned: bool, time: float) -> Tree
     )
 
 
-def _route(wanted: TreeDemand, seed: int) -> Found | None:
+def _route(wanted: TreeDemand, seed: int) -> RoutedTrees | None:
     """Direct trees first, from the given roots if many; hosts that send on if that is not
     enough."""
-    tries: list[Found] = []
+    tries: list[RoutedTrees] = []
     effort = wanted.effort
     close = effort.close_free if wanted.free else effort.close
     stages = [(0, 1, 0.0)] if wanted.free and wanted.groups > effort.few else []
@@ -115,11 +115,11 @@ def _route(wanted: TreeDemand, seed: int) -> Found | None:
     return replace(min(tries, key=_by), tried=TreeSet.joined([f.tried for f in tries]))
 
 
-def _by(found: Found) -> float:
+def _by(found: RoutedTrees) -> float:
     return found.congestion
 
 
-def _narrow(wanted: TreeDemand, found: Found) -> Ints:
+def _narrow(wanted: TreeDemand, found: RoutedTrees) -> Ints:
     """Return the hosts whose single trees take much of an overloaded row."""
     loads = loads_of(found.tree_set, wanted.graphs[0], len(wanted.room))
     busy = (loads.T @ wanted.weights + wanted.base) / wanted.room > wanted.effort.enough
@@ -130,7 +130,7 @@ def _narrow(wanted: TreeDemand, found: Found) -> Ints:
     return np.unique(found.tree_set.roots[much])
 
 
-def _waves(wanted: TreeDemand, found: Found) -> Ints:
+def _waves(wanted: TreeDemand, found: RoutedTrees) -> Ints:
     """Trees from narrow hosts grow in turns: one turn loads a row less.
 
     Where many hosts are narrow, or roots can move away, whole trees are fine enough.
@@ -142,8 +142,8 @@ def _waves(wanted: TreeDemand, found: Found) -> Ints:
 
 
 def _finer(
-    hosts: Hosts, owner: Ints, roots: _Roots, found: Found, wanted: TreeDemand, seed: int
-) -> tuple[_Roots, Found]:
+    hosts: Hosts, owner: Ints, roots: _Roots, found: RoutedTrees, wanted: TreeDemand, seed: int
+) -> tuple[_Roots, RoutedTrees]:
     """Return the same with a few chunks cut finely: one of every narrow host, two of others."""
     narrow = _narrow(wanted, found)
     of = hosts.host[owner]
@@ -165,7 +165,7 @@ def _finer(
     return roots, found
 
 
-def _laid(hosts: Hosts, choice: Choice, owner: Ints, turned: bool) -> Shares:
+def _laid(hosts: Hosts, choice: Choice, owner: Ints, turned: bool) -> ChunkShares:
     """Chunks of a host side by side on the trees of the host."""
     laid: list[tuple[int, int, Fraction]] = []
     for b in range(len(hosts.members)):
@@ -173,14 +173,14 @@ def _laid(hosts: Hosts, choice: Choice, owner: Ints, turned: bool) -> Shares:
         laid += overlay(_weighted(choice, choice.tree_set.roots == b), chunks)
     tree, chunk, weights = zip(*laid, strict=True)
     index = np.array(chunk)
-    return Shares(index, owner[index], weights, {turned: choice.tree_set.take(list(tree))})
+    return ChunkShares(index, owner[index], weights, {turned: choice.tree_set.take(list(tree))})
 
 
 def _weighted(choice: Choice, mask: Bools) -> list[tuple[int, Fraction]]:
     return [(int(t), choice.weights[t]) for t in np.flatnonzero(mask)]
 
 
-def _merged(shares: Shares) -> Shares:
+def _merged(shares: ChunkShares) -> ChunkShares:
     """Equal trees of one root as one share."""
     first: dict[tuple[int | bytes, ...], int] = {}
     weights: dict[int, Fraction] = {}
@@ -191,13 +191,13 @@ def _merged(shares: Shares) -> Shares:
         weights[at] = weights.get(at, Fraction(0)) + shares.weights[s]
     kept = np.array(list(weights))
     tree_sets = {turned: tree_set.take(kept) for turned, tree_set in shares.tree_sets.items()}
-    return Shares(shares.chunk[kept], shares.root[kept], tuple(weights.values()), tree_sets)
+    return ChunkShares(shares.chunk[kept], shares.root[kept], tuple(weights.values()), tree_sets)
 
 
 # --- allreduce: up one tree, down another, the shares of the roots free -------------------------
 
 
-def _allreduce(hosts: Hosts, time: float, seed: int, effort: HostEffort) -> Shares | None:
+def _allreduce(hosts: Hosts, time: float, seed: int, effort: HostEffort) -> ChunkShares | None:
     """Pairs of trees; the program over all that were tried where hosts are few."""
     few = len(hosts.members) <= effort.few
     wide = _widest(hosts)
@@ -230,7 +230,7 @@ def _allreduce(hosts: Hosts, time: float, seed: int, effort: HostEffort) -> Shar
         root[p] = hosts.members[b][place[b] % len(hosts.members[b])]
         place[b] += 1
     weights = (Fraction(1, pairs),) * pairs
-    return _merged(Shares(np.zeros(pairs, np.int64), root, weights, {True: into, False: out}))
+    return _merged(ChunkShares(np.zeros(pairs, np.int64), root, weights, {True: into, False: out}))
 
 
 def _widest(hosts: Hosts) -> Ints:
@@ -241,7 +241,7 @@ def _widest(hosts: Hosts) -> Ints:
     return np.concatenate([hosts.members[k] for k in np.flatnonzero(out > 0.999 * out.max())])
 
 
-def _paired(hosts: Hosts, choice: Choice) -> Shares:
+def _paired(hosts: Hosts, choice: Choice) -> ChunkShares:
     """In-trees, out-trees and GPUs of each root host, side by side on its share."""
     pairs: list[tuple[int, int, int, Fraction]] = []
     for b, members in enumerate(hosts.members):
@@ -255,4 +255,4 @@ def _paired(hosts: Hosts, choice: Choice) -> Shares:
             pairs.append((both[k][0], both[k][1], r, w))
     up, down, root, weights = zip(*pairs, strict=True)
     tree_sets = {True: choice.tree_set.take(list(up)), False: choice.tree_set.take(list(down))}
-    return Shares(np.zeros(len(root), np.int64), np.array(root), weights, tree_sets)
+    return ChunkShares(np.zeros(len(root), np.int64), np.array(root), weights, tree_sets)

@@ -23,11 +23,11 @@ from weft.dsl.nouns.topology import Topology
 
 from ....fabric.fabric import fabric_of
 from ....fabric.hosts import Hosts, hosts_of
-from ..trees.model import Packing, Tree
+from ..trees.model import PackedTree, Packing
 from .fabric import shares_of
 from .inner import solve_inside
 from .search import HOST_EFFORT, MET, HostEffort, loads_of
-from .trees import Shares, entering, trees_of
+from .trees import ChunkShares, entering, trees_of
 
 KINDS = frozenset(
     {
@@ -91,7 +91,7 @@ def remark(rate: Fraction, bound: Fraction) -> str:
     return f"boxes × fabric: {float(loss):.2g} % above the bound"
 
 
-def busiest(topology: Topology, trees: tuple[Tree, ...]) -> Fraction:
+def busiest(topology: Topology, trees: tuple[PackedTree, ...]) -> Fraction:
     """Chunks per GB/s of the busiest row, exactly. O(links of all routes)."""
     fabric = fabric_of(topology)
     unit = lcm(*(t.weight.denominator for t in trees))
@@ -106,8 +106,8 @@ def busiest(topology: Topology, trees: tuple[Tree, ...]) -> Fraction:
 
 
 def _whole(
-    hosts: Hosts, shares: Shares, time: float, seed: int, effort: HostEffort
-) -> tuple[Tree, ...] | None:
+    hosts: Hosts, shares: ChunkShares, time: float, seed: int, effort: HostEffort
+) -> tuple[PackedTree, ...] | None:
     """The trees inside the hosts, and all of it together."""
     rows = hosts.machine.resources
     weights = np.array([float(w) for w in shares.weights])

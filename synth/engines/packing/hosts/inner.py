@@ -10,7 +10,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 
 from ....fabric.hosts import Hosts
-from .search import HOST_EFFORT, MET, Found, HostEffort, TreeDemand, TreeSet, choose, search
+from .search import HOST_EFFORT, MET, HostEffort, RoutedTrees, TreeDemand, TreeSet, choose, search
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Inside:
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class HostKind:
     """Solution of one host: weighted trees and their congestion."""
 
     like: int
@@ -58,7 +58,7 @@ def solve_inside(
 
     ``base`` is what the fabric's trees load each row with, ``time`` what it takes them.
     """
-    known: dict[bytes, Kind] = {}
+    known: dict[bytes, HostKind] = {}
     chosen = []
     shapes = [hosts.shape(b) for b in range(len(hosts.members))]
     for b, shape in enumerate(shapes):
@@ -85,17 +85,17 @@ def _solve(
     time: float,
     seed: int,
     effort: HostEffort,
-) -> Kind:
+) -> HostKind:
     """Few equal trees for each GPU if they do not slow the fabric down, else weighted ones."""
     tried: list[TreeSet] = []
-    best: tuple[TreeDemand, Found, int] | None = None
+    best: tuple[TreeDemand, RoutedTrees, int] | None = None
     for count in effort.counts:
         wanted = replace(_tree_demand(hosts, b, enters, base, time, count), effort=effort)
         if count > 8 and len(wanted.roots) > effort.most_inside:
             break
         found = search(wanted, relay=wanted.groups, level=0.1, seed=seed)
         if found is None:
-            return Kind(b, tried[0] if tried else _none(wanted), (), np.inf)
+            return HostKind(b, tried[0] if tried else _none(wanted), (), np.inf)
         tried.append(found.tried)
         if best is None or found.congestion < best[1].congestion - 1e-6:
             best = wanted, found, count
@@ -109,8 +109,8 @@ def _solve(
         demand = _demand(hosts, b, enters)
         weighed = choose(everything, family, demand, wanted)
         if weighed is not None and weighed.congestion < found.congestion * (1 - 1e-4):
-            return Kind(b, weighed.tree_set, weighed.weights, weighed.congestion)
-    return Kind(
+            return HostKind(b, weighed.tree_set, weighed.weights, weighed.congestion)
+    return HostKind(
         b, found.tree_set, tuple(Fraction(1, count) for _ in found.tree_set.roots), found.congestion
     )
 
@@ -163,7 +163,7 @@ def _tree_demand(
     )
 
 
-def _placed(hosts: Hosts, chosen: list[Kind], turned: bool) -> Inside:
+def _placed(hosts: Hosts, chosen: list[HostKind], turned: bool) -> Inside:
     """Return the trees of every host, copied from the equal host that was solved."""
     first, until, tree_sets, of = [0], [], [], []
     order_of: dict[int, tuple[TreeSet, list[Fraction]]] = {}

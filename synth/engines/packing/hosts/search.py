@@ -143,7 +143,7 @@ class TreeSet:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class RoutedTrees:
     """A tree_set with its congestion, and all that was tried on the way."""
 
     tree_set: TreeSet
@@ -153,7 +153,7 @@ class Found:
 
 def search(
     wanted: TreeDemand, *, relay: int, level: float, seed: int, passes: int = 0
-) -> Found | None:
+) -> RoutedTrees | None:
     """The best of so many passes of re-routing (0: as the effort says); None: a group is out of
     reach."""
     from .kernels import TreeJobs, route_all
@@ -184,7 +184,7 @@ def search(
         return None
     made = np.flatnonzero(found < 1e200)
     tree_sets = [TreeSet(wanted.turned, roots[p], wanted.starts, order[p], links[p]) for p in made]
-    return Found(
+    return RoutedTrees(
         tree_sets[int(np.searchsorted(made, best))], float(found[best]), TreeSet.joined(tree_sets)
     )
 

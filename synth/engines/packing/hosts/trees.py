@@ -16,7 +16,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Floats, Ints
 
 from ....fabric.hosts import Hosts
-from ..trees.model import Tree
+from ..trees.model import PackedTree
 from .inner import Inside
 from .search import TreeSet
 
@@ -25,7 +25,7 @@ FINEST = 1 << 40
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
+class ChunkShares:
     """Fractions of the chunks: ``weights`` of chunk ``chunk``, from rank ``root``, along tree i of
     ``tree_sets`` (per direction: reversed or not).
     """
@@ -39,7 +39,7 @@ class Shares:
         return len(self.chunk)
 
 
-def entries(hosts: Hosts, shares: Shares, turned: bool) -> Ints:
+def entries(hosts: Hosts, shares: ChunkShares, turned: bool) -> Ints:
     """The GPU at which each share enters each host (the root's: the root): (shares, hosts)."""
     tree_set = shares.tree_sets[turned]
     ends = hosts.machine.src if turned else hosts.machine.dst
@@ -51,7 +51,7 @@ def entries(hosts: Hosts, shares: Shares, turned: bool) -> Ints:
     return found
 
 
-def entering(hosts: Hosts, shares: Shares, turned: bool) -> Floats:
+def entering(hosts: Hosts, shares: ChunkShares, turned: bool) -> Floats:
     """Return the data that enters each rank, its own data included, in chunks."""
     at = entries(hosts, shares, turned)
     weight = np.repeat([float(w) for w in shares.weights], at.shape[1])
@@ -59,13 +59,16 @@ def entering(hosts: Hosts, shares: Shares, turned: bool) -> Floats:
 
 
 def trees_of(
-    hosts: Hosts, shares: Shares, insides: dict[bool, Inside], most: int
-) -> tuple[Tree, ...]:
+    hosts: Hosts, shares: ChunkShares, insides: dict[bool, Inside], most: int
+) -> tuple[PackedTree, ...]:
     """The whole trees: of every piece the part that reduces (turned), then the one that copies.
 
     Shares are not cut into more than ``most`` pieces, or twice as many as there are shares.
     """
-    parts = [_Part.of(hosts, shares, turned, insides[turned]) for turned in sorted(insides)[::-1]]
+    parts = [
+        _DirectionHops.of(hosts, shares, turned, insides[turned])
+        for turned in sorted(insides)[::-1]
+    ]
     unit, share, low, high = _pieces(shares, parts, most)
     chosen = [part.choose(unit, share, low, high) for part in parts]
     found = []
@@ -78,10 +81,10 @@ def trees_of(
 _Hops = tuple[Ints, Ints, Bools, Ints, Ints]
 
 
-def _tree(chunk: int, weight: Fraction, parts: list[_Hops]) -> Tree:
+def _tree(chunk: int, weight: Fraction, parts: list[_Hops]) -> PackedTree:
     src, dst, reduce, lengths, links = (np.concatenate(p) for p in zip(*parts, strict=True))
     start = np.concatenate([[0], np.cumsum(lengths)])
-    return Tree(
+    return PackedTree(
         chunk,
         weight,
         src.astype(np.int32),
@@ -92,7 +95,9 @@ def _tree(chunk: int, weight: Fraction, parts: list[_Hops]) -> Tree:
     )
 
 
-def _pieces(shares: Shares, parts: list[_Part], most: int) -> tuple[int, Ints, Ints, Ints]:
+def _pieces(
+    shares: ChunkShares, parts: list[_DirectionHops], most: int
+) -> tuple[int, Ints, Ints, Ints]:
     """The unit of weight; share, first and last unit of each piece.
 
     Cuts fall where trees inside hosts end, unless that makes more than ``most`` pieces, or twice
@@ -119,7 +124,7 @@ def _pieces(shares: Shares, parts: list[_Part], most: int) -> tuple[int, Ints, I
     return unit, np.array(share), np.array(low), np.array(high)
 
 
-def _units(shares: Shares, unit: int) -> Ints:
+def _units(shares: ChunkShares, unit: int) -> Ints:
     """The weights in units, those of a chunk adding up to one chunk."""
     whole = np.array([int(w * unit) for w in shares.weights])
     total: dict[int, Fraction] = {}
@@ -135,7 +140,7 @@ def _units(shares: Shares, unit: int) -> Ints:
 
 
 @dataclass(eq=False)
-class _Part:
+class _DirectionHops:
     """One direction: every hop in one table, first those inside the hosts, then the fabric's."""
 
     turned: bool
@@ -150,7 +155,7 @@ class _Part:
     links: Ints
 
     @staticmethod
-    def of(hosts: Hosts, shares: Shares, turned: bool, inside: Inside) -> _Part:
+    def of(hosts: Hosts, shares: ChunkShares, turned: bool, inside: Inside) -> _DirectionHops:
         tree_set = shares.tree_sets[turned]
         src, dst, lengths, links, counts = [], [], [], [], []
         width = max(tree_set.links.shape[2], *(g.links.shape[2] for g in inside.tree_sets))
@@ -167,7 +172,7 @@ class _Part:
             hops = 1 if one is tree_set else one.links.shape[1]
             counts.append(np.full(len(routes) // max(hops, 1), hops))
         first = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-        return _Part(
+        return _DirectionHops(
             turned,
             inside,
             entries(hosts, shares, turned),

@@ -17,13 +17,13 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 
-from .plan_quotient import Quotient
+from .plan_quotient import PlanQuotient
 
 _TICKS = 1 << 28  # of the longest tail: priorities are 32-bit numbers
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class TransferOrder:
     """Order of transfers: one distinct priority per hop, and the stride of the slices."""
 
     rule: str
@@ -53,7 +53,7 @@ class Urgency:
     slices: int
 
     @staticmethod
-    def of(quotient: Quotient, message_bytes: int, segments: int) -> Urgency:
+    def of(quotient: PlanQuotient, message_bytes: int, segments: int) -> Urgency:
         """For messages of M bytes in so many slices."""
         hops = quotient.plan.hops
         first = np.searchsorted(hops.tree, hops.tree)
@@ -75,47 +75,47 @@ def _ranked(*keys: Ints) -> Ints:
     return position
 
 
-def critical_path(u: Urgency) -> Order:
+def critical_path(u: Urgency) -> TransferOrder:
     """The longest tail first, whatever the slice: for small messages."""
-    return Order("cp", _ranked(-u.tail, u.shift, u.tree), 0)
+    return TransferOrder("cp", _ranked(-u.tail, u.shift, u.tree), 0)
 
 
-def slice_first(u: Urgency) -> Order:
+def slice_first(u: Urgency) -> TransferOrder:
     """Slice after slice, in each the longest tail first: for large messages."""
-    return Order("seg-cp", _ranked(-u.tail, u.shift, u.tree), len(u.tail))
+    return TransferOrder("seg-cp", _ranked(-u.tail, u.shift, u.tree), len(u.tail))
 
 
-def rotation(u: Urgency) -> Order:
+def rotation(u: Urgency) -> TransferOrder:
     """Slice after slice; in each, all ranks send to their next, then to their second next, …."""
-    return Order("seg-rot", _ranked(u.shift, -u.tail, u.tree), len(u.tail))
+    return TransferOrder("seg-rot", _ranked(u.shift, -u.tail, u.tree), len(u.tail))
 
 
-def turns(u: Urgency) -> Order:
+def turns(u: Urgency) -> TransferOrder:
     """Slice after slice; in each, the trees alternate."""
-    return Order("turns", _ranked(u.turn, -u.tail, u.shift, u.tree), len(u.tail))
+    return TransferOrder("turns", _ranked(u.turn, -u.tail, u.shift, u.tree), len(u.tail))
 
 
-def longest_first(u: Urgency) -> Order:
+def longest_first(u: Urgency) -> TransferOrder:
     """Slice after slice; in each, the hops that occupy their rows longest come first."""
-    return Order("long", _ranked(-u.hold, -u.tail, u.shift, u.tree), len(u.tail))
+    return TransferOrder("long", _ranked(-u.hold, -u.tail, u.shift, u.tree), len(u.tail))
 
 
-def as_listed(u: Urgency) -> Order:
+def as_listed(u: Urgency) -> TransferOrder:
     """All slices of the first, then of the second, …: for rounds, listed one after the other."""
-    return Order("listed", np.arange(len(u.tail)), 0)
+    return TransferOrder("listed", np.arange(len(u.tail)), 0)
 
 
-def deadlines(u: Urgency) -> Order:
+def deadlines(u: Urgency) -> TransferOrder:
     """The earliest deadline first, if slices end evenly over the time of the busiest row."""
     return _due(u, "edf", u.whole)
 
 
-def tail_deadlines(u: Urgency) -> Order:
+def tail_deadlines(u: Urgency) -> TransferOrder:
     """The earliest deadline first, if slices end evenly over the longest tail."""
     return _due(u, "cp-seg", int(u.tail.max(initial=1)))
 
 
-def _due(u: Urgency, rule: str, period: int) -> Order:
+def _due(u: Urgency, rule: str, period: int) -> TransferOrder:
     longest = int(u.tail.max(initial=1))
     due = _TICKS - (u.tail.astype(np.float64) * (_TICKS / longest)).astype(np.int64)
     order = np.lexsort((u.tree, u.shift, due))
@@ -124,10 +124,10 @@ def _due(u: Urgency, rule: str, period: int) -> Order:
     apart = np.maximum.accumulate(due[order] - place) + place
     priority = np.empty(len(order), np.int64)
     priority[order] = apart
-    return Order(rule, priority, max(1, period * _TICKS // longest // u.slices))
+    return TransferOrder(rule, priority, max(1, period * _TICKS // longest // u.slices))
 
 
-Rule = Callable[[Urgency], Order]
+Rule = Callable[[Urgency], TransferOrder]
 
 FIRST: tuple[Rule, ...] = (critical_path, slice_first)
 """Basic rules: for any size one of them is good."""
@@ -136,7 +136,7 @@ OTHERS: tuple[Rule, ...] = (rotation, deadlines, tail_deadlines, turns, longest_
 """Further rules, tried around the best result of the basic ones."""
 
 
-def shaken(rule: Rule, u: Urgency, rng: np.random.Generator, noise: float) -> Order:
+def shaken(rule: Rule, u: Urgency, rng: np.random.Generator, noise: float) -> TransferOrder:
     """Return a rule with tails perturbed by random factors of about 1 + noise."""
     wrong = u.tail * np.exp(noise * rng.standard_normal(len(u.tail)))
     tail = np.rint(wrong).astype(np.int64)

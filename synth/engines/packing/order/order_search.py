@@ -20,8 +20,8 @@ from ....base.effort import Effort, setting
 from ....base.engine import Point
 from ..trees.demands import moves_pairs
 from ..trees.model import Packing, counted, halves, trees_per_root
-from .order import FIRST, OTHERS, Order, Rule, Urgency, as_listed, shaken
-from .plan_quotient import Quotient
+from .order import FIRST, OTHERS, Rule, TransferOrder, Urgency, as_listed, shaken
+from .plan_quotient import PlanQuotient
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ ORDER_EFFORT = OrderEffort()
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class OrderLimits:
     """Limits of one search for orders.
 
     Attributes:
@@ -87,9 +87,9 @@ class Trial:
 class Planned:
     """A quotient with its slices, its order, and the simulated time of both."""
 
-    quotient: Quotient
+    quotient: PlanQuotient
     segments: int
-    order: Order
+    order: TransferOrder
     rule: Rule
     time_us: float
     slice_price: float
@@ -110,7 +110,7 @@ class Planned:
         )
 
 
-def quickest(quotients: Sequence[Quotient], message_bytes: int, trial: Trial) -> Planned:
+def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: OrderLimits) -> Planned:
     """Return the best plan of all packings for a message. At least one run is made."""
     best: Planned | None = None
     for quotient in sorted(quotients, key=lambda q: _floor(q, message_bytes)):
@@ -124,16 +124,18 @@ def quickest(quotients: Sequence[Quotient], message_bytes: int, trial: Trial) ->
     return _restarted(best, message_bytes, trial)
 
 
-def _floor(quotient: Quotient, message_bytes: int) -> float:
+def _floor(quotient: PlanQuotient, message_bytes: int) -> float:
     """Lower bound in µs: the load of the busiest row, or the longest chain of α."""
     load = float(quotient.plan.packing.us_per_byte * message_bytes)
     return max(load, float(quotient.alpha.max(initial=0.0)))
 
 
-def _tried(quotient: Quotient, message_bytes: int, trial: Trial, rival: Planned | None) -> Planned:
+def _tried(
+    quotient: PlanQuotient, message_bytes: int, trial: OrderLimits, rival: Planned | None
+) -> Planned:
     """Try two rules with rising slice counts while that helps, then the others near the best."""
     allowed = _allowed(quotient, trial)
-    search = _Search(quotient, message_bytes, trial)
+    search = _OrderSearch(quotient, message_bytes, trial)
     goal = trial.effort.near * _floor(quotient, message_bytes)
     before = float("inf")
     # If no hop depends on another, the order of the trees may be deliberate: try it, too.
@@ -157,7 +159,7 @@ def _tried(quotient: Quotient, message_bytes: int, trial: Trial, rival: Planned 
     return search.best or first
 
 
-def _allowed(quotient: Quotient, trial: Trial) -> tuple[int, ...]:
+def _allowed(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]:
     if trial.segments:
         return (trial.segments,)
     effort = trial.effort
@@ -170,9 +172,9 @@ def _allowed(quotient: Quotient, trial: Trial) -> tuple[int, ...]:
     return tuple(n for n in effort.segments if n <= many)
 
 
-def _restarted(best: Planned, message_bytes: int, trial: Trial) -> Planned:
+def _restarted(best: Planned, message_bytes: int, trial: OrderLimits) -> Planned:
     """Retry the best rule with slightly perturbed tails, while that improves it."""
-    search = _Search(best.quotient, message_bytes, trial, best)
+    search = _OrderSearch(best.quotient, message_bytes, trial, best)
     floor = _floor(best.quotient, message_bytes)
     rng = np.random.default_rng(trial.seed)
     urgency = Urgency.of(best.quotient, message_bytes, best.segments)
@@ -191,12 +193,12 @@ def _noises(count: int) -> Iterator[float]:
 
 
 @dataclass(slots=True)
-class _Search:
+class _OrderSearch:
     """Runs orders on one quotient and keeps the best."""
 
-    quotient: Quotient
+    quotient: PlanQuotient
     message_bytes: int
-    trial: Trial
+    trial: OrderLimits
     best: Planned | None = None
     _known: dict[int, Urgency] = field(default_factory=dict)
 
@@ -209,7 +211,7 @@ class _Search:
             self._known[segments] = Urgency.of(self.quotient, self.message_bytes, segments)
         return self.run(rule(self._known[segments]), rule, segments)
 
-    def run(self, order: Order, rule: Rule, segments: int) -> float:
+    def run(self, order: TransferOrder, rule: Rule, segments: int) -> float:
         """Run an order; stop early once it cannot be the best."""
         limit = float("inf") if self.best is None else self.best.price
         took = self.quotient.time_us(

@@ -25,17 +25,17 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 
-from ..trees.model import Packing, Tree, root
-from ..trees.shares import Shares, shares
+from ..trees.model import PackedTree, Packing, root
+from ..trees.shares import TemplateShares, shares
 
 
 @dataclass(frozen=True, eq=False)
-class Hops:
+class TemplateHops:
     """Columns of the hops of all templates, one template after the other.
 
     Attributes:
         tree: the template of each hop, shape (hops,).
-        src, dst, reduce: as in :class:`Tree`.
+        src, dst, reduce: as in :class:`PackedTree`.
         level: hops on the longest chain that must come before.
         start, links: the route of hop i is ``links[start[i]:start[i + 1]]``.
     """
@@ -57,7 +57,7 @@ class Hops:
         return np.diff(self.start)
 
     @staticmethod
-    def of(trees: tuple[Tree, ...], ranks: int) -> Hops:
+    def of(trees: tuple[PackedTree, ...], ranks: int) -> TemplateHops:
         """The columns of some trees. Cost: O(hops · height) array work."""
         counts = [len(t) for t in trees]
         tree = np.repeat(np.arange(len(trees)), counts)
@@ -67,7 +67,7 @@ class Hops:
         start = np.concatenate([[0], np.cumsum(lengths)])
         links = _joined([t.route_links[t.route_start[0] : t.route_start[-1]] for t in trees])
         level = _levels(tree * ranks + src, tree * ranks + dst, reduce, len(trees) * ranks)
-        return Hops(tree, src, dst, reduce, level, start, links)
+        return TemplateHops(tree, src, dst, reduce, level, start, links)
 
 
 def _joined(columns: list[Any]) -> Ints:
@@ -96,7 +96,7 @@ def _levels(source: Ints, target: Ints, reduce: Bools, places: int) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PackingPlan:
     """A packing prepared for schedules: its transfers, without their order.
 
     Attributes:
@@ -109,13 +109,13 @@ class Plan:
     """
 
     packing: Packing
-    hops: Hops
-    shares: Shares
+    hops: TemplateHops
+    shares: TemplateShares
     collective: Collective
     piece: Ints
 
     @staticmethod
-    def of(packing: Packing, grains: int = 0) -> Plan:
+    def of(packing: Packing, grains: int = 0) -> PackingPlan:
         """The plan of a packing whose shares make up every chunk; with ``grains``, rounded to so
         many of the message.
 
@@ -136,8 +136,8 @@ class Plan:
         count = np.bincount(everything, minlength=packing.collective.chunks)
         collective = packing.collective.cut_in(pieces, count)
         kept = tuple(packing.trees[i] for i in given.kept)
-        hops = Hops.of(kept, packing.topology.ranks)
-        return Plan(
+        hops = TemplateHops.of(kept, packing.topology.ranks)
+        return PackingPlan(
             packing, hops, given, collective, piece[: carried.size].reshape(-1, len(packing.images))
         )
 
@@ -186,7 +186,7 @@ class Plan:
 
 def to_schedule(packing: Packing, segments: int = 1) -> Schedule:
     """Return the schedule of a packing in the order of its steps: correct, but not optimized."""
-    return Plan.of(packing).schedule(segments=segments)
+    return PackingPlan.of(packing).schedule(segments=segments)
 
 
 def _slots(packing: Packing, kept: tuple[int, ...]) -> Ints:

@@ -50,7 +50,7 @@ from ....time.queue_kernel import (
 FOREVER = 1 << 62
 
 
-class Work(NamedTuple):
+class SliceWork(NamedTuple):
     """Hops of one slice of the message, with their dependencies and rows.
 
     Hop h reads place ``source[h]`` after all ``arrivals`` of that place, and then makes one
@@ -87,7 +87,7 @@ def tails(order: Ints, source: Ints, target: Ints, lasts: Ints, longest: Ints) -
 
 
 @kernel
-def memory(w: Work, slices: int, priority: Array, stride: int) -> Array:
+def memory(w: SliceWork, slices: int, priority: Array, stride: int) -> Array:
     """Rows, legs, holds and jobs at time 0; jobs are slice · hops + hop, in that order."""
     hops, jobs = len(w.source), len(w.source) * slices
     at_holds = QUEUE_COUNTS + w.row_count * ROW_COLUMNS
@@ -124,14 +124,14 @@ def offer(m: Array, jobs_at: int, waits: Array, job: int) -> None:
 
 
 @kernel
-def complete(w: Work, m: Array, jobs_at: int, waits: Array, place: int, part: int) -> None:
+def complete(w: SliceWork, m: Array, jobs_at: int, waits: Array, place: int, part: int) -> None:
     """Release the readers of a place after its last arrival, for one slice."""
     for i in range(w.first_reader[place], w.first_reader[place + 1]):
         offer(m, jobs_at, waits, part * len(w.source) + w.readers[i])
 
 
 @kernel
-def makespan(w: Work, slices: int, priority: Array, stride: int, limit: int) -> int:
+def makespan(w: SliceWork, slices: int, priority: Array, stride: int, limit: int) -> int:
     """Return the ticks until all slices of all hops have arrived; FOREVER beyond ``limit``.
 
     Whoever has the least priority + slice · stride goes first, among those all of whose rows are

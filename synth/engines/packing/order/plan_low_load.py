@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.dsl.nouns.collective import Kind
 
-from ..trees.model import Packing, Tree
+from ..trees.model import PackedTree, Packing
 from .plan_quick import Route, as_tree, load_us_per_byte
 
 _ROUNDS = 24
@@ -61,7 +61,7 @@ def _ramp() -> Iterator[float]:
         yield 2.0 * (20.0 / 2.0) ** (i / (_ROUNDS - 1))
 
 
-def _as_tree(root: int, hops: list[Route], backward: bool) -> Tree:
+def _as_tree(root: int, hops: list[Route], backward: bool) -> PackedTree:
     if backward:
         turned = [(dst, src, links[::-1]) for src, dst, links in reversed(hops)]
         return as_tree(root, [(route, True) for route in turned])

@@ -19,7 +19,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
 from ....base.engine import Certificate
-from ..trees.model import Packing, Tree
+from ..trees.model import PackedTree, Packing
 
 Route = tuple[int, int, tuple[int, ...]]
 """Source rank, destination rank, links."""
@@ -46,17 +46,19 @@ def load_us_per_byte(packing: Packing) -> Fraction:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class Automorphisms:
     """Automorphisms as :class:`Packing` holds them; :meth:`none` where nothing is symmetric."""
 
     images: np.ndarray[tuple[int, int], np.dtype[np.int32]]
     link_images: np.ndarray[tuple[int, int], np.dtype[np.int32]]
 
     @staticmethod
-    def none(topology: Topology) -> Group:
+    def none(topology: Topology) -> Automorphisms:
         """The identity alone."""
         nodes, links = len(topology.nodes), len(topology.links)
-        return Group(np.arange(nodes, dtype=np.int32)[None], np.arange(links, dtype=np.int32)[None])
+        return Automorphisms(
+            np.arange(nodes, dtype=np.int32)[None], np.arange(links, dtype=np.int32)[None]
+        )
 
 
 def quick_packing(
@@ -64,11 +66,11 @@ def quick_packing(
     collective: Collective,
     bound: Fraction,
     certificate: Certificate,
-    group: Group | None = None,
+    group: Automorphisms | None = None,
 ) -> Packing:
     """One tree or path of least α per chunk; ``bound`` and ``certificate`` are passed on."""
-    group = group or Group.none(topology)
-    ways = _Ways(topology, group)
+    group = group or Automorphisms.none(topology)
+    ways = _LoadedRoutes(topology, group)
     trees = tuple(_tree(collective, chunk, ways) for chunk in _representatives(collective, group))
     if collective.kind is Kind.ALLREDUCE:
         share = Fraction(1, len(group.images))
@@ -87,7 +89,7 @@ def quick_packing(
     return replace(made, us_per_byte=load_us_per_byte(made))
 
 
-def _representatives(collective: Collective, group: Group) -> list[int]:
+def _representatives(collective: Collective, group: Automorphisms) -> list[int]:
     """Return one chunk of each orbit."""
     images, n = group.images[:, : collective.ranks], collective.ranks
     chunk = np.arange(collective.chunks)
@@ -98,7 +100,7 @@ def _representatives(collective: Collective, group: Group) -> list[int]:
     return np.flatnonzero(images.min(axis=0)[sender] == sender).tolist()
 
 
-def _tree(collective: Collective, chunk: int, ways: _Ways) -> Tree:
+def _tree(collective: Collective, chunk: int, ways: _LoadedRoutes) -> PackedTree:
     """The quickest tree of a chunk: from who has it to who wants it, or the sums turned round."""
     pre, post = collective.pre, collective.post
     holders = pre.ranks[pre.chunks == chunk].tolist()
@@ -119,11 +121,13 @@ def _turned(hops: list[Route]) -> list[Route]:
     return [(dst, src, links[::-1]) for src, dst, links in reversed(hops)]
 
 
-def as_tree(chunk: int, hops: Iterable[tuple[Route, bool]], weight: Fraction | int = 1) -> Tree:
+def as_tree(
+    chunk: int, hops: Iterable[tuple[Route, bool]], weight: Fraction | int = 1
+) -> PackedTree:
     """A tree from (route, whether it reduces) in an order of dependence."""
     rows = list(hops)
     lengths = [len(links) for (_, _, links), _ in rows]
-    return Tree(
+    return PackedTree(
         chunk,
         Fraction(weight),
         np.array([src for (src, _, _), _ in rows], np.int32),
@@ -134,10 +138,10 @@ def as_tree(chunk: int, hops: Iterable[tuple[Route, bool]], weight: Fraction | i
     )
 
 
-class _Ways:
+class _LoadedRoutes:
     """Routes by Dijkstra's algorithm, with the load of the links so far."""
 
-    def __init__(self, topology: Topology, group: Group) -> None:
+    def __init__(self, topology: Topology, group: Automorphisms) -> None:
         self._topology = topology
         self._orbit = group.link_images.min(axis=0).tolist()
         size = np.bincount(self._orbit, minlength=len(self._orbit))

@@ -24,8 +24,8 @@ from weft.dsl.nouns.topology import Topology
 from ....fabric.fabric import fabric_of
 from ..trees.model import Packing
 from . import plan_kernel
-from .plan import Hops, Plan, plain_chunks
-from .plan_kernel import FOREVER, Work
+from .plan import PackingPlan, TemplateHops, plain_chunks
+from .plan_kernel import FOREVER, SliceWork
 
 _LONGEST = float(1 << 55)  # ticks of one hop at most, so that sums along a chain fit 64 bits
 _FINE = 40  # the busiest row is held for at least 2^40 ticks: α is rounded to less than 1e-12 of it
@@ -51,7 +51,7 @@ def unfolded(packing: Packing) -> Packing:
 
 
 @dataclass(frozen=True, eq=False)
-class Quotient:
+class PlanQuotient:
     """The hops of a plan on orbits of rows. Holds are in ticks that shrink with the message.
 
     Attributes:
@@ -70,7 +70,7 @@ class Quotient:
         busiest: ticks that the busiest row is held for one slice.
     """
 
-    plan: Plan
+    plan: PackingPlan
     source: Ints
     target: Ints
     arrivals: Ints
@@ -87,7 +87,7 @@ class Quotient:
     busiest: int
 
     @staticmethod
-    def of(plan: Plan) -> Quotient:
+    def of(plan: PackingPlan) -> PlanQuotient:
         """The quotient of a plan. O(links of all templates)."""
         hops, packing = plan.hops, plan.packing
         source, target, arrivals = _places(hops, packing.topology.ranks)
@@ -103,7 +103,7 @@ class Quotient:
         sums = np.add.reduceat(alpha[hops.links], hops.start[:-1]) if len(hops) else alpha[:0]
         first_row = np.searchsorted(hop, np.arange(len(hops) + 1))
         leaves = np.maximum.reduceat(holds, first_row[:-1]) if len(hops) else holds
-        return Quotient(
+        return PlanQuotient(
             plan,
             source,
             target,
@@ -150,7 +150,7 @@ class Quotient:
 
         O(hops · segments · log), less than a µs each.
         """
-        work = Work(
+        work = SliceWork(
             self.source,
             self.target,
             self.arrivals,
@@ -175,7 +175,7 @@ def _busiest(rows: Ints, holds: Ints, count: int) -> int:
     return int(load.max(initial=0))
 
 
-def _places(hops: Hops, ranks: int) -> tuple[Ints, Ints, Ints]:
+def _places(hops: TemplateHops, ranks: int) -> tuple[Ints, Ints, Ints]:
     """Return the place that each hop reads and writes, and the arrivals of each place.
 
     A rank that gets a copy sends that on; one that gets only sums sends those.
@@ -222,7 +222,7 @@ def _resource_labels(topology: Topology, link_images: Ints32) -> Ints:
     return np.unique(least, return_inverse=True)[1].astype(np.int64)
 
 
-def _held(hops: Hops, topology: Topology, orbit: Ints) -> tuple[Ints, Ints, Ints]:
+def _held(hops: TemplateHops, topology: Topology, orbit: Ints) -> tuple[Ints, Ints, Ints]:
     """Columns (hop, orbit, how many of its rows the hop uses), by hop."""
     position, rows = fabric_of(topology).resources_of(hops.links)
     hop = np.repeat(np.arange(len(hops)), hops.lengths)[position]

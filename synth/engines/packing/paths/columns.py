@@ -22,7 +22,7 @@ from ....lp.exact_finish import SplitProgram, exact_weights
 from .effort import PATH_EFFORT, PathEffort
 from .net import PathNet
 from .pool import PathPool, entries
-from .prices import Prices
+from .prices import PathPrices
 
 _SETTLED = 1e-9
 _UNIT = float(1 << 40)
@@ -60,7 +60,7 @@ class SplitTask:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class PathOptimum:
     """A float optimum: weights, prices of pairs and rows, excess over the room (or U / scale)."""
 
     x: Floats
@@ -71,13 +71,13 @@ class Answer:
 
 def split(
     task: SplitTask, pool: PathPool, *, seed: int, until: float
-) -> tuple[Split, Fraction | None, Prices] | None:
+) -> tuple[Split, Fraction | None, PathPrices] | None:
     """Return the best weights; None if capacity, time or exactness does not suffice.
 
     Where ``room`` is None, also the exact rate that they reach, in chunks per GB/s.
     """
     answer = generate(task, pool, None, task.effort.rounds, seed, until)
-    prices = Prices(answer.row_price / task.capacity(), answer.excess * float(task.scale))
+    prices = PathPrices(answer.row_price / task.capacity(), answer.excess * float(task.scale))
     if task.room is not None:
         if answer.excess > _SETTLED:
             return None
@@ -100,7 +100,7 @@ def split(
 
 def generate(
     task: SplitTask, pool: PathPool, excess: float | None, rounds: int, seed: int, until: float
-) -> Answer:
+) -> PathOptimum:
     """Alternate solving and pricing; with ``excess`` given, minimise α at that excess."""
     rng = np.random.default_rng(seed)
     answer = _solve(task, pool, excess, max(0.5, until - time.perf_counter()))
@@ -118,7 +118,7 @@ def _cost(task: SplitTask, excess: float | None) -> Floats:
     return np.asarray(task.net.delay / mean * (1.0 if excess is not None else 1e-7))
 
 
-def _solve(task: SplitTask, pool: PathPool, excess: float | None, seconds: float) -> Answer:
+def _solve(task: SplitTask, pool: PathPool, excess: float | None, seconds: float) -> PathOptimum:
     from scipy.sparse import csr_array  # takes 100 ms to load
 
     n, groups = len(pool.pair), len(task.count)
@@ -140,12 +140,16 @@ def _solve(task: SplitTask, pool: PathPool, excess: float | None, seconds: float
         over = excess if task.room is None else 0.0
         found = program.least(alpha, price=0.0, fixed=over, seconds=seconds)
     if found.x is None:
-        return Answer(np.zeros(n), np.zeros(groups), np.zeros(task.net.rows), np.inf)
-    return Answer(found.x[:n], found.eq_prices, -found.ub_prices, float(found.x[n]))
+        return PathOptimum(np.zeros(n), np.zeros(groups), np.zeros(task.net.rows), np.inf)
+    return PathOptimum(found.x[:n], found.eq_prices, -found.ub_prices, float(found.x[n]))
 
 
 def _price(
-    task: SplitTask, pool: PathPool, answer: Answer, excess: float | None, rng: np.random.Generator
+    task: SplitTask,
+    pool: PathPool,
+    answer: PathOptimum,
+    excess: float | None,
+    rng: np.random.Generator,
 ) -> int:
     """Add paths of negative reduced cost; ties are broken differently in each copy."""
     from .kernels import trees

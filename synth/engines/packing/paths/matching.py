@@ -20,9 +20,9 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 
 from ....fabric.fabric import fabric_of
-from ..order.plan_quick import Group, as_tree, load_us_per_byte
+from ..order.plan_quick import Automorphisms, as_tree, load_us_per_byte
 from ..trees.demands import pairs_of
-from ..trees.model import Packing, Tree
+from ..trees.model import PackedTree, Packing
 from .effort import PATH_EFFORT, PathEffort
 
 Way = tuple[int, ...]
@@ -54,18 +54,18 @@ def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT)
     None where ranks have no ways through switches alone, there are too many messages, or such ways
     load some row by a tenth more than the packing does.
     """
-    table = _Ways.of(packing, effort) if packing.us_per_byte else None
+    table = _MessageRoutes.of(packing, effort) if packing.us_per_byte else None
     rounds = None if table is None else _settled(packing, table, seed, effort)
     if rounds is None:
         return None
     ends = packing.topology.links
     share = Fraction(1, rounds.pieces)
-    trees: list[Tree] = []
+    trees: list[PackedTree] = []
     for i in np.argsort(rounds.round, kind="stable").tolist():
         way = rounds.way[i]
         hop = (ends[way[0]].src, ends[way[-1]].dst, way)
         trees.append(as_tree(int(rounds.chunk[i]), [(hop, False)], share))
-    alone = Group.none(packing.topology)
+    alone = Automorphisms.none(packing.topology)
     made = replace(
         packing,
         trees=tuple(trees),
@@ -78,7 +78,7 @@ def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT)
 
 
 @dataclass(frozen=True, eq=False)
-class _Ways:
+class _MessageRoutes:
     """Chunks to be moved, with the routes that each may take.
 
     Attributes:
@@ -94,7 +94,7 @@ class _Ways:
     hold: tuple[Fraction, ...]
 
     @staticmethod
-    def of(packing: Packing, effort: PathEffort) -> _Ways | None:
+    def of(packing: Packing, effort: PathEffort) -> _MessageRoutes | None:
         """None where some pair has no direct way, or there are too many messages."""
         pairs = pairs_of(packing.collective)
         if not 0 < len(pairs.chunks) <= effort.most_messages:
@@ -106,7 +106,7 @@ class _Ways:
             return None
         pair = np.repeat(np.arange(len(pairs)), pairs.count)
         plain = packing.collective.message_chunks
-        return _Ways(
+        return _MessageRoutes(
             pairs.src[pair],
             pairs.dst[pair],
             pairs.chunks,
@@ -155,7 +155,9 @@ class _Finder:
                     yield (*way, i), to
 
 
-def _settled(packing: Packing, table: _Ways, seed: int, effort: PathEffort) -> Rounds | None:
+def _settled(
+    packing: Packing, table: _MessageRoutes, seed: int, effort: PathEffort
+) -> Rounds | None:
     """Return the rounds with the fewest conflicts, as few rounds as the rate demands."""
     longest = max(table.hold)
     fitting = (p for p in effort.pieces if _rounded(packing, longest / p) <= effort.rounded)
@@ -188,7 +190,12 @@ def _rounded(packing: Packing, length: Fraction) -> Fraction:
 
 
 def _coloured(
-    topology: Topology, table: _Ways, jobs: Ints, rounds: int, seed: int, effort: PathEffort
+    topology: Topology,
+    table: _MessageRoutes,
+    jobs: Ints,
+    rounds: int,
+    seed: int,
+    effort: PathEffort,
 ) -> tuple[Ints, Ints, int]:
     """Return a round and a route for each job, and the number of conflicts."""
     from .matching_kernel import Choices, edge_colouring, settle

@@ -26,13 +26,13 @@ from ....base.engine import Certificate
 from ....bounds import bounds, report
 from ....bounds.flow import priced
 from ....lp.certified import common_denominator
-from ..trees.demands import Pairs, pairs_of, symmetric
+from ..trees.demands import PairDemand, pairs_of, symmetric
 from ..trees.model import Packing
 from .columns import Split, SplitTask, split
 from .effort import PATH_EFFORT, PathEffort
 from .net import PathNet, net_of
 from .pool import PathPool
-from .prices import Prices, prices_by_weights
+from .prices import PathPrices, prices_by_weights
 from .route import Routing, get_ready, in_parts, negotiate, room_of, shortest
 from .trees import figures, trees_of
 
@@ -40,11 +40,11 @@ _GRID, _FINEST = 1 << 24, 1 << 29  # denominators of prices that are no simple f
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
+class _PathTask:
     """Problem per orbit: pairs of the representative sources, and the pool of paths so far."""
 
     net: PathNet
-    pairs: Pairs
+    pairs: PairDemand
     pool: PathPool
     seed: int
     until: float
@@ -95,7 +95,7 @@ def pack_paths(
     until = time.perf_counter() + seconds
     net = net_of(topology, symmetric=symmetric(collective))
     part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
-    job = _Job(net, part, PathPool.empty(net), seed, until, effort)
+    job = _PathTask(net, part, PathPool.empty(net), seed, until, effort)
     per_byte = BYTES_PER_US_PER_GBPS * collective.message_chunks
     known = found.attainable is not None
     target = (found.attainable if found.attainable is not None else found.us_per_byte) * per_byte
@@ -129,8 +129,8 @@ def pack_paths(
 
 
 def _optimum(
-    job: _Job, quick: Routing, target: Fraction, known: bool
-) -> tuple[list[Split], Prices | None]:
+    job: _PathTask, quick: Routing, target: Fraction, known: bool
+) -> tuple[list[Split], PathPrices | None]:
     """Return splits at the best rate found, and prices if the optimum was not known."""
     pairs, prices = job.pairs, None
     effort = job.effort
@@ -159,7 +159,7 @@ def _optimum(
     return [found[0], *_at_rate(job, quick, found[1])], found[2]
 
 
-def _at_rate(job: _Job, quick: Routing, target: Fraction) -> list[Split]:
+def _at_rate(job: _PathTask, quick: Routing, target: Fraction) -> list[Split]:
     """Return splits within a target time: whole paths, else as few split pairs as possible."""
     whole, fits = job.negotiated(quick, target)
     ways = [_as_split(whole)] if fits else []
@@ -172,7 +172,7 @@ def _at_rate(job: _Job, quick: Routing, target: Fraction) -> list[Split]:
     return ways
 
 
-def _any_parts(job: _Job, quick: Routing, whole: Routing) -> list[Split]:
+def _any_parts(job: _PathTask, quick: Routing, whole: Routing) -> list[Split]:
     """Return equal parts of every pair, loads as even as possible: the last resort."""
     best = [_as_split(whole)]
     for parts in job.effort.parts[:3]:
@@ -182,7 +182,7 @@ def _any_parts(job: _Job, quick: Routing, whole: Routing) -> list[Split]:
     return best
 
 
-def _sought(job: _Job, whole: Routing) -> tuple[Split, Fraction, Prices] | None:
+def _sought(job: _PathTask, whole: Routing) -> tuple[Split, Fraction, PathPrices] | None:
     """Return the best rate by linear program, where no bound gives it."""
     pairs, scale = job.pairs, whole.time(job.net)
     task = SplitTask(job.net, pairs.src, pairs.dst, pairs.count, None, scale, job.effort)
@@ -190,7 +190,7 @@ def _sought(job: _Job, whole: Routing) -> tuple[Split, Fraction, Prices] | None:
     return None if found is None or found[1] is None else (found[0], found[1], found[2])
 
 
-def _repaired(job: _Job, whole: Routing, target: Fraction) -> Split | None:
+def _repaired(job: _PathTask, whole: Routing, target: Fraction) -> Split | None:
     """Keep whole paths on uncrowded rows, split the others; the split set grows."""
     net, pairs, tried = job.net, job.pairs, 0
     for free in _free_pairs(job, whole, target):
@@ -214,7 +214,7 @@ def _repaired(job: _Job, whole: Routing, target: Fraction) -> Split | None:
     return None
 
 
-def _free_pairs(job: _Job, whole: Routing, target: Fraction) -> Iterator[Bools]:
+def _free_pairs(job: _PathTask, whole: Routing, target: Fraction) -> Iterator[Bools]:
     """Sets of pairs to split, growing: over overloaded rows, over crowded ones, all."""
     net, pairs, effort = job.net, len(job.pairs), job.effort
     if pairs > effort.small:
@@ -251,7 +251,7 @@ def _joined(whole: Routing, fixed: Bools, some: Split, at: Ints) -> Split:
     )
 
 
-def _coarser(job: _Job, quick: Routing, target: Fraction, mended: Split) -> list[Split]:
+def _coarser(job: _PathTask, quick: Routing, target: Fraction, mended: Split) -> list[Split]:
     """Equal parts of a smaller common denominator, where the program's is large."""
     common = math.lcm(*(w.denominator for w in mended.weight))
     if common <= job.effort.few_parts or len(job.pairs) > job.effort.small:
@@ -264,7 +264,7 @@ def _coarser(job: _Job, quick: Routing, target: Fraction, mended: Split) -> list
     return []
 
 
-def _quicker(job: _Job, quick: Routing, rate: Fraction) -> list[tuple[Split, str]]:
+def _quicker(job: _PathTask, quick: Routing, rate: Fraction) -> list[tuple[Split, str]]:
     """Slower ways with less α: within 5/4 of the best rate, and every pair on its quickest path."""
     ways, most = [], job.effort.compromise
     if quick.time(job.net) > most * rate:
@@ -293,7 +293,7 @@ def _front(net: PathNet, ways: list[tuple[Split, str]]) -> list[tuple[Split, str
 
 
 def _proved(
-    net: PathNet, collective: Collective, pairs: Pairs, prices: Prices, hoped: Fraction
+    net: PathNet, collective: Collective, pairs: PairDemand, prices: PathPrices, hoped: Fraction
 ) -> tuple[Fraction, Certificate]:
     """Return the bound (µs per byte) that the prices prove as rationals, on the whole machine.
 

@@ -22,7 +22,7 @@ _UNIT = float(1 << 30)
 
 
 @dataclass(frozen=True, eq=False)
-class Prices:
+class PathPrices:
     """Float prices of row orbits, and the time (chunks per GB/s) that they show to be needed."""
 
     rows: Floats
@@ -38,14 +38,14 @@ def prices_by_weights(
     *,
     until: float,
     effort: PathEffort = PATH_EFFORT,
-) -> Prices:
+) -> PathPrices:
     """Return the best prices of some phases; their time is a bound up to float rounding.
 
     The paths of the last phases, which are spread well, come into the pool, if there is one.
     """
     width = np.array([float(w) for w in net.width])
     total = np.zeros(net.rows)
-    best = Prices(1.0 / width, 0.0)
+    best = PathPrices(1.0 / width, 0.0)
     phases, (first, last) = effort.phases, effort.steepness
     for phase in range(phases):
         steep = first * (last / first) ** (phase / phases)
@@ -53,7 +53,7 @@ def prices_by_weights(
         toll = np.exp(steep * (use / max(float(use.max()), 1e-300) - 1.0)) / width
         links, length, paid = _all_cheapest(net, src, dst, count, toll)
         if paid / float(width @ toll) > best.time:
-            best = Prices(toll, paid / float(width @ toll))
+            best = PathPrices(toll, paid / float(width @ toll))
         total += _load(net, links, length, count)
         if pool is not None and phase >= phases - effort.kept_phases:
             pool.add(np.arange(len(src)), links, length)

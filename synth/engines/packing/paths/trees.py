@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from ..trees.demands import Pairs
-from ..trees.model import Tree
+from ..trees.demands import PairDemand
+from ..trees.model import PackedTree
 from .columns import Split
 from .net import PathNet
 from .pool import entries
@@ -22,7 +22,7 @@ Path = tuple[int, ...]
 _EXACT = 1 << 53
 
 
-def trees_of(net: PathNet, pairs: Pairs, way: Split) -> tuple[Tree, ...]:
+def trees_of(net: PathNet, pairs: PairDemand, way: Split) -> tuple[PackedTree, ...]:
     """One tree for every share of a chunk: the shares of a pair fill its chunks one by one."""
     shares: dict[int, dict[Path, Fraction]] = defaultdict(dict)
     for k, row, n, weight in zip(
@@ -52,13 +52,13 @@ def _filled(
             at = stop
 
 
-def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> Tree:
+def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> PackedTree:
     """Cut a path into hops at every GPU on it."""
     links = net.topology.links
     ranks = len(net.orbits.rank_orbit)
     ends = [i + 1 for i, link in enumerate(path) if links[link].dst < ranks]
     start = [0, *ends]
-    return Tree(
+    return PackedTree(
         chunk,
         weight,
         np.array([links[path[i]].src for i in start[:-1]], np.int32),
@@ -70,14 +70,14 @@ def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PathCost:
     """Cost of paths: chunks per GB/s of the busiest row, and Σ fraction · α (µs)."""
 
     time: Fraction
     alpha: Fraction
 
 
-def figures(net: PathNet, way: Split) -> Figures:
+def figures(net: PathNet, way: Split) -> PathCost:
     """Return exact figures, recomputed on the whole machine over all images of all paths."""
     topology = net.topology
     scale = math.lcm(*(w.denominator for w in way.weight))
@@ -92,7 +92,7 @@ def figures(net: PathNet, way: Split) -> Figures:
     slow: dict[Fraction, int] = defaultdict(int)
     for count, link in zip(uses.tolist(), topology.links, strict=True):
         slow[link.latency] += count
-    return Figures(time, sum((Fraction(n, scale) * x for x, n in slow.items()), Fraction(0)))
+    return PathCost(time, sum((Fraction(n, scale) * x for x, n in slow.items()), Fraction(0)))
 
 
 def _lifted(net: PathNet, uses: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:

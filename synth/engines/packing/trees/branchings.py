@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.dsl.base.jit import Array, compiled
 
-from .kernels import FAR, STEEPEST, Net, cheapest, plant, plant_all, record
+from .kernels import FAR, STEEPEST, TreeNet, cheapest, plant, plant_all, record
 
 
 @compiled
@@ -123,7 +123,7 @@ def _expand(
 
 @compiled
 def edmonds(
-    net: Net, roots: Array, anchor: int, length: Array, arcs: Array, links: Array, loads: Array
+    net: TreeNet, roots: Array, anchor: int, length: Array, arcs: Array, links: Array, loads: Array
 ) -> bool:
     """A cheapest tree (any height) for every root, from one contraction.
 
@@ -172,7 +172,7 @@ def edmonds(
 
 @compiled
 def fill_pairs(
-    net: Net,
+    net: TreeNet,
     turned: Array,
     roots: Array,
     limit: int,

@@ -17,7 +17,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class PairDemand:
     """Ordered pairs of ranks, and the chunks that each must carry.
 
     ``src`` and ``dst`` (pairs,) differ; the chunks of pair k are
@@ -43,11 +43,11 @@ class Pairs:
         full[self.src, self.dst] = self.count
         return full
 
-    def of_sources(self, sources: Ints) -> Pairs:
+    def of_sources(self, sources: Ints) -> PairDemand:
         """Only the pairs that start at one of these ranks."""
         kept = np.flatnonzero(np.isin(self.src, sources))
         start, at = rows_of(self.start, kept)
-        return Pairs(self.src[kept], self.dst[kept], start, self.chunks[at])
+        return PairDemand(self.src[kept], self.dst[kept], start, self.chunks[at])
 
 
 def moves_pairs(collective: Collective) -> bool:
@@ -64,7 +64,7 @@ def symmetric(collective: Collective) -> bool:
     return collective.kind is Kind.ALLTOALL
 
 
-def pairs_of(collective: Collective) -> Pairs:
+def pairs_of(collective: Collective) -> PairDemand:
     """The pairs of a plain collective; chunks that are wanted where they start are left out.
 
     Raises:
@@ -90,4 +90,4 @@ def pairs_of(collective: Collective) -> Pairs:
     keys = (src * collective.ranks + dst)[order]
     unique, first = np.unique(keys, return_index=True)
     start = np.append(first, len(keys)).astype(np.int64)
-    return Pairs(unique // collective.ranks, unique % collective.ranks, start, wanted[order])
+    return PairDemand(unique // collective.ranks, unique % collective.ranks, start, wanted[order])

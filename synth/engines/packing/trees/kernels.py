@@ -1,6 +1,6 @@
 """Compiled loops of the tree packing: routes, trees and prices; import this lazily.
 
-Every function takes a :class:`Net`, plain arrays of one machine (built by :mod:`.machine`), and
+Every function takes a :class:`TreeNet`, plain arrays of one machine (built by :mod:`.machine`), and
 *lengths*: what it costs to use a row orbit once. Ranks are vertices, *arcs* are what one hop can
 do (GPU to GPU through nodes that do not store). Where the machine is symmetric, arcs of one orbit
 share a *cell*, the arc of the orbit that leaves a representative, and with it cost and route.
@@ -22,7 +22,7 @@ STEEPEST = 30.0
 """Exponents of prices stop here; beyond, prices grow linearly, so that overload still costs."""
 
 
-class Net(NamedTuple):
+class TreeNet(NamedTuple):
     """A machine in arrays (all int64): links, arcs, cells.
 
     ``ranks`` come first among the nodes; ``width`` is the most links of a route. Link i loads the
@@ -90,7 +90,7 @@ def _pop(keys: Array, items: Array, size: int) -> int:
 
 
 @compiled
-def cheapest(net: Net, length: Array, cost: Array, back: Array) -> None:
+def cheapest(net: TreeNet, length: Array, cost: Array, back: Array) -> None:
     """Cheapest route of every cell: Dijkstra that expands only nodes that do not store.
 
     Fills ``cost`` (cells,) and ``back`` (sources, nodes): the link by which a node is reached.
@@ -130,7 +130,7 @@ def cheapest(net: Net, length: Array, cost: Array, back: Array) -> None:
 
 @compiled
 def _grow(
-    net: Net, root: int, limit: int, mu: float, cost: Array, arc_of: Array, depth: Array
+    net: TreeNet, root: int, limit: int, mu: float, cost: Array, arc_of: Array, depth: Array
 ) -> bool:
     """Directed Prim under a height limit, deep nodes made dearer by ``mu`` a level; may fail."""
     n = net.ranks
@@ -166,7 +166,7 @@ def _grow(
 
 
 @compiled
-def _by_levels(net: Net, root: int, cost: Array, arc_of: Array, depth: Array) -> bool:
+def _by_levels(net: TreeNet, root: int, cost: Array, arc_of: Array, depth: Array) -> bool:
     """Build a tree of least depths, by cheapest arcs; False if a rank is not reached."""
     n = net.ranks
     arc_of[:] = -1
@@ -195,7 +195,7 @@ def _by_levels(net: Net, root: int, cost: Array, arc_of: Array, depth: Array) ->
 
 
 @compiled
-def _settle(net: Net, root: int, arc_of: Array, depth: Array, under: Array) -> None:
+def _settle(net: TreeNet, root: int, arc_of: Array, depth: Array, under: Array) -> None:
     """Depths, and heights of subtrees, of a tree given by the arcs into its nodes."""
     n = net.ranks
     start = np.zeros(n + 1, np.int64)
@@ -229,7 +229,9 @@ def _settle(net: Net, root: int, arc_of: Array, depth: Array, under: Array) -> N
 
 
 @compiled
-def _reparent(net: Net, root: int, limit: int, cost: Array, arc_of: Array, depth: Array) -> None:
+def _reparent(
+    net: TreeNet, root: int, limit: int, cost: Array, arc_of: Array, depth: Array
+) -> None:
     """Move subtrees to cheaper parents while the height limit allows it."""
     n = net.ranks
     under = np.zeros(n, np.int64)
@@ -262,7 +264,7 @@ def _reparent(net: Net, root: int, limit: int, cost: Array, arc_of: Array, depth
 
 @compiled
 def plant(
-    net: Net, root: int, limit: int, mu: float, cost: Array, arc_of: Array, depth: Array
+    net: TreeNet, root: int, limit: int, mu: float, cost: Array, arc_of: Array, depth: Array
 ) -> None:
     """Build a cheap tree of limited height; the limit is at least the root's eccentricity."""
     if not _grow(net, root, limit, mu, cost, arc_of, depth):
@@ -271,7 +273,7 @@ def plant(
 
 
 @compiled
-def record(net: Net, back: Array, arc_of: Array, links: Array, load: Array) -> None:
+def record(net: TreeNet, back: Array, arc_of: Array, links: Array, load: Array) -> None:
     """Routes of the arcs of a tree, as links in the frame of their cells, and its loads."""
     links[:] = -1
     load[:] = 0
@@ -295,7 +297,7 @@ def record(net: Net, back: Array, arc_of: Array, links: Array, load: Array) -> N
 
 @compiled
 def fill(
-    net: Net,
+    net: TreeNet,
     roots: Array,
     limit: int,
     eta: float,
@@ -328,7 +330,7 @@ def fill(
 
 @compiled
 def plant_all(
-    net: Net,
+    net: TreeNet,
     roots: Array,
     limit: int,
     mu: float,
@@ -349,7 +351,7 @@ def plant_all(
 
 @compiled
 def reroute(
-    nets: tuple[Net, ...],
+    nets: tuple[TreeNet, ...],
     turned: Array,
     roots: Array,
     limit: int,
@@ -440,7 +442,7 @@ def reached(
 
 
 @compiled
-def eccentricities(net: Net) -> Array:
+def eccentricities(net: TreeNet) -> Array:
     """Hops from every source to the rank farthest from it; -1 where it does not reach all."""
     found = np.empty(len(net.sources), np.int64)
     cost = np.zeros(len(net.cell_head))

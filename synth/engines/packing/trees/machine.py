@@ -24,7 +24,7 @@ class TreeMachine:
     """A topology with a group of symmetries, ready for the kernels.
 
     ``turned``: links are walked backwards (index kept), for trees that reduce. ``net`` is a
-    :class:`.Net`. ``steps``: links of the shortest route of its cells.
+    :class:`.TreeNet`. ``steps``: links of the shortest route of its cells.
     """
 
     topology: Topology
@@ -69,7 +69,7 @@ def _turned(allowed: Bools, orbits: Orbits) -> Bools:
 
 
 def _net(machine: Topology, orbits: Orbits, allowed: Bools | None) -> tuple[Any, Ints]:
-    from .kernels import Net
+    from .kernels import TreeNet
 
     fabric = fabric_of(machine)
     ranks, nodes = fabric.ranks, fabric.nodes
@@ -83,7 +83,7 @@ def _net(machine: Topology, orbits: Orbits, allowed: Bools | None) -> tuple[Any,
     cell_start = np.searchsorted(source, np.arange(len(sources) + 1))
     tail, arc_head, cell = _arcs(orbits, cell_start, head)
     by_head = np.argsort(arc_head, kind="stable")
-    net = Net(
+    net = TreeNet(
         ranks,
         width,
         fabric.src,

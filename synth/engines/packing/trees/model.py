@@ -27,7 +27,7 @@ from ....base.engine import Certificate
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class PackedTree:
     """A share of one chunk of the plain collective, and the hops that it makes.
 
     Attributes:
@@ -71,7 +71,7 @@ class Packing:
 
     topology: Topology
     collective: Collective
-    trees: tuple[Tree, ...]
+    trees: tuple[PackedTree, ...]
     images: Ints32
     link_images: Ints32
     us_per_byte: Fraction
@@ -90,7 +90,7 @@ class Packing:
         return tuple(map(height, self.trees))
 
 
-def height(tree: Tree) -> int:
+def height(tree: PackedTree) -> int:
     """Return the hops on the longest chain: root to farthest leaf, or leaf to leaf."""
     depth: dict[int, int] = {}
     for src, dst in zip(tree.src.tolist(), tree.dst.tolist(), strict=True):
@@ -98,7 +98,7 @@ def height(tree: Tree) -> int:
     return max(depth.values(), default=0)
 
 
-def root(tree: Tree) -> int:
+def root(tree: PackedTree) -> int:
     """Return the rank at which an out-tree starts or an in-tree ends (of a pair: both)."""
     reducing = int(tree.reduce.sum())
     if reducing:
@@ -129,13 +129,13 @@ def tree_depth(packing: Packing) -> int:
     return max((max(halves(t)) for t in packing.trees), default=0)
 
 
-def halves(tree: Tree) -> tuple[int, int]:
+def halves(tree: PackedTree) -> tuple[int, int]:
     """Return the heights of the reducing part and of the broadcasting part."""
     sums = int(np.count_nonzero(tree.reduce))
     return height(_hops(tree, slice(0, sums))), height(_hops(tree, slice(sums, None)))
 
 
-def _hops(tree: Tree, part: slice) -> Tree:
+def _hops(tree: PackedTree, part: slice) -> PackedTree:
     return replace(tree, src=tree.src[part], dst=tree.dst[part])
 
 

@@ -6,12 +6,12 @@ import numpy as np
 
 from weft.dsl.base.jit import Array, compiled
 
-from .kernels import Net
+from .kernels import TreeNet
 
 
 @compiled
 def farthest_first(
-    net: Net,
+    net: TreeNet,
     images: Array,
     orbit: Array,
     element_of: Array,
@@ -57,7 +57,7 @@ def farthest_first(
 
 @compiled
 def _distances(
-    net: Net,
+    net: TreeNet,
     images: Array,
     orbit: Array,
     element_of: Array,
@@ -87,7 +87,7 @@ def _distances(
 
 @compiled
 def _extend(
-    net: Net,
+    net: TreeNet,
     images: Array,
     orbit: Array,
     element_of: Array,

@@ -65,7 +65,7 @@ class Batch:
             at = up
 
 
-class Pool:
+class TreePool:
     """Columns of the master program, each load vector of a family once (the lowest tree)."""
 
     def __init__(self, machines: tuple[TreeMachine, ...], rows: int) -> None:

@@ -18,8 +18,8 @@ from weft.dsl.base.arrays import Floats, Ints
 from ....base.effort import Effort, setting
 from ....lp.exact_finish import FamilyProgram, finish, rounded
 from .machine import TreeMachine
-from .pool import Batch, Columns, Master, Pool, Weights
-from .task import Task
+from .pool import Batch, Columns, Master, TreePool, Weights
+from .task import TreeTask
 
 MET = 1e-9
 """Tolerance: a congestion this close to 1 is taken for 1, then checked in rationals."""
@@ -108,7 +108,7 @@ TREE_EFFORT = TreeEffort()
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class WeightedTrees:
     """Trees of at most some height, and float weights for them.
 
     ``vertex``: the weights are best for these trees, so that they solve equations.
@@ -124,24 +124,24 @@ class Found:
         """True if the weights meet the bound within the float tolerance."""
         return self.weights.congestion <= 1 + MET
 
-    def scaled(self, factor: float) -> Found:
+    def scaled(self, factor: float) -> WeightedTrees:
         """Return a copy with the congestion in units of another bound."""
         return replace(
             self, weights=replace(self.weights, congestion=self.weights.congestion * factor)
         )
 
-    def with_weights(self, x: Floats, congestion: float, vertex: bool) -> Found:
+    def with_weights(self, x: Floats, congestion: float, vertex: bool) -> WeightedTrees:
         """The trees that other weights use, with these."""
         used = np.flatnonzero(x > 0)
         weights = Weights(x[used], congestion, self.weights.prices, self.weights.worth)
-        return Found(self.limit, self.columns.take(used), weights, vertex)
+        return WeightedTrees(self.limit, self.columns.take(used), weights, vertex)
 
 
 @dataclass(eq=False)
-class Search:
+class TreeSearch:
     """State of one search: the task, its programs, its deadline, its limits."""
 
-    task: Task
+    task: TreeTask
     deadline: float
     seed: int
     effort: TreeEffort = TREE_EFFORT
@@ -164,28 +164,28 @@ class Search:
         net = self.task.machines[0].net
         return int(len(net.sources) * len(net.out_start) + net.ranks**2 + len(net.arc_head))
 
-    def weigh(self, limit: int, *, last: bool = True) -> Found:
+    def weigh(self, limit: int, *, last: bool = True) -> WeightedTrees:
         """A pool of trees of at most this height, and the best weights for them.
 
         Unless this is the ``last`` try, not much is spent on a limit that is clearly too low.
         """
-        pool = Pool(self.task.machines, len(self.task.rows.size))
+        pool = TreePool(self.task.machines, len(self.task.rows.size))
         fill = self._fill_pairs if self.task.joint else self._fill
         for share in (self.effort.first_part, 1.0):
             fill(pool, limit, share)
-            found = Found(limit, pool.columns(), self.master.best(pool.columns()))
+            found = WeightedTrees(limit, pool.columns(), self.master.best(pool.columns()))
             hopeless = not last and found.weights.congestion > self.effort.hopeless
             if found.met or hopeless or self.late:
                 return found
         for _ in range(self.effort.rounds):
             if not self._price(pool, found.weights, limit):
                 break
-            found = Found(limit, pool.columns(), self.master.best(pool.columns()))
+            found = WeightedTrees(limit, pool.columns(), self.master.best(pool.columns()))
             if found.met or self.late:
                 break
         return found
 
-    def exact(self, found: Found) -> tuple[Columns, list[Fraction]]:
+    def exact(self, found: WeightedTrees) -> tuple[Columns, list[Fraction]]:
         """Return the trees of non-zero weight, with rational weights near the floats.
 
         They attain the bound where the floats do, and else what the floats attain, exactly that
@@ -201,7 +201,7 @@ class Search:
         used = [t for t, w in enumerate(weights) if w]
         return columns.take(used), [weights[t] for t in used]
 
-    def _fill(self, pool: Pool, limit: int, share: float) -> None:
+    def _fill(self, pool: TreePool, limit: int, share: float) -> None:
         from .kernels import fill
 
         task, machine = self.task, self.task.machines[0]
@@ -222,7 +222,7 @@ class Search:
         )
         pool.add(batch, task.orbits.rank_orbit[batch.arcs.argmin(axis=1)])
 
-    def _fill_pairs(self, pool: Pool, limit: int, share: float) -> None:
+    def _fill_pairs(self, pool: TreePool, limit: int, share: float) -> None:
         from .branchings import fill_pairs
 
         forth, back = self.task.machines
@@ -253,7 +253,7 @@ class Search:
         affordable = effort.first_work // (roots * self.steps_per_tree)
         return int(min(phases, max(affordable, 3)))
 
-    def _price(self, pool: Pool, weights: Weights, limit: int) -> int:
+    def _price(self, pool: TreePool, weights: Weights, limit: int) -> int:
         """Add trees of negative reduced cost; return the number of new ones.
 
         Most prices are zero, and what is free is used at random: every row gets a floor.

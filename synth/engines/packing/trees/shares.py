@@ -22,7 +22,7 @@ from .model import Packing
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
+class TemplateShares:
     """Grains of each template that is kept.
 
     Attributes:
@@ -40,7 +40,7 @@ class Shares:
     exact: bool
 
 
-def shares(packing: Packing, plain: Ints, grains_of_message: int = 0) -> Shares:
+def shares(packing: Packing, plain: Ints, grains_of_message: int = 0) -> TemplateShares:
     """The grains of a packing whose images carry the chunks ``plain`` (templates, elements).
 
     ``grains_of_message``: the finest grid that is allowed; by default as fine as offsets are.
@@ -70,7 +70,7 @@ def shares(packing: Packing, plain: Ints, grains_of_message: int = 0) -> Shares:
         factor = most // max(copies) * max(copies)
         grains = _on_grid(weights, groups, copies, factor)
     kept = np.flatnonzero(grains)
-    return Shares(tuple(kept.tolist()), grains[kept], plain[kept], factor, exact)
+    return TemplateShares(tuple(kept.tolist()), grains[kept], plain[kept], factor, exact)
 
 
 def _groups(packing: Packing, plain: Ints) -> tuple[list[list[int]], list[int]]:

@@ -14,10 +14,10 @@ from math import lcm
 import numpy as np
 
 from .pool import Batch, Columns, Weights
-from .search import MET, Found, Search
+from .search import MET, TreeSearch, WeightedTrees
 
 
-def sparser(search: Search, found: Found, slack: float) -> Found:
+def sparser(search: TreeSearch, found: WeightedTrees, slack: float) -> WeightedTrees:
     """Weights on as few and low trees as the program finds, within a congestion."""
     limit = max(found.weights.congestion, 1.0) * (1 + slack)
     columns = found.columns
@@ -40,7 +40,7 @@ def sparser(search: Search, found: Found, slack: float) -> Found:
     return found.with_weights(best, congestion, vertex=not slack)
 
 
-def natural_copies(search: Search, weights: Weights) -> int:
+def natural_copies(search: TreeSearch, weights: Weights) -> int:
     """Equal trees per root that can meet the bound: the room in rows that are full is whole."""
     tight = np.flatnonzero(weights.prices > 1e-7)
     room = search.shape.room
@@ -60,13 +60,15 @@ class Equal:
         return [self.weight] * len(self.columns)
 
 
-def rounds_of(search: Search, copies: int) -> int:
+def rounds_of(search: TreeSearch, copies: int) -> int:
     """Return the number of rounds affordable to one run of :func:`equal_trees`."""
     trees = copies * len(search.task.families)
     return min(search.effort.run // (trees * search.steps_per_tree), search.effort.most_rounds)
 
 
-def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds: int = 0) -> Equal:
+def equal_trees(
+    search: TreeSearch, copies: int, limit: int, seeds: int = 1, rounds: int = 0
+) -> Equal:
     """``copies`` trees per root, at most ``limit`` high, the busiest row as free as possible.
 
     ``rounds`` of ripping up per run; 0: as many as can be afforded on any machine.

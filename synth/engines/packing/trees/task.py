@@ -40,7 +40,7 @@ class Under:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class TreeTask:
     """Trees to pack.
 
     Attributes:
@@ -75,7 +75,7 @@ class Task:
         *,
         alike: bool = True,
         under: Under | None = None,
-    ) -> Task:
+    ) -> TreeTask:
         """The task of a plain collective, with its proved bound; ``peers`` as in :mod:`.peers`.
 
         ``alike``: roots that a symmetry maps to each other have trees that it maps to each other.
@@ -107,7 +107,7 @@ class Task:
             chunks = np.zeros(len(families), np.int64)
         else:
             families, chunks = _roots(collective, orbits)
-        return Task(
+        return TreeTask(
             topology,
             collective,
             orbits,

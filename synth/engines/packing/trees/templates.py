@@ -1,4 +1,4 @@
-"""Convert weighted columns to :class:`Tree` objects, and recompute their rate from these."""
+"""Convert weighted columns to :class:`PackedTree` objects, and recompute their rate from these."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from weft.dsl.symmetry.orbits import Orbits
 
 from ....fabric.fabric import ResourceOrbits, fabric_of
 from .machine import TreeMachine
-from .model import Packing, Tree
+from .model import PackedTree, Packing
 from .pool import Columns
-from .task import Task
+from .task import TreeTask
 
 
-def packing_of(task: Task, columns: Columns, weights: list[Fraction]) -> Packing:
+def packing_of(task: TreeTask, columns: Columns, weights: list[Fraction]) -> Packing:
     """The packing that some columns with exact weights are.
 
     Trees of a family lie side by side on the interval of its share; what cuts the interval (the
@@ -27,7 +27,7 @@ def packing_of(task: Task, columns: Columns, weights: list[Fraction]) -> Packing
     """
     half = len(task.orbits.representatives)
     order = np.argsort(columns.family, kind="stable").tolist()
-    trees: list[Tree] = []
+    trees: list[PackedTree] = []
     for k in np.unique(task.families).tolist():
         mine = [(t, weights[t]) for t in order if int(columns.family[t]) == k]
         if not task.joint:
@@ -67,17 +67,17 @@ def overlay(
     return pieces
 
 
-def _tree(task: Task, columns: Columns, t: int) -> Tree:
+def _tree(task: TreeTask, columns: Columns, t: int) -> PackedTree:
     direction = int(columns.family[t]) // len(task.orbits.representatives)
     machine = task.machines[direction]
     arcs, links = columns.trees.arcs[t], columns.trees.links[t]
     return tree_of(machine, arcs, links[:, : machine.net.width], 0, Fraction(1))
 
 
-def _pair(into: Tree, out: Tree, weight: Fraction) -> Tree:
+def _pair(into: PackedTree, out: PackedTree, weight: Fraction) -> PackedTree:
     """Reduce to the root, then broadcast from it."""
     start = np.concatenate([into.route_start, out.route_start[1:] + into.route_start[-1]])
-    return Tree(
+    return PackedTree(
         0,
         weight,
         np.concatenate([into.src, out.src]),
@@ -88,7 +88,7 @@ def _pair(into: Tree, out: Tree, weight: Fraction) -> Tree:
     )
 
 
-def packing_from(task: Task, trees: tuple[Tree, ...]) -> Packing:
+def packing_from(task: TreeTask, trees: tuple[PackedTree, ...]) -> Packing:
     """A packing with the rate that its trees have."""
     time = busiest(task.topology, task.orbits, trees)
     return Packing(
@@ -103,7 +103,9 @@ def packing_from(task: Task, trees: tuple[Tree, ...]) -> Packing:
     )
 
 
-def tree_of(machine: TreeMachine, arcs: Ints, links: Ints, chunk: int, weight: Fraction) -> Tree:
+def tree_of(
+    machine: TreeMachine, arcs: Ints, links: Ints, chunk: int, weight: Fraction
+) -> PackedTree:
     """A tree in the kernels' form as hops, root first; a reducing one leaves first."""
     net, orbits = machine.net, machine.orbits
     order = _downwards(net.arc_tail, arcs)
@@ -116,7 +118,7 @@ def tree_of(machine: TreeMachine, arcs: Ints, links: Ints, chunk: int, weight: F
         src, dst, routes = dst[::-1], src[::-1], routes[::-1, ::-1]
         used = used[::-1, ::-1]
     start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
-    return Tree(
+    return PackedTree(
         chunk,
         weight,
         src.astype(np.int32),
@@ -143,7 +145,7 @@ def _downwards(arc_tail: Ints, arcs: Ints) -> Ints:
     return order[depth[order] > 0]
 
 
-def busiest(topology: Topology, orbits: Orbits, trees: tuple[Tree, ...]) -> Fraction:
+def busiest(topology: Topology, orbits: Orbits, trees: tuple[PackedTree, ...]) -> Fraction:
     """Chunks per GB/s of the busiest row, all images of all trees counted, exactly.
 
     The images of a tree load the rows of an orbit alike: so many uses, times the order of the

@@ -25,9 +25,9 @@ from ....bounds import tree_prices
 from ....lp.certified import common_denominator
 from .model import Packing, tree_limits, trees_per_root
 from .pool import Columns
-from .search import MET, TREE_EFFORT, Found, Search, TreeEffort
+from .search import MET, TREE_EFFORT, TreeEffort, TreeSearch, WeightedTrees
 from .sparse import equal_trees, natural_copies, rounds_of, sparser
-from .task import Task, Under
+from .task import TreeTask, Under
 from .templates import packing_of
 
 
@@ -62,9 +62,9 @@ def pack(
         return []
     observer = observer or Silent()
     observer.stage("bounds")
-    task = Task.of(problem_topology, collective, peers, under=under)
+    task = TreeTask.of(problem_topology, collective, peers, under=under)
     observer.stage("trees")
-    search = Search(task, clock.monotonic() + seconds, seed, effort)
+    search = TreeSearch(task, clock.monotonic() + seconds, seed, effort)
     rungs = []
     for found in _ladder(search, height):
         rungs.append(found)
@@ -88,8 +88,8 @@ def pack(
 
 
 def _with_proof(
-    search: Search, rungs: list[Found], best: Found
-) -> tuple[Search, list[Found], Found]:
+    search: TreeSearch, rungs: list[WeightedTrees], best: WeightedTrees
+) -> tuple[TreeSearch, list[WeightedTrees], WeightedTrees]:
     """Return the same with the bound from prices, if that is tighter."""
     task = proved(search.task, rungs[-1])
     scale = float(search.task.bound / task.bound)
@@ -97,13 +97,13 @@ def _with_proof(
         return search, rungs, best
     better = [one.scaled(scale) for one in rungs]
     return (
-        Search(task, search.deadline, search.seed, search.effort),
+        TreeSearch(task, search.deadline, search.seed, search.effort),
         better,
         better[rungs.index(best)],
     )
 
 
-def _ladder(search: Search, height: int) -> Iterator[Found]:
+def _ladder(search: TreeSearch, height: int) -> Iterator[WeightedTrees]:
     """Weights for higher and higher trees, until the bound is met or height is free."""
     task = search.task
     tallest = max(task.machines[0].net.ranks - 1, 1)
@@ -124,7 +124,7 @@ def _ladder(search: Search, height: int) -> Iterator[Found]:
             break
 
 
-def _exactly(search: Search, found: Found) -> Packing:
+def _exactly(search: TreeSearch, found: WeightedTrees) -> Packing:
     """The sparsest exact answer at the rate of these trees."""
     answers = []
     for one in (sparser(search, found, 0.0), found):
@@ -134,7 +134,9 @@ def _exactly(search: Search, found: Found) -> Packing:
     return min(answers, key=lambda p: (p.us_per_byte, len(p.trees)))
 
 
-def _alternatives(search: Search, rungs: list[Found], best: Found, trees: int) -> Iterator[Packing]:
+def _alternatives(
+    search: TreeSearch, rungs: list[WeightedTrees], best: WeightedTrees, trees: int
+) -> Iterator[Packing]:
     """Fewer and lower trees."""
     # The shares of an allreduce's roots are free, so that no number of trees is natural.
     fitting = 1 if search.task.joint else natural_copies(search, best.weights)
@@ -162,7 +164,7 @@ def _alternatives(search: Search, rungs: list[Found], best: Found, trees: int) -
         slack *= 2
 
 
-def _equal(search: Search, copies: int, limit: int) -> Iterator[Packing]:
+def _equal(search: TreeSearch, copies: int, limit: int) -> Iterator[Packing]:
     """So many equal trees per root, where the machine is small enough to try."""
     if rounds_of(search, copies) < search.effort.least_rounds:
         return
@@ -174,7 +176,7 @@ def _equal(search: Search, copies: int, limit: int) -> Iterator[Packing]:
             break
 
 
-def _alone(search: Search, copies: int, limit: int) -> Iterator[Packing]:
+def _alone(search: TreeSearch, copies: int, limit: int) -> Iterator[Packing]:
     """So many equal trees per root, each of its own shape: links that carry whole trees need it.
 
     On two boxes of MI250 a NIC carries two trees or one; a symmetry would make all NICs alike.
@@ -182,8 +184,8 @@ def _alone(search: Search, copies: int, limit: int) -> Iterator[Packing]:
     task = search.task
     if task.orbits.order == 1 or task.topology.ranks > search.effort.alone_ranks:
         return
-    apart = Task.of(task.topology, task.collective, alike=False)
-    lone = Search(apart, search.deadline, search.seed, search.effort)
+    apart = TreeTask.of(task.topology, task.collective, alike=False)
+    lone = TreeSearch(apart, search.deadline, search.seed, search.effort)
     tallest = task.machines[0].net.ranks - 1
     for height in sorted({min(x, tallest) for x in (limit, limit + 4, 2 * limit)}):
         if lone.late:
@@ -192,7 +194,7 @@ def _alone(search: Search, copies: int, limit: int) -> Iterator[Packing]:
         yield _finished(lone, found.columns, found.weights())
 
 
-def _finished(search: Search, columns: Columns, weights: list[Fraction]) -> Packing:
+def _finished(search: TreeSearch, columns: Columns, weights: list[Fraction]) -> Packing:
     """Return the packing, with its loss as text."""
     made = packing_of(search.task, columns, weights)
     if made.optimal:
@@ -253,7 +255,7 @@ PRICE_GRID = 1 << 24
 """Prices that are no small fractions are rounded to multiples of one over this."""
 
 
-def proved(task: Task, found: Found) -> Task:
+def proved(task: TreeTask, found: WeightedTrees) -> TreeTask:
     """Return the task with the bound that the prices prove, if that is tighter."""
     shares = found.weights.prices
     top = float(shares.max())
@@ -271,7 +273,7 @@ def proved(task: Task, found: Found) -> Task:
     return task
 
 
-def _per_row(task: Task, shares: list[int]) -> list[int]:
+def _per_row(task: TreeTask, shares: list[int]) -> list[int]:
     """Integer prices of a use of every row; an orbit has its share of what all rows are worth."""
     rows = task.rows
     prices = [s / (int(n) * b) for s, n, b in zip(shares, rows.size, rows.bandwidth, strict=True)]

@@ -12,10 +12,10 @@ from moves import achieves, writes_input
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import ROOTED
-from weft.synth.engines.classic.grid import Grid, plain_grid
+from weft.synth.engines.classic.grid import RankGrid, plain_grid
 from weft.synth.engines.classic.hierarchical import HIERARCHICAL, Hierarchical
 from weft.synth.engines.classic.hierarchy import boxes, hop_costs, levels, torus
-from weft.synth.engines.classic.leaders import Levels
+from weft.synth.engines.classic.leaders import NestedPartitions
 from weft.synth.engines.classic.place import Site
 
 EACH = pytest.mark.parametrize("one", HIERARCHICAL, ids=lambda c: f"{c.name}-{c.kind}")
@@ -111,17 +111,17 @@ def test_a_hierarchy_may_be_named() -> None:
 
 def test_shapes_and_groups_that_make_no_sense() -> None:
     with pytest.raises(UserError, match="5 ranks do not fill a grid of 2x2"):
-        Grid((2, 2), (0, 1, 2, 3, 4))
+        RankGrid((2, 2), (0, 1, 2, 3, 4))
     with pytest.raises(UserError, match="every rank once"):
-        Levels(3, (((0, 1),),))
+        NestedPartitions(3, (((0, 1),),))
     with pytest.raises(UserError, match="cuts a group"):
-        Levels(4, (((0, 1), (2, 3)), ((0, 2), (1, 3))))
+        NestedPartitions(4, (((0, 1), (2, 3)), ((0, 2), (1, 3))))
     assert plain_grid((2, 3)).coordinates()[3] == (1, 1)
 
 
 def test_leaders_of_leaders() -> None:
     """Two pods of two boxes: the root leads its box, its pod and everything."""
-    found = Levels(8, (((0, 1), (2, 3), (4, 5), (6, 7)), ((0, 1, 2, 3), (4, 5, 6, 7))))
+    found = NestedPartitions(8, (((0, 1), (2, 3), (4, 5), (6, 7)), ((0, 1, 2, 3), (4, 5, 6, 7))))
     assert found.talking(root=6) == [
         [(0, 1), (2, 3), (4, 5), (6, 7)],
         [(0, 2), (6, 4)],

@@ -17,7 +17,7 @@ from weft.synth.base.engine import Budget, Silent, Status
 from weft.synth.engines.exact import paper, realize
 from weft.synth.engines.exact.demands import demands, reach
 from weft.synth.engines.exact.flow_bound import flow_bound
-from weft.synth.engines.exact.instance import Question, build_space
+from weft.synth.engines.exact.instance import ExactQuestion, build_space
 from weft.synth.engines.exact.orbits import find_orbits
 
 FRONTIERS = [
@@ -106,8 +106,8 @@ def _space(machine, collective):
 def test_gold_values(collective, question, answer):
     chunks, steps, rounds = question
     space = _space("dgx1", collective)
-    found = realize.solve(space, Question(chunks, steps, rounds), Budget(60), Silent())
-    assert found.verdict is (realize.Verdict.YES if answer else realize.Verdict.NO)
+    found = realize.solve(space, ExactQuestion(chunks, steps, rounds), Budget(60), Silent())
+    assert found.verdict is (realize.SolverVerdict.YES if answer else realize.SolverVerdict.NO)
 
 
 QUICK = [g for g in GOLD if g[1][0] * g[1][2] <= 12 and g[0] != "alltoall"]
@@ -116,8 +116,8 @@ QUICK = [g for g in GOLD if g[1][0] * g[1][2] <= 12 and g[0] != "alltoall"]
 @pytest.mark.parametrize(("collective", "question", "answer"), QUICK)
 def test_the_papers_encoding_agrees(collective, question, answer):
     space = _space("dgx1", collective)
-    found = paper.solve(space, Question(*question), Budget(60), Silent())
-    assert found.verdict is (realize.Verdict.YES if answer else realize.Verdict.NO)
+    found = paper.solve(space, ExactQuestion(*question), Budget(60), Silent())
+    assert found.verdict is (realize.SolverVerdict.YES if answer else realize.SolverVerdict.NO)
 
 
 def test_flow_lp_with_and_without_symmetry_agree():

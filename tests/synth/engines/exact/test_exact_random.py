@@ -14,7 +14,7 @@ from weft.synth.base.engine import Budget, Silent
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.exact import Exact, paper, realize
 from weft.synth.engines.exact.demands import demands, reach
-from weft.synth.engines.exact.instance import Question, build_space
+from weft.synth.engines.exact.instance import ExactQuestion, build_space
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
 
@@ -70,10 +70,10 @@ def test_cp_sat_and_the_papers_encoding_agree(machine, kind, chunks, steps, extr
     if not wanted:
         return
     space = build_space(machine, find_hops(machine), wanted, reach(machine))
-    question = Question(chunks, steps, steps + extra)
+    question = ExactQuestion(chunks, steps, steps + extra)
     ours = realize.solve(space, question, Budget(20), Silent())
     theirs = paper.solve(space, question, Budget(20), Silent())
-    assert realize.Verdict.UNKNOWN not in (ours.verdict, theirs.verdict)
+    assert realize.SolverVerdict.UNKNOWN not in (ours.verdict, theirs.verdict)
     assert ours.verdict == theirs.verdict
 
 

@@ -18,7 +18,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Silent, Status
 from weft.synth.engines.exact import realize
 from weft.synth.engines.exact.demands import demands, reach
-from weft.synth.engines.exact.instance import Question, build_space
+from weft.synth.engines.exact.instance import ExactQuestion, build_space
 from weft.synth.engines.exact.rules import apply_rules
 from weft.synth.judge.verify import verify
 
@@ -105,7 +105,7 @@ def test_few_peers_are_as_few_as_possible():
     wanted = demands(make("allgather", 6))
     space = build_space(box, find_hops(box), wanted, reach(box))
     space = apply_rules(space, sketch.rules)
-    answer = realize.solve(space, Question(1, 5, 5), Budget(20), Silent())
+    answer = realize.solve(space, ExactQuestion(1, 5, 5), Budget(20), Silent())
     assert len({(t.src, t.dst) for t in answer.transfers}) == 6
 
 

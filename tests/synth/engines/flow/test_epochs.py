@@ -14,7 +14,7 @@ from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.flow.copies import unrounded
 from weft.synth.engines.flow.epochs import Epochs
-from weft.synth.engines.sketched.field import Field
+from weft.synth.engines.sketched.field import SearchInstance
 from weft.synth.judge.verify import verify
 from weft.synth.lp.solver import solve
 from weft.synth.time.schedule_time import simulate
@@ -26,10 +26,10 @@ def never() -> bool:
     return False
 
 
-def field_of(machine: Topology, kind: str = "allgather", pieces: int = 1) -> Field:
+def field_of(machine: Topology, kind: str = "allgather", pieces: int = 1) -> SearchInstance:
     collective = make(kind, machine.ranks, roots=(0,) if kind == "broadcast" else ())
     cut = collective.split(pieces) if pieces > 1 else collective
-    return Field.of(Problem(machine, collective), cut, Fraction(SIZE, cut.message_chunks))
+    return SearchInstance.of(Problem(machine, collective), cut, Fraction(SIZE, cut.message_chunks))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Status
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.flow.engine import Flow
+from weft.synth.engines.flow.engine import FlowEngine
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
 
@@ -161,7 +161,7 @@ def test_what_is_too_large_is_refused_in_words(machine: str, kind: str, words: s
 
 def test_sums_are_refused_in_words() -> None:
     problem = Problem(topology("ring:4"), make("allreduce", 4))
-    assert Flow().refuses(problem) == "it moves and copies, and adds nothing up"
+    assert FlowEngine().refuses(problem) == "it moves and copies, and adds nothing up"
 
 
 @pytest.mark.parametrize("text", ["solver=nobody", "chunks=-1", "epochs=0"])

@@ -10,7 +10,7 @@ import pytest
 
 from weft.dsl.nouns.topology import Topology, gpu, link, switch
 from weft.synth.engines.greedy import lists
-from weft.synth.engines.greedy.lists import Jobs, Queues, jobs_of
+from weft.synth.engines.greedy.lists import Queues, TransferJobs, jobs_of
 from weft.synth.fabric.hop_table import hop_table_of
 
 
@@ -25,7 +25,7 @@ def test_few_jobs_over_long_routes_on_a_machine_of_short_ones(
     machine = hop_table_of(Topology("long", nodes, tuple(links)), Fraction(1 << 20))
     longest = int(np.diff(machine.route).argmax())
     assert np.diff(machine.route)[longest] == far + 1
-    jobs: Jobs = jobs_of(machine, [longest], [0], [False], [])
+    jobs: TransferJobs = jobs_of(machine, [longest], [0], [False], [])
     # Uncompiled, so that writing past the end of a table is an error.
     monkeypatch.setattr(lists, "fast", lambda module: module)
     start, end = Queues.of(machine, jobs).serve(np.array([0]))

@@ -16,7 +16,7 @@ from strategies import topologies
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
 from weft.synth.engines.greedy.check import StreamCheck
-from weft.synth.engines.greedy.plan import Block, Plan, plan_of
+from weft.synth.engines.greedy.plan import TransferBlock, TransferPlan, plan_of
 from weft.synth.engines.greedy.stream import Stream, ingress_bound_us, read, run, stream
 
 CHUNK = 50 * (1 << 20) * 1024 // 1000
@@ -86,28 +86,28 @@ def test_the_same_seed_gives_the_same_stream(machine: str) -> None:
 # --- the judge ------------------------------------------------------------------------------------
 
 
-def _plan(machine: str, seed: int = 1) -> tuple[Stream, Plan]:
+def _plan(machine: str, seed: int = 1) -> tuple[Stream, TransferPlan]:
     where = topology(machine)
     source = stream(where, where.ranks << 20, pieces=2, seed=seed)
     return source, plan_of(source.machine, source.blocks)
 
 
-def _judged(source: Stream, plan: Plan) -> str:
+def _judged(source: Stream, plan: TransferPlan) -> str:
     judge = StreamCheck(source.topology, source.pieces, source.chunk_bytes, source.machine.unit)
     cuts = np.flatnonzero(np.diff(plan.start, prepend=-1))
     counts = np.diff(cuts, append=len(plan.start))
-    judge.feed(Block(plan.start[cuts], counts, plan.hop, plan.chunk))
+    judge.feed(TransferBlock(plan.start[cuts], counts, plan.hop, plan.chunk))
     verdict = judge.finish()
     assert verdict.ok == (not verdict.problem)
     return verdict.problem
 
 
-def _without(plan: Plan, i: int) -> Plan:
+def _without(plan: TransferPlan, i: int) -> TransferPlan:
     keep = np.arange(len(plan.hop)) != i
     return replace(plan, hop=plan.hop[keep], chunk=plan.chunk[keep], start=plan.start[keep])
 
 
-def _again(plan: Plan, i: int) -> Plan:
+def _again(plan: TransferPlan, i: int) -> TransferPlan:
     late = plan.start[-1] + 10 * plan.machine.arrives.max()
     return replace(
         plan,
@@ -117,13 +117,13 @@ def _again(plan: Plan, i: int) -> Plan:
     )
 
 
-def _moved(plan: Plan, i: int, ticks: int) -> Plan:
+def _moved(plan: TransferPlan, i: int, ticks: int) -> TransferPlan:
     start = plan.start.copy()
     start[i:] += ticks
     return replace(plan, start=start)
 
 
-def _changed(plan: Plan, name: str, i: int, value: int) -> Plan:
+def _changed(plan: TransferPlan, name: str, i: int, value: int) -> TransferPlan:
     column = getattr(plan, name).copy()
     column[i] = value
     return replace(plan, **{name: column})
@@ -144,7 +144,9 @@ def _changed(plan: Plan, name: str, i: int, value: int) -> Plan:
         (lambda p: _moved(p, int(np.argmax(p.start > 0)), 1), ""),  # late is allowed
     ],
 )
-def test_the_judge_says_what_is_wrong(change: Callable[[Plan], Plan], said: str) -> None:
+def test_the_judge_says_what_is_wrong(
+    change: Callable[[TransferPlan], TransferPlan], said: str
+) -> None:
     source, plan = _plan("torus:3x4")
     problem = _judged(source, change(plan))
     assert said in problem
@@ -160,7 +162,7 @@ def test_the_judge_sees_what_is_sent_before_it_came() -> None:
         hold = int(judge._rows[2][0])
         starts = np.array([0, hold + 1000 - early])  # busy for hold, then α
         hops = np.array([ends[0, 1], ends[1, 2]])
-        judge.feed(Block(starts, np.array([1, 1]), hops, np.array([0, 0])))
+        judge.feed(TransferBlock(starts, np.array([1, 1]), hops, np.array([0, 0])))
         assert said in (judge.finish().problem if early else judge._problem)
 
 

@@ -17,7 +17,7 @@ from weft.synth.bounds import bounds
 from weft.synth.engines.packing.hosts.hosts import pack_hosts, remark
 from weft.synth.engines.packing.order.plan import to_schedule
 from weft.synth.engines.packing.order.plan_quick import load_us_per_byte
-from weft.synth.engines.packing.trees.model import Packing, Tree
+from weft.synth.engines.packing.trees.model import PackedTree, Packing
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.fabric.hosts import hosts_of
 from weft.synth.judge.verify import verify
@@ -33,7 +33,7 @@ def packed(machine: Topology, kind: str) -> Packing:
     return found
 
 
-def legal(machine: Topology, tree: Tree) -> None:
+def legal(machine: Topology, tree: PackedTree) -> None:
     """Routes lead from GPU to GPU; what copies reaches every rank once, parents first."""
     for i, (src, dst) in enumerate(zip(tree.src.tolist(), tree.dst.tolist(), strict=True)):
         at = src

@@ -13,9 +13,9 @@ from packings import named, quick
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
-from weft.synth.engines.packing.order.order_search import Trial, quickest
-from weft.synth.engines.packing.order.plan import Plan
-from weft.synth.engines.packing.order.plan_quotient import Quotient
+from weft.synth.engines.packing.order.order_search import OrderLimits, quickest
+from weft.synth.engines.packing.order.plan import PackingPlan
+from weft.synth.engines.packing.order.plan_quotient import PlanQuotient
 from weft.synth.engines.packing.paths.matching import in_rounds
 from weft.synth.engines.packing.paths.matching_kernel import edge_colouring
 from weft.synth.judge.verify import verify
@@ -42,7 +42,7 @@ def test_rounds_in_a_fat_tree_share_no_row(name: str, rounds: int) -> None:
     machine = topology(name)
     made = in_rounds(quick(machine, make("alltoall", machine.ranks)))
     assert made is not None
-    assert verify(Plan.of(made).schedule()).ok
+    assert verify(PackingPlan.of(made).schedule()).ok
     slow = max(1 / machine.links[i].bandwidth for t in made.trees for i in t.route_links.tolist())
     heavy = [
         t.route_links.tolist()
@@ -63,7 +63,7 @@ def test_a_fat_tree_with_narrow_uplinks_is_kept_full() -> None:
     made = in_rounds(packing)
     assert made is not None
     assert made.us_per_byte == Fraction(70, 10**6)
-    best = quickest([Quotient.of(Plan.of(made))], 64_000_000, Trial())
+    best = quickest([PlanQuotient.of(PackingPlan.of(made))], 64_000_000, OrderLimits())
     assert best.order.rule == "listed"
     schedule = best.schedule()
     assert verify(schedule).ok

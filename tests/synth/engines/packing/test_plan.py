@@ -18,7 +18,7 @@ from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import lower_bound_us
 from weft.synth.bounds.bounds import bounds
-from weft.synth.engines.packing.order.plan import Plan, to_schedule
+from weft.synth.engines.packing.order.plan import PackingPlan, to_schedule
 from weft.synth.engines.packing.trees.model import Packing
 from weft.synth.engines.packing.trees.shares import largest_remainder
 from weft.synth.fabric.occupancy import us_per_byte
@@ -145,7 +145,7 @@ def test_exploding_denominators_are_rounded_and_cost_next_to_nothing(kind: str) 
     odd = Fraction(10**12 + 39, 3 * 10**12)
     weights = [odd, 1 - odd]
     trees = tuple(replace(t, weight=t.weight * w) for w in weights for t in one.trees)
-    plan = Plan.of(replace(one, trees=trees))
+    plan = PackingPlan.of(replace(one, trees=trees))
     assert not plan.shares.exact
     schedule = plan.schedule()
     assert verify(schedule).ok
@@ -162,7 +162,7 @@ def test_largest_remainder(parts: list[int], units: int) -> None:
 
 def test_the_order_inside_a_step_is_that_of_the_priorities() -> None:
     packing = named("dgx-a100:nodes=2", "allgather")
-    plan = Plan.of(packing)
+    plan = PackingPlan.of(packing)
     priority = list(range(len(plan.hops)))[::-1]
     schedule = plan.schedule(priority, stride=len(priority), segments=4)
     assert schedule.priority is not None

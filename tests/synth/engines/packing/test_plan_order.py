@@ -12,9 +12,9 @@ from strategies import topologies
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.synth.engines.packing.order.order import FIRST, OTHERS, Urgency, as_listed, shaken
-from weft.synth.engines.packing.order.order_search import OrderEffort, Trial, quickest
-from weft.synth.engines.packing.order.plan import Plan
-from weft.synth.engines.packing.order.plan_quotient import Quotient, unfolded
+from weft.synth.engines.packing.order.order_search import OrderEffort, OrderLimits, quickest
+from weft.synth.engines.packing.order.plan import PackingPlan
+from weft.synth.engines.packing.order.plan_quotient import PlanQuotient, unfolded
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
@@ -25,8 +25,8 @@ RULES = (*FIRST, *OTHERS, as_listed)
 @pytest.mark.parametrize("kind", COPYING + COMBINING)
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_run_on_orbits_takes_as_long_as_the_schedule(name: str, kind: str) -> None:
-    plan = Plan.of(named(name, kind))
-    quotient = Quotient.of(plan)
+    plan = PackingPlan.of(named(name, kind))
+    quotient = PlanQuotient.of(plan)
     assert quotient.exact
     for size, segments in ((1000, 1), (1 << 20, 4)):
         urgency = Urgency.of(quotient, size, segments)
@@ -44,8 +44,8 @@ def test_without_symmetry_a_run_is_the_schedule_itself(data: st.DataObject) -> N
     kind = data.draw(st.sampled_from(("allgather", "reduce_scatter", "allreduce", "broadcast")))
     one = quick(machine, make(kind, machine.ranks))
     packing = mixed([one, one], data.draw(st.integers(0, 99)))
-    plan, segments = Plan.of(packing), data.draw(st.integers(1, 4))
-    quotient, size = Quotient.of(plan), data.draw(st.sampled_from([1, 1000, 10**6]))
+    plan, segments = PackingPlan.of(packing), data.draw(st.integers(1, 4))
+    quotient, size = PlanQuotient.of(plan), data.draw(st.sampled_from([1, 1000, 10**6]))
     order = data.draw(st.sampled_from(RULES))(Urgency.of(quotient, size, segments))
     schedule = plan.schedule(order.priority, order.stride, segments)
     time = simulate(schedule, size).time_us
@@ -57,8 +57,8 @@ def test_unfolded_it_is_the_same_schedule() -> None:
     packing = named("torus:4x4", "allgather")
     open_ = unfolded(packing)
     assert len(open_.trees) == 16
-    whole, again = Plan.of(packing), Plan.of(open_)
-    quotient = Quotient.of(again)
+    whole, again = PackingPlan.of(packing), PackingPlan.of(open_)
+    quotient = PlanQuotient.of(again)
     assert quotient.exact
     assert verify(again.schedule()).ok
     assert sorted(t.route for t in again.schedule()) == sorted(t.route for t in whole.schedule())
@@ -66,7 +66,7 @@ def test_unfolded_it_is_the_same_schedule() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.__name__)
 def test_priorities_tell_hops_apart_and_fit_the_column(rule: object) -> None:
-    quotient = Quotient.of(Plan.of(named("dgx-a100:nodes=2", "allreduce")))
+    quotient = PlanQuotient.of(PackingPlan.of(named("dgx-a100:nodes=2", "allreduce")))
     order = rule(Urgency.of(quotient, 1 << 30, 128))  # type: ignore[operator]
     assert len(np.unique(order.priority)) == len(order.priority)
     assert order.priority.min() >= 0
@@ -74,7 +74,7 @@ def test_priorities_tell_hops_apart_and_fit_the_column(rule: object) -> None:
 
 
 def test_a_shaken_rule_is_the_rule_with_wrong_tails() -> None:
-    quotient = Quotient.of(Plan.of(named("torus:4x4", "allgather", symmetric=False)))
+    quotient = PlanQuotient.of(PackingPlan.of(named("torus:4x4", "allgather", symmetric=False)))
     urgency = Urgency.of(quotient, 1 << 20, 4)
     rng = np.random.default_rng(1)
     noisy = shaken(FIRST[1], urgency, rng, 0.3)
@@ -85,13 +85,15 @@ def test_a_shaken_rule_is_the_rule_with_wrong_tails() -> None:
 def test_of_two_packings_the_quicker_wins_and_effort_is_kept() -> None:
     fair = named("torus:4x4", "alltoall")
     crowded = named("torus:4x4", "alltoall", symmetric=False)
-    quotients = [Quotient.of(Plan.of(p)) for p in (crowded, fair)]
-    best = quickest(quotients, 10**9, Trial())
+    quotients = [PlanQuotient.of(PackingPlan.of(p)) for p in (crowded, fair)]
+    best = quickest(quotients, 10**9, OrderLimits())
     assert best.quotient is quotients[fair.us_per_byte <= crowded.us_per_byte]
-    assert quickest(quotients, 10**9, Trial(segments=4)).segments == 4
-    small = Trial(effort=OrderEffort(jobs=fair.images.shape[0] * sum(map(len, fair.trees)) * 2))
+    assert quickest(quotients, 10**9, OrderLimits(segments=4)).segments == 4
+    small = OrderLimits(
+        effort=OrderEffort(jobs=fair.images.shape[0] * sum(map(len, fair.trees)) * 2)
+    )
     assert quickest([quotients[1]], 10**6, small).segments <= 2
-    hurried = quickest(quotients, 10**9, Trial(until=0.0))
+    hurried = quickest(quotients, 10**9, OrderLimits(until=0.0))
     assert verify(hurried.schedule()).ok
 
 
@@ -99,18 +101,18 @@ def test_long_chains_are_cut_into_many_slices_while_that_makes_few_jobs() -> Non
     """One tree per root on two boards of GPUs: 3750 µs is the bound with as few."""
     machine = topology("mi250")
     (packing, *_) = pack(machine, make("allgather", machine.ranks), trees=1, seconds=5, seed=0)
-    quotient = Quotient.of(Plan.of(packing))
-    best = quickest([quotient], 10**9, Trial())
+    quotient = PlanQuotient.of(PackingPlan.of(packing))
+    best = quickest([quotient], 10**9, OrderLimits())
     assert best.segments > 128
     schedule = best.schedule()
     assert verify(schedule).ok
     assert simulate(schedule, 10**9).time_us <= 3760
-    few = Trial(effort=OrderEffort(jobs=128 * quotient.plan.transfers))
+    few = OrderLimits(effort=OrderEffort(jobs=128 * quotient.plan.transfers))
     assert quickest([quotient], 10**9, few).segments <= 128
 
 
 def test_the_same_seed_finds_the_same() -> None:
-    quotient = Quotient.of(Plan.of(named("dgx1", "allreduce")))
-    one, two = (quickest([quotient], 10**6, Trial(seed=3)) for _ in range(2))
+    quotient = PlanQuotient.of(PackingPlan.of(named("dgx1", "allreduce")))
+    one, two = (quickest([quotient], 10**6, OrderLimits(seed=3)) for _ in range(2))
     assert one.time_us == two.time_us
     assert np.array_equal(one.order.priority, two.order.priority)

@@ -15,7 +15,7 @@ from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth.bounds import bounds
 from weft.synth.bounds.trees import tree_time
-from weft.synth.engines.packing.trees.model import Packing, Tree, trees_per_root
+from weft.synth.engines.packing.trees.model import PackedTree, Packing, trees_per_root
 from weft.synth.engines.packing.trees.trees import front, pack
 
 SMALL = (
@@ -49,7 +49,7 @@ SMALL = (
 Hops = list[tuple[int, int, bool, tuple[int, ...]]]
 
 
-def hops_of(tree: Tree, topology: Topology) -> Hops:
+def hops_of(tree: PackedTree, topology: Topology) -> Hops:
     """The hops, after checking that every route leads from its source to its destination."""
     found = []
     for i in range(len(tree)):
@@ -66,7 +66,7 @@ def hops_of(tree: Tree, topology: Topology) -> Hops:
 
 
 def moved(
-    packing: Packing, tree: Tree, e: int
+    packing: Packing, tree: PackedTree, e: int
 ) -> tuple[int, list[tuple[int, int, bool, tuple[int, ...]]]]:
     """The chunk and hops of one image of a template."""
     image, links = packing.images[e], packing.link_images[e]

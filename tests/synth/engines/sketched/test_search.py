@@ -9,8 +9,8 @@ import pytest
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.synth.engines.sketched.field import Field
-from weft.synth.engines.sketched.search import Search
+from weft.synth.engines.sketched.field import SearchInstance
+from weft.synth.engines.sketched.search import PlacementSearch
 
 
 @pytest.mark.parametrize("name", ["ring:5", "full:4", "torus:3x3", "hub:4"])
@@ -20,7 +20,9 @@ def test_rows_have_room_for_sums(name: str) -> None:
     whole = make("allreduce", machine.ranks)
     problem = Problem(machine, whole, None, Objective.TIME, 10**6)
     collective = whole.split(4 * machine.ranks)
-    search = Search.of(Field.of(problem, collective, Fraction(10**6, 4 * machine.ranks)), 0)
+    search = PlacementSearch.of(
+        SearchInstance.of(problem, collective, Fraction(10**6, 4 * machine.ranks)), 0
+    )
     search.run(5, 100, 0.0, lambda: False)
     room = search.rows.begin.shape[1]
     assert 0 < int(search.rows.used.max()) <= room

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from weft.synth.engines.sketched.timeline_kernel import (
-    Hops,
-    Rows,
+    BusyIntervals,
+    SearchHops,
     earliest,
     empty_rows,
     latest,
@@ -19,7 +19,7 @@ from weft.synth.engines.sketched.timeline_kernel import (
 )
 
 
-def machine(rng: random.Random) -> Hops:
+def machine(rng: random.Random) -> SearchHops:
     """Three hops that hold one to three of four rows."""
     first, row, hold = [0], [], []
     for _ in range(3):
@@ -30,14 +30,14 @@ def machine(rng: random.Random) -> Hops:
     none = np.zeros(4, np.int64)
     arrives = [max(hold[a:b]) + 2 for a, b in pairwise(first)]
     columns = (np.array(x, np.int64) for x in (arrives, first, row, hold))
-    return Hops(none, none, *columns, none, none, none, none, none)  # type: ignore[call-arg]
+    return SearchHops(none, none, *columns, none, none, none, none, none)  # type: ignore[call-arg]
 
 
-def busy(rows: Rows, r: int, tick: int) -> bool:
+def busy(rows: BusyIntervals, r: int, tick: int) -> bool:
     return any(rows.begin[r, i] <= tick < rows.end[r, i] for i in range(int(rows.used[r])))
 
 
-def free(rows: Rows, hops: Hops, h: int, start: int) -> bool:
+def free(rows: BusyIntervals, hops: SearchHops, h: int, start: int) -> bool:
     mine = range(int(hops.first[h]), int(hops.first[h + 1]))
     return not any(
         busy(rows, int(hops.row[k]), tick)
