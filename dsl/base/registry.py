@@ -114,7 +114,7 @@ ENGINES = Registry(
         "exact": "weft.synth.engines.exact:Exact",
         "packing": "weft.synth.engines.packing.engine:Packer",
         "greedy": "weft.synth.engines.greedy.engine:Greedy",
-        "flow": "weft.synth.engines.flow.engine:Flow",
+        "flow": "weft.synth.engines.flow.engine:FlowEngine",
         "sketched": "weft.synth.engines.sketched.engine:Sketched",
         "portfolio": "weft.synth.engines.portfolio.engine:Portfolio",
     },
