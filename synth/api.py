@@ -23,11 +23,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from weft import __version__
 from weft.dsl.base.errors import Missing, UserError, WeftError
 from weft.dsl.base.json_text import compact
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import format_spec
-from weft.dsl.base.version import version
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 
@@ -106,7 +106,7 @@ def provenance(problem: Problem, engine: Engine, budget: Budget) -> dict[str, An
         "engine": format_spec(engine),
         "cites": engine.cites,
         "seed": budget.seed,
-        "weft": version(),
+        "weft": __version__,
         "objective": str(problem.objective),
         "problem": problem_digest(problem),
     }

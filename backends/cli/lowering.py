@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from weft import __version__
 from weft.dsl.base.errors import UnknownName, UserError, an
 from weft.dsl.base.progress import Telling
 from weft.dsl.base.registry import PASSES
-from weft.dsl.base.version import version
 
 from ..formats.format import DEFAULT
 from .flags.files import LOWERING
@@ -82,7 +82,7 @@ def given_flags(args: argparse.Namespace) -> list[str]:
 
 def provenance_of(subject: Subject, source: Source) -> tuple[str, ...]:
     """Return the provenance of a source as lines of text."""
-    lines = [f"Made by weft {version()} from {subject.named or subject.where}."]
+    lines = [f"Made by weft {__version__} from {subject.named or subject.where}."]
     if source.topology is not None:
         lines.append(f"Machine: {source.topology.name}, digest {source.topology.digest()[:16]}.")
     if source.schedule is not None:

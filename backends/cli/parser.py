@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
+from weft import __version__
 from weft.dsl.base import registry
 from weft.dsl.base.errors import UserError, suggest
 
@@ -224,12 +225,10 @@ def build_parser(others: Iterable[str] = ()) -> Parser:
 
 
 class _Version(argparse.Action):
-    """Action of ``--version``; the version is read only when it is needed."""
+    """Action of ``--version``: print it with Python's, and exit."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         import platform
 
-        from weft.dsl.base.version import version
-
-        print(f"weft {version()} (Python {platform.python_version()})")
+        print(f"weft {__version__} (Python {platform.python_version()})")
         parser.exit()

@@ -9,8 +9,8 @@ from typing import Any
 from distributed import Worker as DaskWorker
 from distributed import WorkerPlugin, get_worker
 
+from weft import __version__
 from weft.dsl.base.errors import WeftError
-from weft.dsl.base.version import version
 
 from .executor import Event, Handle
 from .fingerprint import fingerprint
@@ -21,7 +21,7 @@ from .worker import Worker
 
 def probe() -> dict[str, str]:
     """Return the versions of a worker."""
-    return {"fingerprint": fingerprint(), "weft": version(), "python": platform.python_version()}
+    return {"fingerprint": fingerprint(), "weft": __version__, "python": platform.python_version()}
 
 
 class Processes(WorkerPlugin):

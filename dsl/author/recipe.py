@@ -23,7 +23,7 @@ from typing import Any
 from ..base.errors import BadAlgorithm, BadFile, UnknownName, UserError
 from ..base.files import read_text
 from ..base.spans import Source
-from ..base.spec import build, parse_spec, python_text
+from ..base.spec import build, parse_spec, python_parts
 from ..nouns.algorithm import Algorithm
 from ..nouns.collective import Collective
 from ..nouns.program import Protocol
@@ -229,7 +229,7 @@ def load(path: str | Path, *, in_place: bool | None = None) -> Algorithm:
         UserError: as :meth:`Recipe.build`.
     """
     path = str(path)
-    file, name, options = _parts(path)
+    file, name, options = python_parts(path)
     source = _read(file)
     name, found = _chosen(source, run_python(source), name)
     if isinstance(found, Recipe):
@@ -254,7 +254,7 @@ def load_collective(path: str) -> Collective:
     Raises:
         BadFile, UserError: it defines neither, or an invalid one.
     """
-    file, name, options = _parts(path)
+    file, name, options = python_parts(path)
     source = _read(file)
     names = run_python(source)
     made = names.get("collective")
@@ -323,15 +323,6 @@ def _finished(found: Algorithm | Builder, file: str) -> Algorithm:
     except BadAlgorithm as error:  # a missing move has no line
         error.where = file
         raise
-
-
-def _parts(path: str) -> tuple[str, str, str]:
-    """Split a path into file, name, and options in braces."""
-    if found := python_text(path):
-        return found
-    head, brace, tail = path.partition("{")
-    file, colon, name = head.rpartition(".py:")
-    return (f"{file}.py" if colon else head, name if colon else "", brace + tail)
 
 
 def _kind(parameter: inspect.Parameter) -> Any:

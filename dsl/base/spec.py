@@ -170,6 +170,32 @@ def python_text(text: str) -> tuple[str, str, str] | None:
     return (match["file"], match["name"] or "", match["options"] or "") if match else None
 
 
+def python_parts(text: str) -> tuple[str, str, str]:
+    """Split any text as :func:`python_text` does; one it does not take has its options after ``{``.
+
+    So a brace that is never closed, or another extension, is reported by whoever reads the parts.
+    """
+    if found := python_text(text):
+        return found
+    head, brace, tail = text.partition("{")
+    file, colon, name = head.rpartition(".py:")
+    return (f"{file}.py" if colon else head, name if colon else "", brace + tail)
+
+
+_COLON = re.compile(r"(?P<name>.+?):(?P<options>\w+=[^:/]*)")
+
+
+def colon_text(text: str, origin: str) -> tuple[str, Span | None]:
+    """Split ``NAME:option=value,…`` into the name and the span of the options (None: no options).
+
+    ``origin`` names the text in errors (``--sketch``).
+    """
+    match = _COLON.fullmatch(text)
+    if match is None:
+        return text, None
+    return match["name"], Span(Source(origin, text), match.start("options"), len(text))
+
+
 # --- to and from dataclasses ----------------------------------------------------------------------
 
 

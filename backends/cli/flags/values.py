@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.spans import Source, Span
-from weft.dsl.base.spec import Item, split
+from weft.dsl.base.spec import Item, colon_text, split
 from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
 T = TypeVar("T")
@@ -23,7 +22,6 @@ LARGEST_GROUP = 1 << 20
 
 LARGEST_MESSAGE = 1 << 50
 LONGEST_BUDGET_US = 365 * 24 * 3600 * 10**6
-_ARGUMENTS = re.compile(r"(?P<sketch>.+?):(?P<arguments>\w+=[^:/]*)")
 
 
 def valued(flag: str, parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -124,11 +122,10 @@ def split_arguments(text: str) -> tuple[str, dict[str, int]]:
     Raises:
         UserError: a value that is no whole number.
     """
-    match = _ARGUMENTS.fullmatch(text)
-    if match is None or os.path.exists(text):
+    name, given = colon_text(text, "--sketch")
+    if given is None or os.path.exists(text):
         return text, {}
     arguments = {}
-    given = Span(Source("--sketch", text), match.start("arguments"), len(text))
     for part in split(given, braces=False):
         item = Item.of(part)
         key, value = item.key.text.strip() if item.key else "", item.value.text.strip()
@@ -139,4 +136,4 @@ def split_arguments(text: str) -> tuple[str, dict[str, int]]:
                 where=part,
             )
         arguments[key] = int(value)
-    return match["sketch"], arguments
+    return name, arguments

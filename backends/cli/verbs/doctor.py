@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from weft import __version__
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.tables import table
-from weft.dsl.base.version import version
 
 from ..console import Console
 from ..exit_codes import Exit
@@ -80,7 +80,7 @@ def _mark(finding: Finding) -> str:
 
 
 def _findings() -> Iterator[Finding]:
-    yield Finding("weft", True, version(), True)
+    yield Finding("weft", True, __version__, True)
     new_enough = sys.version_info >= (3, 11)
     yield Finding("python", new_enough, platform.python_version(), True)
     for module, package in NEEDED.items():

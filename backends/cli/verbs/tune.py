@@ -177,10 +177,10 @@ def timing_of(options: TuneOptions) -> dict[str, Any]:
 
 def provenance(args: TuningFlags) -> dict[str, Any]:
     """Return the inputs from which the library can be made again."""
-    from weft.dsl.base.version import version
+    from weft import __version__
 
     return {
-        "weft": version(),
+        "weft": __version__,
         "seed": args.seed,
         "seconds_per_question": args.time,
         "sketches": list(args.sketch),

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ...formats.p2p.embedded.mpi import Mpi
 from ...formats.p2p.embedded.threads import Hub, Threads
+from ...formats.p2p.embedded.torch import Torch
 from ..launcher import FOUND, PLAN, leave
 from .gpus import measure_nccl
 from .machine import topology_of
@@ -76,7 +76,9 @@ def measure_torch(effort: Effort, seed: int, tell: Tell, place: Path | None = No
     """
     if find_spec("torch") is None:
         raise Missing("torch is not installed", hint="pip install 'weft[torch]'")
-    torch, dist = import_module("torch"), import_module("torch.distributed")
+    import torch  # here: it takes a second, and may be missing
+    import torch.distributed as dist
+
     torch.set_num_threads(1)  # ranks share the cores
     more: dict[str, Any] = {}
     if place is not None:
@@ -87,8 +89,7 @@ def measure_torch(effort: Effort, seed: int, tell: Tell, place: Path | None = No
             "rank": int(os.environ["WEFT_RANK"]),
         }
     dist.init_process_group("gloo", **more)
-    wires = import_module("weft.backends.formats.p2p.embedded.torch")
-    wire = wires.Torch(None)  # gloo sleeps while it waits: one wire for both
+    wire = Torch(None)  # gloo sleeps while it waits: one wire for both
     probe = Probe(
         wire, wire, lambda x: torch.from_numpy(np.array(x)), lambda x: x.numpy(), effort.batches
     )

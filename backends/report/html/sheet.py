@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from weft import __version__
 from weft.dsl.base.tables import exact
-from weft.dsl.base.version import version
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds
@@ -36,7 +36,7 @@ def sheet(
         "title": title,
         "subtitle": subtitle,
         "made": made,
-        "version": version(),
+        "version": __version__,
         "sections": [one for one in sections if one is not None],
         "views": list(views),
         "maps": list(maps),
