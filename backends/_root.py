@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
     from weft.backends.formats.mscclpp.interpret import run_plan as run_mscclpp_json
     from weft.backends.formats.mscclpp.lower.emit import emit as emit_mscclpp_json
-    from weft.backends.runtime.targets import target
     from weft.dsl.author.builder import Builder
     from weft.dsl.author.recipe import load as load_algorithm
     from weft.dsl.author.recipe import program
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective, custom, make
     from weft.dsl.nouns.problem import Objective, Problem
     from weft.dsl.nouns.program import Program, Protocol
+    from weft.dsl.nouns.runtime import target
     from weft.dsl.nouns.schedule import Schedule, Transfer
     from weft.dsl.nouns.schedule import read as read_schedule
     from weft.dsl.nouns.schedule import write as write_schedule
@@ -131,7 +131,7 @@ _HOME: Final = MappingProxyType(
         "simulate": "weft.synth.time.schedule_time:simulate",
         "simulate_program": "weft.synth.time.program_time:simulate_program",
         "synthesize": "weft.synth.api:synthesize",
-        "target": "weft.backends.runtime.targets:target",
+        "target": "weft.dsl.nouns.runtime:target",
         "topology": "weft.dsl.catalogue:topology",
         "verify": "weft.synth.judge.verify:verify",
         "write_schedule": "weft.dsl.nouns.schedule:write",

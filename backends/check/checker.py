@@ -10,13 +10,12 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import OPS, Code, Program
-from weft.dsl.nouns.runtime import MAX_COUNT
+from weft.dsl.nouns.runtime import MAX_COUNT, RUNTIMES, Target
+from weft.dsl.nouns.runtime import target as target_of
 
 from ..formats.msccl.read.collective import candidates, fit
 from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import XmlAlgo, XmlRemark
-from ..runtime.targets import RUNTIMES, Target
-from ..runtime.targets import target as target_of
 from .bounds import buffers_of_program, buffers_of_xml, consistent, negative_scratch
 from .deadlock import Hang
 from .findings import Finding, Severity, at_transfers, errors, fate

@@ -12,8 +12,7 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Code
-
-from ..runtime.targets import RUNTIMES, Target
+from weft.dsl.nouns.runtime import RUNTIMES, Target
 
 MOST = 20
 """Findings of one kind that are listed one by one; the rest is a number."""

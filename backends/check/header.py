@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.nouns.program import OPS, Code, Op, Protocol
+from weft.dsl.nouns.runtime import MAX_ITERATIONS, Target
 
 from ..formats.msccl.read.model import XmlAlgo
-from ..runtime.targets import MAX_ITERATIONS, Target
 from .findings import Finding, Severity
 
 MSCCL_MAX_BYTES = 1 << 27

@@ -9,9 +9,9 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Code, Protocol
+from weft.dsl.nouns.runtime import Target
 
 from ..formats.msccl.read.model import XmlAlgo
-from ..runtime.targets import Target
 from .findings import Finding, Severity, at_blocks, at_transfers
 
 

@@ -112,10 +112,10 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
         UserError: unknown passes, passes without effect here, or one option given twice.
     """
     from weft.dsl.nouns.program import Protocol
+    from weft.dsl.nouns.runtime import target
 
     from ..compile.compile import CompileOptions
     from ..compile.pipeline import DEFAULT_PASSES, parse_passes, require_applicable
-    from ..runtime.targets import target
 
     passes = DEFAULT_PASSES
     if args.passes:

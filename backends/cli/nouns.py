@@ -469,11 +469,11 @@ class AlgorithmNoun(CodeNoun):
     def held(self, subject: Subject, asked: Asked, done: str) -> Held:
         """Return the program compiled by default options; ``compile`` has the options."""
         from weft.dsl.nouns.program import Protocol
+        from weft.dsl.nouns.runtime import target
 
         from ..check.checker import check_program
         from ..check.findings import require_good
         from ..compile.compile import CompileOptions, compile_algorithm
-        from ..runtime.targets import target
 
         algorithm = subject.algorithm()
         protocol = Protocol(asked.protocol) if asked.protocol else None
@@ -485,9 +485,10 @@ class AlgorithmNoun(CodeNoun):
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
         """Check the algorithm's operations, then the program compiled from it."""
+        from weft.dsl.nouns.runtime import target
+
         from ..check.checker import report_program
         from ..compile.compile import CompileOptions, compile_algorithm
-        from ..runtime.targets import target
 
         algorithm = subject.algorithm()
         size = f"{count(len(algorithm.moves), 'move')}, {algorithm.collective}"

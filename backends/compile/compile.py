@@ -21,10 +21,10 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
 from weft.dsl.nouns.program import NOBODY, Program, Protocol, offsets, protocol_of
+from weft.dsl.nouns.runtime import MSCCL, Target
+from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule
 
-from ..runtime.targets import MSCCL, Target
-from ..runtime.targets import target as target_of
 from .analyses.flow import Flow
 from .analyses.planned import planned
 from .analyses.unroll import unrolled

@@ -21,8 +21,8 @@ from weft.dsl.base.registry import PASSES
 from weft.dsl.base.spec import Spec, parse_specs
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.runtime import Target
 
-from ..runtime.targets import Target
 from .analyses.flow import NONE, Flow
 from .passes.aggregate import Aggregate
 from .passes.channels import Channels

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange
     from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.runtime import Target
 
     from ..check.checks import Check
-    from ..runtime.targets import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.runtime import Target
+from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.packing.trees.quantize import quantize
@@ -24,8 +26,6 @@ from weft.synth.time.runtime_model import RuntimeModel
 
 from ..check.checker import check_program
 from ..check.findings import require_good
-from ..runtime.targets import Target
-from ..runtime.targets import target as target_of
 from . import compile as passes
 from .analyses.grains import MOST_GRAINS as MOST_MOVED
 from .analyses.grains import coarsest

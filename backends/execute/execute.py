@@ -17,12 +17,12 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import BUFFERS, Code, Program
+from weft.dsl.nouns.runtime import RUNTIMES
 
 from ..formats.msccl.read.collective import collective_of, fit
 from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import XmlAlgo
 from ..formats.msccl.read.msccl_xml import read_msccl_xml
-from ..runtime.targets import RUNTIMES
 from .interleave import POLICIES, Run, Traces, explain, interleave, unread
 from .layout import BufferLayout, Data, data, layout, number_type, unfit
 from .machine import Control, MessageShape, assemble

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.runtime import Target
     from weft.dsl.nouns.topology import Topology
     from weft.synth.time.runtime_model import RuntimeModel
 
     from ..check.checks import Check
     from ..check.findings import Finding
     from ..execute.execute import Execution
-    from ..runtime.targets import Target
     from .listings import Sheets
 
 DEFAULT = "msccl-xml"

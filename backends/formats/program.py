@@ -13,8 +13,7 @@ from .format import ProgramFormat
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
-
-    from ..runtime.targets import Target
+    from weft.dsl.nouns.runtime import Target
 
 
 @dataclass(frozen=True, slots=True)

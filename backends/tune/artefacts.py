@@ -15,6 +15,7 @@ from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.library import Artefact
+from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule, load
 
 from ..check.findings import require_good
@@ -24,7 +25,6 @@ from ..compile.source import fitted
 from ..formats.msccl.format import MscclXml
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.format import ScriptFile
-from ..runtime.targets import target as target_of
 from .variants import Variant
 
 if TYPE_CHECKING:

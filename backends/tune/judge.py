@@ -14,6 +14,8 @@ from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Artefact, Library, Tuned, TunedPlan
 from weft.dsl.nouns.program import load as load_program
+from weft.dsl.nouns.runtime import RUNTIMES
+from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import verify
@@ -31,8 +33,6 @@ from ..formats.mscclpp.check import check_plan
 from ..formats.mscclpp.interpret import run_plan
 from ..formats.mscclpp.plan.read import read_plan
 from ..formats.p2p.judge import judge as judge_script
-from ..runtime.targets import RUNTIMES
-from ..runtime.targets import target as target_of
 
 XML = "msccl-xml"
 

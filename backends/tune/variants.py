@@ -9,11 +9,11 @@ from typing import Any
 from weft.dsl.base.errors import BadFile
 from weft.dsl.nouns.library import MANIFEST, TunedPlan
 from weft.dsl.nouns.program import Protocol, protocol_of
+from weft.dsl.nouns.runtime import Target
 
 from ..compile.compile import CompileOptions
 from ..compile.passes.channels import Spread
 from ..compile.passes.threadblocks import Pairing
-from ..runtime.targets import Target
 
 COPIES = (1, 2, 4, 8, 16)
 """Numbers of instances that are tried, as far as more are quicker."""

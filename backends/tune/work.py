@@ -16,6 +16,7 @@ from weft.dsl.base.errors import NothingFound, UserError
 from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.program_time import ProgramClock
@@ -24,7 +25,6 @@ from weft.synth.time.runtime_model import RuntimeModel, model_of
 from ..compile.compile import compile_schedule
 from ..compile.source import fitted
 from ..formats.msccl.emit import require_fit
-from ..runtime.targets import target as target_of
 from .binary_grid import on_binary_grid
 from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
 

@@ -1,20 +1,26 @@
-"""Constants of the runtimes that execute MSCCL XML, shared by timing and backends.
+"""Limits and payloads of the runtimes that execute MSCCL XML: one table, as data.
 
-All limits of each runtime are in :mod:`weft.backends.runtime`, which takes these from here; see
-also :attr:`~weft.dsl.nouns.program.Protocol.fifo_operations`.
+The numbers are those the parsers and kernels check, or break on without checking; every limit is
+held at emission, so that no file leaves that one rank accepts and another rejects. Compiler,
+judges and timing share this table, and no code that computes with it. See also
+:attr:`~weft.dsl.nouns.program.Protocol.fifo_operations`.
 
-Sources: microsoft/msccl 0.7.4 (``init.cc``, ``devcomm.h``, ``enqueue.cc``), ROCm/rccl
-(``msccl_setup.cc``, ``device.h``); NCCL's protocols as in "Demystifying NCCL" (arXiv:2507.04786).
+Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``msccl.h``, ``init.cc``, ``devcomm.h``,
+``enqueue.cc``), ROCm/rccl (``msccl_setup.cc``, ``device.h``) and Azure/msccl-executor-nccl
+(``msccl_parser.cc``, ``msccl_struct.h``, ``device.h``); NCCL's protocols as in "Demystifying NCCL"
+(arXiv:2507.04786).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
+from ..base.errors import UnknownName
 from .collective import Kind
-from .program import Protocol
+from .program import Op, Protocol
 
 MAX_COUNT = 71
 """Most chunks of one step; the parsers refuse MSCCL_MAX_COUNT = 72 and more."""
@@ -38,3 +44,221 @@ CUDA_LL128_EFFICIENCY, ROCM_LL128_EFFICIENCY = Fraction(120, 128), Fraction(56, 
 ROOTED, ROOTED_PART = (Kind.BROADCAST, Kind.REDUCE), 4
 """Collectives for which the host code uses 1/``ROOTED_PART`` of Simple's payload when it decides
 how many chunks share an operation."""
+
+FUSED = frozenset(
+    {Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND}
+)
+"""Operations that RCCL parses and then refuses at launch."""
+
+MAX_OFFSET = 32767
+"""Largest chunk offset: 16 bits, signed."""
+
+MAX_NODES, MAX_CHILDREN = 4095, 1024
+"""XML elements that one rank may see (algo, every gpu, own blocks, own steps); of one element."""
+
+MAX_PEERS = 32
+"""Thread blocks of one rank that may send, or receive, on one channel."""
+
+MAX_ITERATIONS = 65536
+"""Turns of the loop over a message; later ones have wrong flags."""
+
+FEWEST_CHANNELS = 32
+"""Channels that every runtime has."""
+
+FUSED_SOURCES = 16
+"""Sources of one fused reduction; one less under Simple, whose operation has a destination more."""
+
+UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Limits of one runtime that reads MSCCL XML, or of what several read alike.
+
+    Attributes:
+        letters: how remarks of the reader call it, or those that it stands for.
+        ops: instructions it executes.
+        max_steps: steps of one thread block, nops included; also its dependences.
+        max_blocks: thread blocks of one rank.
+        max_channels: channels that it has; ``max_peers`` blocks of one rank may send (or receive)
+            on one.
+        payload: bytes that one operation moves at most, by protocol.
+        collectives: how it spells the kinds it knows; ``fallback`` stands for all others.
+        max_count, max_offset: chunks one step moves; largest chunk offset.
+        max_nodes: XML elements one rank may see; ``max_children`` of one element.
+        fused_sources: sources of one fused reduction, under Simple one less (0: no limit).
+        send_publishes: a flag after ``s`` is published when all its reads are done, also under LL
+            (a barrier follows the send).
+        max_bytes_excluded: a file is for messages *below* its maxBytes; else ``maxBytes`` itself
+            is in the range, and 0 means no limit.
+        consistent_chunks: it insists on i_chunks and o_chunks of the collective.
+    """
+
+    name: str
+    letters: str
+    ops: frozenset[Op]
+    max_steps: int
+    max_blocks: int
+    max_channels: int
+    payload: Mapping[Protocol, int]
+    collectives: Mapping[Kind, str]
+    fallback: str | None = None
+    max_peers: int = MAX_PEERS
+    max_count: int = MAX_COUNT
+    max_offset: int = MAX_OFFSET
+    max_nodes: int = MAX_NODES
+    max_children: int = MAX_CHILDREN
+    fused_sources: int = FUSED_SOURCES
+    send_publishes: bool = True
+    max_bytes_excluded: bool = False
+    consistent_chunks: bool = False
+
+    @property
+    def fuses(self) -> bool:
+        """Return whether it executes receive-reduce-copy and its relatives."""
+        return self.ops >= FUSED
+
+    @property
+    def max_dependence(self) -> int:
+        """Largest thread block id that a step can wait for: 8 bits, signed."""
+        return min(127, self.max_blocks - 1)
+
+    @property
+    def used_channels(self) -> int:
+        """Channels that the compiler uses.
+
+        RCCL has 128, but one more than 32 makes the file unreadable elsewhere for nothing: its 64
+        blocks leave no use for them.
+        """
+        return min(self.max_channels, FEWEST_CHANNELS)
+
+    @property
+    def max_fused_reduces(self) -> int:
+        """Consecutive ``re`` that every runtime gets right where it merges them."""
+        return FUSED_SOURCES - 1
+
+    @property
+    def runtimes(self) -> tuple[Target, ...]:
+        """Itself, or for the portable subset all of them."""
+        return tuple(t for t in RUNTIMES.values() if t.letters in self.letters)
+
+    @property
+    def loads_folder(self) -> bool:
+        """Return whether it reads all files of ``MSCCL_ALGO_DIR``, and fails on any of them."""
+        return "M" not in self.letters
+
+    def host_payload(self, protocol: Protocol, coll: str) -> int:
+        """Bytes of one operation, as the host reckons to say how many chunks share one.
+
+        For broadcast and reduce under Simple that is a quarter of the payload.
+        """
+        part = protocol is Protocol.SIMPLE and coll in ROOTED
+        return self.payload[protocol] // (ROOTED_PART if part else 1)
+
+    def merge(self, protocol: Protocol, coll: str, chunk_bytes: int) -> int:
+        """Chunks of a size that one operation moves at most (``maxAllowedCount``)."""
+        payload = self.host_payload(protocol, coll)
+        return max(1, min(self.max_count, payload // max(1, chunk_bytes)))
+
+    def largest_chunk(self, protocol: Protocol, coll: str, merge: int) -> int:
+        """Bytes of the largest chunk of which ``merge`` still share an operation."""
+        return self.host_payload(protocol, coll) // merge
+
+
+_ALL_SPELL_ALIKE: Mapping[Kind, str] = MappingProxyType(
+    {
+        k: str(k)
+        for k in (Kind.ALLREDUCE, Kind.ALLGATHER, Kind.ALLTOALL, Kind.BROADCAST, Kind.REDUCE)
+    }
+)
+
+
+def _names(reduce_scatter: str) -> Mapping[Kind, str]:
+    return MappingProxyType({**_ALL_SPELL_ALIKE, Kind.REDUCE_SCATTER: reduce_scatter})
+
+
+MSCCL = Target(
+    "msccl",
+    "M",
+    frozenset(Op),
+    max_steps=256,
+    max_blocks=216,
+    max_channels=32,
+    payload=CUDA_PAYLOAD,
+    collectives=_names("reduce_scatter"),
+    fallback="custom",
+    max_bytes_excluded=True,
+    consistent_chunks=True,
+)
+
+RCCL = Target(
+    "rccl",
+    "R",
+    frozenset(Op) - FUSED,
+    max_steps=64,
+    max_blocks=64,
+    max_channels=128,
+    payload=ROCM_PAYLOAD,
+    collectives=_names("reducescatter"),
+    fused_sources=0,
+    send_publishes=False,
+)
+
+EXECUTOR = Target(
+    "executor",
+    "E",
+    frozenset(Op),
+    max_steps=64,
+    max_blocks=1024,
+    max_channels=32,
+    payload=CUDA_PAYLOAD,
+    collectives=_names("reducescatter"),
+)
+
+PORTABLE = Target(
+    "portable",
+    "MRE",
+    frozenset(Op) - FUSED,
+    max_steps=64,
+    max_blocks=64,
+    max_channels=32,
+    payload=ROCM_PAYLOAD,
+    collectives=_ALL_SPELL_ALIKE,
+    send_publishes=False,
+    max_bytes_excluded=True,
+    consistent_chunks=True,
+)
+"""Subset that all of them read and execute alike: each limit is the least of theirs. Without
+reduce_scatter, which has two spellings."""
+
+P2P = Target(
+    "p2p",
+    "",
+    frozenset(Op) - FUSED,
+    max_steps=UNLIMITED,
+    max_blocks=UNLIMITED,
+    max_channels=1,
+    payload={},
+    collectives=_ALL_SPELL_ALIKE,
+    max_count=UNLIMITED,
+    max_nodes=UNLIMITED,
+)
+"""Point-to-point programs: no thread blocks, no limits, and sums apart from messages."""
+
+RUNTIMES: Mapping[str, Target] = MappingProxyType({t.name: t for t in (MSCCL, RCCL, EXECUTOR)})
+"""The runtimes themselves."""
+
+TARGETS: Mapping[str, Target] = MappingProxyType({**RUNTIMES, PORTABLE.name: PORTABLE})
+
+
+def target(name: str | Target) -> Target:
+    """Return the target of that name; a target is one already.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    if isinstance(name, Target):
+        return name
+    if name not in TARGETS:
+        raise UnknownName("target", name, TARGETS)
+    return TARGETS[name]

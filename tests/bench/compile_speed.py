@@ -27,8 +27,8 @@ from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.pipeline import DEFAULT_PASSES, Pass, of_form
 from weft.backends.formats.msccl.emit import emit
-from weft.backends.runtime.targets import MSCCL, Target
 from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.runtime import MSCCL, Target
 from weft.dsl.nouns.schedule import Schedule
 
 LINES = (

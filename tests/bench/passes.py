@@ -22,9 +22,9 @@ from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.channels import Spread
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.compile.pipeline import DEFAULT_PASSES, of_form
-from weft.backends.runtime.targets import RCCL
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.runtime import RCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.program_time import simulate_program
 

@@ -20,11 +20,11 @@ from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.execute.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
-from weft.backends.runtime.targets import EXECUTOR, MSCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Kind, make
 from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.runtime import EXECUTOR, MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget

@@ -19,7 +19,6 @@ RUNNING = (
     "compile.analyses",
     "execute",
     "formats",
-    "runtime",
 )
 TIMING = ("weft.synth.time", "weft.synth.fabric")  # a format may time what it holds
 SHOWING = {"cli", "demo", "report"}
@@ -30,7 +29,6 @@ JUDGES = (
     "formats.msccl.read",
     "formats.mscclpp.check",
     "formats.mscclpp.interpret",
-    "runtime",
 )
 MAKERS = (
     "compile",

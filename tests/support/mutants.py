@@ -23,9 +23,9 @@ from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.execute.execute import run_algo, run_program
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
-from weft.backends.runtime.targets import EXECUTOR, RCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
+from weft.dsl.nouns.runtime import EXECUTOR, RCCL
 
 # --- what is mutated ------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.execute.execute import run_program
-from weft.backends.runtime.targets import Target
 from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.runtime import Target
 
 
 def good(program: Program) -> None:

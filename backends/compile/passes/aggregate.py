@@ -32,9 +32,9 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import numbered
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.slots import WIDE
 
-from ...runtime.targets import Target
 from ..analyses.flow import NONE, Blocks, Flow, LocalOps, Messages
 
 

@@ -28,8 +28,8 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import Target
 
-from ...runtime.targets import Target
 from ..analyses.flow import NONE, Flow, Messages
 from ..analyses.forwarding import circular, forwarded, places_in_step, urgency
 from ..analyses.hints import wanted_channels

@@ -20,9 +20,8 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.nouns.algorithm import Algorithm, Moves
+from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.slots import NONE, OUTPUT, WIDE
-
-from ...runtime.targets import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from weft.dsl.nouns.program import OP_NUMBER, Op, Program
+from weft.dsl.nouns.runtime import Target
 
-from ...runtime.targets import Target
 from ..analyses.access import latest, unread
 from ..analyses.order import ProgramOrder
 

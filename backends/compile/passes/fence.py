@@ -29,8 +29,7 @@ from weft.dsl.nouns.program import (
     Protocol,
     offsets,
 )
-
-from ...runtime.targets import Target
+from weft.dsl.nouns.runtime import Target
 
 
 @dataclass(frozen=True, slots=True)

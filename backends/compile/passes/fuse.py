@@ -32,8 +32,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import NOBODY, OP_NUMBER, OPS, READS_SRC, SENDS, Op, Program
+from weft.dsl.nouns.runtime import Target
 
-from ...runtime.targets import Target
 from ..analyses.access import SlotAccesses, accesses, last_writers, latest
 from ..analyses.order import ProgramOrder, wait_clocks
 

@@ -34,8 +34,8 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.runtime import Target
 
-from ...runtime.targets import Target
 from ..analyses.flow import NONE, SCRATCH, Flow, LocalOps, Messages
 
 

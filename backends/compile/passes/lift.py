@@ -34,9 +34,9 @@ from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import OPS, Op, Program
+from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH, Aliases
 
-from ...runtime.targets import Target
 from ..analyses.order import ProgramOrder, messages
 
 UNBOUNDED = 1 << 40

@@ -26,10 +26,10 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.slots import WIDE, Aliases
 
-from ...runtime.targets import Target
 from ..analyses.flow import INPUT, NONE, OUTPUT, Flow, LocalOps, Messages
 from ..analyses.grains import schedule_in_grains
 from ..analyses.landing import Slots, contended, same_as_before, unfused
@@ -46,7 +46,7 @@ class Lower:
     >>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
     >>> from weft.dsl.nouns.collective import make
     >>> from weft.dsl.nouns.schedule import Schedule, Transfer
-    >>> from weft.backends.runtime.targets import MSCCL
+    >>> from weft.dsl.nouns.runtime import MSCCL
     >>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25))
     >>> exchange = [Transfer(0, 0, 1, (0,)), Transfer(1, 1, 0, (1,))]
     >>> s = Schedule.of(pair, make("allgather", 2), exchange)

@@ -27,8 +27,7 @@ from weft.dsl.nouns.program import (
     Program,
     offsets,
 )
-
-from ...runtime.targets import Target
+from weft.dsl.nouns.runtime import Target
 
 
 @dataclass(frozen=True, slots=True)

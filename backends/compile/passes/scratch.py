@@ -30,8 +30,8 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST, Program
+from weft.dsl.nouns.runtime import Target
 
-from ...runtime.targets import Target
 from .prune import SCRATCH, renumbered
 
 Place = tuple[int, int]

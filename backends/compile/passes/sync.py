@@ -37,8 +37,8 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.runtime import Target
 
-from ...runtime.targets import Target
 from ..analyses.access import latest
 from ..analyses.order import ProgramOrder, wait_clocks
 

@@ -38,8 +38,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import Target
 
-from ...runtime.targets import Target
 from ..analyses.flow import NONE, Blocks, Flow, Messages
 from ..analyses.forwarding import circular, earliest, forwarded, held_up, lone, urgency
 from ..analyses.hints import HintedEnds, hinted_ends

@@ -23,9 +23,9 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.algorithm import Algorithm, Moves
+from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.slots import WIDE, Aliases
 
-from ...runtime.targets import Target
 from ..analyses.flow import INPUT, NONE, OUTPUT, Flow, LocalOps, Messages
 from ..analyses.landing import Slots, contended, same_as_before, unfused
 
@@ -38,7 +38,7 @@ class Trace:
     """Give every move its step.
 
     >>> from weft.dsl.nouns.collective import make
-    >>> from weft.backends.runtime.targets import MSCCL
+    >>> from weft.dsl.nouns.runtime import MSCCL
     >>> rows = [(0, 0, INPUT, 1, OUTPUT, NONE, NONE, NONE, NONE),
     ...         (0, 1, OUTPUT, 2, OUTPUT, NONE, NONE, NONE, NONE),
     ...         (0, 0, INPUT, 0, OUTPUT, NONE, NONE, NONE, NONE)]

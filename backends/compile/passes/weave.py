@@ -24,8 +24,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import OP_NUMBER, Op, Program, Protocol, offsets, table
+from weft.dsl.nouns.runtime import Target
 
-from ...runtime.targets import Target
 from ..analyses.access import SlotAccesses, latest
 from ..analyses.flow import NONE, Blocks, Flow
 

@@ -7,7 +7,7 @@ is refused here: offsets of 16 bits, counts, block numbers, elements per rank.
 
 >>> from weft.dsl.nouns.collective import make
 >>> from weft.dsl.nouns.program import Block, Program, RankProgram
->>> from weft.backends.runtime.targets import MSCCL
+>>> from weft.dsl.nouns.runtime import MSCCL
 >>> idle = RankProgram((Block(0, None, None, ()),), 1, 1, 0)
 >>> print(emit(Program.of("idle", make("allgather", 1), (idle,), 1), MSCCL, max_bytes=1024), end="")
 <algo name="idle" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="1" coll="allgather" \
@@ -27,9 +27,8 @@ from collections.abc import Iterator
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Block, Instr, Op, Program, Protocol, RankProgram
-
-from ...runtime.targets import MSCCL, PORTABLE, Target
-from ...runtime.targets import target as target_of
+from weft.dsl.nouns.runtime import MSCCL, PORTABLE, Target
+from weft.dsl.nouns.runtime import target as target_of
 
 DEFAULT_MAX_BYTES = 1 << 30
 NAME_LENGTH = 63

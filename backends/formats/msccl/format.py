@@ -18,12 +18,12 @@ from ..format import GOOD, Asked, Format, Held, Order, Ran
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.runtime import Target
     from weft.synth.time.runtime_model import RuntimeModel
 
     from ...check.checks import Check
     from ...check.findings import Finding
     from ...execute.execute import Execution
-    from ...runtime.targets import Target
     from ..listings import Sheets
     from .read.model import XmlAlgo
 

@@ -16,12 +16,12 @@ from ..format import Asked, Format, Order, Ran
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.runtime import Target
     from weft.dsl.nouns.topology import Topology
 
     from ...check.checks import Check
     from ...check.findings import Finding
     from ...execute.execute import Execution
-    from ...runtime.targets import Target
     from .plan.model import ExecutionPlan
 
 MOST_STEPS = 2_000_000

@@ -18,11 +18,11 @@ from .model import Script
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.runtime import Target
 
     from ...check.checks import Check
     from ...check.findings import Finding
     from ...execute.execute import Execution
-    from ...runtime.targets import Target
 
 GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
 

@@ -23,11 +23,11 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import numbered
+from weft.dsl.nouns.runtime import P2P, Target
 from weft.dsl.nouns.slots import NONE, SCRATCH, WIDE, slice_of
 
 from ...compile.analyses.flow import Flow
 from ...compile.analyses.landing import Slots
-from ...runtime.targets import P2P, Target
 from .model import Message, Part, Round, Script, Work
 from .room import packed
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.library import Library, Tuned, TunedPlan
+from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 
 from ...compile.compile import CompileOptions
-from ...runtime.targets import MSCCL
 from ...tune.variants import variant_of
 from .chart import Series
 from .curves import size_charts

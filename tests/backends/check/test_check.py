@@ -35,10 +35,10 @@ from weft.backends.execute.machine import MessageShape, assemble
 from weft.backends.execute.memory import BufferMemory
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
-from weft.backends.runtime.targets import TARGETS
 from weft.dsl.base.errors import UnknownName
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import OPS, Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.dsl.nouns.runtime import TARGETS
 
 FULL = ("msccl", "executor")
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from moves import achieves
 
 from weft.backends.compile.passes.dead import Dead
-from weft.backends.runtime.targets import MSCCL
 from weft.dsl.author.builder import Builder
 from weft.dsl.author.standard import Allgather, Alltoall, Broadcast
 from weft.dsl.nouns.algorithm import Algorithm, Moves
+from weft.dsl.nouns.runtime import MSCCL
 
 
 def exchange(in_place: bool) -> Algorithm:

@@ -23,11 +23,10 @@ from weft.backends.execute.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
-from weft.backends.runtime.targets import EXECUTOR, MSCCL, PORTABLE, RCCL, RUNTIMES
 from weft.dsl.base.layers import Successors, layers
 from weft.dsl.nouns.collective import make, one_shot_allreduce
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
-from weft.dsl.nouns.runtime import MAX_COUNT
+from weft.dsl.nouns.runtime import EXECUTOR, MAX_COUNT, MSCCL, PORTABLE, RCCL, RUNTIMES
 
 FAMILIES = {"bounds", "connections", "waits", "deadlock", "races", "result"}
 

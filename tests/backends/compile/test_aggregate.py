@@ -11,9 +11,9 @@ from weft.backends.compile.passes.channels import Channels
 from weft.backends.compile.passes.threadblocks import ThreadBlocks
 from weft.backends.compile.passes.trace import Trace
 from weft.backends.compile.passes.weave import Weave
-from weft.backends.runtime.targets import MSCCL
 from weft.dsl.author.builder import Builder
 from weft.dsl.author.standard import Allgather
+from weft.dsl.nouns.runtime import MSCCL
 
 
 def test_copies_that_were_merged_stay_merged() -> None:

@@ -22,9 +22,9 @@ from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.channels import Channels, Spread
 from weft.backends.compile.passes.lower import Lower
 from weft.backends.compile.passes.threadblocks import Pairing
-from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.program_time import simulate_program
 

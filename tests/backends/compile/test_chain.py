@@ -13,8 +13,8 @@ from weft.backends.compile.passes.sync import Sync
 from weft.backends.execute.execute import run_program
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read.msccl_xml import read_msccl_xml
-from weft.backends.runtime.targets import MSCCL, RCCL, Target
 from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.runtime import MSCCL, RCCL, Target
 
 
 def runs(program: Program, target: Target) -> list[int]:

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.formats.msccl.emit import emit
-from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.author.builder import Builder
 from weft.dsl.author.standard import Broadcast
 from weft.dsl.base.errors import CheckFailed, UnknownName, UserError
 from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.program import Instr, Op, Program, Protocol
+from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.nouns.schedule import Schedule
 
 ALL = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re")

@@ -12,9 +12,9 @@ from weft.backends.compile.passes.fence import Fence
 from weft.backends.compile.pipeline import DEFAULT_PASSES
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
-from weft.backends.runtime.targets import MSCCL, RCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Op, Program, Protocol
+from weft.dsl.nouns.runtime import MSCCL, RCCL
 from weft.synth.engines.classic.catalog import classic_algorithm
 
 NAMES = ("biring", "double_tree", "recursive_doubling", "halving_doubling", "swing", "one_shot")

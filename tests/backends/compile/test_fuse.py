@@ -15,10 +15,10 @@ from weft.backends.compile.passes import fuse
 from weft.backends.compile.passes.elide import Elide
 from weft.backends.compile.passes.fuse import Fuse
 from weft.backends.execute.execute import run_program
-from weft.backends.runtime.targets import MSCCL, RCCL
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
+from weft.dsl.nouns.runtime import MSCCL, RCCL
 
 
 def ops(program: Program) -> list[Op]:

@@ -17,9 +17,9 @@ from weft.backends.compile.passes.lower import Lower
 from weft.backends.compile.passes.threadblocks import ThreadBlocks
 from weft.backends.compile.passes.weave import Weave
 from weft.backends.compile.pipeline import DEFAULT_PASSES, of_form
-from weft.backends.runtime.targets import MSCCL, RCCL, Target
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.runtime import MSCCL, RCCL, Target
 
 Hints = dict[tuple[int, int], tuple[int, int, int]]
 """(source, destination) -> channel, block of the sender, block of the receiver."""

@@ -9,9 +9,9 @@ from proof import prove
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.instances import Instances, Replication
 from weft.backends.compile.passes.lower import Lower
-from weft.backends.runtime.targets import MSCCL, RCCL
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Buffer, Program
+from weft.dsl.nouns.runtime import MSCCL, RCCL
 from weft.dsl.nouns.slots import SCRATCH
 
 RING, HUB = patterns.both(patterns.ring(4)), patterns.hub(4)

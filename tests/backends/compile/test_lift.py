@@ -28,10 +28,10 @@ from weft.backends.execute.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
-from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective, custom
 from weft.dsl.nouns.program import Op, Program, Protocol
+from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH
 
 TARGETS = [MSCCL, RCCL, EXECUTOR]

@@ -20,10 +20,10 @@ from weft.backends.compile.compile import (
     compile_schedule,
 )
 from weft.backends.compile.pipeline import ORDER, form, parse_passes, require_applicable
-from weft.backends.runtime.targets import MSCCL, Target
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.registry import PASSES
 from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.runtime import MSCCL, Target
 
 RING = patterns.ring_allreduce(4, 4)
 

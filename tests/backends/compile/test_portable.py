@@ -15,9 +15,9 @@ from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.execute.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
-from weft.backends.runtime.targets import PORTABLE, RUNTIMES
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Op, Program, Protocol
+from weft.dsl.nouns.runtime import PORTABLE, RUNTIMES
 from weft.dsl.nouns.schedule import Schedule
 
 SOURCES = {

@@ -14,10 +14,10 @@ import weft
 from weft.backends.cli import main
 from weft.backends.compile.pipeline import parse_passes
 from weft.backends.formats.p2p.read import read_script
-from weft.backends.runtime.targets import MSCCL
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.engines.classic.text import named_algorithm
 

@@ -14,9 +14,9 @@ from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.prune import Prune
 from weft.backends.compile.passes.scratch import Scratch
 from weft.backends.compile.pipeline import DEFAULT_PASSES
-from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL, TARGETS
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL, TARGETS
 from weft.dsl.nouns.schedule import Schedule
 
 WITHOUT = tuple(one for one in DEFAULT_PASSES if one.name != "scratch")

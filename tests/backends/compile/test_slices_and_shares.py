@@ -18,11 +18,11 @@ from weft.backends.compile.analyses.planned import planned
 from weft.backends.compile.analyses.unroll import unrolled
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.execute.execute import run_program
-from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.synth.judge.verify import require_valid
 from weft.synth.time.program_time import simulate_program

@@ -14,10 +14,10 @@ from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.fuse import Fuse
 from weft.backends.compile.passes.sync import Sync
 from weft.backends.execute.execute import run_program
-from weft.backends.runtime.targets import MSCCL, RCCL
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Instr, Program, Protocol, RankProgram
+from weft.dsl.nouns.runtime import MSCCL, RCCL
 
 
 def without(program: Program, r: int, b: int, i: int, wait: tuple[int, int]) -> Program:

@@ -12,11 +12,11 @@ from random_moves import moves, random_algorithm
 
 from weft.backends.compile.compile import CompileOptions, compile_algorithm
 from weft.backends.compile.passes.trace import Trace
-from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Op, Protocol
+from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH
 
 

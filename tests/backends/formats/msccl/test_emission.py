@@ -10,10 +10,10 @@ import pytest
 
 from weft.backends.cli import main
 from weft.backends.formats.msccl.emit import emit
-from weft.backends.runtime.targets import MSCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.dsl.nouns.runtime import MSCCL
 
 
 class Shell:

@@ -12,10 +12,10 @@ import xml_runtime as runtime
 
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.formats.msccl.emit import emit, require_fit
-from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL, TARGETS, Target, target
 from weft.dsl.base.errors import UnknownName, UserError
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
+from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL, TARGETS, Target, target
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 

@@ -14,8 +14,8 @@ from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.model import XmlAlgo
 from weft.backends.formats.msccl.read.plain import PlainBlocks
-from weft.backends.runtime.targets import MSCCL, RCCL, Target
 from weft.dsl.base.errors import BadFile
+from weft.dsl.nouns.runtime import MSCCL, RCCL, Target
 
 EDITS = {
     "cnt": ["0", "71", "72", "300"],

@@ -20,12 +20,12 @@ from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.mscclpp.plan.model import ExecutionPlan, Operation, PlanOp
 from weft.backends.formats.mscclpp.plan.read import read_plan
 from weft.backends.formats.mscclpp.plan.write import write_plan
-from weft.backends.runtime.targets import MSCCL
 from weft.dsl.base.errors import BadFile, UnknownName, UserError
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import MSCCL
 
 
 def hand_written() -> dict[str, Any]:

@@ -18,11 +18,11 @@ from weft.backends.formats.p2p.model import Script
 from weft.backends.formats.p2p.read import read_script
 from weft.backends.formats.p2p.rounds import script_of
 from weft.backends.formats.p2p.text import parse, write
-from weft.backends.runtime.targets import P2P
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.runtime import P2P
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.slots import NONE, OUTPUT, SCRATCH
 from weft.synth.api import synthesize

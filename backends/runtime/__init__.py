@@ -1,1 +1,0 @@
-"""The runtimes that programs are compiled for and judged by: their limits and payloads."""
