@@ -196,7 +196,16 @@ class _Planner:
         root = self.rng.choice(sorted(ends))
         up = self.gather_up(chunk, set(starts), root)
         done = 1 + max((t.step for t in up), default=-1)
-        return up + self.copy(chunk, {root}, set(ends), done)
+        # The sum is whole before the root where one subtree holds all parts: no copy goes there.
+        return up + self.copy(chunk, _hold_all(set(starts), up) | {root}, set(ends), done)
+
+
+def _hold_all(parts: set[int], up: list[Transfer]) -> set[int]:
+    """Ranks that hold the sum of all parts after transfers that sum them up a tree."""
+    held: defaultdict[int, set[int]] = defaultdict(set, {rank: {rank} for rank in parts})
+    for t in up:  # children first
+        held[t.dst] |= held[t.src]
+    return {rank for rank, got in held.items() if got == parts}
 
 
 def _where(c: Collective, chunk: int, *, before: bool) -> dict[int, frozenset[int]]:

@@ -91,6 +91,20 @@ def test_needless_copies_are_pruned(s: Schedule, data: st.DataObject) -> None:
     assert prune(more) == s
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tree_sends_nothing_to_a_rank_that_the_whole_sum_passed(seed: int) -> None:
+    """Ring 1 → 2 → 0 → 3 → 4 → 1, summed from 0 and 2: the sum for 1 is whole on 0 already."""
+    links = tuple(link(u, v, 1) for u, v in ((1, 2), (2, 0), (0, 3), (3, 4), (4, 1)))
+    t = Topology("ring", tuple(map(gpu, range(5))), links)
+    both = [0, 2]
+    c = custom("sum", 5, [(r, 0, [r], 0) for r in both], [(r, 0, both, 0) for r in (0, 1)])
+    s = tree_schedule(t, c, seed)
+    verdict = verify(s)
+    assert verdict.ok
+    assert verdict.redundant == 0
+    assert prune(s) is s
+
+
 def test_chunks_nobody_wants_are_pruned_transitively() -> None:
     c = make("broadcast", 4)
     needed = [Transfer(0, r, r + 1, (r,), r) for r in range(3)]
