@@ -11,8 +11,8 @@ from weft.dsl.base.units import format_bytes
 if TYPE_CHECKING:
     from weft.dsl.nouns.sketch import Rule
     from weft.synth.explain.conflicts import Conflict
-    from weft.synth.explain.costs import Cost, Costs
-    from weft.synth.explain.critical import Binding, Link
+    from weft.synth.explain.costs import SketchCosts, StatementCost
+    from weft.synth.explain.critical import Binding, ChainLink
 
 MOST = 3
 """Largest number of rules of one statement that are named."""
@@ -64,7 +64,7 @@ def named(rules: Iterable[Rule], most: int = MOST) -> str:
 # --- costs ----------------------------------------------------------------------------------------
 
 
-def cost_text(costs: Costs) -> str:
+def cost_text(costs: SketchCosts) -> str:
     """Return the bound under all rules, a line for each statement, and the cost of the dearest
     one."""
     whole = float(costs.all_rules.us)
@@ -91,7 +91,7 @@ def cost_text(costs: Costs) -> str:
     )
 
 
-def _dearest(costs: Costs) -> str:
+def _dearest(costs: SketchCosts) -> str:
     best = costs.each[0]
     saves = costs.all_rules.us - best.without.us
     if saves <= 0:
@@ -106,7 +106,7 @@ def _dearest(costs: Costs) -> str:
     )
 
 
-def cost_json(costs: Costs) -> dict[str, Any]:
+def cost_json(costs: SketchCosts) -> dict[str, Any]:
     """Return one entry of ``sizes``."""
     return {
         "bytes": costs.bytes,
@@ -117,7 +117,7 @@ def cost_json(costs: Costs) -> dict[str, Any]:
     }
 
 
-def _one(cost: Cost, costs: Costs) -> dict[str, Any]:
+def _one(cost: StatementCost, costs: SketchCosts) -> dict[str, Any]:
     return {
         "labels": [rule.label for rule in cost.unit],
         "where": str(cost.unit[0].span) if cost.unit[0].span else None,
@@ -163,7 +163,7 @@ def binding_text(found: Binding) -> str:
     return f"{head}\n\n{title}\n" + table(("from µs", "to µs", "chunk", "hop", "starts when"), rows)
 
 
-def _row(found: Binding, link: Link) -> tuple[object, ...]:
+def _row(found: Binding, link: ChainLink) -> tuple[object, ...]:
     s, i = found.schedule, link.transfer
     return (
         microseconds(link.start_us),
@@ -174,14 +174,14 @@ def _row(found: Binding, link: Link) -> tuple[object, ...]:
     )
 
 
-def _why(found: Binding, link: Link) -> str:
-    from weft.synth.explain.critical import Waits
+def _why(found: Binding, link: ChainLink) -> str:
+    from weft.synth.explain.critical import WaitReason
     from weft.synth.fabric.occupancy import row_name
 
     s, j = found.schedule, link.freed_by
-    if link.waits is Waits.START:
+    if link.waits is WaitReason.START:
         return "the clock starts"
-    if link.waits is Waits.DATA:
+    if link.waits is WaitReason.DATA:
         return f"its data has come from {s.src[j]}"
     hop = f"{s.src[j]} -> {s.dst[j]}"
     return f"chunk {s.chunk[j]} ({hop}) has left {row_name(s.topology, link.row)}"
@@ -204,7 +204,7 @@ def binding_json(found: Binding) -> dict[str, Any]:
     }
 
 
-def _link(found: Binding, link: Link) -> dict[str, Any]:
+def _link(found: Binding, link: ChainLink) -> dict[str, Any]:
     from weft.synth.fabric.occupancy import row_name
 
     s, i = found.schedule, link.transfer

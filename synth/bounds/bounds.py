@@ -18,8 +18,8 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from . import distance, report
 from .composite import Composite, Wants, always, average, envelope, of_cut
-from .cut import Cut, CutFinder, best_cut, best_of, host_cuts
-from .demand import Demand, copying_demand, is_allreduce, wanted_items
+from .cut import CutFinder, NodeCut, best_cut, best_of, host_cuts
+from .demand import CopyDemand, copying_demand, is_allreduce, wanted_items
 from .flow import best_prices, level_sets
 from .mix import best_mix
 from .network import network
@@ -177,7 +177,7 @@ def bounds(topology: Topology, collective: Collective) -> Bounds:
 def _composites(
     topology: Topology,
     collective: Collective,
-    demand: Demand | None,
+    demand: CopyDemand | None,
     farthest: distance.Path | None,
     flow: _Bandwidth,
     speakers: Ints,
@@ -210,7 +210,7 @@ def _composites(
     return envelope((one for one in found if one.us), latency, flow.us_per_byte)
 
 
-def _wants(collective: Collective, demand: Demand | None) -> list[Wants]:
+def _wants(collective: Collective, demand: CopyDemand | None) -> list[Wants]:
     if demand is not None:
         return [Wants.of(demand)]
     if is_allreduce(collective):
@@ -251,7 +251,7 @@ _NOTHING = _Bandwidth(
 
 
 def _bandwidth(
-    topology: Topology, collective: Collective, demand: Demand | None, speakers: Ints
+    topology: Topology, collective: Collective, demand: CopyDemand | None, speakers: Ints
 ) -> _Bandwidth:
     if demand is not None:
         return _copying(topology, collective, demand, speakers)
@@ -261,7 +261,7 @@ def _bandwidth(
 
 
 def _copying(
-    topology: Topology, collective: Collective, demand: Demand, speakers: Ints
+    topology: Topology, collective: Collective, demand: CopyDemand, speakers: Ints
 ) -> _Bandwidth:
     """Copying collectives, and reducing ones as their duals."""
     if not demand.classes:
@@ -282,7 +282,7 @@ def _copying(
     return _mixed(topology, collective, demand, found)
 
 
-def _seen_from_sources(machine: Topology, demand: Demand, speakers: Ints) -> Cut | None:
+def _seen_from_sources(machine: Topology, demand: CopyDemand, speakers: Ints) -> NodeCut | None:
     """A cut near a source: the best of the reversed problem, judged in this one.
 
     With several holders of a chunk there is no reversed problem: any of them may send it.
@@ -293,7 +293,9 @@ def _seen_from_sources(machine: Topology, demand: Demand, speakers: Ints) -> Cut
     return None if found is None else CutFinder.of(machine, demand.across).cut(~found.inside)
 
 
-def _mixed(topology: Topology, collective: Collective, demand: Demand, cut: Cut) -> _Bandwidth:
+def _mixed(
+    topology: Topology, collective: Collective, demand: CopyDemand, cut: NodeCut
+) -> _Bandwidth:
     """Bound of several cuts together, where a single cut may not be the best bound."""
     machine = topology.reversed() if demand.backwards else topology
     mix = best_mix(machine, demand, [cut])
@@ -309,14 +311,14 @@ def _mixed(topology: Topology, collective: Collective, demand: Demand, cut: Cut)
     return _Bandwidth(value, certificate, value if remark else None, remark)
 
 
-def _edmonds(topology: Topology, demand: Demand) -> bool:
+def _edmonds(topology: Topology, demand: CopyDemand) -> bool:
     """Return whether all ranks want all chunks and every node is a rank."""
     if len(topology.nodes) > topology.ranks or not demand.spread:
         return False
     return demand.everybody()
 
 
-def _attained_by_trees(topology: Topology, demand: Demand) -> str:
+def _attained_by_trees(topology: Topology, demand: CopyDemand) -> str:
     """Return why the cut bound is attained; empty if that is not known."""
     if len(demand.sinks()) == 1 and demand.unicast and network(topology).faithful:
         return "attained: max-flow equals min-cut"
@@ -344,7 +346,7 @@ def _per_byte(collective: Collective, chunks_per_GBps: Fraction) -> Fraction:
 
 
 def _of_cut(
-    topology: Topology, collective: Collective, cut: Cut | None, backwards: bool, attained: str
+    topology: Topology, collective: Collective, cut: NodeCut | None, backwards: bool, attained: str
 ) -> _Bandwidth:
     if cut is None:
         return _NOTHING
@@ -355,7 +357,7 @@ def _of_cut(
 
 
 def _unicast(
-    topology: Topology, collective: Collective, demand: Demand, cut: Cut | None
+    topology: Topology, collective: Collective, demand: CopyDemand, cut: NodeCut | None
 ) -> _Bandwidth:
     """Alltoall: bound by prices; where a cut gives the same bound, the cut is the certificate."""
     machine = topology.reversed() if demand.backwards else topology
@@ -397,21 +399,21 @@ def _allreduce(topology: Topology, collective: Collective, speakers: Ints) -> _B
         return _NOTHING
     else:
         value = _per_byte(collective, cut.time * chunks)
-        whole = Cut(cut.inside, chunks, cut.crossing)
+        whole = NodeCut(cut.inside, chunks, cut.crossing)
         certificate = report.cut_certificate(topology, whole, of, value)
     attainable, remark = _allreduce_attainable(topology, collective, value, composed)
     return _Bandwidth(value, certificate, attainable, remark)
 
 
 @dataclass(frozen=True, slots=True)
-class _Composed:
+class _ComposedTime:
     """Reduce_scatter then allgather: buffers per GB/s, and whether trees attain it."""
 
     time: Fraction
     attained: bool
 
 
-def _composed(topology: Topology, speakers: Ints) -> _Composed | None:
+def _composed(topology: Topology, speakers: Ints) -> _ComposedTime | None:
     """Time of reduce_scatter and allgather by exact cut bounds; None where cuts are not exact.
 
     No cut gives a larger bound for allreduce: a set S of k of n ranks has a capacity out of it of
@@ -419,16 +421,16 @@ def _composed(topology: Topology, speakers: Ints) -> _Composed | None:
     """
     if topology.resources:
         return None
-    half = Demand.of_allgather(topology.ranks)
+    half = CopyDemand.of_allgather(topology.ranks)
     forth, back = (best_cut(x, half, speakers) for x in (topology, topology.reversed()))
     if forth is None or back is None:
         return None
     time = (forth.time + back.time) / topology.ranks
-    return _Composed(time, bool(_attained_by_trees(topology, half)))
+    return _ComposedTime(time, bool(_attained_by_trees(topology, half)))
 
 
 def _allreduce_attainable(
-    topology: Topology, collective: Collective, bound: Fraction, composed: _Composed | None
+    topology: Topology, collective: Collective, bound: Fraction, composed: _ComposedTime | None
 ) -> tuple[Fraction | None, str]:
     """Reduce_scatter then allgather if that meets the bound, else the tree program."""
     if (

@@ -43,8 +43,8 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
-from .cut import Cut, CutFinder
-from .demand import Demand
+from .cut import CutFinder, NodeCut
+from .demand import CopyDemand
 from .windows import Lengths
 
 MAX_ENTRIES = 64
@@ -84,7 +84,7 @@ class Wants:
     joint: int = 0
 
     @staticmethod
-    def of(demand: Demand) -> Wants:
+    def of(demand: CopyDemand) -> Wants:
         """Return the wants of a demand."""
         dests = np.zeros(demand.ranks, bool)
         dests[demand.dests] = True
@@ -101,13 +101,13 @@ class Wants:
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class CompositeLine:
     """A composite bound before it is put into words; integers are α over ``unit``.
 
     ``early``, ``late``: w_r and v_r of every resource of the cover; ``copies`` is c, 0: no limit.
     """
 
-    cut: Cut
+    cut: NodeCut
     chunks: int
     head: int
     rho: int
@@ -122,7 +122,7 @@ class Line:
         """Chunks per GB/s: times bytes per chunk / 1000 it is µs."""
         return self.chunks / self.cut.crossing.capacity
 
-    def turned(self) -> Line:
+    def turned(self) -> CompositeLine:
         """As seen on the machine itself, if it was found on the reversed one."""
         return replace(self, cut=self.cut.turned()) if self.backwards else self
 
@@ -167,7 +167,7 @@ def always(topology: Topology, lengths: Lengths, rows: Iterable[int], latency: F
 
 def of_cut(
     topology: Topology, lengths: Lengths, inside: Bools, wants: Wants, latency: Fraction
-) -> Iterator[Line]:
+) -> Iterator[CompositeLine]:
     """The composite bounds of one cut; ``topology`` is the machine that ``wants`` is read on."""
     ranks = topology.ranks
     held = wants.leaving(inside[:ranks])
@@ -175,7 +175,9 @@ def of_cut(
     cut = CutFinder.of(topology, lambda _: int(held.sum())).cut(inside)
     if cut is None or not len(targets):
         return
-    models = [_Model(topology, cut, targets, wants, lengths, through) for through in (False, True)]
+    models = [
+        _CutWindows(topology, cut, targets, wants, lengths, through) for through in (False, True)
+    ]
     away = models[0].away()
     heads = _some(np.unique(away[(held > 0) & (away >= 0)]))
     for head in heads[-1:] if wants.joint else heads:
@@ -206,13 +208,13 @@ def _by_row(topology: Topology, rows: Iterable[int], wait: Ints, links: Ints) ->
     return np.array(found, np.int64)
 
 
-class _Model:
+class _CutWindows:
     """Heads and tails at one cut, by store and forward or (``through``) by cut through."""
 
     def __init__(
         self,
         topology: Topology,
-        cut: Cut,
+        cut: NodeCut,
         targets: Ints,
         wants: Wants,
         lengths: Lengths,
@@ -280,7 +282,7 @@ class _Model:
                 found.append((rho, -(-len(targets) // most)))
         return found
 
-    def line(self, holders: Ints, chunks: int, away: int, latency: Fraction) -> Line:
+    def line(self, holders: Ints, chunks: int, away: int, latency: Fraction) -> CompositeLine:
         """The best bound for what these ranks hold."""
         heads = self._heads(holders)
         limit = _limit(latency, self._lengths.unit)
@@ -288,10 +290,10 @@ class _Model:
             _by_row(self._topology, self._rows, np.where(self._useful, x, limit), self._links)
             for x in (heads, self._tail)
         )
-        best: Line | None = None
+        best: CompositeLine | None = None
         for rho, copies in [(0, 1), *self._spread]:
             early, late = (np.minimum(head + np.maximum(tail, least), limit) for least in (0, rho))
-            one = Line(
+            one = CompositeLine(
                 self._cut,
                 chunks,
                 away,

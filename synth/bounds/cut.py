@@ -21,12 +21,12 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
 from .capacity import Crossing, crossing
-from .demand import Demand
+from .demand import CopyDemand
 from .network import MaxFlow, Network, network
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class NodeCut:
     """A set of nodes, the chunks that must leave it, and the links they must use."""
 
     inside: Bools
@@ -38,9 +38,9 @@ class Cut:
         """Chunks per GB/s: times bytes per chunk / 1000 it is µs."""
         return self.chunks / self.crossing.capacity
 
-    def turned(self) -> Cut:
+    def turned(self) -> NodeCut:
         """The same cut on the machine with all links reversed."""
-        return Cut(~self.inside, self.chunks, self.crossing)
+        return NodeCut(~self.inside, self.chunks, self.crossing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +57,13 @@ class CutFinder:
         ends = topology.link_ends().T
         return CutFinder(topology, across, ends)
 
-    def cut(self, inside: Bools) -> Cut | None:
+    def cut(self, inside: Bools) -> NodeCut | None:
         """The cut of a set of nodes; None if nothing must leave it, or nothing can."""
         chunks = self.across(inside[: self.topology.ranks])
         leaving = np.flatnonzero(inside[self.ends[0]] & ~inside[self.ends[1]])
         if not chunks or not len(leaving):
             return None
-        return Cut(inside.copy(), chunks, crossing(self.topology, leaving.tolist()))
+        return NodeCut(inside.copy(), chunks, crossing(self.topology, leaving.tolist()))
 
     def promising(self, sides: list[Bools]) -> list[Bools]:
         """The sets that may be the best cut, by floats; only where links share no resource."""
@@ -75,16 +75,16 @@ class CutFinder:
         return [sides[i] for i in np.flatnonzero(times > times.max(initial=0) * (1 - 1e-9))]
 
 
-def best_of(*cuts: Cut | None) -> Cut | None:
+def best_of(*cuts: NodeCut | None) -> NodeCut | None:
     """The cut of the longest time; the first among equals."""
-    best: Cut | None = None
+    best: NodeCut | None = None
     for one in cuts:
         if one is not None and (best is None or one.time > best.time):
             best = one
     return best
 
 
-def best_cut(topology: Topology, demand: Demand, speakers: Ints) -> Cut | None:
+def best_cut(topology: Topology, demand: CopyDemand, speakers: Ints) -> NodeCut | None:
     """The best cut over per-destination flows (module docstring).
 
     ``topology`` is the machine that the demand is to be read on; ``speakers`` has one rank of
@@ -104,7 +104,7 @@ def best_cut(topology: Topology, demand: Demand, speakers: Ints) -> Cut | None:
     return best
 
 
-def host_cuts(topology: Topology, across: Callable[[Bools], int]) -> Iterator[Cut | None]:
+def host_cuts(topology: Topology, across: Callable[[Bools], int]) -> Iterator[NodeCut | None]:
     """The cuts out of and into every host and every single rank: candidates, not a maximum."""
     finder = CutFinder.of(topology, across)
     host = np.array([-1 if x.host is None else x.host for x in topology.nodes])
@@ -124,7 +124,7 @@ def _all_but(topology: Topology, rank: int) -> Bools:
     return inside
 
 
-def _by_need(topology: Topology, demand: Demand) -> list[int]:
+def _by_need(topology: Topology, demand: CopyDemand) -> list[int]:
     """Destinations, by chunks wanted per bandwidth into them, the largest first."""
     entering = np.zeros(len(topology.nodes))
     for one in topology.links:
@@ -144,7 +144,7 @@ class Supply:
     feeds all its holders. For a spread demand the arcs are the same for every destination.
     """
 
-    def __init__(self, net: Network, demand: Demand) -> None:
+    def __init__(self, net: Network, demand: CopyDemand) -> None:
         self._demand = demand
         self._net = net
         single = np.diff(demand.holder_start) == 1
@@ -170,7 +170,7 @@ class Supply:
         self._set_for: object = None
         self._goal = 0
 
-    def improve(self, finder: CutFinder, sink: int, best: Cut | None) -> Cut | None:
+    def improve(self, finder: CutFinder, sink: int, best: NodeCut | None) -> NodeCut | None:
         """Better cuts between the holders and one destination, until its flow suffices."""
         supplies = None
         while True:

@@ -18,7 +18,7 @@ from weft.dsl.nouns.collective import Collective
 
 
 @dataclass(frozen=True, eq=False)
-class Demand:
+class CopyDemand:
     """Classes of chunks; class k has ``weight[k]`` chunks.
 
     ``holders`` and ``dests`` are rank lists one after the other, cut at ``holder_start`` and
@@ -35,12 +35,12 @@ class Demand:
     backwards: bool = False
 
     @staticmethod
-    def of_allgather(ranks: int) -> Demand:
+    def of_allgather(ranks: int) -> CopyDemand:
         """One chunk of every rank for all others."""
         rank = np.arange(ranks)
         others = (rank[:, None] + np.arange(1, ranks)) % ranks
         each = ranks - 1
-        return Demand(
+        return CopyDemand(
             ranks,
             np.ones(ranks, np.int64),
             rank,
@@ -151,13 +151,13 @@ class Demand:
         needs[(dest, holder) if self.backwards else (holder, dest)] = True
         return needs
 
-    def reversed(self) -> Demand:
+    def reversed(self) -> CopyDemand:
         """Sources and destinations exchanged: the same problem seen from the other end.
 
         Only where every chunk has one holder; chunks with several destinations then ask for less
         than here, because one of the new holders is enough.
         """
-        return Demand(
+        return CopyDemand(
             self.ranks,
             self.weight,
             self.dests,
@@ -168,7 +168,7 @@ class Demand:
         )
 
 
-def copying_demand(collective: Collective) -> Demand | None:
+def copying_demand(collective: Collective) -> CopyDemand | None:
     """The demand of a copying collective, or of the dual of a reducing one; else None.
 
     None: chunks whose contributions meet at several ranks (allreduce), or partly.
@@ -255,7 +255,7 @@ def _classes(
     to_chunk: Ints32,
     to_rank: Ints32,
     backwards: bool,
-) -> Demand:
+) -> CopyDemand:
     n = c.ranks
     held = np.sort(from_chunk.astype(np.int64) * n + from_rank)
     wanted = np.sort(to_chunk.astype(np.int64) * n + to_rank)
@@ -280,7 +280,7 @@ def _classes(
     first, weight = first[order], weight[order]
     holder_start, holder = rows_of(holder_start, first)
     dest_start, dest = rows_of(dest_start, first)
-    return Demand(
+    return CopyDemand(
         n, weight, held[holder] % n, holder_start, wanted[dest] % n, dest_start, backwards
     )
 

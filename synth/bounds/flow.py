@@ -24,7 +24,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
-from .demand import Demand
+from .demand import CopyDemand
 
 MAX_COLUMNS = 400_000
 """Flow programs larger than this are not tried; cuts alone bound them."""
@@ -34,7 +34,7 @@ SECONDS = 20.0
 
 
 @dataclass(frozen=True, eq=False)
-class Prices:
+class ResourcePrices:
     """Integer prices per resource (links, then shared resources), and the bound that they prove.
 
     ``spent``: chunks times cheapest distance, summed; ``worth``: price times GB/s, summed.
@@ -50,7 +50,7 @@ class Prices:
         return self.spent / self.worth
 
 
-def priced(topology: Topology, pairs: Ints, rows: Ints) -> Prices | None:
+def priced(topology: Topology, pairs: Ints, rows: Ints) -> ResourcePrices | None:
     """Bound that prices prove for chunks ``pairs[source, destination]``; None if all are 0."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
@@ -73,10 +73,12 @@ def priced(topology: Topology, pairs: Ints, rows: Ints) -> Prices | None:
     reach = dijkstra(graph, indices=np.arange(topology.ranks))[:, : topology.ranks]
     distance = np.where(pairs > 0, reach, 0.0).astype(np.int64)
     spent = int((pairs.astype(object) * distance).sum())
-    return Prices(rows, spent, worth)
+    return ResourcePrices(rows, spent, worth)
 
 
-def best_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction | None] | None:
+def best_prices(
+    topology: Topology, demand: CopyDemand
+) -> tuple[ResourcePrices, Fraction | None] | None:
     """The best prices by the flow program, and the time that a rational flow attains, if found.
 
     None where the program is too large, or was not solved.
@@ -155,7 +157,7 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     return LinearProgram(cost, a_ub, np.zeros(len(size), np.int64), a_eq[rows], need.ravel()[rows])
 
 
-def level_sets(topology: Topology, prices: Prices) -> list[Bools]:
+def level_sets(topology: Topology, prices: ResourcePrices) -> list[Bools]:
     """Sets of nodes that a rank reaches at price 0; an optimal cut is often one of them."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra

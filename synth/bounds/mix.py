@@ -25,8 +25,8 @@ from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
-from .cut import Cut, CutFinder, Supply
-from .demand import Demand
+from .cut import CutFinder, NodeCut, Supply
+from .demand import CopyDemand
 from .network import network
 
 MAX_ROUNDS = 40
@@ -43,7 +43,7 @@ class Mix:
     ``complete``: no cut is violated by a rational load that attains ``time``.
     """
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[NodeCut, ...]
     weights: tuple[int, ...]
     prices: tuple[tuple[int, int], ...]
     worth: Fraction
@@ -64,7 +64,7 @@ class Mix:
         return replace(self, cuts=tuple(c.turned() for c in self.cuts))
 
 
-def best_mix(topology: Topology, demand: Demand, first: Sequence[Cut]) -> Mix | None:
+def best_mix(topology: Topology, demand: CopyDemand, first: Sequence[NodeCut]) -> Mix | None:
     """The best mix of cuts, starting from some; None where it is too large or was not solved."""
     if len(topology.links) > MAX_LINKS:
         return None
@@ -90,7 +90,7 @@ def best_mix(topology: Topology, demand: Demand, first: Sequence[Cut]) -> Mix | 
     return best
 
 
-def _solve(topology: Topology, cuts: tuple[Cut, ...], size: Ints) -> Certified:
+def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints) -> Certified:
     """Least T for loads that meet the cuts. Columns: load of each link, then T."""
     from scipy.sparse import coo_array
 
@@ -116,8 +116,8 @@ def _solve(topology: Topology, cuts: tuple[Cut, ...], size: Ints) -> Certified:
 
 
 def _violated(
-    topology: Topology, demand: Demand, finder: CutFinder, answer: Certified
-) -> list[Cut]:
+    topology: Topology, demand: CopyDemand, finder: CutFinder, answer: Certified
+) -> list[NodeCut]:
     """For each destination a cut that the loads do not meet, exactly where they are rational."""
     scale = answer.x_denominator if answer.x_numerators is not None else 1 << 30
     loads = answer.x_numerators
@@ -132,7 +132,7 @@ def _violated(
 
 
 def _mix(
-    topology: Topology, cuts: tuple[Cut, ...], answer: Certified, *, complete: bool
+    topology: Topology, cuts: tuple[NodeCut, ...], answer: Certified, *, complete: bool
 ) -> Mix | None:
     """Weights and prices from the dual; links are priced up to what the weights need."""
     rows = len(topology.capacities())

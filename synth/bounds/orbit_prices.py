@@ -24,8 +24,8 @@ from weft.dsl.symmetry.symmetry import orbits
 
 from ..fabric.fabric import fabric_of
 from ..lp.congestion import Congestion
-from .demand import Demand
-from .flow import Prices
+from .demand import CopyDemand
+from .flow import ResourcePrices
 from .rank_orbits import alike
 
 ROUNDS = 40
@@ -39,7 +39,7 @@ _CLOSE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class _Orbits:
+class _PriceOrbits:
     """Resources (links, then shared ones) and ranks by orbit.
 
     ``row``: orbit of each resource; ``width``: GB/s of every orbit, summed; ``source``: one rank of
@@ -54,7 +54,7 @@ class _Orbits:
     use: tuple[Ints, Ints]
 
     @staticmethod
-    def of(topology: Topology) -> _Orbits:
+    def of(topology: Topology) -> _PriceOrbits:
         made, nodes = structure_of(topology), len(topology.nodes)
         found = (made.act(np.array(image)) for image in topology.symmetries)
         moves = [x[nodes:].astype(np.int64) - nodes for x in found if x is not None]
@@ -63,7 +63,7 @@ class _Orbits:
         for at, bandwidth in zip(row.tolist(), topology.capacities(), strict=True):
             width[at] += bandwidth
         source, size = np.unique(alike(topology), return_counts=True)
-        return _Orbits(topology, row, tuple(width), source, size, fabric_of(topology).pairs)
+        return _PriceOrbits(topology, row, tuple(width), source, size, fabric_of(topology).pairs)
 
     def link_prices(self, price: AnyArray) -> AnyArray:
         """Price of one crossing of each link, its resources included, from prices per orbit."""
@@ -83,7 +83,7 @@ class _Orbits:
         return found
 
 
-def orbit_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction] | None:
+def orbit_prices(topology: Topology, demand: CopyDemand) -> tuple[ResourcePrices, Fraction] | None:
     """The best prices found, and the time of a fractional flow, in chunks per GB/s.
 
     None where the demand is not the same for all pairs or the machine is not symmetric enough.
@@ -92,7 +92,7 @@ def orbit_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction] 
         return None
     if len(np.unique(alike(topology))) > MAX_SOURCES:
         return None
-    classes = _Orbits.of(topology)
+    classes = _PriceOrbits.of(topology)
     width = np.array([float(w) for w in classes.width])
     price = 1.0 / width
     pool: list[list[Ints]] = [[] for _ in classes.source]
@@ -115,7 +115,7 @@ def orbit_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction] 
     return found, attained * demand.uniform
 
 
-def judge(classes: _Orbits, chunks: int, price: Ints) -> Prices:
+def judge(classes: _PriceOrbits, chunks: int, price: Ints) -> ResourcePrices:
     """Bound that integer prices per orbit prove where every pair of ranks has ``chunks`` chunks."""
     from scipy.sparse.csgraph import dijkstra
 
@@ -127,7 +127,7 @@ def judge(classes: _Orbits, chunks: int, price: Ints) -> Prices:
     reach = np.floor(dijkstra(graph, indices=classes.source)[:, : topology.ranks] / base)
     spent = chunks * int((reach.sum(axis=1).astype(np.int64) * classes.size).sum())
     worth = sum((int(p) * w for p, w in zip(price, classes.width, strict=True)), Fraction(0))
-    return Prices(price[classes.row], spent, worth)
+    return ResourcePrices(price[classes.row], spent, worth)
 
 
 def _rounded(price: Floats) -> list[Ints]:
@@ -151,7 +151,7 @@ def _graph(topology: Topology, weight: AnyArray) -> tuple[Any, dict[tuple[int, i
     return csr_array((cells, (at[:, 0], at[:, 1])), shape=(n, n)), link_of
 
 
-def _cheapest(classes: _Orbits, price: Floats) -> tuple[list[Ints], float]:
+def _cheapest(classes: _PriceOrbits, price: Floats) -> tuple[list[Ints], float]:
     """For each source how many destinations lie behind each link of its cheapest paths."""
     from scipy.sparse.csgraph import dijkstra
 
@@ -190,7 +190,7 @@ def _master(pool: list[list[Ints]], width: Floats) -> tuple[Floats, Floats]:
     return found.x[:-1], np.maximum(-found.ub_prices, 0.0)
 
 
-def _attained(classes: _Orbits, pool: list[list[Ints]], shares: Floats) -> Fraction:
+def _attained(classes: _PriceOrbits, pool: list[list[Ints]], shares: Floats) -> Fraction:
     """The exact time of the flow with these fractions, made rational with sum one."""
     total = [Fraction(0)] * len(classes.width)
     at = 0

@@ -27,7 +27,7 @@ from weft.dsl.base.arrays import Bools
 from weft.dsl.nouns.topology import Topology
 
 from .capacity import Crossing, crossing
-from .cut import Cut, CutFinder
+from .cut import CutFinder, NodeCut
 from .network import MaxFlow, Network, network
 
 
@@ -55,7 +55,7 @@ class Partition:
         return self.messages / self.crossing.capacity
 
 
-def least_cut(topology: Topology) -> Cut | None:
+def least_cut(topology: Topology) -> NodeCut | None:
     """The global directed minimum cut between ranks: one flow each way between rank 0 and all."""
     n = topology.ranks
     if n < 2:
@@ -64,7 +64,7 @@ def least_cut(topology: Topology) -> Cut | None:
     net = network(topology)
     flow = MaxFlow(net, np.zeros((2, 0), np.int64), net.vertices)
     flow.set(1, [])
-    best: Cut | None = None
+    best: NodeCut | None = None
     least: int | None = None
     for pair in [p for v in range(1, n) for p in ((0, v), (v, 0))]:
         value = flow.solve(*pair)

@@ -10,10 +10,10 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from .arborescence import TreePrices
 from .capacity import Crossing
-from .composite import Line
-from .cut import Cut
+from .composite import CompositeLine
+from .cut import NodeCut
 from .distance import Path
-from .flow import Prices
+from .flow import ResourcePrices
 from .mix import Mix
 from .partition import Partition
 
@@ -74,7 +74,7 @@ def _share(chunks: int, message_chunks: int) -> str:
 
 
 def cut_certificate(
-    topology: Topology, cut: Cut, message_chunks: int, us_per_byte: Fraction
+    topology: Topology, cut: NodeCut, message_chunks: int, us_per_byte: Fraction
 ) -> Certificate:
     """The certificate of a cut: the smaller side is named."""
     inside = [int(i) for i in cut.inside.nonzero()[0]]
@@ -136,7 +136,7 @@ def partition_certificate(
 
 
 def price_certificate(
-    topology: Topology, prices: Prices, message_chunks: int, us_per_byte: Fraction
+    topology: Topology, prices: ResourcePrices, message_chunks: int, us_per_byte: Fraction
 ) -> Certificate:
     """The certificate of link prices."""
     listed = [(row, int(p)) for row, p in enumerate(prices.rows.tolist()) if p]
@@ -223,7 +223,11 @@ def _priced(topology: Topology, listed: Sequence[tuple[int, int]]) -> str:
 
 
 def line_certificate(
-    topology: Topology, line: Line, message_chunks: int, us: Fraction, us_per_byte: Fraction
+    topology: Topology,
+    line: CompositeLine,
+    message_chunks: int,
+    us: Fraction,
+    us_per_byte: Fraction,
 ) -> Certificate:
     """The certificate of a cut with latency before and after it; the smaller side is named."""
     cut = line.cut

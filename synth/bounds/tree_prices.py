@@ -32,7 +32,7 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
 from .arborescence import TreePrices, tree_costs
-from .demand import Demand, copying_demand
+from .demand import CopyDemand, copying_demand
 from .report import tree_certificate
 
 _EXACT = 1 << 53
@@ -65,7 +65,7 @@ def tree_prices(
     return value, tree_certificate(topology, found, of, value)
 
 
-def _demand(topology: Topology, collective: Collective) -> Demand:
+def _demand(topology: Topology, collective: Collective) -> CopyDemand:
     demand = copying_demand(collective)
     if (
         demand is None

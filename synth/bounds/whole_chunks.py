@@ -57,7 +57,7 @@ def whole_chunk_bound(
     wanted = held.copy()
     held[collective.pre.chunks, collective.pre.ranks] = True
     wanted[collective.post.chunks, collective.post.ranks] = True
-    field = _Field(
+    field = _ChunkBounds(
         topology,
         machine,
         kinds,
@@ -83,7 +83,7 @@ def _distances(machine: HopTable, hops: Ints) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class _Field:
+class _ChunkBounds:
     """Chunks come in kinds: ``usable[kind]`` are their hops, ``distance[kind]`` the ticks from rank
     to rank over these."""
 

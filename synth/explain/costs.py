@@ -32,7 +32,7 @@ class Least:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class StatementCost:
     """A statement of a sketch, and the bound without it."""
 
     unit: Unit
@@ -40,17 +40,19 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class SketchCosts:
     """The bound of a message of ``bytes`` under all rules, under none, and without each statement,
     the dearest first."""
 
     bytes: int
     all_rules: Least
     no_rules: Least
-    each: tuple[Cost, ...]
+    each: tuple[StatementCost, ...]
 
 
-def costs(topology: Topology, collective: Collective, sketch: Sketch, message_bytes: int) -> Costs:
+def costs(
+    topology: Topology, collective: Collective, sketch: Sketch, message_bytes: int
+) -> SketchCosts:
     """Return the bounds of a feasible sketch: one per statement, one for all and one for none.
 
     Raises:
@@ -67,9 +69,9 @@ def costs(topology: Topology, collective: Collective, sketch: Sketch, message_by
     each = []
     for unit in statements(rules):
         left = [rule for rule in rules if not any(rule is x for x in unit)]
-        each.append(Cost(unit, least(left)))
+        each.append(StatementCost(unit, least(left)))
     each.sort(key=lambda cost: cost.without.us)
-    return Costs(message_bytes, least(rules), least(()), tuple(each))
+    return SketchCosts(message_bytes, least(rules), least(()), tuple(each))
 
 
 def least_time(feasible: Feasibility, rules: Sequence[Rule], message_bytes: int) -> Least:

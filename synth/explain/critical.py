@@ -30,7 +30,7 @@ EQUAL = 1e-9
 """Times are exact before they are rounded; two that differ by no more parts are one."""
 
 
-class Waits(StrEnum):
+class WaitReason(StrEnum):
     """Reasons why a transfer did not start sooner."""
 
     START = "start"  #: it starts with the clock
@@ -39,7 +39,7 @@ class Waits(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """One transfer of the chain: when it starts and arrives, in µs, and what it waited for.
 
     ``row``: the link or resource that was freed (−1: none); ``freed_by``: the transfer that held it
@@ -49,7 +49,7 @@ class Link:
     transfer: int
     start_us: float
     end_us: float
-    waits: Waits
+    waits: WaitReason
     row: int
     freed_by: int
 
@@ -71,7 +71,7 @@ class Binding:
     busy_us: float
     bound_us: float
     certificate: Certificate
-    chain: tuple[Link, ...]
+    chain: tuple[ChainLink, ...]
 
     @property
     def share(self) -> float:
@@ -96,13 +96,13 @@ def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = No
     least, certificate = binding(bound, message_bytes)
     run = simulate(schedule, message_bytes, bound_us=float(least))
     busiest = int(run.busy_us.argmax())
-    chain = tuple(_Chain(schedule, run).links()) if schedule.segments == 1 else ()
+    chain = tuple(_ChainTracer(schedule, run).links()) if schedule.segments == 1 else ()
     return Binding(
         schedule, run, busiest, float(run.busy_us[busiest]), float(least), certificate, chain
     )
 
 
-class _Chain:
+class _ChainTracer:
     """Critical path of one run, from the times at which resources were freed and data arrived."""
 
     def __init__(self, schedule: Schedule, run: Simulation) -> None:
@@ -112,7 +112,7 @@ class _Chain:
         self.free = run.start_us[self.owner] + hold
         self.brings = ~replay(schedule).redundant
 
-    def links(self) -> Iterator[Link]:
+    def links(self) -> Iterator[ChainLink]:
         """Yield the transfers of the chain from its beginning."""
         found = []
         transfer = int(self.run.end_us.argmax())
@@ -122,15 +122,15 @@ class _Chain:
             transfer = link.freed_by
         yield from reversed(found)
 
-    def _link(self, i: int) -> Link:
+    def _link(self, i: int) -> ChainLink:
         start, end = float(self.run.start_us[i]), float(self.run.end_us[i])
         if start <= self.near:
-            return Link(i, start, end, Waits.START, -1, -1)
+            return ChainLink(i, start, end, WaitReason.START, -1, -1)
         source = self._source(i)
         if source >= 0:
-            return Link(i, start, end, Waits.DATA, -1, source)
+            return ChainLink(i, start, end, WaitReason.DATA, -1, source)
         row, holder = self._holder(i)
-        return Link(i, start, end, Waits.RESOURCE, row, holder)
+        return ChainLink(i, start, end, WaitReason.RESOURCE, row, holder)
 
     def _source(self, i: int) -> int:
         """The transfer whose arrival is the start of transfer ``i``, or −1."""
@@ -192,5 +192,5 @@ def gap_words(found: Binding) -> list[str]:
 
 
 def _counted(found: Binding) -> str:
-    hops = sum(link.waits is not Waits.RESOURCE for link in found.chain)
+    hops = sum(link.waits is not WaitReason.RESOURCE for link in found.chain)
     return f"{hops} hops one after the other" if found.chain else "hops one after the other"

@@ -58,12 +58,12 @@ class Feasibility:
 
     def obstacle(self, rules: Sequence[Rule]) -> str:
         """Return why no schedule obeys these rules, as a text; empty if no reason is found."""
-        return next(_Question(self, tuple(rules)).obstacles(), "")
+        return next(_SubsetTest(self, tuple(rules)).obstacles(), "")
 
     def pairs(self, rules: Sequence[Rule]) -> Bools:
         """The pairs of ranks that each chunk (of the collective as it is) may cross: (chunks,
         ranks, ranks)."""
-        asked = _Question(self, tuple(rules))
+        asked = _SubsetTest(self, tuple(rules))
         parts = asked.allowed.reshape(
             self.collective.chunks, asked.pieces, *[self.topology.ranks] * 2
         )
@@ -71,7 +71,7 @@ class Feasibility:
 
     def alpha(self, rules: Sequence[Rule]) -> tuple[Fraction, int, int]:
         """The largest α in µs of any chunk on its fastest path, and the ranks at its ends."""
-        asked = _Question(self, tuple(rules))
+        asked = _SubsetTest(self, tuple(rules))
         chunk, starts = asked.items
         needed = np.where(asked.wants[chunk], asked.least, 0)
         i, rank = np.unravel_index(int(needed.argmax()), needed.shape)
@@ -102,7 +102,7 @@ class Feasibility:
 
 
 @dataclass(frozen=True)
-class _Question:
+class _SubsetTest:
     """The feasibility test of one subset of the rules."""
 
     feasible: Feasibility

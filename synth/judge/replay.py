@@ -68,7 +68,7 @@ class Replay:
 
 
 @dataclass(frozen=True, eq=False)
-class _Moves:
+class _TransferColumns:
     """The columns of a schedule that its contents depend on: not its machine, nor its routes."""
 
     collective: Collective
@@ -92,11 +92,11 @@ def replay(schedule: Schedule) -> Replay:
     (read-only) columns the result is kept.
     """
     s = schedule
-    return _replayed(_Moves(s.collective, s.chunk, s.src, s.dst, s.step, s.reduce))
+    return _replayed(_TransferColumns(s.collective, s.chunk, s.src, s.dst, s.step, s.reduce))
 
 
 @kept(most=8)
-def _replayed(moves: _Moves) -> Replay:
+def _replayed(moves: _TransferColumns) -> Replay:
     collective = moves.collective
     fault = np.zeros(len(moves), np.int8)
     redundant = np.zeros(len(moves), bool)
@@ -119,7 +119,7 @@ def _replayed(moves: _Moves) -> Replay:
     return Replay(fault, redundant, tuple(unmet), unmet_count, np.sort(np.concatenate(empty)))
 
 
-def _waves(moves: _Moves) -> tuple[Ints, Ints]:
+def _waves(moves: _TransferColumns) -> tuple[Ints, Ints]:
     """Transfers by (step, wave, index), and their waves.
 
     The arrivals of one step at one place are numbered 0, 1, …: no two of a wave collide, so
@@ -141,7 +141,7 @@ def _waves(moves: _Moves) -> tuple[Ints, Ints]:
 
 
 def _run(
-    moves: _Moves,
+    moves: _TransferColumns,
     transfers: Ints,
     places: Ints,
     wave: Ints,
@@ -182,7 +182,7 @@ def _runs(column: Ints | Ints32) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
+class _ChunkBlock:
     """Some chunks with one encoding of sets: row i of ``bits`` is set i of the collective.
 
     ``index``: for each chunk of the collective its number in the block, or -1. ``members``: what
@@ -260,7 +260,7 @@ class _Block:
         return nothing
 
 
-def _blocks(c: Collective) -> Iterator[_Block]:
+def _blocks(c: Collective) -> Iterator[_ChunkBlock]:
     uniform = _uniform_chunks(c)
     for same, chunks in ((True, np.flatnonzero(uniform)), (False, np.flatnonzero(~uniform))):
         if not len(chunks):
@@ -271,7 +271,7 @@ def _blocks(c: Collective) -> Iterator[_Block]:
             part = chunks[begin : begin + size]
             index = np.full(c.chunks, -1, np.int64)
             index[part] = np.arange(len(part))
-            yield _Block(c, part, index, bits, same)
+            yield _ChunkBlock(c, part, index, bits, same)
 
 
 def _canonical_sets(c: Collective) -> Ints:

@@ -23,7 +23,7 @@ _WORTHWHILE = 0.5  # a quotient with more than this share of the columns is not 
 
 
 @dataclass(frozen=True, eq=False)
-class Quotient:
+class ColourQuotient:
     """Colours of rows and columns, one representative and the size of each colour class."""
 
     row_of: Ints
@@ -52,7 +52,7 @@ class Quotient:
         return np.asarray((y / self.row_size)[self.row_of])
 
 
-def quotient(matrix: Any, row_keys: Any, column_keys: Any) -> Quotient | None:
+def quotient(matrix: Any, row_keys: Any, column_keys: Any) -> ColourQuotient | None:
     """The coarsest stable colouring of a CSR matrix that respects the given keys.
 
     ``row_keys`` and ``column_keys`` are integer arrays, shape (rows, k) and (columns, k): only
@@ -74,10 +74,10 @@ def quotient(matrix: Any, row_keys: Any, column_keys: Any) -> Quotient | None:
     return None
 
 
-def _classes(rows: Words, columns: Words) -> Quotient:
+def _classes(rows: Words, columns: Words) -> ColourQuotient:
     _, row_at, row_of, row_size = np.unique(rows, True, True, True)
     _, column_at, column_of, column_size = np.unique(columns, True, True, True)
-    return Quotient(row_of, column_of, row_at, column_at, row_size, column_size)
+    return ColourQuotient(row_of, column_of, row_at, column_at, row_size, column_size)
 
 
 def _start(keys: Any, salt: int) -> Words:

@@ -17,7 +17,7 @@ GRACE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SolverAnswer:
     """Answer of a solver, in its floats: the values that are not 0 or None, a bound on the
     objective or None, and whether it proved that there is no solution."""
 
@@ -28,7 +28,7 @@ class Answer:
 
 def solve(
     model: Any, solver: str, seconds: float, threads: int, cancelled: Callable[[], bool]
-) -> Answer:
+) -> SolverAnswer:
     """Return the answer of a solver within some seconds: ``highs``, ``cbc`` or a name PuLP knows.
 
     A process that is late or cancelled is killed, with all processes that it started.
@@ -45,11 +45,11 @@ def solve(
             wait([child], seconds + GRACE, cancelled)
         written = folder / "answer.json"
         if child.returncode == 0 and written.exists():
-            return Answer(**json.loads(written.read_text()))
+            return SolverAnswer(**json.loads(written.read_text()))
         if child.returncode > 0:
             last = last_line((folder / STDERR).read_text(errors="replace"))
             raise Missing(
                 f"flow: the solver {solver!r} failed: {last}",
                 hint="solver=highs and solver=cbc come with weft",
             )
-        return Answer()
+        return SolverAnswer()

@@ -37,7 +37,7 @@ from weft.dsl.nouns.topology import Link, Node, Resource, Topology
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class GroupPart:
     """The collective of one group in one phase.
 
     Attributes:
@@ -59,7 +59,7 @@ def cells_of(phases: Sequence[Phase], kind: Kind, ranks: int) -> int:
     return len(set(_cell_labels(phases, ranks).tolist())) if kind is Kind.ALLREDUCE else 1
 
 
-def parts_of(phases: Sequence[Phase], kind: Kind, ranks: int) -> list[Part]:
+def parts_of(phases: Sequence[Phase], kind: Kind, ranks: int) -> list[GroupPart]:
     """Return the parts of all groups of more than one rank, phase by phase."""
     if kind is Kind.ALLTOALL:
         return list(_handed_on(phases, ranks))
@@ -75,7 +75,7 @@ def parts_of(phases: Sequence[Phase], kind: Kind, ranks: int) -> list[Part]:
             else:
                 rows = [np.flatnonzero(inner[stands_for] == inner[m]) for m in members]
                 cells = np.array(rows, np.int64)
-            found.append(Part(number, phase.kind, group, cells))
+            found.append(GroupPart(number, phase.kind, group, cells))
     return found
 
 
@@ -109,7 +109,7 @@ def _inner(phases: Sequence[Phase], number: int, kind: Kind, ranks: int) -> Ints
     return _inner(phases, scatters[first - 1 - number], kind, ranks)
 
 
-def _handed_on(phases: Sequence[Phase], ranks: int) -> Iterator[Part]:
+def _handed_on(phases: Sequence[Phase], ranks: int) -> Iterator[GroupPart]:
     """An alltoall: each cell goes to the member in whose block it will be wanted."""
     cell = np.arange(ranks * ranks)
     at, wanted = cell // ranks, cell % ranks
@@ -122,7 +122,7 @@ def _handed_on(phases: Sequence[Phase], ranks: int) -> Iterator[Part]:
             source = np.array([place[r] for r in at[here].tolist()], np.int64)
             target = np.array([column[b] for b in inner[wanted[here]].tolist()], np.int64)
             order = np.lexsort((here, target, source))
-            yield Part(number, phase.kind, group, here[order].reshape(len(group) ** 2, -1))
+            yield GroupPart(number, phase.kind, group, here[order].reshape(len(group) ** 2, -1))
             at[here] = np.array(group)[target]
 
 

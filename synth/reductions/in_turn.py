@@ -16,23 +16,23 @@ from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from .groups import GroupMachine, Part
+from .groups import GroupMachine, GroupPart
 
 FINEST = 1 << 24
 """Grains of a cell; shares without a common denominator below are refused."""
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class GroupSchedule:
     """One group: its part, its machine, and the schedule of the part on that machine."""
 
-    part: Part
+    part: GroupPart
     machine: GroupMachine
     schedule: Schedule
 
 
 def in_turn(
-    topology: Topology, collective: Collective, placed: Sequence[Placed], cells: int
+    topology: Topology, collective: Collective, placed: Sequence[GroupSchedule], cells: int
 ) -> Schedule:
     """One schedule of the plain collective, of whose units each is ``cells`` cells.
 
@@ -41,7 +41,7 @@ def in_turn(
     Raises:
         UserError: the groups cut cells in shares without a common denominator.
     """
-    grid = _Grid.of(placed, collective.chunks * cells)
+    grid = _CellCuts.of(placed, collective.chunks * cells)
     parts, first = [], 0
     for number in sorted({p.part.phase for p in placed}):
         mine = [p for p in placed if p.part.phase == number]
@@ -67,7 +67,7 @@ def in_turn(
 
 
 @dataclass(frozen=True, eq=False)
-class _Grid:
+class _CellCuts:
     """Cuts of cells into pieces: ``ends[first[c]:first[c+1]]`` are where the pieces of cell c end,
     in parts of ``grains``."""
 
@@ -76,7 +76,7 @@ class _Grid:
     ends: Ints
 
     @staticmethod
-    def of(placed: Sequence[Placed], cells: int) -> _Grid:
+    def of(placed: Sequence[GroupSchedule], cells: int) -> _CellCuts:
         grains = math.lcm(*(p.schedule.collective.factor for p in placed))
         if grains > FINEST:
             raise UserError("the groups cut their data in shares without a common denominator")
@@ -89,7 +89,7 @@ class _Grid:
             marks.append(np.repeat(end, cell.shape[1]))
         key = np.unique(np.concatenate(owners) * (grains + 1) + np.concatenate(marks))
         owner, ends = np.divmod(key, grains + 1)
-        return _Grid(grains, np.searchsorted(owner, np.arange(cells + 1)), ends)
+        return _CellCuts(grains, np.searchsorted(owner, np.arange(cells + 1)), ends)
 
     @property
     def sizes(self) -> Ints:
@@ -130,7 +130,7 @@ def _shares(collective: Collective, grains: int) -> tuple[Ints, Ints, Ints]:
     return unit, inside * scale, (inside + collective.grains) * scale
 
 
-def _columns(p: Placed, grid: _Grid, first_step: int) -> dict[str, Ints]:
+def _columns(p: GroupSchedule, grid: _CellCuts, first_step: int) -> dict[str, Ints]:
     """The transfers of one group, for every piece of every cell, in the whole machine."""
     s = p.schedule
     unit, begin, end = _shares(s.collective, grid.grains)

@@ -29,8 +29,8 @@ from ..frontier.objective import pareto
 from ..judge.verify import verify
 from ..time.order import LARGE, arranged
 from ..time.schedule_time import simulate
-from .groups import GroupMachine, Part, cells_of, group_machines, group_sketch, parts_of
-from .in_turn import Placed, in_turn, planned, whole_sums
+from .groups import GroupMachine, GroupPart, cells_of, group_machines, group_sketch, parts_of
+from .in_turn import GroupSchedule, in_turn, planned, whole_sums
 from .reduction import Quiet, Steps, Subproblem
 
 
@@ -96,7 +96,7 @@ def in_phases(
     Raises:
         UserError: a part cannot be solved, or what is put together breaks a rule.
     """
-    run = _Run(problem, _tasks(problem), budget, observer, solver, effort)
+    run = _PhasedSolve(problem, _tasks(problem), budget, observer, solver, effort)
     plan = run.plan()
     for place, (size, finer) in enumerate(plan):
         if run.found and (observer.cancelled() or run.left() <= 0):
@@ -106,11 +106,11 @@ def in_phases(
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class _EqualParts:
     """Equal parts, and the problem that they have in common (without a size)."""
 
     problem: Problem
-    parts: tuple[tuple[Part, GroupMachine], ...]
+    parts: tuple[tuple[GroupPart, GroupMachine], ...]
 
     @property
     def name(self) -> str:
@@ -129,11 +129,11 @@ class _Task:
         return replace(self.problem, objective=objective, bytes=None if latency else max(1, own))
 
 
-def _tasks(problem: Problem) -> list[_Task]:
+def _tasks(problem: Problem) -> list[_EqualParts]:
     rule, sketch = _required(problem), problem.sketch or Sketch("")
     ranks = problem.collective.ranks
     cells = cells_of(rule.phases, rule.kind, ranks)
-    alike: dict[tuple[Any, ...], list[tuple[Part, GroupMachine]]] = {}
+    alike: dict[tuple[Any, ...], list[tuple[GroupPart, GroupMachine]]] = {}
     rules: dict[tuple[Any, ...], Sketch | None] = {}
     parts = parts_of(rule.phases, rule.kind, ranks)
     for number, phase in enumerate(rule.phases):
@@ -145,10 +145,10 @@ def _tasks(problem: Problem) -> list[_Task]:
             key = (number, part.cells.shape, machine.wiring, own and own.rules)
             alike.setdefault(key, []).append((part, machine))
             rules[key] = own
-    return [_Task(_problem(x[0], rules[key]), tuple(x)) for key, x in alike.items()]
+    return [_EqualParts(_problem(x[0], rules[key]), tuple(x)) for key, x in alike.items()]
 
 
-def _problem(of: tuple[Part, GroupMachine], sketch: Sketch | None) -> Problem:
+def _problem(of: tuple[GroupPart, GroupMachine], sketch: Sketch | None) -> Problem:
     part, machine = of
     try:
         return Problem(machine.topology, make(part.kind, len(part.ranks)), sketch)
@@ -161,11 +161,11 @@ def _problem(of: tuple[Part, GroupMachine], sketch: Sketch | None) -> Problem:
 
 
 @dataclass(slots=True)
-class _Run:
+class _PhasedSolve:
     """One problem, its tasks, and the schedules joined so far."""
 
     problem: Problem
-    tasks: list[_Task]
+    tasks: list[_EqualParts]
     budget: Budget
     observer: Observer
     solver: str
@@ -194,7 +194,7 @@ class _Run:
     ) -> Generator[Subproblem, Outcome, None]:
         """Solve the parts for a slice of the message, and put them together for the message."""
         cells = self._cells()
-        placed: list[Placed] = []
+        placed: list[GroupSchedule] = []
         said = []
         end = time.monotonic() + seconds
         for turn, task in enumerate(self.tasks):
@@ -205,7 +205,7 @@ class _Run:
                 return
             finder = point.schedule.provenance.get("found_by", self.solver)
             said.append(f"{task.name} by {finder}")
-            placed += [Placed(p, machine, point.schedule) for p, machine in task.parts]
+            placed += [GroupSchedule(p, machine, point.schedule) for p, machine in task.parts]
         self.observer.stage("phases put together")
         joined = in_turn(self.problem.topology, self.problem.collective, placed, cells)
         joined = joined.with_provenance(reduction="phases", parts=said)
@@ -219,7 +219,7 @@ class _Run:
         return cells_of(rule.phases, rule.kind, self.problem.collective.ranks)
 
     def _part(
-        self, problem: Problem, task: _Task, seconds: float
+        self, problem: Problem, task: _EqualParts, seconds: float
     ) -> Generator[Subproblem, Outcome, Point | None]:
         """The fastest point of a part without local reductions at the end."""
         self.observer.stage(task.name)

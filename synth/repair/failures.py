@@ -44,7 +44,7 @@ ALIKE = frozenset(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loss:
+class FailureLoss:
     """Cost of one failure.
 
     Attributes:
@@ -74,7 +74,7 @@ class WhatIf:
     """The bound of the whole machine, and the cost of each failure, the worst first."""
 
     before: Bounds
-    losses: tuple[Loss, ...]
+    losses: tuple[FailureLoss, ...]
 
 
 def what_if(
@@ -216,7 +216,7 @@ def _loss(
     group: list[Down],
     before: Bounds,
     message_bytes: int | None,
-) -> Loss:
+) -> FailureLoss:
     down, *others = group
     left = degraded(topology, [down])
     lost = cut_off(left.topology, collective)
@@ -225,7 +225,7 @@ def _loss(
     if after is not None:
         new, old = (_cost(x, message_bytes) for x in (after, before))
         ratio = new / old if old else None
-    return Loss(down, tuple(others), left, after, lost, ratio)
+    return FailureLoss(down, tuple(others), left, after, lost, ratio)
 
 
 def _cost(bound: Bounds, message_bytes: int | None) -> Fraction:
@@ -233,6 +233,6 @@ def _cost(bound: Bounds, message_bytes: int | None) -> Fraction:
     return bound.us_per_byte if message_bytes is None else lower_bound_us(bound, message_bytes)
 
 
-def _badness(loss: Loss) -> tuple[bool, Fraction, int]:
+def _badness(loss: FailureLoss) -> tuple[bool, Fraction, int]:
     """Sort key: failures that cut off ranks first, then by loss, then by the size of the orbit."""
     return (not loss.lost, -(loss.ratio or Fraction(1)), -loss.count)

@@ -17,7 +17,7 @@ from ..inputs import read_problem
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.synth.bounds import Bounds
-    from weft.synth.repair.failures import Loss
+    from weft.synth.repair.failures import FailureLoss
 
 _SHOWN = 8
 """Ranks that are cut off, and failures that are alike, of which a line names so many."""
@@ -67,7 +67,7 @@ def run(args: FailuresFlags, console: Console) -> int:
 def _searched(
     args: FailuresFlags,
     collective: Collective,
-    losses: tuple[Loss, ...],
+    losses: tuple[FailureLoss, ...],
     size: int | None,
     console: Console,
 ) -> dict[int, float]:
@@ -110,7 +110,7 @@ def _least(bound: Bounds, size: int | None) -> Fraction | None:
 def _text(
     title: str,
     before: Bounds,
-    losses: tuple[Loss, ...],
+    losses: tuple[FailureLoss, ...],
     size: int | None,
     searched: dict[int, float],
 ) -> str:
@@ -131,7 +131,7 @@ def _text(
     return "\n".join([head, "", table(names, rows), *([""] if notes else []), *notes])
 
 
-def _cells(loss: Loss, size: int | None) -> tuple[str, ...]:
+def _cells(loss: FailureLoss, size: int | None) -> tuple[str, ...]:
     """Return the new bound and its loss; for large messages also whether it is attained."""
     if loss.bound is None:
         cells = ("-", f"{count(len(loss.lost), 'rank')} cut off", "")
@@ -153,14 +153,14 @@ def _found(searched: dict[int, float], i: int, size: int | None) -> tuple[str, .
     return (f"{searched[i]:.6g}" if size is None else microseconds(searched[i]),)
 
 
-def _cut_off(loss: Loss) -> str:
+def _cut_off(loss: FailureLoss) -> str:
     names = [loss.left.whole.nodes[r].name for r in loss.lost]
     more = ", …" if len(names) > _SHOWN else ""
     are = "is" if len(names) == 1 else "are"
     return f"without {loss.down.name} {', '.join(names[:_SHOWN])}{more} {are} cut off"
 
 
-def _json(loss: Loss, size: int | None, attained: float | None) -> dict[str, Any]:
+def _json(loss: FailureLoss, size: int | None, attained: float | None) -> dict[str, Any]:
     least = None if loss.bound is None else _least(loss.bound, size)
     return {
         "down": loss.down.name,

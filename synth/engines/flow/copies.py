@@ -15,7 +15,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ...base.engine import Budget, Observer
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
-from ...lp.solver import Answer, solve
+from ...lp.solver import SolverAnswer, solve
 from ...time.schedule_time import simulate
 from ..sketched.field import SearchInstance
 from ..sketched.search import PlacementSearch
@@ -88,7 +88,7 @@ def copied(
 def _judged(
     field: SearchInstance,
     epochs: Epochs,
-    answer: Answer,
+    answer: SolverAnswer,
     us: float,
     solver: str,
     known: WholeChunks,

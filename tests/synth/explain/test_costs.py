@@ -13,19 +13,19 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
-from weft.synth.explain.costs import Costs, costs
+from weft.synth.explain.costs import SketchCosts, costs
 from weft.synth.time.schedule_time import simulate
 
 GIB = 1 << 30
 
 
-def of(machine: str, collective: str, *lines: str, size: int = GIB) -> Costs:
+def of(machine: str, collective: str, *lines: str, size: int = GIB) -> SketchCosts:
     box = topology(machine)
     sketch = elaborate(parse("sketch test\n" + "\n".join(lines) + "\n"), box)
     return costs(box, make(collective, box.ranks), sketch, size)
 
 
-def saves(found: Costs, text: str) -> float:
+def saves(found: SketchCosts, text: str) -> float:
     (cost,) = (x for x in found.each if text in x.unit[0].label)
     return float(found.all_rules.us - cost.without.us)
 

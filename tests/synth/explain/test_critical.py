@@ -11,7 +11,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Resource, Topology, gpu, link
 from weft.synth.api import synthesize
-from weft.synth.explain.critical import Binding, Waits, gap_words, what_binds
+from weft.synth.explain.critical import Binding, WaitReason, gap_words, what_binds
 
 MB = 1_000_000
 
@@ -30,7 +30,7 @@ def line(*links: tuple[int, int], resources: tuple[Resource, ...] = ()) -> Topol
 def follows(found: Binding) -> None:
     """The links of a chain follow each other, from the start of the clock to its end."""
     assert found.chain[0].start_us == 0
-    assert found.chain[0].waits is Waits.START
+    assert found.chain[0].waits is WaitReason.START
     assert found.chain[-1].end_us == found.simulation.time_us
     for before, after in zip(found.chain, found.chain[1:], strict=False):
         assert after.freed_by == before.transfer
@@ -45,7 +45,11 @@ def test_chunks_over_one_link_wait_for_the_link() -> None:
     )
     found = what_binds(s, 3 * MB)
     follows(found)
-    assert [x.waits for x in found.chain] == [Waits.START, Waits.RESOURCE, Waits.RESOURCE]
+    assert [x.waits for x in found.chain] == [
+        WaitReason.START,
+        WaitReason.RESOURCE,
+        WaitReason.RESOURCE,
+    ]
     assert [x.row for x in found.chain] == [-1, 0, 0]
     assert found.busiest == 0
     assert found.busy_us == pytest.approx(300)
@@ -60,7 +64,7 @@ def test_a_chain_of_hops_waits_for_data() -> None:
     )
     found = what_binds(s, MB)
     follows(found)
-    assert [x.waits for x in found.chain] == [Waits.START, Waits.DATA, Waits.DATA]
+    assert [x.waits for x in found.chain] == [WaitReason.START, WaitReason.DATA, WaitReason.DATA]
     assert found.simulation.time_us == pytest.approx(303)
     assert found.share == pytest.approx(100 / 303)
     assert "3 hops one after the other" in gap_words(found)[-1]
@@ -92,7 +96,11 @@ def test_a_nic_that_two_share_is_what_binds() -> None:
     assert found.name == "resource nic"
     assert found.busy_us == pytest.approx(400)
     # The second over the NIC waits for it, and then goes on to the other GPU.
-    assert [x.waits for x in found.chain] == [Waits.START, Waits.RESOURCE, Waits.DATA]
+    assert [x.waits for x in found.chain] == [
+        WaitReason.START,
+        WaitReason.RESOURCE,
+        WaitReason.DATA,
+    ]
     assert found.chain[1].row == len(box.links)
 
 
