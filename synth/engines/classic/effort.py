@@ -1,4 +1,4 @@
-"""Limits of the engine ``classic`` where it tries several chunk counts of an algorithm."""
+"""Limits of the engine ``classic``: chunk counts, message sizes, rings, tori and routes tried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...base.effort import Effort, setting
 
 @dataclass(frozen=True, slots=True)
 class ClassicEffort(Effort):
-    """Cuts that are tried, and when finer ones are not."""
+    """Chunk counts that are tried, and limits of the mapping to a machine."""
 
     time_pieces: tuple[int, ...] = setting(
         (1, 2, 4, 8, 16, 32), "pieces of a pipeline that are tried for one message size"
@@ -36,6 +36,26 @@ class ClassicEffort(Effort):
     most_transfers: int = setting(
         400_000, "transfers above which auto passes over an algorithm: to simulate it takes minutes"
     )
+    bandwidth_bytes: int = setting(
+        1 << 30, "bytes of the message that the objectives bandwidth and frontier are judged at"
+    )
+    exact_ring: int = setting(
+        64, "ranks up to which the best ring is searched for; beyond, the rings of hosts are joined"
+    )
+    ring_seconds: float = setting(
+        0.5,
+        "CP-SAT's deterministic seconds for one ring, and in proportion more beyond 32 ranks; no "
+        "clock is read",
+    )
+    torus_placements: int = setting(
+        20_000, "placements tried where a torus of unknown numbering is looked for"
+    )
+    listed_links: int = setting(
+        32,
+        "links between switches up to which all routes are listed; beyond, the fastest of a pair "
+        "are searched for",
+    )
+    equal_routes: int = setting(4, "equally fast routes of a pair that are kept beyond these links")
 
     def pieces(self, objective: Objective) -> tuple[int, ...]:
         """Pieces of a pipeline that are tried for an objective; one for latency."""
@@ -48,3 +68,7 @@ class ClassicEffort(Effort):
                 return self.time_pieces
             case _:
                 return self.frontier_pieces
+
+
+CLASSIC_EFFORT = ClassicEffort()
+"""Default limits."""

@@ -33,9 +33,6 @@ from .model import Flat
 from .place import Known, Site, named, names_for
 from .schedule import to_schedule
 
-LARGE = 1 << 30
-"""Bytes of the message that the objective bandwidth looks at."""
-
 
 @dataclass(frozen=True, slots=True)
 class Classic:
@@ -104,9 +101,9 @@ class Classic:
             UserError: the named algorithm does not fit the machine, or none does.
         """
         deadline = time.monotonic() + budget.seconds
-        sites = [Site(problem.topology, self.shape)]
+        sites = [Site(problem.topology, self.shape, effort=self.effort)]
         if not self.shape and (grid := grid_of_phases(problem)) is not None:
-            sites.append(Site(problem.topology, grid=grid))
+            sites.append(Site(problem.topology, grid=grid, effort=self.effort))
         judge = _Judge(problem, bounds(problem.topology, problem.collective), observer, self.effort)
         why: list[UserError] = []
         for site in sites:
@@ -154,7 +151,9 @@ class Classic:
         collective = problem.collective
         root = collective.roots[0] if collective.roots else 0
         pieces = chunks * collective.factor
-        size = problem.bytes or (1 if problem.objective is Objective.LATENCY else LARGE)
+        size = problem.bytes or (
+            1 if problem.objective is Objective.LATENCY else self.effort.bandwidth_bytes
+        )
         for own_order in (False, True):
             algorithm = site.algorithm(
                 one.name, collective.kind, chunks=pieces, root=root, own_order=own_order
@@ -270,7 +269,7 @@ class _Judge:
         if self.problem.objective is Objective.LATENCY:
             return latency_us(schedule)
         if self.problem.objective is Objective.BANDWIDTH:
-            return simulate(schedule, LARGE).time_us
+            return simulate(schedule, self.effort.bandwidth_bytes).time_us
         return simulate(schedule, self.problem.bytes or 1).time_us
 
     def outcome(self, *statements: str) -> Outcome:

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -20,12 +21,10 @@ from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.nouns.hops import gpu_neighbours
 from weft.dsl.nouns.topology import Topology
 
+from .effort import CLASSIC_EFFORT, ClassicEffort
 from .grid import RankGrid
 from .leaders import NestedPartitions, Partition
 from .mapping import PairPaths, ring_order
-
-TRIES = 20_000
-"""Placements tried when a torus of unknown numbering is looked for."""
 
 
 def hop_costs(topology: Topology) -> Floats:
@@ -110,7 +109,11 @@ def _fast_islands(topology: Topology) -> list[Partition]:
 # --- grids ----------------------------------------------------------------------------------------
 
 
-def boxes(topology: Topology, levels_used: int | None = None) -> RankGrid:
+def boxes(
+    topology: Topology,
+    levels_used: int | None = None,
+    effort: ClassicEffort = CLASSIC_EFFORT,
+) -> RankGrid:
     """The hierarchy as a grid: the ranks of a box along axis 0, then one axis per further level.
 
     The box is the host where hosts are named, else the innermost group. ``levels_used``: so many
@@ -131,10 +134,15 @@ def boxes(topology: Topology, levels_used: int | None = None) -> RankGrid:
         )
     hosts = hosts_of(topology)
     partitions = partitions[partitions.index(hosts) if hosts in partitions else 0 :]
-    return grid_of(topology, partitions[:levels_used], costs)
+    return grid_of(topology, partitions[:levels_used], costs, effort)
 
 
-def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Floats) -> RankGrid:
+def grid_of(
+    topology: Topology,
+    partitions: Sequence[Partition],
+    costs: Floats,
+    effort: ClassicEffort = CLASSIC_EFFORT,
+) -> RankGrid:
     """Nested partitions of equal groups as a grid, the innermost along axis 0.
 
     The ranks of an innermost group stand along its best ring, where it has one.
@@ -143,7 +151,7 @@ def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Floats) 
         UserError: groups of different sizes.
     """
     _check_even(topology, partitions[0])
-    order = _rings(topology, partitions[0], costs)
+    order = _rings(topology, partitions[0], costs, effort)
     shape = [len(order[0])]
     for partition in (*partitions[1:], (tuple(range(topology.ranks)),)):
         _check_even(topology, partition)
@@ -157,7 +165,9 @@ def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Floats) 
     return RankGrid(tuple(shape), tuple(order[0]), names)
 
 
-def _rings(topology: Topology, partition: Partition, costs: Floats) -> list[list[int]]:
+def _rings(
+    topology: Topology, partition: Partition, costs: Floats, effort: ClassicEffort
+) -> list[list[int]]:
     """The groups, each along its ring; boxes that are alike inside get the same order."""
     known: dict[bytes, tuple[int, ...]] = {}
     order = []
@@ -165,7 +175,7 @@ def _rings(topology: Topology, partition: Partition, costs: Floats) -> list[list
         key = costs[np.ix_(group, group)].tobytes()
         if key not in known:
             try:
-                known[key] = ring_order(topology.restricted_to(group))
+                known[key] = ring_order(topology.restricted_to(group), effort)
             except BadTopology:
                 known[key] = tuple(range(len(group)))
         order.append([group[i] for i in known[key]])
@@ -203,7 +213,7 @@ def _aligned(groups: Sequence[list[int]], costs: Floats) -> list[int]:
     return result
 
 
-def torus(topology: Topology) -> RankGrid | None:
+def torus(topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT) -> RankGrid | None:
     """The machine as a torus of two or more axes (hypercubes too), whatever its numbering.
 
     None if its direct cables are not exactly those of one.
@@ -215,7 +225,8 @@ def torus(topology: Topology) -> RankGrid | None:
         return None
     shapes = [s for s in _shapes(n) if sum(2 if size > 2 else 1 for size in s) in degrees]
     shapes.sort(key=len)  # C4 is a ring of four, not a torus of 2x2
-    for numbered in (_natural, _embedded):
+    searched = partial(_embedded, placements=effort.torus_placements)
+    for numbered in (_natural, searched):
         for shape in shapes:
             if ranks := numbered(near, shape):
                 return RankGrid(shape, ranks, tuple(f"axis{i}" for i in range(len(shape))))
@@ -253,7 +264,9 @@ def _natural(near: Sequence[frozenset[int]], shape: Sequence[int]) -> tuple[int,
     return tuple(range(len(near))) if fits else ()
 
 
-def _embedded(near: Sequence[frozenset[int]], shape: Sequence[int]) -> tuple[int, ...]:
+def _embedded(
+    near: Sequence[frozenset[int]], shape: Sequence[int], placements: int
+) -> tuple[int, ...]:
     """Ranks put on the places one by one, next to those that stand there already; with retreat."""
     places = _places(shape)
     beside = [_beside(at, shape) for at in places]
@@ -268,7 +281,7 @@ def _embedded(near: Sequence[frozenset[int]], shape: Sequence[int]) -> tuple[int
         seen.add(place)
     at = {order[0]: 0}
     stack = [_fitting(near, at, known[0])]
-    for _ in range(TRIES):
+    for _ in range(placements):
         depth = len(stack)
         rank = next(stack[-1], None)
         if rank is None:

@@ -23,13 +23,8 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import links_from
 from weft.dsl.nouns.topology import Topology
 
+from .effort import CLASSIC_EFFORT, ClassicEffort
 from .model import Flat, RankPattern
-
-EXACT = 64
-"""Up to so many ranks the ring is the best one; beyond, boxes are solved one by one."""
-
-EFFORT = 0.5
-"""CP-SAT's deterministic seconds for one question (more beyond 32 ranks); no clock is read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,25 +80,27 @@ def _reached(
                 heappush(queue, (alpha + more, max(narrow, -wide), there))
 
 
-def ring_order(topology: Topology) -> tuple[int, ...]:
+def ring_order(topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT) -> tuple[int, ...]:
     """The ranks along the best ring.
 
-    Its narrowest hop is as wide as any ring allows, then the narrowest hop inside the boxes, then
-    the sum of latencies is small; each box is entered once and left once. Exact up to 64 ranks
-    (a Hamiltonian cycle by CP-SAT's circuit constraint, for every bandwidth that could be the
-    narrowest); beyond, the boxes' own rings are joined. Of equally good rings: that of rank order,
-    else one that starts at rank 0.
+    Its narrowest hop is as wide as any ring allows, then the narrowest hop inside the hosts, then
+    the sum of latencies is small; each host is entered once and left once. Exact up to
+    ``effort.exact_ring`` ranks (a Hamiltonian cycle by CP-SAT's circuit constraint, for every
+    bandwidth that could be the narrowest); beyond, the hosts' own rings are joined. Of equally
+    good rings: that of rank order, else one that starts at rank 0.
 
     Raises:
         BadTopology: no ring through all ranks was found.
     """
     pairs = PairPaths.of(topology)
-    order = _around(pairs, _hosts(topology))
+    order = _around(pairs, _hosts(topology), effort)
     _check_hops(topology, pairs, [*order, order[0]], "ring")
     return order
 
 
-def chain_order(topology: Topology, root: int | None = None) -> tuple[int, ...]:
+def chain_order(
+    topology: Topology, root: int | None = None, effort: ClassicEffort = CLASSIC_EFFORT
+) -> tuple[int, ...]:
     """The ranks along the best chain, which begins at the root (anywhere if there is none).
 
     As :func:`ring_order`, of a ring that an imaginary rank closes. The hops lead away from the
@@ -121,7 +118,7 @@ def chain_order(topology: Topology, root: int | None = None) -> tuple[int, ...]:
     ends = range(n) if root is None else [root]
     bandwidth[:n, n] = bandwidth[n, ends] = np.inf
     latency[:n, n] = latency[n, ends] = latency.min()
-    order = _around(PairPaths(bandwidth, latency), [*_hosts(topology), [n]])
+    order = _around(PairPaths(bandwidth, latency), [*_hosts(topology), [n]], effort)
     at = order.index(n)
     chain = order[at + 1 :] + order[:at]
     if root is not None and chain[0] != root:  # no ring was found: rank order
@@ -179,14 +176,16 @@ def _check_hops(topology: Topology, pairs: PairPaths, hops: Sequence[int], what:
 # --- rings ----------------------------------------------------------------------------------------
 
 
-def _around(pairs: PairPaths, hosts: list[list[int]]) -> tuple[int, ...]:
+def _around(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) -> tuple[int, ...]:
     n = len(pairs.bandwidth)
     if n < 3:
         return tuple(range(n))
-    return _joined(pairs, hosts) if n > EXACT and len(hosts) > 2 else _best_ring(pairs, hosts)
+    if n > effort.exact_ring and len(hosts) > 2:
+        return _join_host_rings(pairs, hosts, effort)
+    return _best_ring(pairs, hosts, effort)
 
 
-def _best_ring(pairs: PairPaths, hosts: list[list[int]]) -> tuple[int, ...]:
+def _best_ring(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) -> tuple[int, ...]:
     """The best ring, by the widest floor for all hops, then for those inside boxes."""
     n = len(pairs.bandwidth)
     box = np.empty(n, np.int64)
@@ -201,7 +200,7 @@ def _best_ring(pairs: PairPaths, hosts: list[list[int]]) -> tuple[int, ...]:
         while low < high:
             middle = (low + high) // 2
             tried = np.where(where, np.maximum(floors, levels[middle]), floors)
-            ring = _circuit(pairs, tried, box)
+            ring = _circuit(pairs, tried, box, effort)
             if ring is None:
                 high = middle
             else:
@@ -211,7 +210,9 @@ def _best_ring(pairs: PairPaths, hosts: list[list[int]]) -> tuple[int, ...]:
     return best
 
 
-def _circuit(pairs: PairPaths, floors: Floats, box: Ints) -> tuple[int, ...] | None:
+def _circuit(
+    pairs: PairPaths, floors: Floats, box: Ints, effort: ClassicEffort
+) -> tuple[int, ...] | None:
     """The ring of least latency whose hops have at least some bandwidth; None: none was found."""
     from ortools.sat.python import cp_model
 
@@ -240,7 +241,7 @@ def _circuit(pairs: PairPaths, floors: Floats, box: Ints) -> tuple[int, ...] | N
     solver.parameters.catch_sigint_signal = False
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
-    solver.parameters.max_deterministic_time = EFFORT * max(1.0, n / 32)
+    solver.parameters.max_deterministic_time = effort.ring_seconds * max(1.0, n / 32)
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     after = {u: v for u, v, x in arcs if solver.boolean_value(x)}
@@ -268,7 +269,9 @@ def _quality(pairs: PairPaths, order: Sequence[int]) -> tuple[float, float]:
     return float(pairs.bandwidth[here, there].min()), -float(pairs.latency[here, there].sum())
 
 
-def _joined(pairs: PairPaths, hosts: list[list[int]]) -> tuple[int, ...]:
+def _join_host_rings(
+    pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort
+) -> tuple[int, ...]:
     """The rings of the boxes, each cut where it fits the box before best."""
     order: list[int] = []
     known: dict[bytes, tuple[int, ...]] = {}
@@ -276,7 +279,7 @@ def _joined(pairs: PairPaths, hosts: list[list[int]]) -> tuple[int, ...]:
         own = pairs.among(ranks)
         key = own.bandwidth.tobytes() + own.latency.tobytes()
         if key not in known:
-            known[key] = _best_ring(own, [list(range(len(ranks)))])
+            known[key] = _best_ring(own, [list(range(len(ranks)))], effort)
         ring = [ranks[i] for i in known[key]]
         if order:
             into = pairs.bandwidth[order[-1], ring]

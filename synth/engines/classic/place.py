@@ -19,6 +19,7 @@ from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.topology import Topology
 
 from .catalog import CLASSICS, classic_algorithm
+from .effort import CLASSIC_EFFORT, ClassicEffort
 from .grid import RankGrid, plain_grid
 from .hierarchical import HIERARCHICAL, Hierarchical, MachineStructure, Shape
 from .hierarchy import boxes, levels, torus
@@ -78,20 +79,27 @@ class Site:
     is found when it is first asked for.
     """
 
-    def __init__(self, topology: Topology, shape: Shape = (), grid: RankGrid | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        shape: Shape = (),
+        grid: RankGrid | None = None,
+        effort: ClassicEffort = CLASSIC_EFFORT,
+    ) -> None:
         self.topology = topology
-        self.told = plain_grid(shape) if shape else grid
+        self.effort = effort
+        self.given = plain_grid(shape) if shape else grid
 
     @cached_property
     def routes(self) -> GpuRoutes:
         """The routes between GPUs."""
-        return GpuRoutes(self.topology)
+        return GpuRoutes(self.topology, self.effort)
 
     @cached_property
     def ring(self) -> tuple[int, ...]:
         """The ranks along the best ring; in their own order where there is none."""
         try:
-            return ring_order(self.topology)
+            return ring_order(self.topology, self.effort)
         except BadTopology:
             return tuple(range(self.topology.ranks))
 
@@ -103,15 +111,15 @@ class Site:
     @cached_property
     def torus(self) -> RankGrid | None:
         """The machine as a torus, if it is one."""
-        return self.told or torus(self.topology)
+        return self.given or torus(self.topology, self.effort)
 
     @cached_property
     def levels(self) -> NestedPartitions:
         """Nested groups."""
-        if self.told is None:
+        if self.given is None:
             return levels(self.topology)
-        ranks, size, partitions = self.told.ranks, 1, []
-        for side in self.told.shape[:-1]:
+        ranks, size, partitions = self.given.ranks, 1, []
+        for side in self.given.shape[:-1]:
             size *= side
             starts = range(0, len(ranks), size)
             partitions.append(tuple(ranks[at : at + size] for at in starts))
@@ -124,12 +132,12 @@ class Site:
         Raises:
             UserError: there are none, or they are uneven.
         """
-        return self.told or boxes(self.topology)
+        return self.given or boxes(self.topology, effort=self.effort)
 
     @cached_property
     def two_levels(self) -> RankGrid:
         """Local ranks and boxes."""
-        return self.told or boxes(self.topology, 1)
+        return self.given or boxes(self.topology, 1, self.effort)
 
     def algorithm(
         self,

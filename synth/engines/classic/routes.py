@@ -11,31 +11,25 @@ from weft.dsl.nouns.topology import Topology
 
 from ...fabric.fabric import fabric_of
 from ...time.routes import routes_of
+from .effort import CLASSIC_EFFORT, ClassicEffort
 
 Pair = tuple[int, int]
 Route = tuple[int, ...]
 Way = tuple[float, float, Route]
 
 
-EXHAUSTIVE = 32
-"""Links between switches up to which all routes are listed; beyond, the quickest are searched."""
-
-ALIKE = 4
-"""Equally quick routes of a pair that are kept in larger fabrics."""
-
-
 class GpuRoutes:
     """All routes from GPU to GPU of a machine, shared by all algorithms tried on it."""
 
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
+    def __init__(self, topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT) -> None:
+        self.topology, self.effort = topology, effort
         self.near = gpu_neighbours(topology)
         fabric = fabric_of(topology)
         width = fabric.GBps.tolist()
         self._width = [min(width[r] for r in held) for held in fabric.loaded]
         self._ways: dict[Pair, tuple[Way, ...]] = {}
         inner = sum(x.src >= topology.ranks <= x.dst for x in topology.links)
-        self._all = inner <= EXHAUSTIVE
+        self._all = inner <= effort.listed_links
         if self._all:
             found: dict[Pair, list[Way]] = {}
             for hop in find_hops(topology).hops:
@@ -53,11 +47,12 @@ class GpuRoutes:
         wanted = dict.fromkeys(pairs)
         missing = [pair for pair in wanted if pair not in self._ways]
         if missing:
-            asked = [(*pair, turn) for pair in missing for turn in range(ALIKE)]
+            equal = self.effort.equal_routes
+            asked = [(*pair, turn) for pair in missing for turn in range(equal)]
             routes = routes_of(self.topology, asked)  # raises where there is none
             for i, pair in enumerate(missing):
-                equal = dict.fromkeys(routes[i * ALIKE : (i + 1) * ALIKE])
-                self._ways[pair] = tuple(map(self._way, equal))
+                different = dict.fromkeys(routes[i * equal : (i + 1) * equal])
+                self._ways[pair] = tuple(map(self._way, different))
         return {pair: self._ways[pair] for pair in wanted}
 
     def _way(self, route: Route) -> Way:

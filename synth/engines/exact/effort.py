@@ -30,6 +30,18 @@ class ExactEffort(Effort):
     next_best: int = setting(
         12, "largest chunk count for the ratios tried where the LP's value itself is not found"
     )
+    most_sends: int = setting(
+        1_000_000,
+        "(chunk, hop, step) triples above which no model is built for CP-SAT: it would not be "
+        "solved either",
+    )
+    peers_seconds: float = setting(
+        10.0, "wall seconds for making the number of peers small once a schedule is known"
+    )
     most_columns: int = setting(
         1_500_000, "columns of the flow LP above which a machine without symmetries is refused"
     )
+
+
+EXACT_EFFORT = ExactEffort()
+"""Default limits."""

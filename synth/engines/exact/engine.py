@@ -200,7 +200,8 @@ class PreparedProblem:
         """Decide if some schedule of S steps (any number of rounds) obeys a subset of the rules."""
         space = rules.apply_rules(self.plain, subset)
         question = ExactQuestion(rules.fixed_factor(subset) or 1, steps, None)
-        verdict = realize.solve(space, question, clock.share(0.3), observer).verdict
+        answer = realize.solve(space, question, clock.share(0.3), observer, self.search.effort)
+        verdict = answer.verdict
         if verdict is realize.SolverVerdict.NO and not space.conclusive:
             return realize.SolverVerdict.UNKNOWN
         return verdict

@@ -30,7 +30,7 @@ from .instance import ExactQuestion, Space
 from .orbits import DemandOrbits
 from .realize import Realization, SolverVerdict
 
-Solver = Callable[[Space, ExactQuestion, Budget, Observer], Realization]
+Solver = Callable[[Space, ExactQuestion, Budget, Observer, ExactEffort], Realization]
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,9 @@ def realize(
             ceiling = float("inf") if complete else search.effort.invariant_seconds
             budget = clock.share(search.effort.question_share, ceiling)
             observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
-            answer = search.solver(space, ExactQuestion(chunks, steps, rounds), budget, observer)
+            answer = search.solver(
+                space, ExactQuestion(chunks, steps, rounds), budget, observer, search.effort
+            )
             if answer.verdict is SolverVerdict.YES:
                 return Realized(answer, chunks, refuted)
             proved = answer.verdict is SolverVerdict.NO and space.conclusive
@@ -199,7 +201,7 @@ def _fewest(
             observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
             question = ExactQuestion(chunks, steps, most, fewest=True)
             budget = clock.share(search.effort.question_share / 2)
-            answer = search.solver(space, question, budget, observer)
+            answer = search.solver(space, question, budget, observer, search.effort)
             if answer.verdict is SolverVerdict.YES:
                 value = Fraction(sum(answer.rounds), chunks)
                 if worst is None or value < worst:
@@ -273,7 +275,7 @@ def any_point(
         if clock.left() <= 0 or observer.cancelled():
             return None
         question = ExactQuestion(search.factor or 1, steps, None)
-        answer = cp_sat.solve(space, question, clock.share(0.5), observer)
+        answer = cp_sat.solve(space, question, clock.share(0.5), observer, search.effort)
         if answer.verdict is not SolverVerdict.YES:
             continue
         collective = search.collective.split(question.factor)

@@ -19,11 +19,18 @@ from weft.dsl.base.errors import Missing
 from weft.dsl.nouns.schedule import Transfer
 
 from ...base.engine import Budget, Observer
+from .effort import EXACT_EFFORT, ExactEffort
 from .instance import ExactQuestion, Space
 from .realize import Realization, SolverVerdict
 
 
-def solve(space: Space, question: ExactQuestion, budget: Budget, observer: Observer) -> Realization:
+def solve(
+    space: Space,
+    question: ExactQuestion,
+    budget: Budget,
+    observer: Observer,
+    effort: ExactEffort = EXACT_EFFORT,
+) -> Realization:
     """Answer one question with z3. ``observer.cancelled`` is only asked before the search.
 
     The encoding decides, it does not minimise; and it knows no symmetry, no fixed sends, no

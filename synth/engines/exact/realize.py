@@ -29,6 +29,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.schedule import Transfer
 
 from ...base.engine import Budget, Observer
+from .effort import EXACT_EFFORT, ExactEffort
 from .instance import ExactQuestion, PathLimit, Space, possible
 
 if TYPE_CHECKING:
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 SUBSOLVERS = ("fj*", "no_lp", "fs_random*")
-LARGEST = 1_000_000
-"""Models of more (chunk, hop, step) triples are not built: they would not be solved either."""
-PEERS_SECONDS = 10.0
-"""Wall seconds for making the number of peers small once a schedule is known."""
 
 
 class SolverVerdict(StrEnum):
@@ -256,11 +253,17 @@ class _CpSatModel:
         return to_minimise
 
 
-def solve(space: Space, question: ExactQuestion, budget: Budget, observer: Observer) -> Realization:
+def solve(
+    space: Space,
+    question: ExactQuestion,
+    budget: Budget,
+    observer: Observer,
+    effort: ExactEffort = EXACT_EFFORT,
+) -> Realization:
     """Answer one question with CP-SAT; YES carries transfers that the caller still verifies."""
     from ortools.sat.python import cp_model
 
-    if space.items * len(space.hops.hops) * question.steps * question.factor > LARGEST:
+    if space.items * len(space.hops.hops) * question.steps * question.factor > effort.most_sends:
         return Realization(SolverVerdict.UNKNOWN)
     built = _CpSatModel(space, question)
     solver = cp_model.CpSolver()
@@ -271,7 +274,7 @@ def solve(space: Space, question: ExactQuestion, budget: Budget, observer: Obser
     seconds = max(0.01, budget.seconds)
     if built.peers_used and not question.fewest:
         built.model.minimize(sum(built.peers_used))
-        seconds = min(seconds, PEERS_SECONDS)
+        seconds = min(seconds, effort.peers_seconds)
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.catch_sigint_signal = False
     status = _watched(solver, built.model, observer)

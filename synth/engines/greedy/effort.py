@@ -22,6 +22,12 @@ class GreedyEffort(Effort):
         400_000,
         "transfers above which finer chunks are not tried; an explicit number of chunks is made",
     )
+    bandwidth_bytes: int = setting(
+        1 << 30, "bytes of the message that the objectives bandwidth and frontier are judged at"
+    )
+    latency_bytes: int = setting(
+        1 << 10, "bytes of the message that the objective latency is judged at"
+    )
     enough: float = setting(1.0005, "a plan of less than this times the bound ends the search")
     enough_of_many: float = setting(
         1.02, "the same for plans above most-transfers, each of which takes seconds"

@@ -27,9 +27,6 @@ from .matching import attempts
 from .plan import TransferPlan, schedule_of
 from .routes import ChunkEnds, grow_trees
 
-LARGE = 1 << 30
-"""Bytes of the message that the objectives bandwidth and frontier look at."""
-
 GIB = 1 << 30
 
 PER_TRANSFER = 256
@@ -120,11 +117,13 @@ def _transfers(collective: Collective) -> int:
     return len(collective.post)
 
 
-def _size(problem: Problem) -> int:
+def _size(problem: Problem, effort: GreedyEffort) -> int:
     """The message size in bytes that plans are made and judged for."""
     if problem.bytes is not None:
         return problem.bytes
-    return 1 << 10 if problem.objective is Objective.LATENCY else LARGE
+    if problem.objective is Objective.LATENCY:
+        return effort.latency_bytes
+    return effort.bandwidth_bytes
 
 
 @dataclass(slots=True)
@@ -143,8 +142,8 @@ class _PlanSearch:
         """Try all chunk counts, seeds and rules, until the budget ends or the bound is met."""
         deadline = time.monotonic() + self.budget.seconds
         self.bound = bounds(self.problem.topology, self.problem.collective)
-        least = float(lower_bound_us(self.bound, _size(self.problem)))
         effort = self.engine.effort
+        least = float(lower_bound_us(self.bound, _size(self.problem, effort)))
         for pieces in self._cuts():
             if self._slower():
                 return
@@ -224,7 +223,7 @@ class _ChunkedProblem:
     def of(problem: Problem, pieces: int, effort: GreedyEffort) -> _ChunkedProblem:
         """Return the tables for one chunk count."""
         collective = problem.collective.split(pieces)
-        chunk = Fraction(_size(problem), collective.message_chunks)
+        chunk = Fraction(_size(problem, effort), collective.message_chunks)
         machine = hop_table_of(problem.topology, chunk)
         demand = None if _joint(collective) else demand_of(collective)
         return _ChunkedProblem(collective, machine, demand, effort)

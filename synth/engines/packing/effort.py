@@ -8,7 +8,7 @@ from ...base.effort import Effort, setting
 from .hosts.search import HOST_EFFORT, HostEffort
 from .order.order_search import ORDER_EFFORT, OrderEffort
 from .paths.effort import PATH_EFFORT, PathEffort
-from .trees.search import TREE_EFFORT, TreeEffort
+from .trees.effort import TREE_EFFORT, TreeEffort
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,9 @@ class PackingEffort(Effort):
         "transfers up to which a packing is looked at without its symmetry",
     )
     most_low_load: int = setting(6_000, "ranks², up to which trees that load little are grown")
+    low_load_rounds: int = setting(
+        24, "rounds in which such trees are torn up and grown again, with ever steeper prices"
+    )
     few: int = setting(32, "ranks up to which trees that load little need no symmetry")
     many: int = setting(
         256,

@@ -148,7 +148,7 @@ class Packer:
         quotients = [self._quotient(p) for p in packings]
         if problem.sketch is None and self._crowded(problem, quotients):
             # First, so that it is tried before those that it is to beat.
-            low = low_load_packing(self._alone(packings[0]))
+            low = low_load_packing(self._alone(packings[0]), self.effort.low_load_rounds)
             quotients = [*([] if low is None else [self._quotient(low)]), *quotients]
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]

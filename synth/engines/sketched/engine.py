@@ -33,9 +33,10 @@ from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto, sizes_of
 from ...time.schedule_time import simulate
+from .effort import SKETCHED_EFFORT, SketchedEffort
 from .field import SearchInstance
 from .limits import refused
-from .search import SKETCHED_EFFORT, PlacementSearch, SketchedEffort
+from .search import PlacementSearch
 from .search_kernel import Placements
 
 FOLLOWED = (
@@ -194,7 +195,9 @@ class _ChunkCountSearch:
         if pieces > 1:
             collective = collective.split(pieces)
         grain = Fraction(size, collective.message_chunks)
-        field = self.fields[collective.factor] = SearchInstance.of(self.problem, collective, grain)
+        field = self.fields[collective.factor] = SearchInstance.of(
+            self.problem, collective, grain, self.engine.effort
+        )
         if not collective.combining:
             goal = max(goal, float(self._whole(collective, size).us))
         search = PlacementSearch.of(field, self.budget.seed, self.engine.effort)

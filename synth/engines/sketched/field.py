@@ -23,6 +23,7 @@ from weft.dsl.symmetry.orbits import Orbits
 from ...fabric.hop_table import HopTable, hop_table_of
 from ...judge.allowed_pairs import off_relays, orbits_for
 from ..greedy.plan import TransferPlan, schedule_of
+from .effort import SKETCHED_EFFORT, SketchedEffort
 from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
 from .peers import beyond_peers
 from .search_kernel import ChunkJobs, Placements
@@ -52,7 +53,12 @@ class SearchInstance:
     moved: Ints
 
     @staticmethod
-    def of(problem: Problem, collective: Collective, bytes_of_chunk: Fraction) -> SearchInstance:
+    def of(
+        problem: Problem,
+        collective: Collective,
+        bytes_of_chunk: Fraction,
+        effort: SketchedEffort = SKETCHED_EFFORT,
+    ) -> SearchInstance:
         """The field of a problem whose collective is cut into these chunks.
 
         Raises:
@@ -66,7 +72,7 @@ class SearchInstance:
         chosen = np.flatnonzero(images.min(axis=0) == np.arange(collective.chunks))
         hops, rows = _quotient(machine, orbits)
         alike = (np.array(orbits.images, np.int64), images[:, chosen], moved)
-        jobs = _jobs(topology, collective, sketch, machine, alike)
+        jobs = _jobs(topology, collective, sketch, machine, alike, effort)
         return SearchInstance(
             topology, collective, machine, hops, rows, jobs, images[:, chosen].T, moved
         )
@@ -228,6 +234,7 @@ def _jobs(
     sketch: Sketch,
     machine: HopTable,
     images: tuple[Ints, Ints, Ints],
+    effort: SketchedEffort,
 ) -> ChunkJobs:
     """One job per orbit; ``images``: of nodes (elements, nodes), of chunks and of hops."""
     nodes, chunks, moved = images
@@ -240,7 +247,7 @@ def _jobs(
     sums = collective.kind is Kind.ALLREDUCE and collective.combining
     root = _roots(collective)[chosen] if sums else np.full(len(chosen), -1)
     usable = np.array([sketch.allows(hop) for hop in machine.each_hop()])
-    usable &= ~beyond_peers(topology, sketch, machine, moved)
+    usable &= ~beyond_peers(topology, sketch, machine, moved, effort.most_peer_sets)
     kinds, kind = np.unique(holds[chosen], axis=0, return_inverse=True)
     barred = [off_relays(topology, sketch, row)[machine.src, machine.dst] for row in kinds]
     allowed, kind = usable & ~np.array(barred), kind.reshape(-1).astype(np.int64)

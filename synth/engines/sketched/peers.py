@@ -21,12 +21,13 @@ from weft.dsl.nouns.topology import Topology
 
 from ...fabric.hop_table import HopTable
 
-MOST_TRIED = 5000
-"""Sets of distances that are tried."""
 
-
-def beyond_peers(topology: Topology, sketch: Sketch, machine: HopTable, moved: Ints) -> Bools:
+def beyond_peers(
+    topology: Topology, sketch: Sketch, machine: HopTable, moved: Ints, most_sets: int
+) -> Bools:
     """The hops that no chunk may take, since they lead to others than the chosen peers.
+
+    Up to ``most_sets`` sets of distances are compared.
 
     Raises:
         UserError: the symmetry of the sketch does not keep the choice.
@@ -35,7 +36,7 @@ def beyond_peers(topology: Topology, sketch: Sketch, machine: HopTable, moved: I
     for rule in sketch.rules:
         if isinstance(rule, SwitchPolicy) and rule.limit is not None:
             through = _through(topology, machine, rule.switch)
-            barred |= through & ~_chosen(machine, through, rule.limit)
+            barred |= through & ~_chosen(machine, through, rule.limit, most_sets)
             if (barred[moved] != barred).any():
                 raise UserError(
                     f"the peers that {rule.label!r} leaves are not mapped to each other by the "
@@ -54,20 +55,20 @@ def _through(topology: Topology, machine: HopTable, switch: int) -> Bools:
     return found
 
 
-def _chosen(machine: HopTable, through: Bools, limit: int) -> Bools:
+def _chosen(machine: HopTable, through: Bools, limit: int, most_sets: int) -> Bools:
     members = np.unique(np.concatenate([machine.src[through], machine.dst[through]]))
     place = np.searchsorted(members, np.arange(machine.ranks))
     ahead = (place[machine.dst] - place[machine.src]) % max(1, len(members))
-    found: Bools = np.isin(ahead, _distances(len(members), limit))
+    found: Bools = np.isin(ahead, _distances(len(members), limit, most_sets))
     return found
 
 
 @lru_cache(maxsize=64)
-def _distances(count: int, limit: int) -> tuple[int, ...]:
+def _distances(count: int, limit: int, most_sets: int) -> tuple[int, ...]:
     """Return the distances (modulo ``count``) from each of ``count`` GPUs to its peers."""
     if limit >= count - 1:
         return tuple(range(1, count))
-    if math.comb(count - 1, limit) <= MOST_TRIED:
+    if math.comb(count - 1, limit) <= most_sets:
         return min(combinations(range(1, count), limit), key=lambda d: _spread(count, d))
     found = [1]
     for power in range(1, limit):

@@ -31,6 +31,23 @@ class TreeJobs(NamedTuple):
     waves: Ints
 
 
+class Wave(NamedTuple):
+    """The groups g with (g + ``shift``) mod ``waves`` = ``number``: those that join at once."""
+
+    number: int
+    waves: int
+    shift: int
+
+
+class Growth(NamedTuple):
+    """Limits of a tree: the only GPU of its root group that sends (-1: all do), the cost of a
+    level, and the depth from which on groups do not send on."""
+
+    start: int
+    level: float
+    relay: int
+
+
 @compiled
 def _record(graph: GroupGraph, back: Array, node: int, links: Array) -> int:
     """The route that ends at a node, from its GPU on, -1 after its end; returns that GPU."""
@@ -51,33 +68,28 @@ def _record(graph: GroupGraph, back: Array, node: int, links: Array) -> int:
 def _grow(
     graph: GroupGraph,
     price: Array,
-    wave: int,
-    waves: int,
-    shift: int,
-    start: int,
-    mu: float,
-    relay: int,
+    wave: Wave,
+    growth: Growth,
     count: int,
     order: Array,
     links: Array,
     work: Array,
 ) -> int:
-    """Directed Prim over groups; only those reached at less than ``relay`` hops send on.
+    """Directed Prim over groups: add the groups of one wave to a tree.
 
-    Of a tree that has reached ``count`` groups (``depth`` of ``work`` knows which) the groups of
-    one wave are added to ``order`` (groups - 1,) and ``links`` (groups - 1, width); ``mu`` is
-    what a level costs. Returns the new count, -1 if some group is out of reach.
+    The tree has reached ``count`` groups, those whose ``depth`` in ``work`` is not -1. Fills
+    ``order`` (groups - 1,) and ``links`` (groups - 1, width) from there on. Returns the new
+    count, -1 if some group is out of reach.
     """
     dist, back, steps, depth, keys, items = work
     dist[:] = FAR
     size, missing = 0, 0
     for g in range(len(depth)):
-        if depth[g] < 0:
-            missing += (g + shift) % waves == wave
+        missing += depth[g] < 0 and (g + wave.shift) % wave.waves == wave.number
         for j in range(graph.member_start[g], graph.member_start[g + 1]):
             m = graph.member[j]
-            if 0 <= depth[g] < relay and (depth[g] > 0 or start < 0 or m == start):
-                dist[m] = mu * depth[g]
+            if 0 <= depth[g] < growth.relay and (depth[g] > 0 or growth.start in (-1, m)):
+                dist[m] = growth.level * depth[g]
                 steps[m] = 0
                 size = _push(keys, items, size, dist[m], m)
     while size and missing:
@@ -95,8 +107,8 @@ def _grow(
             for j in range(graph.member_start[g], graph.member_start[g + 1]):
                 m = graph.member[j]
                 dist[m] = -1.0
-                if depth[g] < relay:
-                    dist[m] = mu * depth[g]
+                if depth[g] < growth.relay:
+                    dist[m] = growth.level * depth[g]
                     steps[m] = 0
                     size = _push(keys, items, size, dist[m], m)
             continue
@@ -106,7 +118,7 @@ def _grow(
             i = graph.out_link[k]
             to = graph.link_dst[i]
             h = graph.group[to]
-            if h >= 0 and (depth[h] >= 0 or (h + shift) % waves != wave):
+            if h >= 0 and (depth[h] >= 0 or (h + wave.shift) % wave.waves != wave.number):
                 continue
             cost = at
             for r in range(graph.row_start[i], graph.row_start[i + 1]):
@@ -134,12 +146,10 @@ def _count(
     graph: GroupGraph,
     links: Array,
     weight: float,
-    load: Array,
-    price: Array,
-    room: Array,
-    eta: float,
+    state: tuple[Array, Array, Array, float],
 ) -> None:
-    """Put a tree's load on its rows (or take it off) and keep their prices up to date."""
+    """Put a tree's load on its resources (or take it off) and keep their prices up to date."""
+    load, price, room, eta = state
     for k in range(links.shape[0]):
         for j in range(links.shape[1]):
             i = links[k, j]
@@ -189,8 +199,8 @@ def _plant(
     jobs: TreeJobs,
     first: int,
     root: int,
-    state: Array,
-    mu: float,
+    state: tuple[Array, Array, Array, float],
+    level: float,
     relay: int,
     order: Array,
     links: Array,
@@ -200,25 +210,21 @@ def _plant(
 
     The hops of a wave count at once for the next one; all are taken off again at the end.
     """
-    load, price, room, eta = state
-    depth, cost = work[3], 0.0
+    price, depth, cost = state[1], work[3], 0.0
     for t in range(len(order)):
         graph, waves = jobs.graphs[jobs.turned[first + t]], jobs.waves[first + t]
         depth[:] = -1
         depth[root] = 0
         shift = np.random.randint(waves)
         count = 0
+        growth = Growth(jobs.starts[first + t], level, relay)
         for wave in range(waves):
             begin = count
             count = _grow(
                 graph,
                 price,
-                wave,
-                waves,
-                shift,
-                jobs.starts[first + t],
-                mu,
-                relay,
+                Wave(wave, waves, shift),
+                growth,
                 count,
                 order[t],
                 links[t],
@@ -228,11 +234,9 @@ def _plant(
                 return FAR
             cost += _cost(graph, links[t, begin:count], price)
             if waves > 1:
-                _count(
-                    graph, links[t, begin:count], jobs.weights[first + t], load, price, room, eta
-                )
+                _count(graph, links[t, begin:count], jobs.weights[first + t], state)
         if waves > 1:
-            _count(graph, links[t], -jobs.weights[first + t], load, price, room, eta)
+            _count(graph, links[t], -jobs.weights[first + t], state)
     return cost
 
 
@@ -276,15 +280,7 @@ def route_all(
             a, b = at * step, at * step + step
             mu = level * price.mean()
             for t in range(a, b if turn else a):
-                _count(
-                    jobs.graphs[jobs.turned[t]],
-                    links[last, t],
-                    -jobs.weights[t],
-                    load,
-                    price,
-                    room,
-                    eta,
-                )
+                _count(jobs.graphs[jobs.turned[t]], links[last, t], -jobs.weights[t], state)
             root = roots[last, a]
             least = _plant(
                 jobs, a, root, state, mu, relay, order[turn, a:b], links[turn, a:b], work
@@ -300,15 +296,7 @@ def route_all(
                 return np.full(len(etas), FAR)
             for t in range(a, b):
                 roots[turn, t] = root
-                _count(
-                    jobs.graphs[jobs.turned[t]],
-                    links[turn, t],
-                    jobs.weights[t],
-                    load,
-                    price,
-                    room,
-                    eta,
-                )
+                _count(jobs.graphs[jobs.turned[t]], links[turn, t], jobs.weights[t], state)
         found[turn] = (load / room).max()
         if found[turn] <= 1.0 + 1e-9:
             break

@@ -20,11 +20,10 @@ from weft.dsl.nouns.collective import Kind
 from ..trees.model import PackedTree, Packing
 from .plan_quick import Route, as_tree, load_us_per_byte
 
-_ROUNDS = 24
 _STALE = 1.0001  # a price that has risen by more than this since it was noted is looked at again
 
 
-def low_load_packing(packing: Packing) -> Packing | None:
+def low_load_packing(packing: Packing, rounds: int) -> Packing | None:
     """Return one tree of least load per root, under the symmetry group of a packing.
 
     None for other collectives than allgather and reduce_scatter. About a ms per tree and round
@@ -39,14 +38,15 @@ def low_load_packing(packing: Packing) -> Packing | None:
     market = _Market(packing, backward)
     trees: dict[int, list[Route]] = {}
     best: tuple[float, dict[int, list[Route]]] | None = None
-    for eta in _ramp():
+    for eta in _ramp(rounds):
         for root in roots:
             market.count(trees.pop(root, []), -1)
             trees[root] = market.grow(root, eta)
         worst = market.worst()
         if best is None or worst < best[0] * (1 - 1e-9):
             best = worst, dict(trees)
-    assert best is not None
+    if best is None:
+        return None
     made = replace(
         packing,
         trees=tuple(_as_tree(root, hops, backward) for root, hops in sorted(best[1].items())),
@@ -55,10 +55,10 @@ def low_load_packing(packing: Packing) -> Packing | None:
     return replace(made, us_per_byte=load_us_per_byte(made))
 
 
-def _ramp() -> Iterator[float]:
+def _ramp(rounds: int) -> Iterator[float]:
     """Exponents of the prices, rising."""
-    for i in range(_ROUNDS):
-        yield 2.0 * (20.0 / 2.0) ** (i / (_ROUNDS - 1))
+    for i in range(rounds):
+        yield 2.0 * (20.0 / 2.0) ** (i / max(1, rounds - 1))
 
 
 def _as_tree(root: int, hops: list[Route], backward: bool) -> PackedTree:

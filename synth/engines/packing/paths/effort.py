@@ -71,6 +71,9 @@ class PathEffort(Effort):
         1_000,
         "steps for each message and try in which rounds change as well",
     )
+    tenure: int = setting(
+        10, "steps for which a message does not return to a round and way, and as many by chance"
+    )
     most_work: int = setting(100_000_000, "steps · choices of each, of one try")
 
 

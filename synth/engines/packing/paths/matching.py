@@ -221,7 +221,9 @@ def _coloured(
         for moves, steps in ((False, effort.route_steps), (True, effort.move_steps)):
             wide = len(flat) * (rounds if moves else 1) // len(jobs)
             most = min(effort.most_work // wide, steps * len(jobs))
-            meetings = settle(choices, rounds, colour, route, moves, most, tried)
+            meetings = settle(
+                choices, rounds, colour, route, moves, most, max(1, effort.tenure), tried
+            )
             if not meetings:
                 return colour, route - first[:-1], 0
         if best is None or meetings < best[2]:

@@ -9,8 +9,6 @@ import numpy as np
 from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.jit import compiled
 
-_TENURE = 10  # steps for which a transfer does not return, and as many again by chance
-
 
 class Choices(NamedTuple):
     """Routes to choose from: transfer t takes one of the routes ``first[t]:first[t + 1]``; route r
@@ -116,13 +114,21 @@ def _better(
 
 @compiled
 def settle(
-    c: Choices, colours: int, colour: Ints, route: Ints, moves: bool, steps: int, seed: int
+    c: Choices,
+    colours: int,
+    colour: Ints,
+    route: Ints,
+    moves: bool,
+    steps: int,
+    tenure: int,
+    seed: int,
 ) -> int:
     """Change routes (with ``moves``, rounds too) to reduce conflicts, in place.
 
     A transfer that meets another takes the best way and round that it has not left a moment ago
     (Hertz & de Werra, Using tabu search techniques for graph coloring, Computing 39 (1987)).
-    Returns how many meetings are left in the best that was seen.
+    The pause takes ``tenure`` steps, and up to as many again by chance. Returns the number of
+    meetings left in the best colouring seen.
     """
     use = np.zeros((c.row_count, colours), np.int32)
     state = np.array([seed * 2654435761 + 88172645463325252], np.int64)
@@ -143,7 +149,7 @@ def settle(
             span = (0, colours) if moves else (k, k + 1)
             to, at, met = _better(c, use, left, state, (step, t, r, k), span, best - total + own)
             if to >= 0:
-                left[r, k] = step + _TENURE + _drawn(state, _TENURE)
+                left[r, k] = step + tenure + _drawn(state, tenure)
                 total += met - own
                 route[t], colour[t] = to, at
         _put(c, use, route[t], colour[t], 1)

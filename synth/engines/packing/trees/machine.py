@@ -14,9 +14,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
 from ....fabric.fabric import fabric_of
-
-DETOUR = 4
-"""A route may have so many links more than the shortest one between the GPUs farthest apart."""
+from .effort import TREE_EFFORT
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +33,17 @@ class TreeMachine:
 
     @staticmethod
     def of(
-        topology: Topology, orbits: Orbits, *, turned: bool = False, allowed: Bools | None = None
+        topology: Topology,
+        orbits: Orbits,
+        *,
+        turned: bool = False,
+        allowed: Bools | None = None,
+        detour: int = TREE_EFFORT.detour,
     ) -> TreeMachine:
         """Return the arrays of a machine; ``turned``: with every link reversed.
 
         ``allowed``: which ranks the representatives may send to, shape (representatives, ranks).
+        ``detour``: as in :class:`.TreeEffort`.
 
         Raises:
             BadTopology: some rank cannot send to any other.
@@ -47,7 +51,7 @@ class TreeMachine:
         machine = topology.reversed() if turned else topology
         if turned and allowed is not None:
             allowed = _turned(allowed, orbits)
-        return TreeMachine(topology, orbits, turned, *_net(machine, orbits, allowed))
+        return TreeMachine(topology, orbits, turned, *_net(machine, orbits, allowed, detour))
 
     @cached_property
     def eccentricity(self) -> Ints:
@@ -68,7 +72,7 @@ def _turned(allowed: Bools, orbits: Orbits) -> Bools:
     return found
 
 
-def _net(machine: Topology, orbits: Orbits, allowed: Bools | None) -> tuple[Any, Ints]:
+def _net(machine: Topology, orbits: Orbits, allowed: Bools | None, detour: int) -> tuple[Any, Ints]:
     from .kernels import TreeNet
 
     fabric = fabric_of(machine)
@@ -79,7 +83,7 @@ def _net(machine: Topology, orbits: Orbits, allowed: Bools | None) -> tuple[Any,
     if allowed is not None:
         kept = allowed[source, head]
         source, head, steps = source[kept], head[kept], steps[kept]
-    width = min(int(steps.max()) + DETOUR, nodes - ranks + 1)
+    width = min(int(steps.max()) + detour, nodes - ranks + 1)
     cell_start = np.searchsorted(source, np.arange(len(sources) + 1))
     tail, arc_head, cell = _arcs(orbits, cell_start, head)
     by_head = np.argsort(arc_head, kind="stable")

@@ -22,11 +22,14 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
 from ....fabric.hosts import hosts_of
+from .effort import TREE_EFFORT
 from .machine import TreeMachine
 from .model import Packing
 
 
-def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
+def few_peers(
+    topology: Topology, orbits: Orbits, peers: int, detour: int = TREE_EFFORT.detour
+) -> Bools | None:
     """Return the ranks each representative may send to, shape (representatives, ranks); None: all.
 
     Every rank has at most ``peers`` receivers and ``peers`` senders. GPUs of one host are taken
@@ -36,7 +39,7 @@ def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
         BadTopology: some rank cannot send to any other.
         UserError: with so few some rank is out of reach.
     """
-    machine = TreeMachine.of(topology, orbits)
+    machine = TreeMachine.of(topology, orbits, detour=detour)
     net = machine.net
     source, head = net.cell_source, net.cell_head
     reps = len(net.sources)
@@ -61,7 +64,7 @@ def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
     )
     found = np.zeros((reps, topology.ranks), np.bool_)
     found[source[allowed], head[allowed]] = True
-    kept = TreeMachine.of(topology, orbits, allowed=found)
+    kept = TreeMachine.of(topology, orbits, allowed=found, detour=detour)
     if kept.eccentricity.min() < 0:
         raise UserError(
             f"packing: with peers={peers} some rank is out of reach", hint="allow more peers"

@@ -15,6 +15,7 @@ from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
 from ....base.engine import Certificate
 from ....fabric.fabric import ResourceOrbits
+from .effort import TREE_EFFORT, TreeEffort
 from .machine import TreeMachine
 from .peers import few_peers
 
@@ -75,6 +76,7 @@ class TreeTask:
         *,
         alike: bool = True,
         under: Under | None = None,
+        effort: TreeEffort = TREE_EFFORT,
     ) -> TreeTask:
         """The task of a plain collective, with its proved bound; ``peers`` as in :mod:`.peers`.
 
@@ -98,9 +100,10 @@ class TreeTask:
         turned = (False, True) if joint else (kind in REDUCING,)
         allowed = None if under is None else under.allowed
         if peers:
-            allowed = few_peers(topology, orbits, peers)
+            allowed = few_peers(topology, orbits, peers, effort.detour)
         machines = tuple(
-            TreeMachine.of(topology, orbits, turned=t, allowed=allowed) for t in turned
+            TreeMachine.of(topology, orbits, turned=t, allowed=allowed, detour=effort.detour)
+            for t in turned
         )
         if joint:
             families = np.arange(2 * len(orbits.representatives))

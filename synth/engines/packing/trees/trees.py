@@ -23,9 +23,10 @@ from weft.dsl.nouns.topology import Topology
 from ....base.engine import Observer, Silent
 from ....bounds import tree_prices
 from ....lp.certified import common_denominator
+from .effort import TREE_EFFORT, TreeEffort
 from .model import Packing, tree_limits, trees_per_root
 from .pool import Columns
-from .search import MET, TREE_EFFORT, TreeEffort, TreeSearch, WeightedTrees
+from .search import MET, TreeSearch, WeightedTrees
 from .sparse import equal_trees, natural_copies, rounds_of, sparser
 from .task import TreeTask, Under
 from .templates import packing_of
@@ -62,7 +63,7 @@ def pack(
         return []
     observer = observer or Silent()
     observer.stage("bounds")
-    task = TreeTask.of(problem_topology, collective, peers, under=under)
+    task = TreeTask.of(problem_topology, collective, peers, under=under, effort=effort)
     observer.stage("trees")
     search = TreeSearch(task, clock.monotonic() + seconds, seed, effort)
     rungs = []
@@ -184,7 +185,7 @@ def _alone(search: TreeSearch, copies: int, limit: int) -> Iterator[Packing]:
     task = search.task
     if task.orbits.order == 1 or task.topology.ranks > search.effort.alone_ranks:
         return
-    apart = TreeTask.of(task.topology, task.collective, alike=False)
+    apart = TreeTask.of(task.topology, task.collective, alike=False, effort=search.effort)
     lone = TreeSearch(apart, search.deadline, search.seed, search.effort)
     tallest = task.machines[0].net.ranks - 1
     for height in sorted({min(x, tallest) for x in (limit, limit + 4, 2 * limit)}):

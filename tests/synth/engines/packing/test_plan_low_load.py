@@ -17,7 +17,7 @@ from weft.synth.judge.verify import verify
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter"])
 def test_they_cross_a_fabric_once_per_side(kind: str, symmetric: bool) -> None:
     packing = named("fat-tree:k=4", kind, symmetric=symmetric)
-    low = low_load_packing(packing)
+    low = low_load_packing(packing, 24)
     assert low is not None
     schedule = to_schedule(low)
     assert verify(schedule).ok
@@ -28,4 +28,4 @@ def test_they_cross_a_fabric_once_per_side(kind: str, symmetric: bool) -> None:
 
 
 def test_they_are_for_what_goes_to_all() -> None:
-    assert low_load_packing(named("dgx-a100", "alltoall")) is None
+    assert low_load_packing(named("dgx-a100", "alltoall"), 24) is None
