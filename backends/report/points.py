@@ -26,7 +26,7 @@ class Figures:
     @staticmethod
     def of(point: Point) -> Figures:
         """Return the figures by simulation, or from the load of the busiest link."""
-        from weft.synth.time.schedule_time import latency_us
+        from weft.synth.time.latency import latency_us
 
         return Figures(algbw(point), latency_us(point.schedule))
 
@@ -58,7 +58,7 @@ def time_us(point: Point, message_bytes: int) -> float:
 def measure(problem: Problem) -> Callable[[Point], tuple[Any, ...]]:
     """Return the objective as a function of a point, least first: for a frontier the rate."""
     from weft.dsl.nouns.problem import Objective
-    from weft.synth.time.schedule_time import latency_us
+    from weft.synth.time.latency import latency_us
 
     if problem.objective is Objective.LATENCY:
         return lambda p: (latency_us(p.schedule), p.steps, p.rounds_per_chunk)
@@ -79,7 +79,7 @@ def standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict
     none."""
     from weft.dsl.nouns.problem import Objective
     from weft.synth.bounds import lower_bound_us
-    from weft.synth.time.schedule_time import latency_us
+    from weft.synth.time.latency import latency_us
 
     if problem.objective is Objective.FRONTIER:
         if any(p.rounds_per_chunk and not p.bound for p in points):

@@ -39,7 +39,6 @@ from weft.dsl.base.kept import kept
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
-from weft.dsl.nouns.topology import BANDWIDTHS
 
 from .schedule_tables import CostModel, Served, prepare
 
@@ -141,15 +140,6 @@ def _simulated(schedule: Schedule, message_bytes: int, model: CostModel) -> Simu
         busy_us=run.busy_us,
         bus_factor=bus_factor(schedule.collective),
     )
-
-
-@kept()
-def latency_us(schedule: Schedule) -> float:
-    """α alone, in µs: the time on the same machine with links that take no time to fill."""
-    # One byte on the fastest links there can be takes a trillionth of a µs: rounded away.
-    links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
-    machine = replace(schedule.topology, links=links, resources=())
-    return round(simulate(replace(schedule, topology=machine, segments=1), 1).time_us, 6)
 
 
 def bus_factor(collective: Collective) -> float:

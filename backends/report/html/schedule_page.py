@@ -13,8 +13,8 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 from weft.synth.explain.critical import gap_words
 from weft.synth.fabric.occupancy import rounds_per_chunk
+from weft.synth.time.latency import latency_us
 from weft.synth.time.program_time import simulate_program
-from weft.synth.time.schedule_time import latency_us
 
 from ...compile.compile import CompileOptions, compile_schedule
 from .chart import Axis, Series, chart

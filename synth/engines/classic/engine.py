@@ -19,13 +19,13 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Chunks, Phases, Sketch
-from weft.dsl.nouns.topology import BANDWIDTHS
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto
 from ...judge.verify import verify
+from ...time.latency import latency_us
 from ...time.schedule_time import simulate
 from .effort import ClassicEffort
 from .grid import RankGrid
@@ -296,13 +296,6 @@ class _Judge:
 def _counted(sketch: Sketch | None) -> bool:
     """Return True if a rule of the sketch fixes the number of pieces of the message."""
     return any(isinstance(rule, Chunks) for rule in (sketch.rules if sketch else ()))
-
-
-def latency_us(schedule: Schedule) -> float:
-    """Return the latency alone: the time of one byte on links of unlimited bandwidth."""
-    links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
-    machine = replace(schedule.topology, links=links, resources=())
-    return round(simulate(replace(schedule, topology=machine), 1).time_us, 6)
 
 
 Groups = tuple[tuple[int, ...], ...]

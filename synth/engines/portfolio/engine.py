@@ -27,8 +27,9 @@ from ...frontier.incumbents import Incumbents
 from ...reductions.phases import Phased, phases_of
 from ...reductions.reduction import Subproblem, run
 from ...reductions.solve import solve
+from ...time.latency import latency_us
 from ...time.order import LARGE, arranged
-from ...time.schedule_time import latency_us, simulate
+from ...time.schedule_time import simulate
 from ..packing.trees.demands import moves_pairs
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
