@@ -129,7 +129,8 @@ def believable(data: dict[str, Any], result: dict[str, Any]) -> bool:
     Nothing else of it can be checked cheaply: bounds are trusted as they were stored.
     """
     from weft.synth.judge.verify import verify
-    from weft.synth.time.schedule_time import latency_us, simulate
+    from weft.synth.time.latency import latency_us
+    from weft.synth.time.schedule_time import simulate
 
     problem = problem_of(data)
     asked = problem.collective
