@@ -24,7 +24,7 @@ from typing import Any, cast
 import numpy as np
 
 from weft import __version__
-from weft.dsl.base.errors import Missing, UserError, WeftError
+from weft.dsl.base.errors import Missing, UserError
 from weft.dsl.base.json_text import compact
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import format_spec
@@ -34,9 +34,8 @@ from weft.dsl.nouns.schedule import Schedule
 from .base.cancellable import run_cancellable
 from .base.engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
 from .bounds.bounds import fewest_steps
-from .fabric.occupancy import rounds_per_chunk
 from .frontier.incumbents import Incumbents
-from .judge.verify import verify
+from .judge.point import require_right
 from .reductions.solve import solve
 from .time.order import LARGE, arranged
 from .time.schedule_time import simulate
@@ -59,6 +58,7 @@ def synthesize(
         UnknownName, SyntaxProblem, UserError: the engine's text, or its refusal of the problem.
         Missing: its solver is not installed.
         WeftError: a schedule of the engine is wrong or beats its own bound (our bug).
+        PluginFault: the same of an engine of another package, or it fails.
     """
     budget = budget or Budget()
     chosen = choose_engine(engine)
@@ -154,29 +154,8 @@ def _arranged(point: Point, size: int, seed: int) -> Point:
 
 def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, Any]) -> Point:
     """Return the point with the provenance added, after the verifier has accepted its schedule."""
+    require_right(point, problem, engine)
     schedule = point.schedule
-    verdict = verify(schedule, problem.sketch)
-    problems = list(verdict.problems)
-    if schedule.steps != point.steps or sum(schedule.rounds) != point.rounds:
-        problems.append(
-            f"it has {schedule.steps} steps and {sum(schedule.rounds)} rounds, "
-            f"not {point.steps} and {point.rounds}"
-        )
-    if point.rate is not None and rounds_per_chunk(schedule) != point.rate:
-        problems.append(
-            f"its busiest link needs {rounds_per_chunk(schedule)} rounds, not {point.rate}"
-        )
-    if schedule.collective.factor != point.factor:
-        problems.append(f"it cuts into {schedule.collective.factor} chunks, not {point.factor}")
-    if point.rounds_per_chunk < point.bound:
-        problems.append(
-            f"{point.rounds_per_chunk} rounds per chunk are below its bound {point.bound}"
-        )
-    if problems:
-        raise WeftError(
-            f"a bug in the engine {engine.name}: its schedule is wrong: {problems[0]}",
-            hint="nothing was written; please report it with the command",
-        )
     if "found_by" in schedule.provenance:
         stamp = {**stamp, "cites": schedule.provenance["cites"]}
     stamped = schedule.with_provenance(

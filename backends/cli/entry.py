@@ -7,9 +7,18 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from weft.dsl.base.errors import AnswerIsNo, Infeasible, NothingFound, UserError, WeftError
+from weft.dsl.base.errors import (
+    AnswerIsNo,
+    BrokenPlugin,
+    Infeasible,
+    NothingFound,
+    PluginFault,
+    UserError,
+    WeftError,
+)
+from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
 
 from .console import Console, stdout_errors
 from .exit_codes import Exit
@@ -24,7 +33,8 @@ def run(argv: Sequence[str] | None) -> int:
     console = Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"))
     with final(process=argv is None), terminable():
         try:
-            code = _dispatch(arguments, console)
+            with warnings_to(_teller(console)):
+                code = _dispatch(arguments, console)
             with stdout_errors():
                 sys.stdout.flush()
         except BaseException as error:
@@ -47,7 +57,23 @@ def _dispatch(arguments: list[str], console: Console) -> int:
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
     flags = flags_of(args.verb)
-    return verb_of(args.verb).run(flags.of(args) if flags else args, console)
+    verb = verb_of(args.verb)
+    return expect(int, verb.run(flags.of(args) if flags else args, console), verb, "run")
+
+
+def _teller(console: Console) -> Callable[[PluginWarning], None]:
+    """Return a printer of warnings about plug-ins: each once, with its traceback if ``-v`` asks."""
+    told = set()
+
+    def tell(warning: PluginWarning) -> None:
+        if warning.text not in told:
+            told.add(warning.text)
+            hint = " (-v shows the traceback)" if warning.trace and not console.verbose else ""
+            console.warn(warning.text + hint)
+            if warning.trace:
+                console.detail(warning.trace)
+
+    return tell
 
 
 def _ending(error: BaseException, arguments: list[str], console: Console) -> int:
@@ -71,7 +97,12 @@ def _report(error: BaseException, arguments: list[str], console: Console) -> int
     if isinstance(error, MemoryError):
         error = NothingFound("out of memory", hint="a smaller problem, or a larger machine")
     if not isinstance(error, WeftError):
-        error = _bug(error, arguments, console)
+        what = f"a bug in weft: {type(error).__name__}: {error}"[:400]
+        report = _report_file(error, arguments, console)
+        error = WeftError(what, hint=report or _AGAIN)
+    elif isinstance(error, PluginFault | BrokenPlugin) and error.__cause__ is not None:
+        report = _report_file(error, arguments, console)
+        error.hint = f"{error.hint}; {report or _AGAIN}"
     console.fail(error.render(), _data(error))
     return error.exit_code
 
@@ -95,19 +126,23 @@ def _code(error: BaseException) -> int:
     return error.exit_code if isinstance(error, WeftError) else int(Exit.BUG)
 
 
-def _bug(error: BaseException, arguments: list[str], console: Console) -> WeftError:
-    """Return the error for a bug in weft, with the file of the report that has the traceback."""
+_AGAIN = "run it again with -v to see the traceback"
+
+
+def _report_file(error: BaseException, arguments: list[str], console: Console) -> str:
+    """Write the traceback of a bug to a file (with ``-v`` also to stderr), and return the hint
+    that names the file; '' if it cannot be written."""
     trace = "".join(traceback.format_exception(error))
     if console.verbose:
         print(trace, file=sys.stderr)
-    what = f"a bug in weft: {type(error).__name__}: {error}"[:400]
-    hint = "run it again with -v to see the traceback"
     with contextlib.suppress(OSError):
         handle, path = tempfile.mkstemp(prefix="weft-bug-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(f"weft {' '.join(arguments)}\nPython {sys.version}\n\n{trace}")
-        hint = f"the report in {path} helps us to mend it"
-    return WeftError(what, hint=hint)
+        if isinstance(error, WeftError):
+            return f"the traceback is in {path}"
+        return f"the report in {path} helps us to mend it"
+    return ""
 
 
 def _silence() -> None:

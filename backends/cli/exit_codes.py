@@ -13,5 +13,5 @@ class Exit(IntEnum):
     WRONG_QUESTION = 2  #: usage, an unknown name, a bad file
     NOTHING_FOUND = 3  #: nothing within the budget; with --require-optimal: not proved best
     MISSING = 4  #: something needed is not here; the hint says what to install
-    BUG = 70  #: our mistake
+    BUG = 70  #: a bug, in weft or in the plug-in that the message names
     INTERRUPTED = 130  #: Ctrl-C or SIGTERM, and nothing was found

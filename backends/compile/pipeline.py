@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 from typing import Protocol as Interface
 
 from weft.dsl.base.errors import CheckFailed, UserError, an
+from weft.dsl.base.plugins import Plugin, blamed, expect, plugin_of
 from weft.dsl.base.registry import PASSES
 from weft.dsl.base.spec import Spec, parse_specs
 from weft.dsl.nouns.algorithm import Algorithm
@@ -42,6 +43,13 @@ MOST_PROVED = 250_000
 
 Noun = Algorithm | Flow | Program
 """Nouns that passes return; a schedule is input only."""
+
+
+_NOUNS: dict[str, type[Noun]] = {
+    "algorithm": Algorithm,
+    "flow": Flow,
+    "program": Program,
+}
 
 
 class Pass(Interface):
@@ -70,7 +78,8 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
 def form(one: object) -> tuple[str, str]:
     """Return the input and output nouns of a pass by name: ("flow", "program") for ``weave``."""
     kind: Any = one if isinstance(one, type) else type(one)
-    hints = get_type_hints(kind.apply)
+    with blamed(plugin_of(kind), "the annotations of apply"):
+        hints = get_type_hints(kind.apply)
     given = hints.pop("return", Program)
     taken = next(iter(hints.values()), Program)
     return taken.__name__.lower(), given.__name__.lower()
@@ -95,19 +104,23 @@ class Journal:
     observe: Callable[[str, Program], None] | None = None
     tell: Callable[[str], None] | None = None
     entries: list[tuple[str, Noun]] = field(default_factory=list)
+    plugins: dict[str, Plugin] = field(default_factory=dict)
 
     def run(self, one: Pass, noun: Any) -> Any:
         """Apply a pass, and remember what it made."""
         if self.tell:
             self.tell(one.name)
-        made = one.apply(noun, self.target)
-        self.add(one.name, made)
+        kind = _NOUNS.get(form(one)[1], Program)
+        made = expect(kind, one.apply(noun, self.target), one, "apply")
+        self.add(one.name, made, plugin_of(one))
         return made
 
-    def add(self, name: str, noun: Noun) -> None:
-        """Remember what a pass made."""
+    def add(self, name: str, noun: Noun, plugin: Plugin | None = None) -> None:
+        """Remember what a pass made; ``plugin``: its origin if it is another package's."""
         if self.verify or self.observe:
             self.entries.append((name, noun))
+        if plugin is not None:
+            self.plugins[name] = plugin
 
     def branch(self) -> Journal:
         """Return a journal that goes on from here, for an attempt that may be given up."""
@@ -142,8 +155,10 @@ class Journal:
         try:
             self.verify(program)
         except CheckFailed as error:
+            plugin = self.plugins.get(name)
+            which = f"the pass {name}" if plugin is None else plugin
             raise CheckFailed(
-                f"after the pass {name}: {error.message}", where=error.where, hint=error.hint
+                f"after {which}: {error.message}", where=error.where, hint=error.hint
             ) from error
 
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from weft.dsl.base.errors import Missing, UserError, an
+from weft.dsl.base.errors import Missing, PluginFault, UserError, an
+from weft.dsl.base.plugins import expect, warn
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.tables import count
@@ -296,7 +297,7 @@ class Format:
         assert request.target is not None
         program = request.program()
         tell("emit")
-        text = self.emit(program, request.target, request.sizes)
+        text = expect(str, self.emit(program, request.target, request.sizes), self, "emit")
         tell("check artefact")
         if self._has("findings"):
             require_good(self.findings(text, "the artefact", request.target.name), "artefact")
@@ -331,9 +332,15 @@ class ProgramFormat(Format):
     compiled: ClassVar[bool] = True
     interpreted: ClassVar[bool] = False
 
+    def _program(self, text: str, where: str) -> Program:
+        """Return the program in a file, which must be one whatever package reads it."""
+        from weft.dsl.nouns.program import Program
+
+        return expect(Program, self.read(text, where), self, "read")
+
     def collective(self, text: str, where: str) -> Collective:
         """Return the collective of the program."""
-        program: Program = self.read(text, where)
+        program = self._program(text, where)
         return program.collective
 
     def held(self, text: str, where: str, asked: Asked) -> Held:
@@ -341,7 +348,7 @@ class ProgramFormat(Format):
         from ..check.checker import check_program
         from ..check.findings import require_good
 
-        program: Program = self.read(text, where)
+        program = self._program(text, where)
         require_good(check_program(program), where)
         return Held(program)
 
@@ -350,7 +357,7 @@ class ProgramFormat(Format):
         from ..check.checker import report_program
         from ..check.checks import Check, of_report
 
-        program: Program = self.read(text, where)
+        program = self._program(text, where)
         size = f"{program.collective}, {count(program.instructions, 'instruction')}"
         report = report_program(program, asked.target)
         return [Check("form", True, size), *of_report(report, GOOD)]
@@ -359,7 +366,7 @@ class ProgramFormat(Format):
         """Return the findings of the program checker on the file."""
         from ..check.checker import check_program
 
-        return check_program(self.read(text, where), target)
+        return check_program(self._program(text, where), target)
 
     def execute(
         self,
@@ -374,14 +381,14 @@ class ProgramFormat(Format):
         """Run the program in the interpreter."""
         from ..execute.execute import run_program
 
-        program = self.read(text, where)
+        program = self._program(text, where)
         return run_program(program, interleavings=interleavings, seed=seed, tell=tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return the listing of the program."""
         from .listings import program_text
 
-        program: Program = self.read(text, where)
+        program = self._program(text, where)
         collective = program.collective
         return program_text(program), {
             "name": program.name,
@@ -394,7 +401,7 @@ class ProgramFormat(Format):
         """Facts, how many instructions of each kind there are, and the code."""
         from .listings import program_sheets
 
-        return program_sheets(self.read(text, where))
+        return program_sheets(self._program(text, where))
 
 
 def format_named(text: str, origin: str = "--to") -> Format:
@@ -419,7 +426,13 @@ def recognized(text: str, data: object, *, plugins: bool = False) -> Format | No
     Looking for plug-ins reads the metadata of all installed packages (50 ms), so that they are
     asked only about files that nothing of ours knows.
     """
-    return next((one for one in _loaded(plugins) if one.recognizes(text, data)), None)
+    for one in _loaded(plugins):
+        try:
+            if one.recognizes(text, data):
+                return one
+        except PluginFault as error:
+            warn(f"{error.message}; it is passed over", error.__cause__)
+    return None
 
 
 def own_kinds() -> tuple[str, ...]:
@@ -437,8 +450,7 @@ def _loaded(plugins: bool) -> Iterator[Format]:
     for name in BACKENDS.plugins() if plugins else BACKENDS.builtin:
         try:
             yield format_named(name)
-        except UserError:
+        except (UserError, Missing, PluginFault) as error:
             if not plugins:
                 raise
-        except Missing:
-            continue
+            warn(f"{error.message}; the format {name!r} is passed over", error.__cause__)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
-from weft.dsl.base.errors import NothingFound, WeftError
+from weft.dsl.base.errors import BrokenPlugin, NothingFound, PluginFault, WeftError
 from weft.dsl.base.spans import Source, Span
 
 
@@ -17,7 +17,7 @@ class Ending(StrEnum):
     """Kinds of endings of a job."""
 
     DONE = "done"  #: it returned a value
-    REFUSED = "refused"  #: it raised an error of the user's: the question is wrong, the answer no …
+    REFUSED = "refused"  #: it raised an error of the user's or of a plug-in
     BROKEN = "broken"  #: it raised something else: a bug
     LATE = "late"  #: it was killed at its deadline
     LOST = "lost"  #: its process died as often as it was started
@@ -33,6 +33,7 @@ class Answer:
         fault: the error it raised, as :func:`pack` has it; for other endings what happened.
         starts: how often it was started; more than once only if processes died.
         seconds: wall time of the last start.
+        remarks: warnings about plug-ins, each with its traceback or ''.
     """
 
     ending: Ending
@@ -40,6 +41,7 @@ class Answer:
     fault: dict[str, Any] | None = None
     starts: int = 1
     seconds: float = 0.0
+    remarks: tuple[tuple[str, str], ...] = ()
 
     def get(self) -> Any:
         """Return the value.
@@ -59,7 +61,10 @@ class Answer:
         """Return the error of a job that returned nothing, as :meth:`get` raises it."""
         fault = self.fault or {}
         if self.ending is Ending.REFUSED:
-            return unpack(fault)
+            refused = unpack(fault)
+            if trace := fault.get("trace"):
+                refused.__cause__ = RemoteError(trace)
+            return refused
         message = str(fault.get("message", self.ending))
         if self.ending is Ending.LATE:
             return NothingFound(message, hint="give it a longer deadline")
@@ -69,11 +74,17 @@ class Answer:
         return error
 
 
+class RemoteError(Exception):
+    """Cause of an error that a job raised in another process: its traceback there."""
+
+
 def of_error(error: BaseException) -> Answer:
     """Return the answer of a job that raised something."""
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, PluginFault | BrokenPlugin):
+        return Answer(Ending.REFUSED, fault={**pack(error), "trace": trace})
     if isinstance(error, WeftError) and error.exit_code != WeftError.exit_code:
         return Answer(Ending.REFUSED, fault=pack(error))
-    trace = "".join(traceback.format_exception(error))
     message = f"a bug in a job: {type(error).__name__}: {error}"[:400]
     return Answer(Ending.BROKEN, fault={"message": message, "trace": trace})
 

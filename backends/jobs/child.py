@@ -7,8 +7,10 @@ import queue
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
+from weft.dsl.base.plugins import PluginWarning, warnings_to
 from weft.dsl.base.processes import end_tree
 
 from . import frames
@@ -42,6 +44,7 @@ def main() -> None:
                     "value": answer.value,
                     "fault": answer.fault,
                     "seconds": answer.seconds,
+                    "remarks": answer.remarks,
                 },
             )
         except (TypeError, ValueError) as error:  # the function returned what is no JSON
@@ -53,6 +56,7 @@ def main() -> None:
                     "value": None,
                     "fault": wrong.fault,
                     "seconds": answer.seconds,
+                    "remarks": answer.remarks,
                 },
             )
 
@@ -60,12 +64,15 @@ def main() -> None:
 def carry_out(job: Job) -> Answer:
     """Run a job here."""
     start = time.monotonic()
-    try:
-        answer = Answer(Ending.DONE, job.run())
-    except BaseException as error:
-        answer = of_error(error)
+    heard: list[PluginWarning] = []
+    with warnings_to(heard.append):
+        try:
+            answer = Answer(Ending.DONE, job.run())
+        except BaseException as error:
+            answer = of_error(error)
     spent = time.monotonic() - start
-    return Answer(answer.ending, answer.value, answer.fault, seconds=spent)
+    remarks = tuple(dict.fromkeys((one.text, one.trace) for one in heard))
+    return replace(answer, seconds=spent, remarks=remarks)
 
 
 def _pipes() -> tuple[int, int]:

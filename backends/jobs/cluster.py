@@ -252,6 +252,7 @@ class Cluster(Executor):
                 told["fault"],
                 told["starts"],
                 told["seconds"],
+                tuple((text, trace) for text, trace in told["remarks"]),
             )
         if handle.unwanted.is_set():
             return Answer(Ending.CANCELLED, starts=handle.starts)

@@ -11,6 +11,8 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
+from weft.dsl.base.plugins import PluginWarning, repeat
+
 from .answer import Answer, Ending
 from .job import Job
 
@@ -213,7 +215,10 @@ def ends(handles: Sequence[Handle], cancelled: Callable[[], bool] | None = None)
             except queue.Empty:
                 continue
             heard += 1
-            yield Step(heard, len(handles), place, handles[place].answer())
+            answer = handles[place].answer()
+            for text, trace in answer.remarks:
+                repeat(PluginWarning(text, trace))
+            yield Step(heard, len(handles), place, answer)
     except BaseException:
         _cancel(handles)
         raise

@@ -96,4 +96,5 @@ def perform(name: str, key: str, function: str, text: str, deadline: float | Non
         "fault": answer.fault,
         "starts": answer.starts,
         "seconds": answer.seconds,
+        "remarks": answer.remarks,
     }

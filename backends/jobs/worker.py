@@ -79,7 +79,11 @@ class Worker:
         if value is not None:
             self._served += 1
             return Answer(
-                Ending(value["ending"]), value["value"], value["fault"], seconds=value["seconds"]
+                Ending(value["ending"]),
+                value["value"],
+                value["fault"],
+                seconds=value["seconds"],
+                remarks=tuple((text, trace) for text, trace in value["remarks"]),
             )
         self.kill()
         spent = time.monotonic() - start

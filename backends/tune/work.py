@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from weft.dsl.base.errors import NothingFound, UserError
+from weft.dsl.base.errors import BrokenPlugin, NothingFound, PluginFault, UserError
+from weft.dsl.base.plugins import warn
 from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.program import Program, Protocol
@@ -74,6 +75,9 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
         # Shares as the formats can express them: the timed program equals the written one.
         schedules = [on_binary_grid(fitted(s, FORMAT, 1)[0]) for s in schedules]
     except (UserError, NothingFound) as error:
+        return {"schedules": [], "why": error.message}
+    except (BrokenPlugin, PluginFault) as error:
+        warn(f"{error.message}; left out of the race", error.__cause__)
         return {"schedules": [], "why": error.message}
     why = "" if schedules else str(outcome.status)
     return {"schedules": [dump(s) for s in schedules], "why": why}

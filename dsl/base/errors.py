@@ -15,7 +15,9 @@
     │   ├── Infeasible     (1)   no schedule obeys all rules; names those in conflict
     │   └── CheckFailed    (1)   a checker rejected the artefact
     ├── NothingFound       (3)   the budget ended before the first answer
-    └── Missing            (4)   a package, solver or device is absent; says what to install
+    ├── Missing            (4)   a package, solver or device is absent; says what to install
+    │   └── BrokenPlugin   (4)   a plug-in that cannot be loaded
+    └── PluginFault        (70)  a plug-in raised something unexpected, or its result is wrong
 
 Any other exception that escapes is a bug of weft (exit code 70).
 """
@@ -156,6 +158,19 @@ class Missing(WeftError):
     """A required package, solver or device is absent; the hint says what to install."""
 
     exit_code = 4
+
+
+class BrokenPlugin(Missing):
+    """A plug-in of another package that cannot be loaded; names the plug-in and its package."""
+
+
+class PluginFault(WeftError):
+    """A plug-in raised an unexpected exception, or gave a wrong result; names its package.
+
+    The exit code is that of a bug, for it is one, of the plug-in. The exception is the cause.
+    """
+
+    exit_code = 70
 
 
 def an(noun: str) -> str:

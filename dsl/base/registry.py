@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from .errors import Missing, UnknownName, UserError
+from .errors import Missing, UnknownName, UserError, an
+from .plugins import Plugin, blamed, plugin_of, warn
+from .plugins import load as load_plugin
 from .spec import Spec, build, parse_spec
 
 
@@ -22,52 +24,64 @@ from .spec import Spec, build, parse_spec
 class Registry:
     """Things of one kind by name: ``"name" -> "module:attribute"``.
 
-    ``group`` is the entry-point group in which installed packages may offer more of them.
+    ``group`` is the entry-point group in which installed packages may offer more of them;
+    ``needs``: the attributes that each of these must have.
     """
 
     kind: str
     group: str
     builtin: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
 
-    def targets(self) -> dict[str, str]:
-        """Every name and where it leads, ours first, then the plug-ins', each in order of names.
-
-        Raises:
-            UserError: two packages give one name; the message names both.
-        """
+    def offers(self) -> dict[str, tuple[Plugin, ...]]:
+        """Return the plug-ins by name, sorted: more than one where packages share a name."""
         # importlib.metadata costs 50 ms at start-up, more than all of ours together.
         from importlib.metadata import entry_points
 
-        found = dict(self.builtin)
+        found: dict[str, dict[str, Plugin]] = {}
         for point in sorted(entry_points(group=self.group), key=lambda p: (p.name, p.value)):
-            if found.get(point.name, point.value) != point.value:
-                raise UserError(
-                    f"two packages provide the {self.kind} {point.name!r}: "
-                    f"{found[point.name]} and {point.value}",
-                    hint="uninstall one of them",
-                )
-            found[point.name] = point.value
-        return found
+            if point.value != self.builtin.get(point.name):
+                plugin = Plugin.of(self.kind, point)
+                found.setdefault(point.name, {}).setdefault(point.value, plugin)
+        return {name: tuple(plugins.values()) for name, plugins in found.items()}
 
     def plugins(self) -> tuple[str, ...]:
-        """Names that installed packages add to ours, in order; errors as :meth:`targets`."""
-        return tuple(name for name in self.targets() if name not in self.builtin)
+        """Return the names that installed packages add to ours, sorted."""
+        return tuple(name for name in self.offers() if name not in self.builtin)
 
     def names(self) -> tuple[str, ...]:
-        """Every known name, sorted."""
-        return tuple(sorted(self.targets()))
+        """Return every known name, sorted."""
+        return tuple(sorted({*self.builtin, *self.offers()}))
 
     def load(self, name: str, *, spec: Spec | None = None) -> Any:
         """Return the object that a name stands for; imports its module.
 
+        A name of ours stands for ours, with a warning about each plug-in that wants it.
+
         Raises:
             UnknownName: the name is not registered; suggests the nearest.
-            Missing: its module needs a package that is not installed, or another package's module
-                fails when it is imported.
+            UserError: two packages offer it; the message names both.
+            Missing: its module needs a package that is not installed.
+            BrokenPlugin: the plug-in cannot be loaded.
         """
-        target = self.targets().get(name)
-        if target is None:
+        offered = self.offers().get(name, ())
+        if name in self.builtin:
+            for plugin in offered:
+                warn(f"{plugin} is not used: weft has {an(self.kind)} of that name")
+            return self._own(name)
+        if not offered:
             raise UnknownName(self.kind, name, self.names(), where=spec.span if spec else None)
+        if len(offered) > 1:
+            raise UserError(
+                f"several packages provide the {self.kind} {name!r}: "
+                + ", ".join(f"{one.author} ({one.target})" for one in offered),
+                where=spec.span if spec else None,
+                hint="uninstall all but one of them",
+            )
+        return load_plugin(offered[0], self.needs)
+
+    def _own(self, name: str) -> Any:
+        target = self.builtin[name]
         module, _, attribute = target.partition(":")
         try:
             found = import_module(module)
@@ -84,13 +98,6 @@ class Registry:
                 f"the {self.kind} {name!r} is not at {target}",
                 hint=f"reinstall the package of {module}",
             ) from None
-        except Exception as error:  # whatever another package's module does when it is loaded
-            if module.partition(".")[0] == "weft":
-                raise
-            raise Missing(
-                f"the {self.kind} {name!r} cannot be loaded: {type(error).__name__}: {error}",
-                hint=f"mend or uninstall the package of {module}",
-            ) from error
 
     def make(self, text: str, origin: str = "") -> Any:
         """An instance from ``name{option=value}``.
@@ -98,12 +105,15 @@ class Registry:
         Raises:
             SyntaxProblem, UnknownName, UserError, Missing: as :func:`.parse_spec`,
             :func:`~weft.dsl.base.spec.build` and :meth:`load`.
+            PluginFault: the class of a plug-in fails.
         """
         return self.create(parse_spec(text, origin or self.kind))
 
     def create(self, spec: Spec) -> Any:
         """An instance from a spec; errors as :meth:`make`."""
-        return build(spec, self.load(spec.name, spec=spec))
+        cls = self.load(spec.name, spec=spec)
+        with blamed(plugin_of(cls), "making it from its options"):
+            return build(spec, cls)
 
 
 ENGINES = Registry(
@@ -118,6 +128,7 @@ ENGINES = Registry(
         "sketched": "weft.synth.engines.sketched.engine:Sketched",
         "portfolio": "weft.synth.engines.portfolio.engine:Portfolio",
     },
+    needs=("name", "cites", "availability", "refuses", "solve"),
 )
 """Engines: frozen dataclasses that follow ``weft.synth.base.engine.Engine``."""
 
@@ -142,6 +153,7 @@ PASSES = Registry(
         "trace": "weft.backends.compile.passes.trace:Trace",
         "weave": "weft.backends.compile.passes.weave:Weave",
     },
+    needs=("name", "apply"),
 )
 """From schedules, algorithms and programs to flows, from flows to programs, and among each."""
 
@@ -159,10 +171,10 @@ BACKENDS = Registry(
 )
 """Formats of artefacts: they turn programs into files that runtimes read."""
 
-VERBS = Registry("verb", "weft.verbs")
+VERBS = Registry("verb", "weft.verbs", needs=("EXAMPLES", "configure", "run"))
 """Verbs that other packages add to the command line: modules like those of ``cli/verbs``."""
 
-IMPORTERS = Registry("importer", "weft.importers")
+IMPORTERS = Registry("importer", "weft.importers", needs=("recognizes", "read"))
 """Formats of topology files that other packages read; ours are the table of ``dsl/importers``."""
 
 REGISTRIES = {"engines": ENGINES, "backends": BACKENDS, "passes": PASSES}

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..base.errors import BadFile
+from ..base.errors import BadFile, Missing, PluginFault, UserError
 from ..base.files import parse_json
+from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
 from ..machines.host_file import looks_like_box, read_box
 from ..machines.hosts import build
@@ -70,10 +71,11 @@ def read_any(text: str, where: str, options: MachineSpec) -> Topology:
         BadFile: an unknown format, or an invalid text. BadTopology: an invalid machine.
     """
     start = text.lstrip("\ufeff \t\r\n")
-    for importer in _importers():
-        if importer.recognizes(start):
-            # Blanks before the text count in lines and columns of messages, but XML allows none.
-            return importer.read(start if start.startswith("<") else text, where, options)
+    importer = _recognized(start)
+    if importer is not None:
+        # Blanks before the text count in lines and columns of messages, but XML allows none.
+        made = importer.read(start if start.startswith("<") else text, where, options)
+        return expect(Topology, made, importer, "read")
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 
@@ -81,14 +83,28 @@ def read_any(text: str, where: str, options: MachineSpec) -> Topology:
 def is_topology(text: str) -> bool:
     """Return True if an importer, built-in or another package's, recognizes a text."""
     start = text.lstrip("\ufeff \t\r\n")
-    return bool(start) and any(importer.recognizes(start) for importer in _importers())
+    return bool(start) and _recognized(start) is not None
+
+
+def _recognized(start: str) -> Importer | None:
+    """Return the importer of a text; one of another package that fails is passed over."""
+    for importer in _importers():
+        try:
+            if importer.recognizes(start):
+                return importer
+        except PluginFault as error:
+            warn(f"{error.message}; it is passed over", error.__cause__)
+    return None
 
 
 def _importers() -> Iterator[Importer]:
     """Yield built-in importers first, so that packages are searched only for other texts."""
     yield from _OURS
     for name in IMPORTERS.names():
-        yield IMPORTERS.make(name)
+        try:
+            yield IMPORTERS.make(name)
+        except (UserError, Missing, PluginFault) as error:
+            warn(f"{error.message}; the importer {name!r} is passed over", error.__cause__)
 
 
 def _is_json(text: str) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from weft.dsl.base.errors import Refusal
+from weft.dsl.base.plugins import expect, plugin_of
 from weft.dsl.nouns.problem import Problem
 
-from ..base.engine import Budget, Engine, Observer, Outcome
+from ..base.engine import Budget, Certificate, Engine, Observer, Outcome, Point
+from ..judge.point import require_right
 from .allreduce import Composed
 from .phases import Phased
 from .reduction import Reduction, Subproblem, run
@@ -20,10 +24,11 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
 
     Raises:
         Refusal: the engine refuses, and no reduction leads to a problem that it takes.
+        PluginFault: the engine of another package fails.
     """
     reason = engine.refuses(problem)
     if reason is None:
-        return engine.solve(problem, budget, observer)
+        return _direct(problem, engine, budget, observer)
 
     def part(of: Subproblem) -> Outcome:
         return solve(of.problem, engine, of.budget, of.observer)
@@ -32,3 +37,39 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
         if reduction.fits(problem):
             return run(reduction.apply(problem, budget, observer, engine.name), part)
     raise Refusal(engine.name, reason)
+
+
+def _direct(problem: Problem, engine: Engine, budget: Budget, observer: Observer) -> Outcome:
+    """Solve with the engine itself; the answers of another package's are judged at once, so that
+    a wrong one takes no part in a race or in what a reduction makes of it."""
+    if plugin_of(engine) is None:
+        return engine.solve(problem, budget, observer)
+    judged = _Judged(observer, problem, engine)
+    outcome = expect(Outcome, engine.solve(problem, budget, judged), engine, "solve")
+    for point in expect(tuple, outcome.points, engine, "solve as its points"):
+        judged.require_right(point)
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Observer that forwards all; a wrong incumbent is the fault of the engine's package."""
+
+    inner: Observer
+    problem: Problem
+    engine: Engine
+
+    def stage(self, name: str) -> None:
+        self.inner.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        self.require_right(point)
+        self.inner.incumbent(point)
+
+    def cancelled(self) -> bool:
+        return self.inner.cancelled()
+
+    def require_right(self, point: Point) -> None:
+        expect(Point, point, self.engine, "solve")
+        expect(Certificate, point.certificate, self.engine, "solve")
+        require_right(point, self.problem, self.engine)

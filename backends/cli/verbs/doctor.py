@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from weft import __version__
-from weft.dsl.base.registry import ENGINES
+from weft.dsl.base.errors import an
+from weft.dsl.base.registry import BACKENDS, ENGINES, IMPORTERS, PASSES, VERBS
 from weft.dsl.base.tables import table
 
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.machines import DoctorFlags
+from ..parser import VERBS as OURS
 from .list import describe
 
 NEEDED = {
@@ -91,7 +93,22 @@ def _findings() -> Iterator[Finding]:
     for name in ENGINES.names():
         entry = describe(ENGINES, name)
         detail = "can run" if entry["available"] else str(entry["reason"])
-        yield Finding(f"engine {name}", bool(entry["available"]), detail, True)
+        yield Finding(f"engine {name}", entry["available"], detail, name in ENGINES.builtin)
+    yield from _plugins()
+
+
+def _plugins() -> Iterator[Finding]:
+    """Yield a finding for each plug-in but the engines, which are listed with ours."""
+    for registry in (PASSES, BACKENDS, IMPORTERS, VERBS):
+        for name, offered in registry.offers().items():
+            if name in OURS if registry is VERBS else name in registry.builtin:
+                for one in offered:
+                    detail = f"{one} is not used: weft has {an(one.kind)} of that name"
+                    yield Finding(f"{one.kind} {name}", False, detail, False)
+                continue
+            entry = describe(registry, name)
+            detail = f"of {offered[0].origin}" if entry["available"] else str(entry["reason"])
+            yield Finding(f"{registry.kind} {name}", entry["available"], detail, False)
 
 
 def _runtimes() -> Iterator[Finding]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from weft.dsl.base.errors import WeftError
+from weft.dsl.base.errors import PluginFault, WeftError
+from weft.dsl.base.plugins import blamed, plugin_of
 from weft.dsl.base.registry import PASSES, REGISTRIES, Registry
 from weft.dsl.base.spec import option_texts, options_of, text_of
 from weft.dsl.base.tables import table
@@ -56,11 +57,13 @@ def _options(registry: Registry, console: Console) -> int:
     for name in registry.names():
         try:
             target = registry.load(name)
+            with blamed(plugin_of(target), "its options"):
+                texts = option_texts(target)
         except WeftError:  # it cannot be imported here
             continue
         found += [
             {registry.kind: name, "option": o.name, "default": o.default, "doc": o.doc}
-            for o in option_texts(target)
+            for o in texts
         ]
     rows = [tuple(entry.values()) for entry in found]
     text = table((registry.kind, "option", "default", "meaning"), rows, width=columns())
@@ -73,7 +76,12 @@ def _staged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     from ...compile.pipeline import ORDER, form, managed
 
     for e in entries:
-        e["stage"] = " -> ".join(form(PASSES.load(e["name"]))) if e["available"] else ""
+        e["stage"] = ""
+        if e["available"]:
+            try:
+                e["stage"] = " -> ".join(form(PASSES.load(e["name"])))
+            except PluginFault as error:
+                e |= {"available": False, "reason": f"{error.message}; {error.hint}"}
         e["summary"] = f"{e['stage']}: {e['summary']}"
         e["options"] = [o for o in e["options"] if not managed(e["name"], o.partition("=")[0])]
     known = {name: place for place, name in enumerate(ORDER)}
@@ -84,6 +92,8 @@ def describe(registry: Registry, name: str) -> dict[str, Any]:
     """Return name, summary, options with defaults, availability, and the reason if unavailable."""
     try:
         target = registry.load(name)
+        with blamed(plugin_of(target), "its description"):
+            return _described(name, target)
     except WeftError as error:
         return {
             "name": name,
@@ -93,6 +103,9 @@ def describe(registry: Registry, name: str) -> dict[str, Any]:
             "options": [],
             "cites": "",
         }
+
+
+def _described(name: str, target: Any) -> dict[str, Any]:
     probe = getattr(target, "availability", None)
     reason = probe() if probe else None
     return {

@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from weft.dsl.base.errors import Missing, NothingFound, Refusal, UserError
+from weft.dsl.base.errors import (
+    BrokenPlugin,
+    Missing,
+    NothingFound,
+    PluginFault,
+    Refusal,
+    UserError,
+    WeftError,
+)
+from weft.dsl.base.plugins import plugin_of, warn
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
@@ -118,9 +127,10 @@ class Portfolio:
         made: list[Engine] = [ENGINES.make(name) for name in names]
         if not self.engines:
             made += _plugins()
+        made = [engine for engine in made if _can_run(engine)]
         if phases_of(problem) is not None:  # the best engine for each phase
-            made = [*(e for e in made if e.refuses(problem) is None), InPhases(self)]
-        return [engine for engine in made if engine.availability() is None]
+            made = [*(e for e in made if _takes(e, problem)), InPhases(self)]
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +187,38 @@ def _likely(problem: Problem, effort: PortfolioEffort) -> Iterator[str]:
 
 
 def _plugins() -> Iterator[Engine]:
-    """The engines of other packages, after our own; those that cannot be imported stay out."""
+    """The engines of other packages, after our own; those that cannot be made stay out."""
     for name in ENGINES.plugins():
         try:
             yield ENGINES.make(name)
-        except Missing:
-            continue
+        except (UserError, Missing, PluginFault) as error:
+            _leave_out(error, f"the engine {name!r}: ")
+
+
+def _can_run(engine: Engine) -> bool:
+    """Return True if an engine is available; one that cannot tell stays out."""
+    try:
+        return engine.availability() is None
+    except PluginFault as error:
+        _leave_out(error)
+        return False
+
+
+def _takes(engine: Engine, problem: Problem) -> bool:
+    """Return True if an engine takes a problem directly; one that cannot tell stays out."""
+    try:
+        return engine.refuses(problem) is None
+    except PluginFault as error:
+        _leave_out(error)
+        return False
+
+
+def _leave_out(error: WeftError, which: str = "") -> None:
+    """Warn that an engine of another package takes no part; ``which``: where the error does not
+    name it."""
+    named = isinstance(error, BrokenPlugin | PluginFault)
+    text = error.message if named else f"{which}{error.message}"
+    warn(f"{text}; left out of the race", error.__cause__)
 
 
 def _flows(problem: Problem, effort: PortfolioEffort) -> bool:
@@ -202,7 +238,7 @@ class _Race:
     effort: PortfolioEffort
     found: list[Point] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    failures: dict[str, UserError] = field(default_factory=dict)
+    failures: dict[str, WeftError] = field(default_factory=dict)
     interrupted: bool = False
     over: Outcome | None = None
     started: float = field(default_factory=time.monotonic)
@@ -251,6 +287,14 @@ class _Race:
             self.failures[engine.name] = error
             return
         except NothingFound:
+            return
+        except WeftError as error:
+            plugin = plugin_of(engine)
+            if plugin is None and not isinstance(error, PluginFault):
+                raise
+            if len(self.engines) > 1:
+                _leave_out(error, f"{plugin}: ")
+            self.failures[engine.name] = error
             return
         self.outcomes[engine.name] = outcome
         whole = outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
@@ -324,6 +368,7 @@ class _Race:
 
         Raises:
             UserError: nothing was found because the problem is wrong, or fits no engine.
+            PluginFault: nothing was found because each engine that took part failed.
         """
         if self.over is not None:
             return self.over
@@ -335,10 +380,15 @@ class _Race:
         status = Status.OPTIMAL if self._proved(kept) else Status.FEASIBLE
         return Outcome(status, tuple(kept), self._said(kept))
 
-    def _failure(self) -> UserError:
-        """Return the error of the problem, or the reasons of all engines to refuse it."""
+    def _failure(self) -> WeftError:
+        """Return the error of the problem, or the reasons of all engines to refuse it.
+
+        The fault of another package's engine is the error only where no engine of ours failed.
+        """
         wrong = [e for e in self.failures.values() if not isinstance(e, Refusal)]
-        if wrong:
+        wrong.sort(key=lambda e: isinstance(e, PluginFault))
+        refused = len(wrong) < len(self.failures)
+        if wrong and not (refused and isinstance(wrong[0], PluginFault)):
             return wrong[0]
         why = {str(name): e.reason for name, e in self.failures.items() if isinstance(e, Refusal)}
         if len(set(why.values())) == 1:

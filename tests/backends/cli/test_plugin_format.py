@@ -5,11 +5,10 @@ The package is installed as far as Python knows: a module and a ``dist-info`` fo
 
 from __future__ import annotations
 
-import sys
-from importlib import invalidate_caches
 from pathlib import Path
 
 import pytest
+from toy_packages import install
 
 from weft.backends.cli import main
 
@@ -44,20 +43,19 @@ class Alien:
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A distribution with two formats on the path; the folder for files."""
-    site = tmp_path / "site"
-    info = site / "weft_outsiders-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: weft-outsiders\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[weft.backends]\nlisp = weft_outsiders_lisp:Lisp\nhaiku = weft_outsiders_haiku:Haiku\n"
-        "gone = weft_outsiders_gone:Gone\nalien = weft_outsiders_haiku:Alien\n"
+    install(
+        tmp_path / "site",
+        monkeypatch,
+        {"weft_outsiders_lisp": WHOLE, "weft_outsiders_haiku": BARE},
+        {
+            "weft.backends": {
+                "lisp": "weft_outsiders_lisp:Lisp",
+                "haiku": "weft_outsiders_haiku:Haiku",
+                "gone": "weft_outsiders_gone:Gone",
+                "alien": "weft_outsiders_haiku:Alien",
+            }
+        },
     )
-    (site / "weft_outsiders_lisp.py").write_text(WHOLE)
-    (site / "weft_outsiders_haiku.py").write_text(BARE)
-    monkeypatch.syspath_prepend(str(site))
-    invalidate_caches()
-    for name in ("weft_outsiders_lisp", "weft_outsiders_haiku"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
     work = tmp_path / "work"
     work.mkdir()
     return work

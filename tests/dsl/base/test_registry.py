@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import pickle
 import sys
 from dataclasses import dataclass
 from importlib import metadata
@@ -8,13 +10,32 @@ from types import ModuleType
 
 import pytest
 
-from weft.dsl.base.errors import Missing, UnknownName, UserError
+from weft.dsl.base.errors import Missing, PluginFault, UnknownName, UserError
+from weft.dsl.base.plugins import PluginWarning
 from weft.dsl.base.registry import ENGINES, REGISTRIES, Registry
 
 
 @dataclass(frozen=True)
 class Toy:
     size: int = 1
+
+    def halves(self, parts: int) -> float:
+        return self.size / parts
+
+    def fails(self, error: BaseException) -> None:
+        raise error
+
+    @property
+    def twice(self) -> int:
+        return 2 * self.size
+
+    @staticmethod
+    def zero() -> int:
+        return 0
+
+    @classmethod
+    def one(cls) -> int:
+        return cls().size
 
 
 @pytest.fixture
@@ -53,24 +74,59 @@ def test_an_unknown_name_suggests_the_nearest(registry: Registry) -> None:
 def test_outsiders_add_names(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     plug_in(monkeypatch, ("theirs", "weft_test_toys:Toy"))
     assert registry.names() == ("theirs", "toy")
-    assert registry.make("theirs") == Toy()
+    made = registry.make("theirs{size=2}")
+    assert isinstance(made, Toy)
+    assert made.size == 2
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        [("toy", "somebody.else:Toy")],
-        [("new", "somebody.else:Toy"), ("new", "a.third:Toy")],
-    ],
-)
 def test_one_name_from_two_packages_names_both(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch, points: list[tuple[str, str]]
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plug_in(monkeypatch, *points)
-    with pytest.raises(UserError) as caught:
-        registry.load("toy")
-    assert "somebody.else:Toy" in caught.value.message
-    assert ("weft_test_toys:Toy" if len(points) == 1 else "a.third:Toy") in caught.value.message
+    plug_in(monkeypatch, ("new", "somebody.else:Toy"), ("new", "a.third:Toy"))
+    assert registry.load("toy") is Toy
+    with pytest.raises(UserError, match=r"a\.third:Toy.*somebody\.else:Toy"):
+        registry.load("new")
+
+
+def test_a_name_of_ours_cannot_be_taken(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plug_in(monkeypatch, ("toy", "somebody.else:Toy"))
+    with pytest.warns(PluginWarning, match=r"is not used: weft has a toy of that name"):
+        assert registry.load("toy") is Toy
+    assert (registry.names(), registry.plugins()) == (("toy",), ())
+
+
+def test_a_guard_leaves_the_class_as_it_is(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plug_in(monkeypatch, ("theirs", "weft_test_toys:Toy"))
+    made = registry.make("theirs")
+    with pytest.raises(PluginFault, match="the toy 'theirs' of weft_test_toys failed in halves"):
+        made.halves(0)
+    with pytest.raises(ZeroDivisionError):
+        Toy().halves(0)
+    assert type(pickle.loads(pickle.dumps(made))) is Toy
+    assert registry.load("theirs") is type(made)
+
+
+def test_a_guard_keeps_every_kind_of_method(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plug_in(monkeypatch, ("theirs", "weft_test_toys:Toy"))
+    made = registry.make("theirs{size=3}")
+    assert (made.halves(2), made.twice, made.zero(), made.one()) == (1.5, 6, 0, 1)
+    assert dataclasses.replace(made, size=4).twice == 8
+
+
+def test_an_interrupt_is_no_fault(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    plug_in(monkeypatch, ("theirs", "weft_test_toys:Toy"))
+    made = registry.make("theirs")
+    for error in (KeyboardInterrupt(), MemoryError(), UserError("x")):
+        with pytest.raises(type(error)):
+            made.fails(error)
+    with pytest.raises(PluginFault, match="failed in fails: SystemExit: 3"):
+        made.fails(SystemExit(3))
 
 
 def test_a_missing_package_says_what_to_install() -> None:
@@ -88,7 +144,7 @@ def test_a_module_that_fails_to_load_is_missing(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "weft_test_broken", raising=False)
     plug_in(monkeypatch, ("broken", "weft_test_broken:Toy"))
-    with pytest.raises(Missing, match="the toy 'broken' cannot be loaded") as caught:
+    with pytest.raises(Missing, match="'broken' of weft_test_broken cannot be loaded") as caught:
         registry.make("broken")
     assert caught.value.hint == "mend or uninstall the package of weft_test_broken"
 
