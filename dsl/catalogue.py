@@ -18,7 +18,7 @@ from .importers.taccl_pair import read_pair
 from .importers.taccl_sketch import TacclSketch
 from .machines.failures import find, without
 from .machines.families import FAMILIES
-from .machines.host_file import box_names, load_box
+from .machines.host_file import host_names, load_host
 from .machines.hosts import build, synopsis
 from .machines.spec import MachineSpec, OptionValue, parse_options, parse_spec
 from .nouns.topology import Topology
@@ -36,8 +36,8 @@ class CatalogueEntry:
 def names() -> tuple[CatalogueEntry, ...]:
     """Return all entries of the catalogue: families first, then machines."""
     families = tuple(CatalogueEntry(f.name, f.synopsis, f.summary) for f in FAMILIES)
-    boxes = map(load_box, box_names())
-    return (*families, *(CatalogueEntry(b.name, synopsis(b), b.title) for b in boxes))
+    hosts = map(load_host, host_names())
+    return (*families, *(CatalogueEntry(b.name, synopsis(b), b.title) for b in hosts))
 
 
 def topology(text: str) -> Topology:
@@ -97,14 +97,14 @@ def _finished(made: Topology, spec: MachineSpec) -> Topology:
 
 
 def _known() -> tuple[str, ...]:
-    return (*(f.name for f in FAMILIES), *box_names())
+    return (*(f.name for f in FAMILIES), *host_names())
 
 
 def _from_catalogue(spec: MachineSpec) -> Topology:
     for family in FAMILIES:
         if family.name == spec.name:
             return family.build(spec)
-    return build(load_box(spec.name), spec)
+    return build(load_host(spec.name), spec)
 
 
 def _file_spec(text: str) -> tuple[str, MachineSpec]:

@@ -121,11 +121,11 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
 
 def _with_nodes(text: str, nodes: int) -> str:
     """Return the name of a machine with the sketch's number of nodes, unless it states one."""
-    from weft.dsl.machines.host_file import box_names
+    from weft.dsl.machines.host_file import host_names
     from weft.dsl.machines.spec import parse_spec
 
     spec = parse_spec(text)
-    if nodes == 1 or spec.name not in box_names() or spec.has("nodes"):
+    if nodes == 1 or spec.name not in host_names() or spec.has("nodes"):
         return text
     return f"{text}{',' if ':' in text else ':'}nodes={nodes}"
 

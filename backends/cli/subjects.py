@@ -216,7 +216,7 @@ def is_results(data: Any) -> bool:
 def _text_kind(content: str) -> Kind | None:
     """Return the kind of a text that is not JSON; None where it is unknown."""
     from weft.dsl.importers.smi_matrix import looks_like_matrix
-    from weft.dsl.machines.host_file import looks_like_box
+    from weft.dsl.machines.host_file import looks_like_host
 
     if content.lstrip("\ufeff \t\r\n").startswith("<") and re.search(
         r"<\s*([A-Za-z_]\w*)", content
@@ -224,7 +224,7 @@ def _text_kind(content: str) -> Kind | None:
         return Kind.TOPOLOGY
     if re.match(r"\s*sketch\b", _uncommented(content)):
         return Kind.SKETCH
-    if looks_like_matrix(content) or looks_like_box(content):
+    if looks_like_matrix(content) or looks_like_host(content):
         return Kind.TOPOLOGY
     return None
 

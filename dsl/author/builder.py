@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Never
 import numpy as np
 
 from ..base.errors import BadAlgorithm, UserError, suggest
-from ..base.integers import whole
+from ..base.integers import integer
 from ..nouns.algorithm import Algorithm
 from ..nouns.collective import Collective, Kind
 from ..nouns.program import Buffer, Protocol, protocol_of
@@ -102,7 +102,9 @@ class Builder:
         protocol: Protocol | str = Protocol.SIMPLE,
     ) -> None:
         if not isinstance(collective, Collective):
-            raise UserError(f"a builder of {collective!r}", hint="Builder(Allreduce(8, chunks=8))")
+            raise UserError(
+                f"{collective!r} is not a collective", hint="Builder(Allreduce(8, chunks=8))"
+            )
         if collective.local_reduce:
             raise UserError(
                 "a collective whose ranks sum groups of chunks by themselves cannot be written "
@@ -137,10 +139,12 @@ class Builder:
         """Return a reference to ``count`` chunks from ``index``: numbers, or buffer indices."""
         _refuse(unknown)
         state = self._state
-        rank, index, count = _whole(rank=rank, index=index, count=count)
+        rank, index, count = _integers(rank=rank, index=index, count=count)
         self._check_rank(rank)
         if count < 1:
-            raise BadAlgorithm(f"{count} chunks are nothing to refer to", where=user_span())
+            raise BadAlgorithm(
+                f"a reference is to at least one chunk, not {count}", where=user_span()
+            )
         held = state.held[rank]
         if buffer is None:
             if not 0 <= index <= index + count - 1 < self.chunks:
@@ -275,12 +279,15 @@ def settle(
         UserError: an argument of another type or range.
     """
     if not isinstance(name, str):
-        raise UserError(f"the name is {name!r}", hint='name="…" is a text')
+        raise UserError(f"the name must be a string, not {name!r}", hint='name="…"')
     if not isinstance(in_place, int | np.bool_):
-        raise UserError(f"in_place is {in_place!r}", hint="in_place=True or in_place=False")
-    instances = whole(instances, "instances", high=MOST_INSTANCES)
+        raise UserError(
+            f"in_place must be true or false, not {in_place!r}",
+            hint="in_place=True or in_place=False",
+        )
+    instances = integer(instances, "instances", high=MOST_INSTANCES)
     if instances < 1:
-        raise UserError(f"{instances} instances make no program", hint="use 1, 2, 4 …")
+        raise UserError(f"instances must be at least 1, not {instances}", hint="use 1, 2, 4 …")
     return name, bool(in_place), instances, protocol_of(protocol)
 
 
@@ -398,7 +405,7 @@ class Chunk:
 
     def split(self, pieces: int) -> tuple[Chunk, ...]:
         """Return references to ``pieces`` equal parts."""
-        (pieces,) = _whole(pieces=pieces)
+        (pieces,) = _integers(pieces=pieces)
         if pieces < 1 or self.count % pieces:
             raise BadAlgorithm(
                 f"{self.count} chunks cannot be split into {pieces}",
@@ -416,7 +423,7 @@ class Chunk:
         for other in others:
             if not isinstance(other, Chunk):
                 raise BadAlgorithm(
-                    f"{other!r} is no reference to chunks",
+                    f"{other!r} is not a reference to chunks",
                     where=user_span(),
                     hint="a.group(b, c) of what p.chunk(…) returns",
                 )
@@ -439,12 +446,12 @@ class Chunk:
     ) -> tuple[int, Sequence[int]]:
         """Return the other rank and the slots there; NONE for slots not chosen by the author."""
         builder, state = self._builder, self._builder._state
-        dst = self.rank if rank is None else _whole(rank=rank)[0]
+        dst = self.rank if rank is None else _integers(rank=rank)[0]
         builder._check_rank(dst)
         if buffer is None:
             if index is not None:
                 raise BadAlgorithm(
-                    "an index says nothing without its buffer",
+                    "an index needs its buffer",
                     where=user_span(),
                     hint='buffer="output", or leave the index out',
                 )
@@ -452,11 +459,13 @@ class Chunk:
         if index is None:
             if str(buffer) not in ("scratch", Buffer.SCRATCH.value):
                 raise BadAlgorithm(
-                    f"where in the {buffer} buffer?", where=user_span(), hint="add index=…"
+                    f"the place in the {buffer} buffer is missing",
+                    where=user_span(),
+                    hint="add index=…",
                 )
             first = state.new_scratch(dst, self.count)
         else:
-            first = builder._slot(dst, buffer, _whole(index=index)[0], self.count)
+            first = builder._slot(dst, buffer, _integers(index=index)[0], self.count)
         targets = [state.aliases.name(dst, first + k) for k in range(self.count)]
         if any(slot < OUTPUT for slot in targets) and not builder.in_place:
             raise BadAlgorithm(
@@ -478,7 +487,7 @@ class Chunk:
 
     def _wishes(self, channel: int, send_block: int, recv_block: int) -> Wishes:
         wishes = {"channel": channel, "send_block": send_block, "recv_block": recv_block}
-        for name, value in zip(wishes, settled := _whole(**wishes), strict=True):
+        for name, value in zip(wishes, settled := _integers(**wishes), strict=True):
             if value < NONE:
                 raise BadAlgorithm(f"{name} {value} is negative", where=user_span())
         return settled[0], settled[1], settled[2]
@@ -504,15 +513,15 @@ def _refuse(unknown: Mapping[str, object]) -> None:
         known = ("rank", "buffer", "index", "count", "channel", "send_block", "recv_block")
         ours = _OTHERS_OPTION.get(name)
         raise BadAlgorithm(
-            f"there is no option {name!r} here",
+            f"unknown option {name!r}",
             where=user_span(),
-            hint=f"say {ours}=…" if ours else suggest(name, known),
+            hint=f"use {ours}=…" if ours else suggest(name, known),
         )
 
 
-def _whole(**numbers: Any) -> list[int]:
+def _integers(**numbers: Any) -> list[int]:
     """Return the numbers as Python ints, or raise at the caller's line."""
     try:
-        return [whole(number, name) for name, number in numbers.items()]
+        return [integer(number, name) for name, number in numbers.items()]
     except UserError as error:
         raise BadAlgorithm(error.message, where=user_span(), hint=error.hint) from None

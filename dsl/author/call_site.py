@@ -19,7 +19,7 @@ def user_frame() -> FrameType:
     """Return the innermost frame outside this package."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename in _OURS or frame.f_code.co_filename == __file__:
-        assert frame.f_back is not None, "somebody called the builder"
+        assert frame.f_back is not None, "the builder has a caller"
         frame = frame.f_back
     return frame
 

@@ -144,7 +144,7 @@ def program(
             called ``in_place``, an option of every algorithm.
     """
     if not isinstance(collective, Collective) and not callable(collective):
-        raise UserError(f"@program of {collective!r}", hint=_COLLECTIVE)
+        raise UserError(f"@program({collective!r}): not a collective", hint=_COLLECTIVE)
 
     return _Decorator(collective, name, in_place, instances, protocol)
 
@@ -172,13 +172,13 @@ class _Decorator:
             raise UserError(f"{made.name} takes no builder", hint=f"def {made.name}(p): …")
         if "in_place" in made.options:
             raise UserError(
-                f"in_place is no option of {made.name}'s own",
+                f"{made.name} cannot have an option of its own called in_place",
                 hint="@program(…, in_place=True), and p.in_place inside",
             )
         for test, kind in _NEVER_RUN:
             if test(write):
                 raise UserError(
-                    f"{made.name} is {kind}: calling it runs nothing of it",
+                    f"{made.name} is {kind}: calling it does not run its body",
                     hint="write a plain function: def, no yield",
                 )
         return made
@@ -209,7 +209,7 @@ def algorithms(source: Source, names: Mapping[str, Any]) -> dict[str, Found]:
     for name, value in names.items():
         if isinstance(value, _Decorator) and (code := value.taken_for(name)):
             raise UserError(
-                f"@program before {name} does not say for which collective it is",
+                f"@program before {name} names no collective",
                 where=span_of(code, 0),
                 hint="@program(Allreduce(8, chunks=8)), or @program(Allreduce) to choose later",
             )
@@ -241,7 +241,7 @@ def load(path: str | Path, *, in_place: bool | None = None) -> Algorithm:
     if in_place is not None and in_place != algorithm.in_place:
         place = "in place" if algorithm.in_place else "out of place"
         raise BadFile(
-            f"{name} was written {place}, and is not written again",
+            f"{name} is already built {place}",
             where=file,
             hint=f"Builder(…, in_place={in_place}), or a function after @program(…)",
         )
@@ -310,9 +310,7 @@ def _options(recipe: Recipe, name: str, options: str, path: str) -> dict[str, An
 
 def _take_no_options(name: str, options: str, path: str) -> None:
     if options:
-        raise UserError(
-            f"{name} takes no options: it is written already", where=path, hint=_PROGRAM
-        )
+        raise UserError(f"{name} takes no options: it is already built", where=path, hint=_PROGRAM)
 
 
 def _finished(found: Algorithm | Builder, file: str) -> Algorithm:

@@ -313,14 +313,14 @@ def parse_json(text: str, where: str) -> Any:
     """
 
     def no_constant(name: str) -> Any:
-        raise BadFile(f"{name} is not a number that means anything here", where=where)
+        raise BadFile(f"{name} is not a valid JSON number", where=where)
 
     def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) != len(pairs):
             keys = [k for k, _ in pairs]
             twice = next(k for k in keys if keys.count(k) > 1)
-            raise BadFile(f"the key {twice!r} stands twice in one object", where=where)
+            raise BadFile(f"the key {twice!r} occurs twice in one object", where=where)
         return result
 
     def finite(digits: str) -> float:
@@ -356,7 +356,7 @@ def _check_characters(text: str, where: str) -> None:
             line = text.count("\n", 0, match.start()) + 1
             column = match.start() - text.rfind("\n", 0, match.start())
             raise BadFile(
-                "a lone surrogate is no character",
+                "a lone surrogate is not a valid character",
                 where=f"{where}:{line}:{column}",
                 hint="characters beyond \\uffff are pairs: \\ud83d\\ude00",
             )
@@ -414,7 +414,7 @@ class Fields:
         """Return a hint naming an unread key that is similar to the missing one."""
         others = [k for k in self._data if k not in self._known]
         near = difflib.get_close_matches(key, others, n=1, cutoff=0.75)
-        return f"{near[0]!r} stands there instead" if near else ""
+        return f"{near[0]!r} is there instead" if near else ""
 
     def integers(self, key: str, *default: Any) -> list[int]:
         """Return a list of integers."""
@@ -422,7 +422,7 @@ class Fields:
         if not only(values, int):
             raise BadFile(f"{key!r} must hold integers only", where=self._where)
         if values and not -LARGEST_NUMBER <= min(values) <= max(values) <= LARGEST_NUMBER:
-            raise BadFile(f"{key!r} holds an absurdly large number", where=self._where)
+            raise BadFile(f"{key!r} holds a number that is too large", where=self._where)
         return list(values)
 
     def finish(self, ignore: Iterable[str] = ("weft", "schema")) -> None:

@@ -1,10 +1,10 @@
 """Validation of integer arguments: Python and NumPy integers are accepted, floats are not.
 
->>> whole(3, "chunks")
+>>> integer(3, "chunks")
 3
->>> whole(1.0, "chunks")
+>>> integer(1.0, "chunks")
 Traceback (most recent call last):
-weft.dsl.base.errors.UserError: chunks: 1.0 is not a whole number
+weft.dsl.base.errors.UserError: chunks: 1.0 is not an integer
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LARGEST = (1 << 31) - 1
 """Largest count or index: they are stored in 32 bits."""
 
 
-def whole(value: Any, what: str, low: int = -LARGEST, high: int = LARGEST) -> int:
+def integer(value: Any, what: str, low: int = -LARGEST, high: int = LARGEST) -> int:
     """Return the number as a Python int.
 
     Raises:
@@ -28,7 +28,7 @@ def whole(value: Any, what: str, low: int = -LARGEST, high: int = LARGEST) -> in
         number = index(value)
     except TypeError:
         hint = "divide with //" if isinstance(value, float) else ""
-        raise UserError(f"{what}: {value!r} is not a whole number", hint=hint) from None
+        raise UserError(f"{what}: {value!r} is not an integer", hint=hint) from None
     if not low <= number <= high:
         raise UserError(f"{what}: {_short(number)} is outside {low} … {high}")
     return number

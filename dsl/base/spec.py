@@ -97,7 +97,7 @@ def _parse_one(span: Span) -> Spec:
     if not rest.text:
         return Spec(name, (), span)
     if not (rest.text.startswith("{") and rest.text.endswith("}")):
-        raise SyntaxProblem("options stand in braces", where=rest, hint=_FORM)
+        raise SyntaxProblem("options are written in braces", where=rest, hint=_FORM)
     inside = rest.part(1, len(rest.text) - 1).strip()
     items = [Item.of(part.strip()) for part in split(inside)] if inside.text else []
     options = tuple(map(_parse_option, items))
@@ -148,7 +148,7 @@ def split(span: Span, separator: str = ",", *, braces: bool = True) -> list[Span
     for i, ch in enumerate(text):
         depth += braces * ((ch == "{") - (ch == "}"))
         if depth < 0:
-            raise SyntaxProblem("this brace closes nothing", where=span.part(i, i + 1))
+            raise SyntaxProblem("unmatched closing brace", where=span.part(i, i + 1))
         if ch == separator and depth == 0:
             parts.append(span.part(start, i))
             start = i + 1
@@ -424,7 +424,7 @@ def _boolean(text: str) -> bool:
 
 
 def _number(text: str, kind: type[Any]) -> Any:
-    noun = {int: "a whole number", float: "a number", Fraction: "a number such as 7/6"}[kind]
+    noun = {int: "an integer", float: "a number", Fraction: "a number such as 7/6"}[kind]
     if len(text) > 64 or re.search(r"[eE][+-]?\d{4,}", text):
         raise ValueError(f"{noun} of a sensible size")
     try:

@@ -14,7 +14,7 @@ from ..base.errors import BadFile, Missing, PluginFault, UserError
 from ..base.files import parse_json
 from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
-from ..machines.host_file import looks_like_box, read_box
+from ..machines.host_file import looks_like_host, read_host
 from ..machines.hosts import build
 from ..machines.spec import MachineSpec
 from ..nouns.topology import Topology
@@ -33,11 +33,13 @@ FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
     "TE-CCL input JSON (TopologyParams), "
     "NCCL or RCCL topology XML (<system>), GraphML, GML, the text of nvidia-smi topo -m, "
-    "of nccl-tests or of p2pBandwidthLatencyTest, a box in TOML"
+    "of nccl-tests or of p2pBandwidthLatencyTest, a host in TOML"
 )
 
 
-IMPORT_SKETCH = "weft sketch import SKETCH.json -t TOPOLOGY.json writes it in our language"
+IMPORT_SKETCH = (
+    "weft sketch import SKETCH.json -t TOPOLOGY.json converts it to weft's sketch language"
+)
 
 
 class Importer(Protocol):
@@ -111,8 +113,8 @@ def _is_json(text: str) -> bool:
     return text.startswith(("{", "["))
 
 
-def _read_box(text: str, where: str, options: MachineSpec) -> Topology:
-    return replace(build(read_box(text, where), options), name=options.title())
+def _read_host(text: str, where: str, options: MachineSpec) -> Topology:
+    return replace(build(read_host(text, where), options), name=options.title())
 
 
 def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
@@ -128,9 +130,9 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
             return read_teccl(data, where, options)
         if looks_like_sketch(data):
             raise BadFile(
-                "a TACCL sketch, where a topology is needed", where=where, hint=IMPORT_SKETCH
+                "expected a topology, got a TACCL sketch", where=where, hint=IMPORT_SKETCH
             )
-    raise BadFile("this JSON is no topology", where=where, hint=f"weft reads {FORMATS}")
+    raise BadFile("this JSON is not a topology", where=where, hint=f"weft reads {FORMATS}")
 
 
 _OURS: tuple[Importer, ...] = (
@@ -140,7 +142,7 @@ _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_p2p_test, read_p2p_test),
     _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests),
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
-    _BuiltInImporter(looks_like_box, _read_box),
+    _BuiltInImporter(looks_like_host, _read_host),
     _BuiltInImporter(_is_json, _read_json),
 )
 """Built-in importers in order of precedence: the first that recognizes a text reads it."""

@@ -77,7 +77,7 @@ def _names(ids: Any, where: str) -> list[str]:
     names = [_node_name(x, f"{where}: gpu_ids") for x in ids]
     twice = sorted({name for name in names if names.count(name) > 1}) if _repeats(names) else []
     if twice:
-        raise BadFile(f"GPU {twice[0]!r} stands twice in gpu_ids", where=where)
+        raise BadFile(f"GPU {twice[0]!r} is listed twice in gpu_ids", where=where)
     return names
 
 

@@ -76,7 +76,7 @@ def _check_ends(root: Element) -> None:
         for end in ("source", "target") if tag == "edge" else ():
             if element.get(end) not in nodes:
                 raise BadFile(
-                    f"an edge has no {end}, or one that is no node: {element.get(end)!r}",
+                    f"an edge has no {end}, or one that is not a node: {element.get(end)!r}",
                     where=element.where,
                 )
 

@@ -1,7 +1,7 @@
 """Plan of one host as a tree of PCIe, cables and NICs, and machines of several such hosts.
 
 Built by the XML and the matrix importers: GPUs ``0 … gpus-1``, then switches, CPUs and NICs, all
-cables full duplex. :func:`simplified` removes unused parts; :func:`boxes` copies the host and
+cables full duplex. :func:`simplified` removes unused parts; :func:`build_hosts` copies the host and
 connects the copies.
 """
 
@@ -114,7 +114,7 @@ def _renumbered(plan: HostPlan, cables: list[Cable], keep: set[int]) -> HostPlan
     )
 
 
-def boxes(plan: HostPlan, name: str, options: MachineSpec, notes: Iterable[str]) -> Topology:
+def build_hosts(plan: HostPlan, name: str, options: MachineSpec, notes: Iterable[str]) -> Topology:
     """Build one host, or ``nodes=`` hosts connected by ``fabric=`` (default star).
 
     Further options: ``oversub=``, ``nic_bw=`` (of every port) and ``nic_alpha=``.
@@ -130,8 +130,8 @@ def boxes(plan: HostPlan, name: str, options: MachineSpec, notes: Iterable[str])
     plan = simplified(plan, nics=nodes > 1)
     if nodes > 1 and not plan.plugs:
         raise BadTopology(
-            f"{name} has no NIC that is fast enough to join boxes",
-            hint="min_nic=0.1GB/s counts slower ones, where there are any",
+            f"{name} has no NIC that is fast enough to connect hosts",
+            hint="min_nic=0.1GB/s includes slower ones, if there are any",
         )
     copies = copied(plan, name, nodes)
     if nodes > 1:
@@ -143,7 +143,7 @@ def boxes(plan: HostPlan, name: str, options: MachineSpec, notes: Iterable[str])
             for slot, p in enumerate(plan.plugs)
         )
         copies = join(copies, ports, fabric)
-        notes = (*notes, f"the network between boxes is not in the file; assumed fabric={text}")
+        notes = (*notes, f"the network between hosts is not in the file; assumed fabric={text}")
     return replace(copies, symmetries=_symmetries(copies, plan.gpus, nodes), notes=tuple(notes))
 
 
@@ -167,10 +167,10 @@ def copied(plan: HostPlan, name: str, nodes: int) -> Topology:
     return Topology(name, tuple(all_nodes), tuple(links))
 
 
-def _numbered(name: str, box: int) -> str:
+def _numbered(name: str, host: int) -> str:
     """Return the name of a part in a host: ``cpu.1`` in host 2 is ``cpu2.1``."""
     kind, _, rest = name.partition(".")
-    return f"{kind}{box}.{rest}" if rest else f"{kind}{box}"
+    return f"{kind}{host}.{rest}" if rest else f"{kind}{host}"
 
 
 def _symmetries(made: Topology, gpus: int, nodes: int) -> tuple[Image, ...]:

@@ -76,8 +76,8 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
 
 def _notes(name: str, several: bool, off: float) -> Iterator[str]:
     yield (
-        f"measured by nccl-tests{f' ({name}_perf)' if name else ''}: a port for each GPU, and "
-        "no word about what lies between them"
+        f"measured by nccl-tests{f' ({name}_perf)' if name else ''}: a port for each GPU; "
+        "what lies between them is not known"
     )
     yield f"α + bytes ÷ bandwidth is off by {off:.0%} in the median"
     if name != "sendrecv":
@@ -86,7 +86,7 @@ def _notes(name: str, several: bool, off: float) -> Iterator[str]:
             "machine may be better; sendrecv_perf measures messages"
         )
     if several:
-        yield "of several hosts: GPUs of one host may reach each other quicker than that"
+        yield "of several hosts: GPUs of one host may reach each other faster than that"
 
 
 def _line(rows: Iterable[_Measured], factor: float) -> tuple[float, float, float]:

@@ -18,7 +18,7 @@ from ..base.errors import BadFile
 from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.topology import NodeKind, Topology
 from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, NVSWITCH_ALPHA, PCIE_ALPHA
-from .host_plan import Cable, HostPart, HostPlan, Plug, boxes
+from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts
 from .xml_tree import Element, parse_xml
 
 _PCI_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}
@@ -98,8 +98,10 @@ def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
     alone = options.integer("nodes", 1) == 1
     if wanted == "off" or (wanted == "auto" and alone and _connects(direct, plan.gpus)):
         plan = replace(plan, cables=tuple(direct), plugs=() if alone else plan.plugs)
-        reading.notes.append("all GPUs are joined without PCIe: it is left out (pcie=on keeps it)")
-    return boxes(plan, options.title(), options, reading.notes)
+        reading.notes.append(
+            "all GPUs are connected without PCIe: it is left out (pcie=on keeps it)"
+        )
+    return build_hosts(plan, options.title(), options, reading.notes)
 
 
 def _read_cpu(reading: _Reading, cpu: Element, number: int) -> None:
@@ -164,7 +166,9 @@ def _read_nic(reading: _Reading, nic: Element, parent: int, pci: Element | None)
         speed = speed if speed > 0 else 10_000
         name = net.get("name") or f"net{len(reading.nets)}"
         if speed >= _OUTLIER_MBPS:
-            reading.notes.append(f"{name}: speed {speed} Mbit/s cannot be; read as {speed // 1000}")
+            reading.notes.append(
+                f"{name}: speed {speed} Mbit/s is impossible; read as {speed // 1000}"
+            )
             speed //= 1000
         reading.nets.append(_NicPort(name, node, speed, net.where))
 
@@ -224,7 +228,9 @@ def _direct(
                 width = _lane(gpu, options) * count
                 cables.append(Cable(rank, _cpu_above(reading, parent) + n, width, CABLE_ALPHA))
             elif kind.startswith(("0x03", "0x12")):
-                reading.notes.append(f"{link.where}: link to {target}, no GPU here, left out")
+                reading.notes.append(
+                    f"{link.where}: link to {target}, which is not a GPU here: left out"
+                )
             elif count:
                 switched[rank] = switched.get(rank, 0) + count
         for c2c in gpu.element.find("c2c"):
@@ -296,7 +302,7 @@ def _plugs(reading: _Reading, gpus: int, options: MachineSpec) -> tuple[Plug, ..
         listed = ", ".join(f"{net.name} ({net.speed / 1000:g} Gbit/s)" for net in slow[:8])
         reading.notes.append(f"NICs too slow for data are left out: {listed}")
     if used and options.integer("nodes", 1) == 1:
-        reading.notes.append(f"{len(used)} NICs are left out: they serve several boxes (nodes=2)")
+        reading.notes.append(f"{len(used)} NICs are left out: they connect several hosts (nodes=2)")
     return tuple(Plug(net.nic + gpus, Fraction(net.speed, 8000)) for net in used)
 
 
@@ -341,6 +347,6 @@ def _integer(element: Element, name: str) -> int:
     text = element.get(name).strip()
     if not re.fullmatch(r"-?[0-9]{1,12}", text):
         raise BadFile(
-            f"{name}={text[:40]!r} of <{element.tag}> is not a whole number", where=element.where
+            f"{name}={text[:40]!r} of <{element.tag}> is not an integer", where=element.where
         )
     return int(text)

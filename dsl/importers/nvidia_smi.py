@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from ..machines.hosts import Box, BoxSwitch, Cables, Nics, build
+from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
 from ..machines.spec import MachineSpec
 from ..nouns.topology import NodeKind, Topology
 from ..symmetry.symmetry import GUESSED, guess
@@ -28,7 +28,7 @@ from .defaults import (
     NVSWITCH_ALPHA,
     PCIE_ALPHA,
 )
-from .host_plan import Cable, HostPart, HostPlan, Plug, boxes, copied
+from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts, copied
 from .smi_matrix import PATHS, Matrix, read_matrix
 
 Pairs = dict[tuple[int, int], int]
@@ -129,13 +129,13 @@ def _over_nvlink(
     notes: list[str],
 ) -> Topology:
     n, lane = matrix.gpus, NVLINK[generation]
-    switches: tuple[BoxSwitch, ...] = ()
+    switches: tuple[HostSwitch, ...] = ()
     cables: tuple[Cables, ...] = ()
     if switched:
         # bw= is per NVLink; a switch port has all links of the GPU.
         count = next(iter(nvlinks.values()))
         port = options.bandwidth("bw", lane) * count
-        switches = (BoxSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA),)
+        switches = (HostSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA),)
         notes.append(f"every pair shows NV{count}: the GPUs are on an NVSwitch, {count} links each")
         options = replace(options, options={k: v for k, v in options.options.items() if k != "bw"})
     else:
@@ -149,16 +149,16 @@ def _over_nvlink(
         pcie = GENERATION_PCIE[generation]
         nics = Nics(attach, GENERATION_NIC[generation], NET_ALPHA, pcie, "star")
         if options.integer("nodes", 1) == 1:
-            notes.append("NICs are left out of a single box (nodes= of several has them)")
+            notes.append("NICs of a single host are left out (nodes=2 keeps them)")
         elif not options.has("nic_bw"):
             notes.append(f"NIC bandwidth assumed {float(nics.bandwidth):g}GB/s (nic_bw=)")
     moves = _moves(n, switches, cables)
-    made = build(Box(options.title(), "", n, switches, cables, nics, moves), options)
+    made = build(Host(options.title(), "", n, switches, cables, nics, moves), options)
     return replace(made, name=options.title(), notes=tuple(notes))
 
 
 def _moves(
-    n: int, switches: tuple[BoxSwitch, ...], cables: tuple[Cables, ...]
+    n: int, switches: tuple[HostSwitch, ...], cables: tuple[Cables, ...]
 ) -> tuple[tuple[int, ...], ...]:
     """Return symmetries of the GPUs of one host."""
     if n > GUESSED:
@@ -167,7 +167,7 @@ def _moves(
     wires = [Cable(a, b, c.bandwidth * m, c.alpha, m) for c in cables for a, b, m in c.pairs]
     wires += [Cable(g, n + i, s.bandwidth, s.alpha) for i, s in enumerate(switches) for g in s.gpus]
     return tuple(
-        image[:n] for image in guess(copied(HostPlan(n, plan_parts, tuple(wires)), "box", 1))
+        image[:n] for image in guess(copied(HostPlan(n, plan_parts, tuple(wires)), "host", 1))
     )
 
 
@@ -230,7 +230,7 @@ def _over_pcie(
     if plugs and options.integer("nodes", 1) > 1 and not options.has("nic_bw"):
         notes.append(f"NIC bandwidth assumed {float(speed):g}GB/s (nic_bw=)")
     whole = replace(plan, cables=(*cables, *plan.cables), plugs=plugs)
-    return boxes(whole, options.title(), options, notes)
+    return build_hosts(whole, options.title(), options, notes)
 
 
 def _tree(matrix: Matrix, width: Fraction, between: Fraction) -> HostPlan:

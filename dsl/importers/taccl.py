@@ -14,8 +14,8 @@ from typing import Any
 from ..base.errors import BadFile
 from ..base.files import Fields
 from ..base.units import BYTES_PER_US_PER_GBPS, exact
-from ..machines.host_file import load_box
-from ..machines.hosts import Box, BoxSwitch, Cables, Nics, build
+from ..machines.host_file import load_host
+from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
 from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.topology import Topology
 from ..symmetry.symmetry import GUESSED, Image, guess
@@ -50,7 +50,7 @@ class FileUnits:
 
 
 @dataclass(frozen=True, slots=True)
-class TacclBox:
+class TacclHost:
     """Description of one host by the file, and the unit of its numbers.
 
     ``remote_beta`` is the cost of a chunk on a NIC, in the time unit of the file.
@@ -58,7 +58,7 @@ class TacclBox:
 
     name: str
     kind: str
-    box: Box
+    host: Host
     scale: FileUnits
     remote_beta: Fraction
 
@@ -73,8 +73,8 @@ def read_taccl(data: Any, where: str, options: MachineSpec) -> Topology:
         BadFile: a key missing, unknown, or of the wrong shape; no units. BadTopology: several
             hosts without a fabric.
     """
-    found = taccl_box(data, where, options)
-    made = build(found.box, options)
+    found = taccl_host(data, where, options)
+    made = build(found.host, options)
     if found.kind == "custom" and made.ranks <= GUESSED:
         made = replace(made, symmetries=guess(made))
     notes = list(notes_of(found))
@@ -83,7 +83,7 @@ def read_taccl(data: Any, where: str, options: MachineSpec) -> Topology:
     return replace(made, name=found.name, notes=tuple(notes))
 
 
-def taccl_box(data: Any, where: str, options: MachineSpec) -> TacclBox:
+def taccl_host(data: Any, where: str, options: MachineSpec) -> TacclHost:
     """Return one host from the parsed JSON; options ``chunk=``, ``unit=`` and ``kind=``.
 
     Raises:
@@ -97,14 +97,14 @@ def taccl_box(data: Any, where: str, options: MachineSpec) -> TacclBox:
     scale = _scale(name, where, options)
     kind = options.choice("kind", _guess(data, gpus), KINDS)
     if kind == "custom":
-        box = _custom(fields, name, gpus, scale, where)
+        host = _custom(fields, name, gpus, scale, where)
     else:
-        box = _builtin(fields, kind, name, gpus, scale, where)
+        host = _builtin(fields, kind, name, gpus, scale, where)
     nics = _nics(fields, gpus, scale, where)
-    box = replace(box, nics=nics, moves=box.moves or _hub_moves(kind, gpus, nics))
+    host = replace(host, nics=nics, moves=host.moves or _hub_moves(kind, gpus, nics))
     remote_beta = exact(fields.get("remote_beta", Number, 0), f"{where}: remote_beta")
     fields.finish(ignore=("remote_invbw", "remote_invbws"))
-    return TacclBox(name, kind, box, scale, remote_beta)
+    return TacclHost(name, kind, host, scale, remote_beta)
 
 
 def _hub_moves(kind: str, gpus: int, nics: Nics | None) -> tuple[Image, ...]:
@@ -141,7 +141,7 @@ def _guess(data: Any, gpus: int) -> str:
     return "dgx2" if gpus == 16 else "hub"
 
 
-def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: FileUnits, where: str) -> Box:
+def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: FileUnits, where: str) -> Host:
     wanted = 2 if kind == "ndv2" else 1
     betas = _numbers(fields.get("node_betas_list", list), "node_betas_list", where)
     fields.get("node_invbws_list", list)
@@ -154,19 +154,19 @@ def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: FileUnits, 
         )
     widths = [scale.bandwidth(beta, where) for beta in betas]
     if kind != "ndv2":
-        port = BoxSwitch(_SWITCH[kind], tuple(range(gpus)), widths[0], alpha / 2)
-        return Box(name, name, gpus, (port,), (), None, ())
+        port = HostSwitch(_SWITCH[kind], tuple(range(gpus)), widths[0], alpha / 2)
+        return Host(name, name, gpus, (port,), (), None, ())
     if gpus != 8:
         raise BadFile(f"ndv2 has 8 GPUs, gpus_per_node says {gpus}", where=where)
-    model = load_box("ndv2")
+    model = load_host("ndv2")
     pairs = model.cables[0].pairs
     double = tuple(p for p in pairs if p[2] == 2)
     single = tuple(p for p in pairs if p[2] == 1)
     cables = (Cables(double, widths[0] / 2, alpha), Cables(single, widths[1], alpha))
-    return Box(name, name, gpus, (), cables, None, model.moves)
+    return Host(name, name, gpus, (), cables, None, model.moves)
 
 
-def _custom(fields: Fields, name: str, gpus: int, scale: FileUnits, where: str) -> Box:
+def _custom(fields: Fields, name: str, gpus: int, scale: FileUnits, where: str) -> Host:
     links = _matrix(fields, "links", gpus, where)
     betas = _matrix(fields, "betas", gpus, where)
     costs = _matrix(fields, "invbws", gpus, where)
@@ -189,7 +189,7 @@ def _custom(fields: Fields, name: str, gpus: int, scale: FileUnits, where: str) 
                 alpha = max(costs[dst][src] - betas[dst][src], Fraction(0)) * scale.unit
                 lane = scale.bandwidth(betas[dst][src], f"{where}: betas[{dst}][{src}]")
                 cables.append(Cables(((src, dst, int(lanes)),), lane, alpha))
-    return Box(name, name, gpus, (), tuple(cables), None, ())
+    return Host(name, name, gpus, (), tuple(cables), None, ())
 
 
 def _nics(fields: Fields, gpus: int, scale: FileUnits, where: str) -> Nics | None:
@@ -208,7 +208,7 @@ def _nics(fields: Fields, gpus: int, scale: FileUnits, where: str) -> Nics | Non
     return Nics(attach, width, alpha / 2, width, "star")
 
 
-def notes_of(found: TacclBox) -> tuple[str, ...]:
+def notes_of(found: TacclHost) -> tuple[str, ...]:
     """Return notes on the assumptions about one host."""
     read = (
         f"read as kind {found.kind}: costs of {found.scale.chunk} bytes "

@@ -19,7 +19,7 @@ from ..machines.hosts import Nics, side_by_side, with_symmetries
 from ..machines.spec import MachineSpec, check_size
 from ..nouns.topology import Topology
 from ..symmetry.symmetry import GUESSED, guess
-from .taccl import TacclBox, notes_of, taccl_box
+from .taccl import TacclHost, notes_of, taccl_host
 from .taccl_sketch import TacclSketch
 
 
@@ -40,7 +40,7 @@ def read_pair(
     Raises:
         BadFile: a bad topology file, or an unknown GPU. BadTopology: hosts without NICs.
     """
-    found = taccl_box(parse_json(text, where), where, options)
+    found = taccl_host(parse_json(text, where), where, options)
     nodes = options.integer("nodes", sketch.nodes)
     if nodes != sketch.nodes:
         raise BadFile(
@@ -48,34 +48,34 @@ def read_pair(
             where=options.keys["nodes"],
             hint=f"leave nodes= out, or change nnodes in {sketch.where}",
         )
-    check_size(options, nodes * found.box.gpus)
-    sketch.check_ranks(found.box.gpus, found.name)
+    check_size(options, nodes * found.host.gpus)
+    sketch.check_ranks(found.host.gpus, found.name)
     return _connected(found, options, sketch, split=split)
 
 
 def _connected(
-    found: TacclBox, options: MachineSpec, sketch: TacclSketch, *, split: bool
+    found: TacclHost, options: MachineSpec, sketch: TacclSketch, *, split: bool
 ) -> Topology:
-    box, nodes = found.box, sketch.nodes
-    inner = replace(side_by_side(box, options, nodes), name=found.name)
+    host, nodes = found.host, sketch.nodes
+    inner = replace(side_by_side(host, options, nodes), name=found.name)
     notes: tuple[str, ...] = notes_of(found)
     if nodes == 1:
-        return replace(with_symmetries(inner, box, 1), notes=notes)
-    if box.nics is None:
+        return replace(with_symmetries(inner, host, 1), notes=notes)
+    if host.nics is None:
         raise BadTopology(
             f"{found.name} has no NICs, so nothing joins its {nodes} nodes",
             where=sketch.where,
             hint="the topology needs nics_per_node, remote_alpha and remote_beta",
         )
-    pairs = sketch.pairs(box.gpus)
-    width = _split_width(found, box.nics, len(pairs)) if split else box.nics.bandwidth
-    share = _ports(nodes) if split else _nics(box.nics, box.gpus)
+    pairs = sketch.pairs(host.gpus)
+    width = _split_width(found, host.nics, len(pairs)) if split else host.nics.bandwidth
+    share = _ports(nodes) if split else _nics(host.nics, host.gpus)
     # The topology importer puts half of remote_alpha on either side of a network.
-    joined = connect(inner, box, options, pairs, (width, 2 * box.nics.alpha), share)
+    joined = connect(inner, host, options, pairs, (width, 2 * host.nics.alpha), share)
     if found.kind == "custom" and joined.ranks <= GUESSED:
         joined = replace(joined, symmetries=guess(joined))
     notes += (f"between nodes there are the connections of the sketch {sketch.name}",)
-    notes += _about_nics(len(pairs), len(box.nics.attach), split=split)
+    notes += _about_nics(len(pairs), len(host.nics.attach), split=split)
     return replace(joined, notes=notes)
 
 
@@ -92,7 +92,7 @@ def _about_nics(connections: int, nics: int, *, split: bool) -> tuple[str, ...]:
     )
 
 
-def _split_width(found: TacclBox, nics: Nics, connections: int) -> Fraction:
+def _split_width(found: TacclHost, nics: Nics, connections: int) -> Fraction:
     """Return GB/s of one connection as in TACCL: the cost of a chunk in integer units."""
     split = Fraction(connections, len(nics.attach))
     beta = Fraction(floor(found.remote_beta * split))

@@ -193,7 +193,7 @@ def _check_sets(
             remarks.append(
                 TacclRemark(
                     "intranode_sketch.switches",
-                    f"the same set stands {planes} times: TACCL takes {planes} lanes, "
+                    f"the same set is listed {planes} times: TACCL takes {planes} lanes, "
                     f"each {planes} times as fast, so {planes * planes} times the bandwidth; "
                     "here these planes share the bandwidth of the port",
                 )
@@ -211,7 +211,7 @@ def _remark_words(words: list[str], remarks: list[TacclRemark]) -> None:
             )
         )
     if len(set(words)) > 1:
-        remarks.append(TacclRemark(place, "TACCL heeds the first word only, and so do we"))
+        remarks.append(TacclRemark(place, "TACCL uses only the first word, and so does weft"))
 
 
 # ---- between nodes
@@ -252,7 +252,7 @@ def _connections(given: Any, place: str) -> Lists | str:
         return given
     found = _lists(given, place)
     if not found:
-        raise BadFile("nobody sends to another node", where=place, hint='{"0": [1]}')
+        raise BadFile("no GPU sends to another node", where=place, hint='{"0": [1]}')
     counts = {sender: len(to) for sender, to in found.items()}
     first = next(iter(counts))
     for sender, count in counts.items():
@@ -328,9 +328,9 @@ def _lists(given: Any, place: str) -> dict[int, tuple[int, ...]]:
     found = {}
     for key, values in given.items():
         if not (key.isascii() and key.isdigit() and len(key) < 9):
-            raise BadFile(f"the key {key!r} is no local rank", where=place, hint='"0", "1", …')
+            raise BadFile(f"the key {key!r} is not a local rank", where=place, hint='"0", "1", …')
         if int(key) in found:
-            raise BadFile(f"GPU {int(key)} stands twice", where=place)
+            raise BadFile(f"GPU {int(key)} is listed twice", where=place)
         found[int(key)] = _ranks(values, f"{place}[{key!r}]")
     return found
 
@@ -340,7 +340,7 @@ def _ranks(values: Any, place: str) -> tuple[int, ...]:
         raise BadFile("a list of local ranks is expected", where=place, hint="[0, 1]")
     if len(set(values)) < len(values):
         twice = next(v for v in values if values.count(v) > 1)
-        raise BadFile(f"GPU {twice} stands twice", where=place)
+        raise BadFile(f"GPU {twice} is listed twice", where=place)
     if not values:
         raise BadFile("no GPU is named", where=place)
     return tuple(values)

@@ -16,8 +16,8 @@ from ..base.files import Fields
 from ..base.units import exact, format_bytes
 from ..machines.connections import connect
 from ..machines.families import mesh
-from ..machines.host_file import load_box
-from ..machines.hosts import Box, BoxSwitch, Cables, side_by_side, with_symmetries
+from ..machines.host_file import load_host
+from ..machines.hosts import Cables, Host, HostSwitch, side_by_side, with_symmetries
 from ..machines.spec import MachineSpec, check_size, parse_spec
 from ..nouns.collective import Collective, make
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, switch
@@ -182,21 +182,21 @@ def _noted(made: Topology, *notes: str) -> Topology:
 
 def _dgx1(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
     _one_chassis(asked)
-    box = load_box("dgx1")
-    box = replace(box, cables=(replace(box.cables[0], alpha=asked.alphas[0]),))
-    return with_symmetries(side_by_side(box, options, 1), box, 1)
+    host = load_host("dgx1")
+    host = replace(host, cables=(replace(host.cables[0], alpha=asked.alphas[0]),))
+    return with_symmetries(side_by_side(host, options, 1), host, 1)
 
 
 def _dgx2(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
     """Return two DGX-2, each pair's odd GPU linked to the even one of the other host."""
-    port = BoxSwitch("nvswitch", tuple(range(16)), Fraction(125), Fraction(35, 100))
-    box = Box("DGX2", "DGX2", 16, (port,), (), None, load_box("dgx2").moves)
-    inner = side_by_side(box, options, 2)
+    port = HostSwitch("nvswitch", tuple(range(16)), Fraction(125), Fraction(35, 100))
+    host = Host("DGX2", "DGX2", 16, (port,), (), None, load_host("dgx2").moves)
+    inner = side_by_side(host, options, 2)
     nodes = (replace(n, multicast=asked.multicast and not n.stores) for n in inner.nodes)
     inner = replace(inner, nodes=tuple(nodes))
     pairs = tuple((2 * p + 1, 2 * p) for p in range(8))
     made = _own_alphas(
-        connect(inner, box, options, pairs, (Fraction(25, 2), Fraction(26, 10))), asked
+        connect(inner, host, options, pairs, (Fraction(25, 2), Fraction(26, 10))), asked
     )
     if asked.chassis != 2:
         return _noted(made, f"TE-CCL builds two DGX2, whatever chassis says ({asked.chassis})")
@@ -205,11 +205,11 @@ def _dgx2(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
 
 def _ndv2(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
     """Return NDv2 hosts: two linked directly, more over a switch, GPU 0 to GPU 1 of others."""
-    box = replace(load_box("ndv2"), nics=None)
+    host = replace(load_host("ndv2"), nics=None)
     check_size(options, 8 * asked.chassis)
-    inner = side_by_side(box, options, asked.chassis)
+    inner = side_by_side(host, options, asked.chassis)
     if asked.chassis == 1:
-        return _own_alphas(with_symmetries(inner, box, 1), asked)
+        return _own_alphas(with_symmetries(inner, host, 1), asked)
     if asked.chassis > 2:
         fabric = switch("infiniband", multicast=asked.multicast)
         place, width = len(inner.nodes), _INFINIBAND
@@ -218,8 +218,8 @@ def _ndv2(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
         down = [Link(place, r + 1, *width) for r in firsts]
         links = (*inner.links, *up, *down)
         made = Topology(inner.name, (*inner.nodes, fabric), links)
-        return _own_alphas(with_symmetries(made, box, asked.chassis), asked)
-    made = _own_alphas(connect(inner, box, options, ((0, 1),), _INFINIBAND), asked)
+        return _own_alphas(with_symmetries(made, host, asked.chassis), asked)
+    made = _own_alphas(connect(inner, host, options, ((0, 1),), _INFINIBAND), asked)
     slip = "TE-CCL takes GPU 0 of two NDv2 for a switch, so its results are of 15 GPUs"
     if not shipped:
         return _noted(made, f"{slip}; here it is a GPU")
@@ -241,12 +241,12 @@ def _as_switch(made: Topology, multicast: bool) -> Topology:
 
 def _amd(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
     """Return hosts of sixteen GCDs; several have a switch per two GCDs below one main switch."""
-    model = load_box("mi250")
-    box = replace(model, cables=(Cables(model.cables[0].pairs, Fraction(50), asked.alphas[0]),))
+    model = load_host("mi250")
+    host = replace(model, cables=(Cables(model.cables[0].pairs, Fraction(50), asked.alphas[0]),))
     check_size(options, 16 * asked.chassis)
-    inner = side_by_side(box, options, asked.chassis)
+    inner = side_by_side(host, options, asked.chassis)
     if asked.chassis == 1:
-        return with_symmetries(inner, box, 1)
+        return with_symmetries(inner, host, 1)
     if shipped:
         raise UserError(
             "what TE-CCL makes of two AMD chassis is not kept: GCD 15 is a switch there, and one "
@@ -263,7 +263,7 @@ def _amd(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
             links = (*links, *both_ways(end, i, 25, asked.alphas[1]))
     names = (Node(f"leaf{h}.{s}", NodeKind.SWITCH, h, asked.multicast) for h, s in small)
     nodes = (*inner.nodes, *names, switch("main", multicast=asked.multicast))
-    made = with_symmetries(Topology(inner.name, nodes, tuple(links)), box, asked.chassis)
+    made = with_symmetries(Topology(inner.name, nodes, tuple(links)), host, asked.chassis)
     return _noted(
         made,
         "TE-CCL's list of the switches of several AMD chassis is off by one, and the links "
@@ -292,7 +292,7 @@ def _mesh(asked: TecclInput, options: MachineSpec, shipped: bool) -> Topology:
 def _one_chassis(asked: TecclInput) -> None:
     if asked.chassis != 1:
         raise BadFile(
-            f"TE-CCL knows one {asked.name}, chassis is {asked.chassis}",
+            f"TE-CCL has one {asked.name} only, but chassis is {asked.chassis}",
             where=f"{asked.where}: TopologyParams",
         )
 

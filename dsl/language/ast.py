@@ -110,20 +110,20 @@ class Pair(Syntax):
 class BetweenNodes(Syntax):
     """Pairs of GPUs in different hosts; in its block, numbers are local ranks.
 
-    ``boxes`` gives source and destination hosts by number; None is from any to any other.
+    ``hosts`` gives source and destination hosts by number; None is from any to any other.
     """
 
-    boxes: Pair | None = None
+    hosts: Pair | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WithinNode(Syntax):
     """Pairs of GPUs in one host; in its block, numbers are local ranks.
 
-    ``boxes`` gives the hosts by number; None is all.
+    ``hosts`` gives the hosts by number; None is all.
     """
 
-    boxes: Ranks | None = None
+    hosts: Ranks | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class TreeBuilder(Transformer_NonRecursive[Token, Anything]):
         names = [p.name for p in parameters]
         for place, one in enumerate(parameters):
             if one.name in names[:place]:
-                self._complain(f"the parameter {one.name!r} is there twice", one.span)
+                self._complain(f"the parameter {one.name!r} is defined twice", one.span)
         # Spans exclude the end of the line.
         code = self._source.text[meta.start_pos : meta.end_pos]
         end = meta.start_pos + len(code.partition("\n")[0].partition("#")[0].rstrip())
@@ -103,7 +103,7 @@ class TreeBuilder(Transformer_NonRecursive[Token, Anything]):
         high = self._bytes(parts[1]) if parts[1] is not None else low
         if not 0 < low <= high:
             hint = "sizes are positive, the smaller one first: size 1KiB..1GiB"
-            self._complain("no message has such a size", self._span(meta), hint)
+            self._complain("not a valid range of message sizes", self._span(meta), hint)
         return ast.SizeLine(low, high, span=self._span(meta))
 
     def engine(self, meta: Meta, parts: Parts) -> ast.EngineLine:
@@ -128,7 +128,7 @@ class TreeBuilder(Transformer_NonRecursive[Token, Anything]):
             if isinstance(one, _ONCE) and one.span is not None:
                 word = one.span.text.split()[0]
                 if (before := first.setdefault(word, one.span)) is not one.span and before:
-                    message = f"{word!r} stands twice, first on line {before.line}"
+                    message = f"{word!r} is given twice, first on line {before.line}"
                     self._complain(message, one.span, "keep one of them")
 
     def _complain(self, message: str, where: Span | None, hint: str = "") -> None:
@@ -228,7 +228,7 @@ class TreeBuilder(Transformer_NonRecursive[Token, Anything]):
         sizes = [size for _, size in steps]
         if not all(a < b for a, b in pairwise([0, *sizes])):
             self._complain(
-                "these sizes do not grow",
+                "these sizes must increase",
                 self._span(meta),
                 "chunks 1 up to 64KiB, 2 up to 1MiB, 8 beyond",
             )

@@ -14,7 +14,7 @@ _HEADERS = ("machine", "collective", "size", "engine", "phases")
 _EXAMPLES: tuple[tuple[set[str], str], ...] = (
     ({"SKETCH_NAME"}, "the first line is 'sketch' and a name"),
     ({"QUANTITY"}, "a size is a number and a unit: 64KiB, 1MiB, 2GB"),
-    ({"PHASE_KIND"}, "rules stand outside of 'phases:', and inside collectives"),
+    ({"PHASE_KIND"}, "rules are written outside 'phases:', collectives inside it"),
     (
         {"_ACROSS", "_ALONG", "_IN"},
         "within node, across nodes by local rank, in blocks of 4, along x, in (0 1)(2 3)",
@@ -33,7 +33,7 @@ _KINDS = {
     "MACHINE_TEXT": "a machine such as dgx2:nodes=2",
     "QUANTITY": "a size such as 1MiB",
     "ENGINE_TEXT": "an engine such as packing{trees=4}",
-    "PERCENTAGE": "a share such as 50%",
+    "PERCENTAGE": "a percentage such as 50%",
     "PHASE_KIND": "a collective such as allgather",
     "LABEL": "a label in quotes",
     "_NL": "the end of the line",
@@ -131,7 +131,7 @@ def _hint(accepted: Iterable[str], word: str) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     if word in _HEADERS:
-        return f"{word!r} stands at the left margin, outside all blocks"
+        return f"{word!r} is at the left margin, outside all blocks"
     if {"only", "forbid"} <= set(keywords):
         return f"a line begins with one of {', '.join(keywords)}"
     return next((hint for needs, hint in _EXAMPLES if needs <= set(accepted)), "")

@@ -177,7 +177,7 @@ def _collective(tree: ast.SketchTree, rules: Sequence[Rule]) -> str:
             continue
         if named not in ("", rule.kind):
             raise BadSketch(
-                f"these phases make {rule.kind}, and the sketch is for {named}",
+                f"these phases make {rule.kind}, but the sketch is for {named}",
                 where=rule.span,
                 hint=f"collective {rule.kind}, or leave that line out",
             )
@@ -266,7 +266,7 @@ class _Elaborator:
         self.turns += len(values)
         if self.turns > MAX_TURNS:
             raise BadSketch(
-                f"the loops turn more than {MAX_TURNS} times",
+                f"the loops run more than {MAX_TURNS} times",
                 where=head.span,
                 hint="ranges, groups and 'any' say the same in one rule",
             )
@@ -356,9 +356,9 @@ class _LineTranslation:
                 fits = (PairScope.MACHINE,)
         if reach not in fits:
             raise BadSketch(
-                f"this line means nothing in a block about links {reach}",
+                f"this line is not allowed in a block about links {reach}",
                 where=self.line.span,
-                hint=f"it may stand in a block about links {fits[1]}"
+                hint=f"it is allowed in a block about links {fits[1]}"
                 if len(fits) > 1
                 else "move it out of the block",
             )
@@ -370,7 +370,7 @@ class _LineTranslation:
             found = meaning.selector(pair)
             if found.links.any():
                 raise BadSketch("a relay goes from GPU to GPU", where=pair.span)
-            inside = np.argwhere(found.pairs & machine.same_box)
+            inside = np.argwhere(found.pairs & machine.same_host)
             if len(inside):
                 a, b = map(int, inside[0])
                 raise BadSketch(
@@ -379,9 +379,9 @@ class _LineTranslation:
                     hint="inside 'between nodes:' the numbers are local ranks of two nodes",
                 )
             pairs |= found.pairs
-        if not pairs.any() and len(machine.boxes) > 1:
-            raise BadSketch("this relay goes over no hop", where=line.span)
-        sources = {r for box in meaning.places() for r in meaning.ranks(line.sources, box)}
+        if not pairs.any() and len(machine.hosts) > 1:
+            raise BadSketch("this relay uses no hop between GPUs", where=line.span)
+        sources = {r for host in meaning.places() for r in meaning.ranks(line.sources, host)}
         label, span = self._label(), line.span
         through, rest = _pairs(pairs), _pairs(self._free_ways_out())
         ordered = line.own_first and not rest
@@ -393,9 +393,9 @@ class _LineTranslation:
         """Return the hops from hosts of this block to hosts outside it, which stay allowed."""
         machine, meaning = self.meaning.machine, self.meaning
         free = np.zeros_like(machine.hops)
-        if meaning.boxes is not None:
-            home = np.isin(machine.box_of, [box for box, _ in meaning.boxes])
-            free = machine.hops & ~machine.same_box & ~meaning.speaks_of() & home[:, None]
+        if meaning.hosts is not None:
+            home = np.isin(machine.host_of, [host for host, _ in meaning.hosts])
+            free = machine.hops & ~machine.same_host & ~meaning.speaks_of() & home[:, None]
         return free
 
     def _ordered(self, selection: ast.Selection | None) -> frozenset[Pair]:
@@ -434,7 +434,7 @@ class _LineTranslation:
         for node in found:
             if machine.is_gpu(node):
                 text = ranks_text(line.switch)
-                raise BadSketch(f"{text!r} is a GPU, no switch", where=line.switch.span)
+                raise BadSketch(f"{text!r} is a GPU, not a switch", where=line.switch.span)
             suffix = f", {nodes[node].name}" if len(found) > 1 else ""
             label = self._label(suffix=suffix)
             yield SwitchPolicy(node, peers, limit, label=label, span=line.span)
@@ -459,13 +459,13 @@ class _LineTranslation:
         if piece is not None and piece < 0:
             raise BadSketch(f"there is no chunk {piece}", where=line.span)
         step = None if line.step is None else meaning.count(line.step, "the step")
-        for box in meaning.places():
-            pair = (meaning.rank(line.src, box), meaning.rank(line.dst, box))
+        for host in meaning.places():
+            pair = (meaning.rank(line.src, host), meaning.rank(line.dst, host))
             if not meaning.machine.hops[pair]:
                 raise meaning.no_hop(*pair, line.src.span)
-            owner = meaning.rank(line.owner, box)
-            target = None if line.target is None else meaning.rank(line.target, box)
-            suffix = f", node {box}" if box is not None and len(meaning.places()) > 1 else ""
+            owner = meaning.rank(line.owner, host)
+            target = None if line.target is None else meaning.rank(line.target, host)
+            suffix = f", node {host}" if host is not None and len(meaning.places()) > 1 else ""
             yield FixedSend(
                 owner,
                 pair,

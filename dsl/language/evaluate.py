@@ -44,13 +44,13 @@ class PairScope(StrEnum):
 class Meaning:
     """Context of a line: the machine, the block's reach, and the values of names.
 
-    ``boxes`` are the (source, destination) hosts of the block; None where the reach implies them.
+    ``hosts`` are the (source, destination) hosts of the block; None where the reach implies them.
     """
 
     machine: SketchMachine
     numbers: Mapping[str, int]
     reach: PairScope = PairScope.MACHINE
-    boxes: frozenset[tuple[int, int]] | None = None
+    hosts: frozenset[tuple[int, int]] | None = None
 
     def bound(self, name: str, value: int) -> Meaning:
         """Return the context with one more name."""
@@ -78,7 +78,7 @@ class Meaning:
         size = self.count(expression, "the size of a block")
         if self.machine.ranks % size:
             raise BadSketch(
-                f"{self.machine.ranks} ranks are not cut evenly in blocks of {size}",
+                f"{self.machine.ranks} ranks cannot be divided into blocks of {size}",
                 where=expression.span,
             )
         return size
@@ -97,25 +97,25 @@ class Meaning:
 
     # ---- ranks and nodes
 
-    def rank(self, expression: ast.Expression, box: int | None = None) -> int:
+    def rank(self, expression: ast.Expression, host: int | None = None) -> int:
         """Return one rank: of the machine, or of a host by its local rank.
 
         Raises:
             BadSketch: an unknown rank, or the name of a switch or of several nodes.
         """
-        found = self._nodes(expression, box)
+        found = self._nodes(expression, host)
         if len(found) != 1 or not self.machine.is_gpu(found[0]):
             text = expression_text(expression)
             raise BadSketch(f"{text!r} is not one GPU", where=expression.span)
         return found[0]
 
-    def ranks(self, ranks: ast.Ranks, box: int | None = None) -> Nodes:
+    def ranks(self, ranks: ast.Ranks, host: int | None = None) -> Nodes:
         """Return several GPUs.
 
         Raises:
             BadSketch: an unknown rank, or a node that is not a GPU.
         """
-        found = self._nodes(ranks, box)
+        found = self._nodes(ranks, host)
         other = next((n for n in found if not self.machine.is_gpu(n)), None)
         if other is not None:
             name = self.machine.topology.nodes[other].name
@@ -129,37 +129,37 @@ class Meaning:
             BadSketch: an unknown host, or a pair of equal hosts.
         """
         reach = PairScope.BETWEEN if isinstance(head, ast.BetweenNodes) else PairScope.WITHIN
-        boxes = None if head.boxes is None else frozenset(self._box_pairs(head.boxes))
-        return replace(self, reach=reach, boxes=boxes)
+        hosts = None if head.hosts is None else frozenset(self._host_pairs(head.hosts))
+        return replace(self, reach=reach, hosts=hosts)
 
-    def _box_pairs(self, boxes: ast.Pair | ast.Ranks) -> Iterator[tuple[int, int]]:
+    def _host_pairs(self, hosts: ast.Pair | ast.Ranks) -> Iterator[tuple[int, int]]:
         """Yield the pairs of hosts of ``between nodes 0 -> 1`` and ``within node 0``."""
-        if not isinstance(boxes, ast.Pair):
-            yield from ((box, box) for box in self._box_numbers(boxes))
+        if not isinstance(hosts, ast.Pair):
+            yield from ((host, host) for host in self._host_numbers(hosts))
             return
-        sources, targets = self._box_numbers(boxes.src), self._box_numbers(boxes.dst)
-        if len(sources) == 1 and sources == targets and len(self.machine.boxes) > 1:
+        sources, targets = self._host_numbers(hosts.src), self._host_numbers(hosts.dst)
+        if len(sources) == 1 and sources == targets and len(self.machine.hosts) > 1:
             raise BadSketch(
                 f"nothing is between node {sources[0]} and itself",
-                where=boxes.span,
+                where=hosts.span,
                 hint="within node, links are named by 'within node'",
             )
         pairs = [(a, b) for a in sources for b in targets if a != b]
         yield from pairs
-        if boxes.both_ways:
+        if hosts.both_ways:
             yield from ((b, a) for a, b in pairs)
 
-    def _box_numbers(self, boxes: ast.Ranks) -> list[int]:
-        count = len(self.machine.boxes)
-        if isinstance(boxes, ast.Any):
+    def _host_numbers(self, hosts: ast.Ranks) -> list[int]:
+        count = len(self.machine.hosts)
+        if isinstance(hosts, ast.Any):
             return list(range(count))
-        group = boxes if isinstance(boxes, ast.RangeList) else ast.RangeList((boxes,))
+        group = hosts if isinstance(hosts, ast.RangeList) else ast.RangeList((hosts,))
         found = self.values(group)
         beyond = next((v for v in found if not 0 <= v < count), None)
         if beyond is not None:
             raise BadSketch(
                 f"there is no node {beyond} on {self.machine.topology.name}",
-                where=boxes.span,
+                where=hosts.span,
                 hint=f"nodes are 0 … {count - 1}" if count > 1 else "it has one node, number 0",
             )
         return found
@@ -167,14 +167,14 @@ class Meaning:
     @property
     def joined(self) -> Bools:
         """Return the matrix of (source, destination) hosts of this block, shape (hosts, hosts)."""
-        count = len(self.machine.boxes)
+        count = len(self.machine.hosts)
         if self.reach is PairScope.MACHINE:
             return np.ones((count, count), np.bool_)
         same = np.eye(count, dtype=np.bool_)
-        if self.boxes is None:
+        if self.hosts is None:
             return same if self.reach is PairScope.WITHIN else ~same
         table = np.zeros((count, count), np.bool_)
-        for pair in self.boxes:
+        for pair in self.hosts:
             table[pair] = True
         return table
 
@@ -190,36 +190,36 @@ class Meaning:
             return (None,)
         return tuple(np.flatnonzero(self.joined.any(axis=0)).tolist())
 
-    def _nodes(self, ranks: ast.Ranks, box: int | None) -> Nodes:
+    def _nodes(self, ranks: ast.Ranks, host: int | None) -> Nodes:
         match ranks:
             case ast.Any():
                 everyone = tuple(range(self.machine.ranks))
-                return everyone if box is None else self.machine.boxes[box]
+                return everyone if host is None else self.machine.hosts[host]
             case ast.RangeList(items=items):
-                return tuple(dict.fromkeys(n for item in items for n in self._nodes(item, box)))
+                return tuple(dict.fromkeys(n for item in items for n in self._nodes(item, host)))
             case ast.Range():
-                return tuple(n for v in self._item(ranks) for n in self._rank(v, box, ranks.span))
+                return tuple(n for v in self._item(ranks) for n in self._rank(v, host, ranks.span))
             case ast.Name(text=text) | ast.Quoted(text=text):
                 if isinstance(ranks, ast.Quoted) or text not in self.numbers:
-                    return self._named(text, box, ranks.span)
-        return self._rank(self.number(ranks), box, ranks.span)
+                    return self._named(text, host, ranks.span)
+        return self._rank(self.number(ranks), host, ranks.span)
 
-    def _rank(self, value: int, box: int | None, where: Span | None) -> Nodes:
+    def _rank(self, value: int, host: int | None, where: Span | None) -> Nodes:
         """Return the rank of a number, if this host has one."""
         machine = self.machine
-        size = machine.ranks if box is None else max(map(len, machine.boxes))
+        size = machine.ranks if host is None else max(map(len, machine.hosts))
         if not 0 <= value < size:
-            kind = "rank" if box is None else "local rank"
+            kind = "rank" if host is None else "local rank"
             raise BadSketch(
                 f"there is no {kind} {value} on {machine.topology.name}",
                 where=where,
                 hint=f"{kind}s are 0 … {size - 1}",
             )
-        if box is None:
+        if host is None:
             return (value,)
-        return machine.boxes[box][value : value + 1]
+        return machine.hosts[host][value : value + 1]
 
-    def _named(self, text: str, box: int | None, where: Span | None) -> Nodes:
+    def _named(self, text: str, host: int | None, where: Span | None) -> Nodes:
         """Return the nodes of a name; of a family only those that belong to the host."""
         nodes = self.machine.topology.nodes
         found = self.machine.nodes_named(text)
@@ -228,10 +228,10 @@ class Meaning:
                 n.name if n.name.replace(".", "_").isidentifier() else f'"{n.name}"' for n in nodes
             )
             raise UnknownName("node", text, {*names, *self.numbers}, where=where)
-        if box is None or nodes[found[0]].name == text:
+        if host is None or nodes[found[0]].name == text:
             return found
-        host = nodes[self.machine.boxes[box][0]].host
-        return tuple(n for n in found if nodes[n].host == host)
+        label = nodes[self.machine.hosts[host][0]].host
+        return tuple(n for n in found if nodes[n].host == label)
 
     # ---- links
 
@@ -257,7 +257,7 @@ class Meaning:
             case ast.BetweenNodes() | ast.WithinNode():
                 return self._within_reach(self.inside(selector).speaks_of())
             case ast.SameLocalRank():
-                return self._within_reach(machine.same_place & ~machine.same_box)
+                return self._within_reach(machine.same_place & ~machine.same_host)
             case ast.Pair(src=src, dst=dst):
                 found = self.pair(selector, src, dst)
                 return found | self.pair(selector, dst, src) if selector.both_ways else found
@@ -267,8 +267,8 @@ class Meaning:
 
     def speaks_of(self) -> Bools:
         """Return the pairs covered by lines of this block."""
-        box = self.machine.box_of
-        return self.joined[box[:, None], box[None, :]]
+        host = self.machine.host_of
+        return self.joined[host[:, None], host[None, :]]
 
     def pair(self, written: ast.Pair, src: ast.Ranks, dst: ast.Ranks) -> Selected:
         """Return the pairs and the links at switches from one side to the other.
@@ -276,8 +276,8 @@ class Meaning:
         Ranges and groups select the existing hops; a single pair must be a hop.
         """
         machine = self.machine
-        sources = {box: self._nodes(src, box) for box in self.places()}
-        targets = {box: self._nodes(dst, box) for box in self.targets()}
+        sources = {host: self._nodes(src, host) for host in self.places()}
+        targets = {host: self._nodes(dst, host) for host in self.targets()}
         named = (
             self._outer(sources.values(), targets.values())[: machine.ranks, : machine.ranks]
             & self.speaks_of()
@@ -312,9 +312,9 @@ class Meaning:
         ends = self.machine.link_ends
         found = np.zeros(len(ends), np.bool_)
         joined = self.joined
-        for box, nodes in sources.items():
+        for host, nodes in sources.items():
             for other, reached in targets.items():
-                if box is None or other is None or joined[box, other]:
+                if host is None or other is None or joined[host, other]:
                     found |= np.isin(ends[:, 0], nodes) & np.isin(ends[:, 1], reached)
         touches: Bools = found & (ends >= self.machine.ranks).any(axis=1)
         return touches
@@ -336,9 +336,9 @@ class Meaning:
         if src == dst:
             return BadSketch(f"rank {src} sends nothing to itself", where=where)
         near = np.flatnonzero(self.machine.hops[src]).tolist()
-        reaches = f"reaches {_listed(near)}" if near else "reaches nobody"
+        reaches = f"reaches {_listed(near)}" if near else "reaches no rank"
         name = self.machine.topology.name
-        message = f"{src} -> {dst} is no hop on {name}"
+        message = f"{src} -> {dst} is not a hop on {name}"
         if self.reach is not PairScope.MACHINE:
             place = self.machine.place_of
             message += f" (local ranks {place[src]} and {place[dst]})"
@@ -346,7 +346,7 @@ class Meaning:
 
     def _linked_to(self, pair: ast.Pair) -> str:
         nodes = self.machine.topology.nodes
-        sources = {n for box in self.places() for n in self._nodes(pair.src, box)}
+        sources = {n for host in self.places() for n in self._nodes(pair.src, host)}
         near = {nodes[x.dst].name for x in self.machine.topology.links if x.src in sources}
         return f"links from {ranks_text(pair.src)} go to {_listed(sorted(near))}" if near else ""
 
@@ -378,7 +378,7 @@ def number_of(
         case ast.Name(text=text) | ast.Quoted(text=text):
             if nodes_named(text):
                 raise BadSketch(
-                    f"{text!r} is a node, where a number is needed",
+                    f"{text!r} is a node; expected a number",
                     where=expression.span,
                     hint="ranks and variables are numbers",
                 )

@@ -106,8 +106,8 @@ def _cycles(cycles: tuple[tuple[ast.Expression, ...], ...]) -> str:
 
 def _nodes(head: ast.BetweenNodes | ast.WithinNode) -> str:
     if isinstance(head, ast.WithinNode):
-        return "within node" + (f" {ranks_text(head.boxes)}" if head.boxes is not None else "")
-    return "between nodes" + (f" {selector_text(head.boxes)}" if head.boxes is not None else "")
+        return "within node" + (f" {ranks_text(head.hosts)}" if head.hosts is not None else "")
+    return "between nodes" + (f" {selector_text(head.hosts)}" if head.hosts is not None else "")
 
 
 def generator_text(generator: ast.Generator) -> str:

@@ -113,8 +113,8 @@ def _misfits(tree: ast.SketchTree, done: Elaboration) -> Iterator[LintWarning]:
     if there.ranks != here.ranks:
         message = f"the sketch is for {text} ({there.ranks} GPUs); {name} has {here.ranks}"
         yield LintWarning(Concern.MISFIT, message, span)
-    elif not np.array_equal(there.hops, here.hops) or there.boxes != here.boxes:
-        message = f"the sketch is for {text}; {name} joins its GPUs in another way"
+    elif not np.array_equal(there.hops, here.hops) or there.hosts != here.hosts:
+        message = f"the sketch is for {text}; {name} connects its GPUs differently"
         yield LintWarning(Concern.MISFIT, message, span)
 
 
@@ -123,12 +123,12 @@ def _misfits(tree: ast.SketchTree, done: Elaboration) -> Iterator[LintWarning]:
 
 def _idle_loops(done: Elaboration) -> Iterator[LintWarning]:
     for loop in done.idle_loops:
-        yield LintWarning(Concern.UNUSED, "this loop runs over nothing", loop.span)
+        yield LintWarning(Concern.UNUSED, "this loop has no values", loop.span)
 
 
 def _unused(done: Elaboration) -> Iterator[LintWarning]:
     """Yield warnings about lines and list items that select nothing in any loop iteration."""
-    lonely = len(done.machine.boxes) == 1
+    lonely = len(done.machine.hosts) == 1
     used: dict[int, tuple[ast.Syntax, str, bool]] = {}
 
     def note(what: ast.Syntax, message: str, is_used: bool) -> None:
@@ -137,9 +137,9 @@ def _unused(done: Elaboration) -> Iterator[LintWarning]:
 
     for one in done.written:
         if one.meaning.reach is PairScope.BETWEEN and lonely:
-            note(one.line, "there is only one node, so nothing is between nodes", False)
+            note(one.line, "there is only one node, so no links are between nodes", False)
         elif not one.meaning.joined.any():
-            note(one.line, "this block is about no two nodes", False)
+            note(one.line, "this block covers no pair of nodes", False)
         elif isinstance(one.line, ast.OnlyRule | ast.ForbidRule | ast.OwnFirstRule):
             for what, message, is_used in _items(one, one.line.selection):
                 note(what, message, is_used)
@@ -174,7 +174,7 @@ def _other_sizes(rule: ChunksBySize, sizes: tuple[int, int] | None) -> Iterator[
     low, high = sizes
     edges = [0, *(most for most, _ in rule.steps)]
     if edges[1] < low or edges[-1] >= high or edges[-2] >= high:
-        yield "some of these numbers are for sizes that the sketch is not for"
+        yield "some of these counts are for sizes outside the sketch's range"
 
 
 def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.Syntax, str, bool]]:
@@ -188,7 +188,7 @@ def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.
         yield selector, f"{selector_text(selector)} matches no link", not found.empty
     for selector in selection.exceptions:
         found = one.meaning.selector(selector)
-        message = f"{selector_text(selector)} excepts nothing that stands before 'except'"
+        message = f"{selector_text(selector)} excludes nothing of what is before 'except'"
         yield selector, message, found.meets(total)
 
 
@@ -319,7 +319,7 @@ def _lost(sketch: Sketch, machine: SketchMachine, distance: Floats) -> Iterator[
     src, dst = map(int, np.argwhere(lost)[0])
     count = int(lost.sum()) - 1
     more = f" (nor {count} other pairs)" if count else ""
-    message = f"with these links, nothing comes from rank {src} to rank {dst}{more}"
+    message = f"with these links, no data gets from rank {src} to rank {dst}{more}"
     rule = _first_cut(sketch, machine, (src, dst))
     yield LintWarning(Concern.CONTRADICTION, message, rule.span, f"cut off by {rule.label!r}")
 

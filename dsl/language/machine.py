@@ -59,7 +59,7 @@ class SketchMachine:
         return self.topology.ranks
 
     @cached_property
-    def boxes(self) -> tuple[tuple[int, ...], ...]:
+    def hosts(self) -> tuple[tuple[int, ...], ...]:
         """Return the ranks of each host, in order; a rank's position there is its local rank."""
         found: dict[int | None, list[int]] = {}
         for rank, host in enumerate(self.topology.host_of):
@@ -67,25 +67,25 @@ class SketchMachine:
         return tuple(map(tuple, found.values()))
 
     @cached_property
-    def box_of(self) -> Ints:
+    def host_of(self) -> Ints:
         """Return the host of each rank."""
         table = np.empty(self.ranks, np.int64)
-        for box, members in enumerate(self.boxes):
-            table[list(members)] = box
+        for host, members in enumerate(self.hosts):
+            table[list(members)] = host
         return table
 
     @cached_property
     def place_of(self) -> Ints:
         """Return the local rank of each rank."""
         table = np.empty(self.ranks, np.int64)
-        for members in self.boxes:
+        for members in self.hosts:
             table[list(members)] = np.arange(len(members))
         return table
 
     @cached_property
-    def same_box(self) -> Bools:
+    def same_host(self) -> Bools:
         """Return the matrix of pairs within one host."""
-        same: Bools = self.box_of[:, None] == self.box_of[None, :]
+        same: Bools = self.host_of[:, None] == self.host_of[None, :]
         return same
 
     @cached_property
@@ -110,8 +110,8 @@ class SketchMachine:
     @cached_property
     def numbers(self) -> dict[str, int]:
         """Return the predefined names: ``ranks``, ``nodes`` and, if equal everywhere, ``gpus``."""
-        sizes = {len(box) for box in self.boxes}
-        found = {"ranks": self.ranks, "nodes": len(self.boxes)}
+        sizes = {len(host) for host in self.hosts}
+        found = {"ranks": self.ranks, "nodes": len(self.hosts)}
         return found | ({"gpus": sizes.pop()} if len(sizes) == 1 else {})
 
     @cached_property

@@ -45,7 +45,7 @@ def image_of(generator: ast.Generator, meaning: Meaning) -> Image:
             image = _permutation(generator, meaning)
     if extend(meaning.machine.topology, image) is None:
         raise BadSketch(
-            f"{generator_text(generator)} is no symmetry of {meaning.machine.topology.name}",
+            f"{generator_text(generator)} is not a symmetry of {meaning.machine.topology.name}",
             where=generator.span,
             hint=_reason(image, meaning),
         )
@@ -57,9 +57,9 @@ def _rotation(generator: ast.Rotate, meaning: Meaning) -> Image:
     ranks = meaning.machine.ranks
     if generator.within_node:
         image = [0] * ranks
-        for box in meaning.machine.boxes:
-            for place, rank in enumerate(box):
-                image[rank] = box[(place + by) % len(box)]
+        for host in meaning.machine.hosts:
+            for place, rank in enumerate(host):
+                image[rank] = host[(place + by) % len(host)]
         return tuple(image)
     size = ranks
     if generator.blocks is not None:
@@ -70,24 +70,24 @@ def _rotation(generator: ast.Rotate, meaning: Meaning) -> Image:
 
 def _node_rotation(generator: ast.RotateNodes, meaning: Meaning) -> Image:
     by = 1 if generator.by is None else meaning.number(generator.by)
-    boxes = meaning.machine.boxes
-    if len({len(box) for box in boxes}) > 1:
+    hosts = meaning.machine.hosts
+    if len({len(host) for host in hosts}) > 1:
         raise BadSketch("the nodes have different numbers of GPUs", where=generator.span)
     image = [0] * meaning.machine.ranks
-    for i, box in enumerate(boxes):
-        for rank, target in zip(box, boxes[(i + by) % len(boxes)], strict=True):
+    for i, host in enumerate(hosts):
+        for rank, target in zip(host, hosts[(i + by) % len(hosts)], strict=True):
             image[rank] = target
     return tuple(image)
 
 
 def _permutation(generator: ast.Permute, meaning: Meaning) -> Image:
     image = list(range(meaning.machine.ranks))
-    boxes = range(len(meaning.machine.boxes)) if generator.within_node else (None,)
-    for box in boxes:
-        cycles = [[meaning.rank(e, box) for e in cycle] for cycle in generator.cycles]
+    hosts = range(len(meaning.machine.hosts)) if generator.within_node else (None,)
+    for host in hosts:
+        cycles = [[meaning.rank(e, host) for e in cycle] for cycle in generator.cycles]
         twice = [r for r, n in Counter(r for c in cycles for r in c).items() if n > 1]
         if twice:
-            raise BadSketch(f"rank {twice[0]} is twice in the cycles", where=generator.span)
+            raise BadSketch(f"rank {twice[0]} is listed twice in the cycles", where=generator.span)
         for cycle in cycles:
             for rank, target in zip(cycle, cycle[1:] + cycle[:1], strict=True):
                 image[rank] = target
@@ -101,7 +101,7 @@ def _reason(image: Image, meaning: Meaning) -> str:
     broken = np.argwhere(hops & ~hops[np.ix_(moved, moved)])
     if len(broken):
         a, b = map(int, broken[0])
-        return f"it moves the hop {a} -> {b} to {image[a]} -> {image[b]}, which is not there"
+        return f"it moves the hop {a} -> {b} to {image[a]} -> {image[b]}, which does not exist"
     return "it moves links to links of another speed, or apart from what they share"
 
 

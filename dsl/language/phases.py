@@ -35,10 +35,10 @@ def groups_of(place: ast.Place, meaning: Meaning) -> Groups:
     machine = meaning.machine
     match place:
         case ast.WithinNode():
-            return machine.boxes
+            return machine.hosts
         case ast.ByLocalRank():
-            size = max(map(len, machine.boxes))
-            return tuple(tuple(b[i] for b in machine.boxes if i < len(b)) for i in range(size))
+            size = max(map(len, machine.hosts))
+            return tuple(tuple(b[i] for b in machine.hosts if i < len(b)) for i in range(size))
         case ast.InBlocks(size=size):
             count = meaning.block_size(size)
             return tuple(
@@ -60,5 +60,5 @@ def _written_out(
     count = Counter(rank for group in named for rank in group)
     twice = next((rank for rank, n in count.items() if n > 1), None)
     if twice is not None:
-        raise BadSketch(f"rank {twice} is twice in the groups", where=place.span)
+        raise BadSketch(f"rank {twice} is listed twice in the groups", where=place.span)
     return (*named, *((r,) for r in range(meaning.machine.ranks) if r not in count))

@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import permutations, product
 
 from ..nouns.topology import Link, Resource, Topology
-from .hosts import Box, with_symmetries
+from .hosts import Host, with_symmetries
 from .spec import MachineSpec, check_size
 
 Pairs = tuple[tuple[int, int], ...]
@@ -16,7 +16,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 def connect(
     inner: Topology,
-    box: Box,
+    host: Host,
     spec: MachineSpec,
     pairs: Pairs,
     link: tuple[Fraction, Fraction],
@@ -30,10 +30,10 @@ def connect(
     Raises:
         UserError: too many links.
     """
-    nodes = inner.ranks // box.gpus
+    nodes = inner.ranks // host.gpus
     check_size(spec, inner.ranks, nodes * (nodes - 1) * len(pairs))
     ends = [
-        (i * box.gpus + s, j * box.gpus + r)
+        (i * host.gpus + s, j * host.gpus + r)
         for (i, j), (s, r) in product(permutations(range(nodes), 2), pairs)
     ]
     groups: dict[str, list[int]] = {}
@@ -44,4 +44,4 @@ def connect(
     links = tuple(Link(src, dst, *link) for src, dst in ends)
     shared = tuple(Resource(n, tuple(held), link[0]) for n, held in groups.items() if held[1:])
     joined = Topology(inner.name, inner.nodes, inner.links + links, shared, (), inner.notes)
-    return with_symmetries(joined, box, nodes)
+    return with_symmetries(joined, host, nodes)

@@ -31,7 +31,7 @@ class Port:
     """Port of a host to the fabric: a node, its slot, and the cable to the fabric."""
 
     node: int
-    box: int
+    host: int
     slot: int
     bandwidth: Fraction
     alpha: Fraction
@@ -99,7 +99,7 @@ def _leaf(port: Port, fabric: FabricSpec) -> str:
         case "planes":
             return f"plane{port.slot % fabric.size}"
         case "pods":
-            return f"pod{port.box // fabric.size}"
+            return f"pod{port.host // fabric.size}"
         case _:
             return f"rail{port.slot}"
 
@@ -121,16 +121,16 @@ def _spine(
 
 
 def _back_to_back(topology: Topology, ports: tuple[Port, ...]) -> Topology:
-    boxes = sorted({port.box for port in ports})
-    if len(boxes) != 2:
+    hosts = sorted({port.host for port in ports})
+    if len(hosts) != 2:
         raise BadTopology(
-            f"{topology.name}: fabric direct joins two boxes, not {len(boxes)}",
-            hint="fabric=star or fabric=rails joins any number",
+            f"{topology.name}: fabric direct connects two hosts, not {len(hosts)}",
+            hint="fabric=star and fabric=rails connect any number",
         )
     links = list(topology.links)
-    there = {port.slot: port for port in ports if port.box == boxes[1]}
+    there = {port.slot: port for port in ports if port.host == hosts[1]}
     for port in ports:
-        if port.box == boxes[0] and port.slot in there:
+        if port.host == hosts[0] and port.slot in there:
             other = there[port.slot]
             bandwidth = min(port.bandwidth, other.bandwidth)
             links += both_ways(port.node, other.node, bandwidth, max(port.alpha, other.alpha))

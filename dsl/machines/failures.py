@@ -6,7 +6,8 @@ name of the GPU whose only one it is; switches, GPUs and other nodes by their na
 ``host2``. Ranks may be written as numbers.
 
 >>> from weft.dsl.catalogue import topology
->>> left = degraded(box := topology("dgx1"), [find(box, "gpu0-gpu1"), rank_down(box, 5)])
+>>> dgx = topology("dgx1")
+>>> left = degraded(dgx, [find(dgx, "gpu0-gpu1"), rank_down(dgx, 5)])
 >>> left.topology.ranks, left.survivors, len(left.gone)
 (7, (0, 1, 2, 3, 4, 6, 7), 10)
 >>> print(left.told())
@@ -156,14 +157,14 @@ def find(topology: Topology, text: str, where: Where = None) -> Down:
     nics = {name: nic for nic in reversed(nics_of(topology)) for name in nic.names}
     if text in nics:
         return Down(nics[text].name, nics[text].links)
-    if (box := re.fullmatch(r"host(\d{1,9})", text)) is not None:
-        return host_down(topology, int(box[1]), where)
+    if (host := re.fullmatch(r"host(\d{1,9})", text)) is not None:
+        return host_down(topology, int(host[1]), where)
     if "-" in text:
         return cable_down(topology, text, where)
     if text.isdecimal() and text.isascii() and int(text[:9]) < topology.ranks:
         return rank_down(topology, int(text))
-    boxes = [f"host{h}" for h in _hosts(topology)]
-    raise UnknownName("part of the machine", text, [*nodes, *nics, *boxes], where=where)
+    hosts = [f"host{h}" for h in _hosts(topology)]
+    raise UnknownName("part of the machine", text, [*nodes, *nics, *hosts], where=where)
 
 
 def nic_down(topology: Topology, text: str, where: Where = None) -> Down:
@@ -241,7 +242,7 @@ def host_down(topology: Topology, host: int, where: Where = None) -> Down:
     """
     hosts = _hosts(topology)
     if host not in hosts:
-        known = f"host{min(hosts)} … host{max(hosts)}" if hosts else "it is not made of boxes"
+        known = f"host{min(hosts)} … host{max(hosts)}" if hosts else "it has no hosts"
         raise UserError(f"host{host} is not in {topology.name}", where=where, hint=known)
     inside = {v for v, node in enumerate(topology.nodes) if node.host == host}
     links = tuple(i for i, x in enumerate(topology.links) if x.src in inside or x.dst in inside)

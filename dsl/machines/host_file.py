@@ -18,31 +18,31 @@ from ..base.errors import BadFile, UserError
 from ..base.files import SCHEMA, Fields
 from ..base.units import parse_bandwidth, parse_microseconds
 from .fabric_links import parse_fabric
-from .hosts import Box, BoxSwitch, Cables, Nics
+from .hosts import Cables, Host, HostSwitch, Nics
 from .spec import MAX_GPUS
 
 T = TypeVar("T")
 
 
-def looks_like_box(text: str) -> bool:
+def looks_like_host(text: str) -> bool:
     """Return True if the first line that is not blank or a comment is a TOML key."""
     return re.match(r"\ufeff?(\s*(#.*)?\n)*\s*[a-z_]+\s*=", text) is not None
 
 
-def box_names() -> tuple[str, ...]:
+def host_names() -> tuple[str, ...]:
     """Return the names of the hosts of the catalogue, sorted."""
     folder = resources.files("weft") / "topologies"
     return tuple(sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml")))
 
 
 @cache
-def load_box(name: str) -> Box:
+def load_host(name: str) -> Host:
     """Read a host description of the catalogue."""
     file = resources.files("weft") / "topologies" / f"{name}.toml"
-    return read_box(file.read_text(encoding="utf-8"), f"topologies/{name}.toml")
+    return read_host(file.read_text(encoding="utf-8"), f"topologies/{name}.toml")
 
 
-def read_box(text: str, where: str) -> Box:
+def read_host(text: str, where: str) -> Host:
     """Parse a host description.
 
     Raises:
@@ -59,13 +59,13 @@ def read_box(text: str, where: str) -> Box:
         raise BadFile(
             f"schema {data.get('schema')!r} is not known",
             where=where,
-            hint=f"the file of a box says schema = {SCHEMA}",
+            hint=f"a host file has schema = {SCHEMA}",
         )
     fields = Fields(data, where)
     gpus = fields.get("gpus", int)
     if not 1 <= gpus <= MAX_GPUS:
         raise BadFile(f"gpus is {gpus}", where=where)
-    box = Box(
+    host = Host(
         fields.get("name", str),
         fields.get("title", str, ""),
         gpus,
@@ -76,7 +76,7 @@ def read_box(text: str, where: str) -> Box:
     )
     fields.get("source", str, "")
     fields.finish()
-    return box
+    return host
 
 
 def _entries(fields: Fields, key: str, where: str) -> Iterator[tuple[Any, str]]:
@@ -87,9 +87,9 @@ def _entries(fields: Fields, key: str, where: str) -> Iterator[tuple[Any, str]]:
         yield one, f"{where}: {key}{which}"
 
 
-def _read_switch(data: Any, gpus: int, where: str) -> BoxSwitch:
+def _read_switch(data: Any, gpus: int, where: str) -> HostSwitch:
     fields = Fields(data, where)
-    one = BoxSwitch(
+    one = HostSwitch(
         fields.get("name", str),
         _read_gpus(fields.get("gpus", list, list(range(gpus))), gpus, where),
         _bandwidth(fields, "bandwidth", where),
@@ -106,7 +106,9 @@ def _read_cables(data: Any, gpus: int, where: str) -> Cables:
     pairs = []
     for row in fields.get("pairs", list):
         if not isinstance(row, list) or len(row) not in (2, 3):
-            raise BadFile(f"{row!r} is no cable, [GPU, GPU] or [GPU, GPU, lanes] is", where=where)
+            raise BadFile(
+                f"{row!r} is not a cable: write [GPU, GPU] or [GPU, GPU, lanes]", where=where
+            )
         a, b = _read_gpus(row[:2], gpus, where)
         lanes = row[2] if len(row) == 3 else 1
         if type(lanes) is not int or not 1 <= lanes <= 1000:
@@ -159,7 +161,7 @@ def _read_gpus(data: Any, gpus: int, where: str) -> tuple[int, ...]:
     if not isinstance(data, list) or not data or not all(type(x) is int for x in data):
         raise BadFile(f"a list of GPU numbers is expected, not {data!r}"[:120], where=where)
     if len(set(data)) < len(data):
-        raise BadFile(f"a GPU stands twice in {data}"[:120], where=where)
+        raise BadFile(f"a GPU is listed twice in {data}"[:120], where=where)
     if not all(0 <= x < gpus for x in data):
         raise BadFile(f"GPUs are 0 … {gpus - 1}, not {data}"[:120], where=where)
     return tuple(data)

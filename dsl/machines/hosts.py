@@ -22,7 +22,7 @@ from .spec import MachineSpec, check_size
 
 
 @dataclass(frozen=True, slots=True)
-class BoxSwitch:
+class HostSwitch:
     """A switch inside a host; ``bandwidth`` and ``alpha`` are those of one port, each way."""
 
     name: str
@@ -54,24 +54,24 @@ class Nics:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class Host:
     """Description of one host; ``moves`` are symmetries of its GPUs."""
 
     name: str
     title: str
     gpus: int
-    switches: tuple[BoxSwitch, ...]
+    switches: tuple[HostSwitch, ...]
     cables: tuple[Cables, ...]
     nics: Nics | None
     moves: tuple[Image, ...]
 
 
-def synopsis(box: Box) -> str:
+def synopsis(host: Host) -> str:
     """Return the catalogue syntax of the host with its options."""
-    return box.name + (f"[:nodes=N,nics=…,fabric={'|'.join(FABRICS)}]" if box.nics else "")
+    return host.name + (f"[:nodes=N,nics=…,fabric={'|'.join(FABRICS)}]" if host.nics else "")
 
 
-def build(box: Box, spec: MachineSpec) -> Topology:
+def build(host: Host, spec: MachineSpec) -> Topology:
     """Build the hosts and their fabric from the options.
 
     Options: ``nodes=``, ``bw=`` and ``alpha=`` (of a switch port or a lane), ``nics=`` (per host,
@@ -82,20 +82,20 @@ def build(box: Box, spec: MachineSpec) -> Topology:
         UserError: an invalid option. BadTopology: several hosts without a fabric.
     """
     nodes = spec.integer("nodes", 1)
-    check_size(spec, nodes * box.gpus)
-    inner = side_by_side(box, spec, nodes)
+    check_size(spec, nodes * host.gpus)
+    inner = side_by_side(host, spec, nodes)
     if nodes == 1:
         for key in ("nics", "nic_bw", "nic_alpha", "fabric", "oversub"):
             if spec.has(key):
                 raise UserError(
-                    f"{key}= is about several boxes", where=spec.keys[key], hint="add nodes=2"
+                    f"{key}= needs several hosts", where=spec.keys[key], hint="add nodes=2"
                 )
-        return with_symmetries(inner, box, 1)
-    joined = _joined(inner, box, spec, nodes)
-    return with_symmetries(joined, box, nodes)
+        return with_symmetries(inner, host, 1)
+    joined = _joined(inner, host, spec, nodes)
+    return with_symmetries(joined, host, nodes)
 
 
-def side_by_side(box: Box, spec: MachineSpec, nodes: int) -> Topology:
+def side_by_side(host: Host, spec: MachineSpec, nodes: int) -> Topology:
     """Build hosts without a fabric; options ``bw=``, ``alpha=`` and ``sharp=``.
 
     Raises:
@@ -104,21 +104,21 @@ def side_by_side(box: Box, spec: MachineSpec, nodes: int) -> Topology:
     alpha = spec.microseconds("alpha", Fraction(-1))
     width = spec.bandwidth("bw", Fraction(0))
     sharp = spec.choice("sharp", "off", ("on", "off")) == "on"
-    if sharp and not any(s.multicast or s.reduces for s in box.switches):
+    if sharp and not any(s.multicast or s.reduces for s in host.switches):
         raise UserError(
-            f"no switch of {box.name} can multicast or reduce", where=spec.keys["sharp"]
+            f"no switch of {host.name} can multicast or reduce", where=spec.keys["sharp"]
         )
-    gpus = [gpu(b * box.gpus + g, b) for b in range(nodes) for g in range(box.gpus)]
+    gpus = [gpu(b * host.gpus + g, b) for b in range(nodes) for g in range(host.gpus)]
     switches: list[Node] = []
     links: list[Link] = []
     for b in range(nodes):
-        first = b * box.gpus
-        for cables in box.cables:
+        first = b * host.gpus
+        for cables in host.cables:
             lane = width or cables.bandwidth
             delay = cables.alpha if alpha < 0 else alpha
             for u, v, lanes in cables.pairs:
                 links += both_ways(first + u, first + v, lane * lanes, delay, lanes=lanes)
-        for one in box.switches:
+        for one in host.switches:
             place = len(gpus) + len(switches)
             switches.append(_switch_node(one, b, sharp))
             delay = one.alpha if alpha < 0 else alpha
@@ -127,17 +127,17 @@ def side_by_side(box: Box, spec: MachineSpec, nodes: int) -> Topology:
     return Topology(spec.source.text, (*gpus, *switches), tuple(links))
 
 
-def _switch_node(one: BoxSwitch, box: int, sharp: bool) -> Node:
+def _switch_node(one: HostSwitch, host: int, sharp: bool) -> Node:
     return Node(
-        f"{one.name}{box}", NodeKind.SWITCH, box, sharp and one.multicast, sharp and one.reduces
+        f"{one.name}{host}", NodeKind.SWITCH, host, sharp and one.multicast, sharp and one.reduces
     )
 
 
-def _joined(inner: Topology, box: Box, spec: MachineSpec, nodes: int) -> Topology:
-    nics = box.nics
+def _joined(inner: Topology, host: Host, spec: MachineSpec, nodes: int) -> Topology:
+    nics = host.nics
     if nics is None:
         raise BadTopology(
-            f"how boxes of {box.name} are joined is not known", hint="use nodes=1, or a file"
+            f"how hosts of {host.name} are connected is not known", hint="use nodes=1, or a file"
         )
     text, span = spec.word("fabric", nics.fabric)
     fabric = parse_fabric(text, span)
@@ -156,7 +156,7 @@ def _joined(inner: Topology, box: Box, spec: MachineSpec, nodes: int) -> Topolog
     links = list(inner.links)
     ports = []
     for b, slot in _slots(counts, len(nics.attach)):
-        served = [b * box.gpus + g for g in nics.attach[slot]]
+        served = [b * host.gpus + g for g in nics.attach[slot]]
         node = served[0]
         if len(served) > 1:
             node = len(inner.nodes) + len(added)
@@ -172,9 +172,9 @@ def _nic_counts(spec: MachineSpec, nodes: int, slots: int) -> tuple[int, ...]:
     counts = spec.integers("nics", (slots,), least=1)
     if len(counts) not in (1, nodes):
         raise UserError(
-            f"nics= has {len(counts)} numbers for {nodes} boxes",
+            f"nics= has {len(counts)} numbers for {nodes} hosts",
             where=spec.keys["nics"],
-            hint="one number, or one for each box",
+            hint="one number, or one for each host",
         )
     for count in counts:
         if slots % count:
@@ -193,28 +193,28 @@ def _slots(counts: tuple[int, ...], slots: int) -> Iterator[tuple[int, int]]:
             yield b, i * slots // count
 
 
-def with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
+def with_symmetries(topology: Topology, host: Host, nodes: int) -> Topology:
     """Declare symmetries: moves of the hosts, and each host's moves applied to all hosts."""
-    n = box.gpus
+    n = host.gpus
     every = np.arange(n * nodes)
     made = structure_of(topology)
-    inside = [every - every % n + np.asarray(move)[every % n] for move in box.moves]
-    images = [*_box_moves(made, n, nodes), *(extended(made, image) for image in inside)]
+    inside = [every - every % n + np.asarray(move)[every % n] for move in host.moves]
+    images = [*_host_moves(made, n, nodes), *(extended(made, image) for image in inside)]
     found = tuple(tuple(image.tolist()) for image in images if image is not None)
     return Topology(
         topology.name, topology.nodes, topology.links, topology.resources, found, topology.notes
     )
 
 
-def _box_moves(made: Structure, n: int, nodes: int) -> list[Ints]:
+def _host_moves(made: Structure, n: int, nodes: int) -> list[Ints]:
     """Return the rotation of the hosts; if invalid, of blocks of hosts (pods) and inside them."""
     every = np.arange(n * nodes)
-    box, place = every // n, every % n
+    host, place = every // n, every % n
     blocks = [k for k in range(nodes, 1, -1) if nodes % k == 0]
     for k in blocks:
-        inner = extended(made, (box - box % k + (box % k + 1) % k) * n + place)
+        inner = extended(made, (host - host % k + (host % k + 1) % k) * n + place)
         if inner is None:
             continue
-        outer = extended(made, (box + k) % nodes * n + place) if k < nodes else None
+        outer = extended(made, (host + k) % nodes * n + place) if k < nodes else None
         return [image for image in (inner, outer) if image is not None]
     return []

@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.arrays import Ints, Ints32
-from ..base.errors import BadFile, UnknownName, UserError
+from ..base.errors import BadFile, UnknownName, UserError, an
 from ..base.files import SCHEMA, Fields, require_kind
-from ..base.integers import whole
+from ..base.integers import integer
 from ..base.json_text import plain
 from .placement import LARGEST_OFFSET, Placement, one_by_one, split, uneven
 
@@ -156,7 +156,7 @@ class Collective:
 
     def split(self, pieces: int) -> Collective:
         """Return the collective with every chunk cut into ``pieces`` equal ones."""
-        pieces = whole(pieces, "pieces of a chunk")
+        pieces = integer(pieces, "pieces of a chunk")
         if pieces < 1:
             raise UserError(f"a chunk cannot be cut into {pieces} pieces")
         if pieces == 1:
@@ -283,7 +283,9 @@ class Collective:
             _read_placement(fields, "pre", where),
         )
         if chunks > 2 * len(pre):
-            raise BadFile(f"of {chunks} chunks only {len(pre)} start anywhere", where=where)
+            raise BadFile(
+                f"the precondition has {len(pre)} entries for {chunks} chunks", where=where
+            )
         collective = cls(
             Kind(kind),
             ranks,
@@ -300,9 +302,9 @@ class Collective:
         fields.finish()
         if not _is_what_it_says(collective):
             raise BadFile(
-                f"this is no {collective.kind} of factor {collective.factor}",
+                f"this is not {an(str(collective.kind))} of factor {collective.factor}",
                 where=where,
-                hint="a collective of one's own has the kind custom",
+                hint="a collective of your own has the kind custom",
             )
         return collective
 
@@ -343,10 +345,10 @@ def make(
     kind = Kind(kind)
     if n < 1:
         raise UserError("the process group is empty", hint="name at least one rank")
-    chunks = whole(chunks, "chunks")
+    chunks = integer(chunks, "chunks")
     if not isinstance(roots, Iterable):
-        raise UserError(f"roots: {roots!r} is no list", hint=f"roots=({roots!r},)")
-    roots = _roots_for(kind, n, tuple(whole(root, "root") for root in roots))
+        raise UserError(f"roots: {roots!r} is not a list", hint=f"roots=({roots!r},)")
+    roots = _roots_for(kind, n, tuple(integer(root, "root") for root in roots))
     if n * (n if kind in _FROM_ALL_TO_ALL else max(1, len(roots))) > LARGEST_PLACEMENT:
         raise UserError(f"{kind} on {n} ranks is too large to hold")
     pre, post = _MAKERS[kind](n, roots)
@@ -367,7 +369,7 @@ def _size(ranks: Any) -> int:
         return len(ranks)
     if isinstance(ranks, np.ndarray) and ranks.ndim:
         return len(ranks)
-    return whole(ranks, "ranks", high=LARGEST_GROUP)
+    return integer(ranks, "ranks", high=LARGEST_GROUP)
 
 
 def _roots_for(kind: Kind, n: int, roots: tuple[int, ...]) -> tuple[int, ...]:
@@ -487,8 +489,10 @@ def custom(
         UserError: an invalid row, or a postcondition that no rank can reach.
     """
     if not isinstance(name, str):
-        raise UserError(f"custom: the name is {name!r}", hint="a text comes first")
-    ranks = whole(ranks, f"{name}: ranks", high=LARGEST_GROUP)
+        raise UserError(
+            f"custom: the name must be a string, not {name!r}", hint="the name comes first"
+        )
+    ranks = integer(ranks, f"{name}: ranks", high=LARGEST_GROUP)
     sets: dict[frozenset[int], int] = {}
 
     def rows(source: Iterable[tuple[int, int, Iterable[int], int]], label: str) -> _Rows:
@@ -522,25 +526,29 @@ def _row(
         who = list(given)
     except (TypeError, ValueError):
         raise UserError(f"{what} is {row!r}", hint=_ROW) from None
-    numbers = frozenset(whole(r, f"{what}: contribution", 0, max(ranks, 1) - 1) for r in who)
+    numbers = frozenset(integer(r, f"{what}: contribution", 0, max(ranks, 1) - 1) for r in who)
     return (
-        whole(rank, f"{what}: rank"),
-        whole(chunk, f"{what}: chunk", high=LARGEST_PLACEMENT),
+        integer(rank, f"{what}: rank"),
+        integer(chunk, f"{what}: chunk", high=LARGEST_PLACEMENT),
         sets.setdefault(numbers, len(sets)),
-        whole(offset, f"{what}: offset"),
+        integer(offset, f"{what}: offset"),
     )
 
 
 def _validate(c: Collective) -> None:
     what = c.name or str(c.kind)
     if c.ranks < 1 or c.chunks < 1:
-        raise UserError(f"{what}: {c.ranks} ranks and {c.chunks} chunks make no collective")
+        raise UserError(
+            f"{what}: a collective needs ranks and chunks; these are {c.ranks} and {c.chunks}"
+        )
     if c.sizes and (len(c.sizes) != c.chunks or min(c.sizes) < 1):
         raise UserError(f"{what}: sizes are given for other than its {c.chunks} chunks, or empty")
     if c.sizes and c.local_reduce:
         raise UserError(f"{what}: groups are summed of equal chunks; these have unequal sizes")
     if c.factor < 1 or (sum(c.sizes) or c.chunks) % c.factor:
-        raise UserError(f"{what}: {sum(c.sizes) or c.chunks} chunks are no units of {c.factor}")
+        raise UserError(
+            f"{what}: {sum(c.sizes) or c.chunks} chunks are not a multiple of {c.factor}"
+        )
     for label, p in (("pre", c.pre), ("post", c.post)):
         if not len(p):
             raise UserError(f"{what}: the {label}condition is empty")
@@ -572,8 +580,8 @@ def _validate_reachable(c: Collective, what: str) -> None:
     chunk = int(lost[0]) // c.ranks
     who = sorted((lost[lost // c.ranks == chunk] % c.ranks).tolist())
     raise UserError(
-        f"{what}: nobody holds what chunk {chunk} must become",
-        hint=f"contributions of ranks {who} never start anywhere",
+        f"{what}: no rank holds what chunk {chunk} must become",
+        hint=f"contributions of ranks {who} are in no precondition",
     )
 
 
@@ -582,7 +590,7 @@ def _contributed(c: Collective, p: Placement) -> Ints:
     chunk, index = np.divmod(_chunk_sets(c, p), len(c.contributions))
     count = np.array([len(s) for s in c.contributions])
     if not count[index].all():
-        raise UserError(f"{c.name or c.kind}: nobody holds what a placement asks for: it is empty")
+        raise UserError(f"{c.name or c.kind}: a placement names an empty set of contributions")
     flat = np.array([who for s in c.contributions for who in sorted(s)], np.int64)
     start, repeats = (np.cumsum(count) - count)[index], count[index]
     ends = np.cumsum(repeats)
@@ -645,7 +653,7 @@ def _read_placement(fields: Fields, key: str, where: str) -> Placement:
         raise BadFile("columns of different lengths", where=f"{where}: {key}")
     table = np.array(lists, np.int64)
     if table.size and not (table.min() >= 0 and table.max() < 1 << 31):
-        raise BadFile("a number is negative or absurdly large", where=f"{where}: {key}")
+        raise BadFile("a number is negative or too large", where=f"{where}: {key}")
     return Placement(*table.astype(np.int32))
 
 

@@ -60,7 +60,7 @@ def composed(phases: Sequence[Phase]) -> Kind:
     place = _first_stray(phases)
     before = f" after {phases[place - 1].kind}" if place else ""
     raise NoComposition(
-        f"no collective is made so: {phases[place].kind}{before}",
+        f"no collective consists of these phases: {phases[place].kind}{before}",
         place,
         hint="allreduce is reduce_scatter, allreduce, allgather; the others are one kind of phase",
     )

@@ -211,7 +211,7 @@ def _integer(data: Mapping[str, Any], key: str, where: str) -> int | None:
     except UserError as error:
         raise BadTopology(f"{where}: {error.message}") from None
     if number.denominator != 1 or number < 0:
-        raise BadTopology(f"{where}: {key} must be a whole number, not {value!r}")
+        raise BadTopology(f"{where}: {key} must be an integer, not {value!r}")
     return number.numerator
 
 

@@ -164,12 +164,14 @@ class Library:
 
     def __post_init__(self) -> None:
         if not 1 <= self.low <= self.high:
-            raise UserError(f"a library for {self.low} to {self.high} bytes is for no size")
+            raise UserError(
+                f"the size range of the library, {self.low} to {self.high} bytes, is empty"
+            )
         if not self.tuned:
             raise BadFile("a library without a collective", where=self.name)
         names = [one.name for one in self.tuned]
         if len(set(names)) < len(names):
-            raise BadFile("one collective stands there twice", where=self.name)
+            raise BadFile("one collective is listed twice", where=self.name)
         for one in self.tuned:
             _check(self, one)
 
@@ -201,12 +203,12 @@ def _check(library: Library, one: Tuned) -> None:
                 f"{what} between {a.name} (to {a.high}) and {b.name} (from {b.low})", where=where
             )
     if any(p.low > p.high for p in one.plans):
-        raise BadFile("a plan for no size", where=where)
+        raise BadFile("a plan whose size range is empty", where=where)
     if list(one.grid) != sorted(set(one.grid)) or not one.grid:
-        raise BadFile("the sizes of the grid do not rise", where=where)
+        raise BadFile("the sizes of the grid must increase", where=where)
     columns = (one.bound_us, one.chosen_us, one.idea_us, *(c.us for c in one.candidates))
     if any(len(column) != len(one.grid) for column in columns):
-        raise BadFile("a column of times has another length than the grid", where=where)
+        raise BadFile("a column of times and the grid differ in length", where=where)
     names = [c.name for c in one.candidates]
     if len(set(names)) != len(names):
         raise BadFile("two candidates have one name", where=where)

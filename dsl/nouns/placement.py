@@ -80,7 +80,7 @@ def uneven(p: Placement, pieces: Ints, count: Ints, factor: int) -> Placement:
     chunk = np.repeat(first[p.chunks], repeats) + inside
     offsets = np.repeat(p.offsets.astype(np.int64) * factor, repeats) + before[chunk]
     if len(offsets) and offsets.max() >= LARGEST_OFFSET:
-        raise UserError(f"buffers of more than {LARGEST_OFFSET} grains", hint="take coarser shares")
+        raise UserError(f"buffers of more than {LARGEST_OFFSET} grains", hint="use coarser shares")
     return Placement(
         np.repeat(p.ranks, repeats),
         chunk.astype(np.int32),

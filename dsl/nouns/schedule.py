@@ -403,5 +403,5 @@ def _routes(routes: list[Any], links: int, where: str) -> tuple[Ints, Ints]:
         named = None
     if named is None or ((named < 0) | (named >= links)).any():
         row = next(i for i, route in enumerate(routes) if not known(route))
-        raise BadFile(f"transfer {row}: the route names a link that is not there", where=where)
+        raise BadFile(f"transfer {row}: the route names a link that does not exist", where=where)
     return np.fromiter(map(len, routes), np.int64, len(routes)), named

@@ -400,7 +400,7 @@ def _check_resource(topology: Topology, resource: Resource) -> None:
     if not resource.links or len(set(resource.links)) != len(resource.links):
         raise BadTopology(f"{where} names no link, or one twice")
     if not all(0 <= i < len(topology.links) for i in resource.links):
-        raise BadTopology(f"{where} names a link that is not there")
+        raise BadTopology(f"{where} names a link that does not exist")
 
 
 def _check_group(topology: Topology, ranks: tuple[int, ...]) -> None:
@@ -413,7 +413,7 @@ def _check_group(topology: Topology, ranks: tuple[int, ...]) -> None:
                 hint=f"its ranks are 0 … {topology.ranks - 1}",
             )
         if count > 1:
-            raise BadTopology(f"rank {rank} is twice in the process group")
+            raise BadTopology(f"rank {rank} is listed twice in the process group")
 
 
 # --- the file form --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from weft.dsl.base.errors import BadFile, BadTopology, UnknownName, UserError
 from weft.dsl.catalogue import names, topology
-from weft.dsl.machines.host_file import box_names, load_box
+from weft.dsl.machines.host_file import host_names, load_host
 from weft.dsl.nouns.hops import hop_distances, islands
 from weft.dsl.nouns.topology import NodeKind, Topology
 from weft.dsl.symmetry.symmetry import generate, is_semiregular, orbits, verified
@@ -207,8 +207,8 @@ def test_a_dead_cable_takes_the_symmetries_that_need_it() -> None:
         ("ring:8,dead=0-2", BadTopology, "no cable"),
         ("ring:8,dead=0-9", UnknownName, "node"),
         ("dgx1:nodes=0", UserError, "too small"),
-        ("dgx1:nics=4", UserError, "several boxes"),
-        ("dgx-a100:nodes=3,nics=8,4", UserError, "3 boxes"),
+        ("dgx1:nics=4", UserError, "several hosts"),
+        ("dgx-a100:nodes=3,nics=8,4", UserError, "3 hosts"),
         ("dgx-a100:nodes=2,fabric=star2", UnknownName, "star"),
         ("dgx-a100:nodes=2,fabric=planes", UserError, "not complete"),
         ("fat-tree:k=3", UserError, "even"),
@@ -223,13 +223,13 @@ def test_bad_names_say_what_is_wrong(text: str, error: type[UserError], says: st
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("name", box_names())
+@pytest.mark.parametrize("name", host_names())
 def test_no_symmetry_that_a_machine_file_declares_is_wrong(name: str) -> None:
-    assert len(topology(name).symmetries) == len(load_box(name).moves) > 0
+    assert len(topology(name).symmetries) == len(load_host(name).moves) > 0
 
 
 def test_a_machine_without_nics_cannot_be_joined() -> None:
-    with pytest.raises(BadTopology, match="how boxes of z52 are joined"):
+    with pytest.raises(BadTopology, match="how hosts of z52 are connected"):
         topology("z52:nodes=2")
 
 
@@ -268,7 +268,7 @@ def test_two_boxes_back_to_back() -> None:
     made = topology("ndv2:nodes=2,fabric=direct")
     between = [x for x in made.links if made.nodes[x.src].host != made.nodes[x.dst].host]
     assert [(float(x.bandwidth), float(x.latency)) for x in between] == [(12.5, 1.3)] * 2
-    with pytest.raises(BadTopology, match="two boxes"):
+    with pytest.raises(BadTopology, match="two hosts"):
         topology("ndv2:nodes=3,fabric=direct")
 
 

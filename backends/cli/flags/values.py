@@ -43,7 +43,7 @@ def whole(low: int, high: int = LARGEST_WHOLE) -> Callable[[str], int]:
     def parse(text: str) -> int:
         digits = text.strip().removeprefix("-")
         if not digits.isdecimal() or not digits.isascii():
-            raise UserError(f"{text[:40]!r} is not a whole number")
+            raise UserError(f"{text[:40]!r} is not an integer")
         value = int(text) if len(digits) < 20 else high + 1
         if not low <= value <= high:
             raise UserError(f"{text[:40]} is outside {low} … {high}")
@@ -120,7 +120,7 @@ def split_arguments(text: str) -> tuple[str, dict[str, int]]:
     """Parse ``dgx2_relay:nodes=4`` as the name and the values of the sketch's parameters.
 
     Raises:
-        UserError: a value that is no whole number.
+        UserError: a value that is not an integer.
     """
     name, given = colon_text(text, "--sketch")
     if given is None or os.path.exists(text):

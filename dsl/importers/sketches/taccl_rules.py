@@ -81,10 +81,10 @@ class _SketchTranslation:
 
     def _gpus(self) -> int:
         """Return the number of GPUs of one host; raise BadFile if the machine's hosts differ."""
-        boxes, name = self.machine.boxes, self.machine.topology.name
-        sizes = {len(box) for box in boxes}
-        if len(boxes) != self.sketch.nodes or len(sizes) != 1:
-            has = f"{len(boxes)} node{'s' * (len(boxes) > 1)}"
+        hosts, name = self.machine.hosts, self.machine.topology.name
+        sizes = {len(host) for host in hosts}
+        if len(hosts) != self.sketch.nodes or len(sizes) != 1:
+            has = f"{len(hosts)} node{'s' * (len(hosts) > 1)}"
             raise BadFile(
                 f"the sketch is for {self.sketch.nodes} equal nodes, {name} has {has}",
                 where=f"{self.sketch.where}: nnodes",
@@ -97,7 +97,7 @@ class _SketchTranslation:
     def _switches(self) -> Iterator[str]:
         sketch, place = self.sketch, "intranode_sketch"
         if sketch.strategy != "switch":
-            if self._box_switches():
+            if self._host_switches():
                 self._remark(
                     f"{place}.strategy",
                     "without 'switch' TACCL takes each pair of GPUs "
@@ -120,7 +120,7 @@ class _SketchTranslation:
                 "every GPU of every node",
             )
 
-    def _box_switches(self) -> list[int]:
+    def _host_switches(self) -> list[int]:
         """Return the switches of the first host."""
         nodes = self.machine.topology.nodes
         host = nodes[0].host
@@ -138,8 +138,8 @@ class _SketchTranslation:
             BadFile: neither.
         """
         links = self.machine.link_ends
-        for node in self._box_switches():
-            on_it = set(links[links[:, 1] == node, 0].tolist()) & set(self.machine.boxes[0])
+        for node in self._host_switches():
+            on_it = set(links[links[:, 1] == node, 0].tolist()) & set(self.machine.hosts[0])
             if on_it >= set(ranks):
                 if on_it > set(ranks):
                     self._remark(
@@ -221,7 +221,7 @@ class _SketchTranslation:
         for g in range(self.gpus):
             if g not in self.sketch.senders:
                 raise BadFile(
-                    f"the chunks of GPU {g} leave the node through nobody",
+                    f"the chunks of GPU {g} leave the node through no sender",
                     where=place,
                     hint="list every GPU under a sender, or leave the map out",
                 )
@@ -278,14 +278,14 @@ class _SketchTranslation:
                 )
                 return False
         raise BadFile(
-            f"{move!r} is no symmetry of {self.title} with these connections",
+            f"{move!r} is not a symmetry of {self.title} with these connections",
             where=f"{self.sketch.where}: {place}",
             hint="is the sketch for another machine? (or leave the symmetry out)",
         )
 
     def _alone(self) -> Topology:
         """Return the first host without its network."""
-        alone = self.machine.topology.restricted_to(self.machine.boxes[0])
+        alone = self.machine.topology.restricted_to(self.machine.hosts[0])
         inside = {*range(alone.ranks)} | {
             i
             for i, n in enumerate(alone.nodes)

@@ -188,7 +188,7 @@ def test_only_the_costs_of_another_machine_fit(weft: Weft, triangle: Path) -> No
         (("-e", "exakt"), "did you mean 'exact'"),
         (("-e", "exact{stepps=3}"), "unknown option of exact 'stepps'"),
         (("-e", "exact{"), "never closed"),
-        (("-e", "exact{max-steps=x}"), "a whole number"),
+        (("-e", "exact{max-steps=x}"), "an integer"),
         (("-s", "no-such-sketch"), "no-such-sketch"),
         (("-s", "absent.sketch"), "no such file"),
     ],

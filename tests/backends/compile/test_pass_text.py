@@ -80,7 +80,7 @@ def test_what_is_named_stands_for_what_the_options_say() -> None:
     [
         ("fuse,prone", "unknown pass 'prone'"),
         ("instances{cont=2}", "unknown option of instances 'cont'"),
-        ("channels{lanes=two}", "must be a whole number"),
+        ("channels{lanes=two}", "must be an integer"),
         ("channels,fuse,channels", "channels is named twice"),
         ("aggregate{protocol=LL}", "the protocol of aggregate is not said here"),
         ("channels{count=2}", "the count of channels is not said here"),

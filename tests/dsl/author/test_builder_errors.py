@@ -165,16 +165,16 @@ def another_builders(p: Builder) -> None:
 @pytest.mark.parametrize(
     ("write", "says", "at"),
     [
-        (half_a_chunk, "index: 1.5 is not a whole number", "p.chunk(0, 3 / 2)"),
+        (half_a_chunk, "index: 1.5 is not an integer", "p.chunk(0, 3 / 2)"),
         (msccl_reduce, "a reference to chunks has no 'reduce'", "p.chunk(0, 0).reduce"),
-        (msccl_copy, "there is no option 'dst' here", "p.chunk(0, 0).copy_to(dst=1)"),
-        (msccl_size, "there is no option 'size' here", "p.chunk(0, 0, size=2)"),
+        (msccl_copy, "unknown option 'dst'", "p.chunk(0, 0).copy_to(dst=1)"),
+        (msccl_size, "unknown option 'size'", "p.chunk(0, 0, size=2)"),
         (half_a_piece, "pieces: 2.0 is not", "p.chunk(0, 0, count=2).split(4 / 2)"),
         (half_a_wish, "channel: 0.5 is not", "p.chunk(0, 0).copy_to(rank=1, channel=1 / 2)"),
         (huge_wish, "send_block: 1000", "p.chunk(0, 0).copy_to(rank=1, send_block=10**30)"),
         (huge_index, "index: a number of", 'p.chunk(0, 10**90, buffer="scratch")'),
-        (no_group, "7 is no reference to chunks", "p.chunk(0, 0).group(7)"),
-        (half_a_rank, "1.0 is not a whole number", "p.chunk(0, 0).copy_to(rank=1 / 1)"),
+        (no_group, "7 is not a reference to chunks", "p.chunk(0, 0).group(7)"),
+        (half_a_rank, "1.0 is not an integer", "p.chunk(0, 0).copy_to(rank=1 / 1)"),
         (lost, "rank 1 holds chunk 0 no longer", "p.chunk(1, 0)"),
         (stale_copied_home, "output chunk 0 of rank 1 no longer holds", "old.copy_to(rank=1)"),
         (
@@ -185,7 +185,7 @@ def another_builders(p: Builder) -> None:
         (no_such_rank, "there is no rank 4", "p.chunk(4, 0)"),
         (no_such_target, "there is no rank -1", "p.chunk(0, 0).copy_to(rank=-1)"),
         (no_such_chunk, "there is no chunk 4", "p.chunk(0, 3, count=2)"),
-        (no_chunks, "0 chunks are nothing to refer to", "p.chunk(0, 0, count=0)"),
+        (no_chunks, "a reference is to at least one chunk, not 0", "p.chunk(0, 0, count=0)"),
         (unknown_buffer, "unknown buffer 'outptu'", 'p.chunk(0, 0, buffer="outptu")'),
         (
             beyond_the_buffer,
@@ -224,10 +224,10 @@ def another_builders(p: Builder) -> None:
         ),
         (
             where_in_the_output,
-            "where in the output buffer?",
+            "the place in the output buffer is missing",
             'p.chunk(0, 0).copy_to(rank=1, buffer="output")',
         ),
-        (index_alone, "an index says nothing", "p.chunk(0, 0).copy_to(rank=1, index=2)"),
+        (index_alone, "an index needs its buffer", "p.chunk(0, 0).copy_to(rank=1, index=2)"),
         (
             stale,
             "scratch chunk 0 of rank 1 no longer holds chunk 0 of rank 0",
@@ -298,7 +298,7 @@ def test_a_with_block_is_judged_when_it_ends() -> None:
 def test_what_no_builder_can_be_made_for() -> None:
     with pytest.raises(UserError, match="sum groups of chunks by themselves"):
         Builder(one_shot_allreduce(2))
-    with pytest.raises(UserError, match="0 instances"):
+    with pytest.raises(UserError, match="at least 1, not 0"):
         Builder(Broadcast(2), instances=0)
     with pytest.raises(UserError, match="unknown protocol 'simple'"):
         Builder(Broadcast(2), protocol="simple")
@@ -307,12 +307,12 @@ def test_what_no_builder_can_be_made_for() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"instances": 1.5}, "instances: 1.5 is not a whole number"),
-        ({"instances": float("nan")}, "instances: nan is not a whole number"),
+        ({"instances": 1.5}, "instances: 1.5 is not an integer"),
+        ({"instances": float("nan")}, "instances: nan is not an integer"),
         ({"instances": 10**30}, "instances: .* is outside"),
-        ({"instances": 0}, "0 instances make no program"),
-        ({"in_place": "no"}, "in_place is 'no'"),
-        ({"name": 3}, "the name is 3"),
+        ({"instances": 0}, "instances must be at least 1, not 0"),
+        ({"in_place": "no"}, "in_place must be true or false, not 'no'"),
+        ({"name": 3}, "the name must be a string, not 3"),
         ({"protocol": 7}, "unknown protocol '7'"),
     ],
 )
@@ -325,7 +325,7 @@ def test_what_is_said_of_the_program_has_its_type(options: dict[str, object], sa
 
 @pytest.mark.parametrize("no_collective", [None, Allreduce, "allreduce"])
 def test_a_builder_wants_a_collective(no_collective: object) -> None:
-    with pytest.raises(UserError, match="a builder of"):
+    with pytest.raises(UserError, match="is not a collective"):
         Builder(no_collective)  # type: ignore[arg-type]
 
 
@@ -387,7 +387,7 @@ def test_names_of_msccl_have_hints_and_others_are_attributes_that_are_not_there(
     assert "b.reduce_into(rank=" in caught.value.hint
     with pytest.raises(BadAlgorithm) as caught:
         chunk.copy_to(1, sendtb=2)  # type: ignore[arg-type]
-    assert caught.value.hint == "say send_block=…"
+    assert caught.value.hint == "use send_block=…"
     with pytest.raises(AttributeError, match="a builder has no 'size'"):
         p.size  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(chunk, "copy")

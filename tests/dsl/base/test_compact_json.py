@@ -62,7 +62,7 @@ def spoilt(s: Schedule, change: Any) -> dict[str, Any]:
         (lambda t: t["route"].__setitem__(0, [-1]), "transfer 0: the route names a link"),
         (lambda t: t["route"].__setitem__(0, [1 << 70]), "transfer 0: the route names a link"),
         (lambda t: t["chunk"].__setitem__(1, True), "'chunk' must hold integers only"),
-        (lambda t: t["src"].__setitem__(1, 1 << 70), "'src' holds an absurdly large number"),
+        (lambda t: t["src"].__setitem__(1, 1 << 70), "'src' holds a number that is too large"),
         (lambda t: t["dst"].__setitem__(2, 9), "transfer 2: dst 9 is outside 0 … 2"),
         (lambda t: t.update(priority=[0]), "priority must be one number per transfer"),
         (lambda t: t.update(priority=[0, 1, -1, 0, 0, 0]), "a priority is outside"),

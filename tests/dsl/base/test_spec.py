@@ -130,7 +130,7 @@ def test_a_list_of_specs_splits_outside_braces() -> None:
         ("", 1, "a name is expected"),
         ("{a=1}", 1, "a name is expected"),
         ("sample{trees=4", 7, "never closed"),
-        ("sample}", 7, "closes nothing"),
+        ("sample}", 7, "unmatched closing brace"),
         ("sample{trees}", 8, "option=value"),
         ("sample{trees=1,trees=2}", 16, "given twice"),
         ("sample{trees=1}x", 7, "braces"),
@@ -156,14 +156,14 @@ def test_an_unknown_option_suggests_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("option", "wanted"),
     [
-        ("trees=x", "a whole number"),
-        ("trees=1.5", "a whole number"),
+        ("trees=x", "an integer"),
+        ("trees=1.5", "an integer"),
         ("trees=" + "9" * 70, "sensible size"),
         ("ratio=1/0", "7/6"),
         ("weight=nan", "finite"),
         ("weight=inf", "finite"),
         ("weight=1e99999", "sensible size"),
-        ("max-height=tall", "a whole number"),
+        ("max-height=tall", "an integer"),
         ("colour=blue", "one of red, dark-blue"),
         ("solver=z4", "one of cp-sat, z3"),
         ("fast=maybe", "true or false"),
@@ -212,7 +212,7 @@ def test_an_unknown_option_of_a_group_suggests_the_nearest(text: str) -> None:
 
 
 def test_a_wrong_value_in_a_group_is_named_in_full() -> None:
-    with pytest.raises(UserError, match=r"effort\.passes must be a whole number, not 'x'"):
+    with pytest.raises(UserError, match=r"effort\.passes must be an integer, not 'x'"):
         build(parse_spec("tunable{effort.passes=x}"), Tunable)
 
 

@@ -77,7 +77,7 @@ def test_parallel_edges_must_be_meant(tmp_path: Path) -> None:
         ({"edges": [["a", "b", True, 1]]}, "must be a number"),
         ({"edges": 5}, "edges must be a list"),
         ({"gpu_ids": []}, "gpu_ids is missing"),
-        ({"gpu_ids": ["a", "b", "a"]}, "stands twice"),
+        ({"gpu_ids": ["a", "b", "a"]}, "is listed twice"),
         ({"gpu_ids": "ab"}, "gpu_ids is missing"),
     ],
 )

@@ -89,7 +89,7 @@ def test_attributes_with_units_kinds_ranks_and_shared_resources() -> None:
         ({}, {"bandwidth": 0}, "bandwidth 0"),
         ({}, {"bandwidth": 1, "latency": -1}, "latency -1"),
         ({}, {"bandwidth": 1, "lanes": 0}, "0 lanes"),
-        ({}, {"bandwidth": 1, "lanes": 1.5}, "lanes must be a whole number"),
+        ({}, {"bandwidth": 1, "lanes": 1.5}, "lanes must be an integer"),
         ({}, {"bandwidth": 1, "shared": "nic0"}, "shared resource 'nic0' is not name=bandwidth"),
         ({}, {"bandwidth": 1, "shared": "nic0=1;nic0=2"}, "'nic0' has 2 GB/s here and 1"),
     ],

@@ -154,7 +154,7 @@ def test_each_nic_serves_its_nearest_gpu(tmp_path: Path) -> None:
 def test_nics_of_a_single_box_are_said_to_be_left_out(tmp_path: Path) -> None:
     made = read(tmp_path, hgx())
     assert {n.kind for n in made.nodes} == {NodeKind.GPU, NodeKind.SWITCH}
-    assert any("NICs are left out of a single box" in note for note in made.notes)
+    assert any("NICs of a single host are left out" in note for note in made.notes)
 
 
 def test_gpus_that_share_nics_share_them_evenly(tmp_path: Path) -> None:

@@ -131,5 +131,5 @@ def test_bad_files_say_what_is_wrong(
 
 
 def test_a_box_without_nics_stays_alone(tmp_path: Path) -> None:
-    with pytest.raises(BadTopology, match="joined"):
+    with pytest.raises(BadTopology, match="are connected is not known"):
         read(tmp_path, CUSTOM, ":nodes=2")

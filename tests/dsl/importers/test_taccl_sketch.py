@@ -287,7 +287,7 @@ def test_rotations(tmp_path: Path, offsets: list[list[int]], says: str) -> None:
         (
             {"intranode_sketch": {**SWITCH, "switch_hyperedge_strategy": ["uc-min", "uc-max"]}},
             "intranode_sketch.switch_hyperedge_strategy",
-            "the first word only",
+            "only the first word",
         ),
         ({"intranode_sketch": {"strategy": "minmax"}}, "intranode_sketch.strategy", "stops at"),
         ({}, "intranode_sketch.strategy", "a link of its own"),
@@ -438,7 +438,7 @@ def test_of_an_allreduce_the_block_of_every_gpu_is_cut(tmp_path: Path) -> None:
         ),
         (
             {"intranode_sketch": {**SWITCH, "switches": [[0, 0]]}},
-            "GPU 0 stands twice",
+            "GPU 0 is listed twice",
             "switches[0]",
         ),
         ({"intranode_sketch": {**SWITCH, "switches": [[0]]}}, "two GPUs or more", "switches[0]"),
@@ -468,10 +468,10 @@ def test_of_an_allreduce_the_block_of_every_gpu_is_cut(tmp_path: Path) -> None:
             "did you mean 'fully-connected'?",
             "internode_conn",
         ),
-        ({"internode_sketch": {**BETWEEN, "internode_conn": {}}}, "nobody sends", "internode_conn"),
+        ({"internode_sketch": {**BETWEEN, "internode_conn": {}}}, "no GPU sends", "internode_conn"),
         (
             {"internode_sketch": {**BETWEEN, "internode_conn": {"a": [1]}}},
-            "'a' is no local rank",
+            "'a' is not a local rank",
             "internode_conn",
         ),
         (
@@ -528,11 +528,11 @@ def test_several_nodes_need_something_between_them() -> None:
         ),
         (
             {"internode_sketch": {**BETWEEN, "gpus_to_sender_rev_map": {"1": [0, 1, 3]}}},
-            "the chunks of GPU 2 leave the node through nobody",
+            "the chunks of GPU 2 leave the node through no sender",
             "gpus_to_sender_rev_map",
         ),
         ({"symmetry_offsets": [[1, 3]]}, "do not divide into blocks of 3", "symmetry_offsets[0]"),
-        ({"symmetry_offsets": [[2, 8]]}, "'rotate 2' is no symmetry", "symmetry_offsets[0]"),
+        ({"symmetry_offsets": [[2, 8]]}, "'rotate 2' is not a symmetry", "symmetry_offsets[0]"),
     ],
 )
 def test_a_sketch_of_another_machine_is_refused(

@@ -129,7 +129,7 @@ def test_what_is_asked(tmp_path: Path, number: int, kind: str) -> None:
         ({}, "'name' is missing"),
         ({"name": "dgx1"}, "unknown machine of TE-CCL 'dgx1'"),
         ({"name": "DGX1", "chasis": 1}, "did you mean 'chassis'?"),
-        ({"name": "DGX1", "chassis": 2}, "knows one DGX1"),
+        ({"name": "DGX1", "chassis": 2}, "has one DGX1 only"),
         ({"name": "Mesh", "chassis": 0}, "chassis is 0"),
         ({"name": "Mesh", "side_length": 1}, "needs at least 2 GPUs"),
         ({"name": "Mesh", "side_length": 60000}, "at most"),

@@ -366,7 +366,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "forbid links 0 -> 5",
             "dgx1",
-            "0 -> 5 is no hop on dgx1",
+            "0 -> 5 is not a hop on dgx1",
             "f:2:14",
             "0 -> 5",
             "in one hop rank 0 reaches 1, 2, 3, 4",
@@ -374,7 +374,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "forbid links 5 <-> 0",
             "dgx1",
-            "5 -> 0 is no hop on dgx1",
+            "5 -> 0 is not a hop on dgx1",
             "f:2:14",
             "5 <-> 0",
             "in one hop rank 5 reaches 1, 4, 6, 7",
@@ -382,7 +382,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "for p in 0..3:\n    forbid links p -> (p+1)%8",
             "dgx1",
-            "3 -> 4 is no hop on dgx1",
+            "3 -> 4 is not a hop on dgx1",
             "f:3:18",
             "p -> (p+1)%8",
             "in one hop rank 3 reaches 0, 1, 2, 7",
@@ -415,7 +415,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "between nodes: only links 0 -> 1",
             TWO,
-            "0 -> 9 is no hop on dgx1:nodes=2 (local ranks 0 and 1)",
+            "0 -> 9 is not a hop on dgx1:nodes=2 (local ranks 0 and 1)",
             "f:2:27",
             "0 -> 1",
             "in one hop rank 0 reaches 1, 2, 3, 4, 8, 10",
@@ -460,7 +460,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
             "nvswich",
             "did you mean 'nvswitch0'?",
         ),
-        ("switch gpu3: few peers", "dgx2", "'gpu3' is a GPU, no switch", "f:2:8", "gpu3", ""),
+        ("switch gpu3: few peers", "dgx2", "'gpu3' is a GPU, not a switch", "f:2:8", "gpu3", ""),
         (
             "switch any: at most 1-1 peers",
             "dgx2",
@@ -472,15 +472,15 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "symmetry: rotate 1",
             "dgx1",
-            "rotate 1 is no symmetry of dgx1",
+            "rotate 1 is not a symmetry of dgx1",
             "f:2:11",
             "rotate 1",
-            "it moves the hop 0 -> 3 to 1 -> 4, which is not there",
+            "it moves the hop 0 -> 3 to 1 -> 4, which does not exist",
         ),
         (
             "symmetry: rotate 2 in blocks of 3",
             "dgx1",
-            "8 ranks are not cut evenly in blocks of 3",
+            "8 ranks cannot be divided into blocks of 3",
             "f:2:33",
             "3",
             "",
@@ -488,7 +488,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "symmetry: permute (0 1)(1 2)",
             "dgx1",
-            "rank 1 is twice in the cycles",
+            "rank 1 is listed twice in the cycles",
             "f:2:11",
             "permute (0 1)(1 2)",
             "",
@@ -512,7 +512,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "between nodes: relay 0 through 0 -> 1",
             TWO,
-            "0 -> 9 is no hop on dgx1:nodes=2 (local ranks 0 and 1)",
+            "0 -> 9 is not a hop on dgx1:nodes=2 (local ranks 0 and 1)",
             "f:2:32",
             "0 -> 1",
             "in one hop rank 0 reaches 1, 2, 3, 4, 8, 10",
@@ -522,7 +522,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "relay 0 through 0..1 -> 12..13",
             TWO,
-            "this relay goes over no hop",
+            "this relay uses no hop between GPUs",
             "f:2:1",
             "relay 0 through 0..1 -> 12..13",
             "",
@@ -530,7 +530,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "send chunk 0 of rank 0 over 0 -> 7",
             "dgx1",
-            "0 -> 7 is no hop on dgx1",
+            "0 -> 7 is not a hop on dgx1",
             "f:2:29",
             "0",
             "in one hop rank 0 reaches 1, 2, 3, 4",
@@ -564,7 +564,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "max hops gpu0",
             "dgx1",
-            "'gpu0' is a node, where a number is needed",
+            "'gpu0' is a node; expected a number",
             "f:2:10",
             "gpu0",
             "ranks and variables are numbers",
@@ -604,7 +604,7 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "within node: max hops 3",
             TWO,
-            "this line means nothing in a block about links within node",
+            "this line is not allowed in a block about links within node",
             "f:2:14",
             "max hops 3",
             "move it out of the block",
@@ -612,10 +612,10 @@ def test_loops_over_blocks_and_of_loops() -> None:
         (
             "within node: relay 0 through 0 -> 1",
             TWO,
-            "this line means nothing in a block about links within node",
+            "this line is not allowed in a block about links within node",
             "f:2:14",
             "relay 0 through 0 -> 1",
-            "it may stand in a block about links between nodes",
+            "it is allowed in a block about links between nodes",
         ),
     ],
 )
@@ -664,5 +664,5 @@ def test_parameters_without_value_or_unknown() -> None:
 
 def test_a_flood_of_rules_is_refused() -> None:
     text = "for p in 0..999:\n  for q in 0..999:\n    max hops p+q+1"
-    with pytest.raises(UserError, match="turn more than 20000 times"):
+    with pytest.raises(UserError, match="run more than 20000 times"):
         sketch(text)

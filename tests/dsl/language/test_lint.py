@@ -45,15 +45,15 @@ def test_a_sound_sketch_has_no_findings() -> None:
             "forbid links 0 -> 1 except 1 -> 2",
             "dgx1",
             UNUSED,
-            "1 -> 2 excepts nothing that stands before 'except'",
+            "1 -> 2 excludes nothing of what is before 'except'",
             "f:2:28",
         ),
-        ("for p in 3..2: max hops 2", "dgx1", UNUSED, "this loop runs over nothing", "f:2:1"),
+        ("for p in 3..2: max hops 2", "dgx1", UNUSED, "this loop has no values", "f:2:1"),
         (
             "between nodes: relay any through 0 -> 1",
             "dgx1",
             UNUSED,
-            "there is only one node, so nothing is between nodes",
+            "there is only one node, so no links are between nodes",
             "f:2:16",
         ),
         (
@@ -82,21 +82,21 @@ def test_a_sound_sketch_has_no_findings() -> None:
             "size 1MiB\nchunks 1 up to 64KiB, 2 beyond",
             "dgx1",
             UNUSED,
-            "some of these numbers are for sizes that the sketch is not for",
+            "some of these counts are for sizes outside the sketch's range",
             "f:3:1",
         ),
         (
             "size 1KiB..64KiB\nchunks 1 up to 64KiB, 2 beyond",
             "dgx1",
             UNUSED,
-            "some of these numbers are for sizes that the sketch is not for",
+            "some of these counts are for sizes outside the sketch's range",
             "f:3:1",
         ),
         (
             "for i in 0..nodes-1: between nodes i -> i//2: own data first",
             "dgx1",
             UNUSED,
-            "there is only one node, so nothing is between nodes",
+            "there is only one node, so no links are between nodes",
             "f:2:47",
         ),
         # ---- contradictions
@@ -186,21 +186,21 @@ def test_a_sound_sketch_has_no_findings() -> None:
             "max hops 3\nforbid links any -> 3",
             "dgx1",
             CONTRADICTION,
-            "with these links, nothing comes from rank 0 to rank 3 (nor 6 other pairs)",
+            "with these links, no data gets from rank 0 to rank 3 (nor 6 other pairs)",
             "f:3:1",
         ),
         (
             "only links within node",
             "ndv2:nodes=2",
             CONTRADICTION,
-            "with these links, nothing comes from rank 0 to rank 8 (nor 127 other pairs)",
+            "with these links, no data gets from rank 0 to rank 8 (nor 127 other pairs)",
             "f:2:1",
         ),
         (
             "collective gather\nforbid links 0 <-> any",
             "dgx1",
             CONTRADICTION,
-            "with these links, nothing comes from rank 0 to rank 1 (nor 6 other pairs)",
+            "with these links, no data gets from rank 0 to rank 1 (nor 6 other pairs)",
             "f:3:1",
         ),
         (
@@ -244,7 +244,7 @@ def test_a_sound_sketch_has_no_findings() -> None:
             "machine ring:8",
             "dgx1",
             MISFIT,
-            "the sketch is for ring:8; dgx1 joins its GPUs in another way",
+            "the sketch is for ring:8; dgx1 connects its GPUs differently",
             "f:2:1",
         ),
         ("machine dgx3", "dgx1", MISFIT, "no machine is called 'dgx3'", "f:2:1"),
@@ -252,7 +252,7 @@ def test_a_sound_sketch_has_no_findings() -> None:
             "machine ring:eight",
             "dgx1",
             MISFIT,
-            "ring:eight: 'eight' is not a whole number",
+            "ring:eight: 'eight' is not an integer",
             "f:2:1",
         ),
     ],
@@ -291,7 +291,7 @@ def test_the_first_rule_that_cuts_off_is_named() -> None:
 
 
 def test_an_error_of_elaboration_is_raised() -> None:
-    with pytest.raises(UserError, match="no hop"):
+    with pytest.raises(UserError, match="not a hop"):
         findings("forbid links 0 -> 5")
 
 

@@ -280,7 +280,7 @@ ERRORS = [
     (
         "sketch x\nsize 2MiB..1MiB",
         """\
-        error: no message has such a size
+        error: not a valid range of message sizes
          --> f:2:1
           |
         2 | size 2MiB..1MiB
@@ -302,7 +302,7 @@ ERRORS = [
     (
         "sketch x\nchunks 1\n\nchunks 2",
         """\
-        error: 'chunks' stands twice, first on line 2
+        error: 'chunks' is given twice, first on line 2
          --> f:4:1
           |
         4 | chunks 2
@@ -313,7 +313,7 @@ ERRORS = [
     (
         "sketch x(p, p = 2)",
         """\
-        error: the parameter 'p' is there twice
+        error: the parameter 'p' is defined twice
          --> f:1:13
           |
         1 | sketch x(p, p = 2)
@@ -328,7 +328,7 @@ ERRORS = [
         3 |     machine dgx1
           |     ^^^^^^^
 
-        hint: 'machine' stands at the left margin, outside all blocks""",
+        hint: 'machine' is at the left margin, outside all blocks""",
     ),
     (
         "sketch x\n  chunks 2",

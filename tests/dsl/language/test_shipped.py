@@ -85,7 +85,7 @@ def ours(name: str) -> tuple[Sketch, SketchMachine]:
 @pytest.mark.parametrize("name", TACCL)
 def test_machine_chunks_and_symmetry_are_taccls(name: str) -> None:
     theirs, (sketch, machine) = taccl(name), ours(name)
-    assert len(machine.boxes) == theirs["nnodes"]
+    assert len(machine.hosts) == theirs["nnodes"]
     assert [r.count for r in sketch.rules if isinstance(r, Chunks)] == [
         theirs["hyperparameters"]["input_chunkup"]
     ]
@@ -102,14 +102,14 @@ def test_switch_policies_are_taccls(name: str) -> None:
     theirs, (sketch, machine) = taccl(name), ours(name)
     wanted = theirs["intranode_sketch"].get("switch_hyperedge_strategy", [])
     told = [r.peers for r in sketch.rules if isinstance(r, SwitchPolicy)]
-    assert told == [{"uc-min": "few", "uc-max": "many"}[w] for w in wanted] * len(machine.boxes)
+    assert told == [{"uc-min": "few", "uc-max": "many"}[w] for w in wanted] * len(machine.hosts)
 
 
 @pytest.mark.parametrize("name", [n for n in TACCL if not n.endswith(("n1", "cUp6"))])
 def test_who_sends_to_other_nodes_is_taccls(name: str) -> None:
     theirs, (sketch, machine) = taccl(name), ours(name)
     between = theirs["internode_sketch"]
-    size = len(machine.boxes[0])
+    size = len(machine.hosts[0])
     pairs: Any = between["internode_conn"]
     if pairs == "fully-connected":
         local = set(product(range(size), repeat=2))
@@ -119,7 +119,7 @@ def test_who_sends_to_other_nodes_is_taccls(name: str) -> None:
         local = {(int(a), b) for a, targets in pairs.items() for b in targets}
     senders = {int(s): of for s, of in between.get("gpus_to_sender_rev_map", {}).items()}
     allowed = allowed_pairs(sketch, machine)
-    for box, other in product(range(len(machine.boxes)), repeat=2):
+    for box, other in product(range(len(machine.hosts)), repeat=2):
         if box == other:
             continue
         for owner in range(size):
@@ -135,7 +135,7 @@ def ways_out(
     sketch: Sketch, machine: SketchMachine, allowed: Any, owner: int, box: int, other: int
 ) -> set[tuple[int, int]]:
     """The local ranks of the hops by which a rank's data may go from its box to another one."""
-    home, there = machine.boxes[box], machine.boxes[other]
+    home, there = machine.hosts[box], machine.hosts[other]
     found = {(a, b) for a, b in product(home, there) if allowed[a, b]}
     for rule in sketch.rules:
         if isinstance(rule, Relay) and home[owner] in rule.sources:

@@ -48,8 +48,12 @@ def test_what_phases_make(steps: list, kind: Kind) -> None:
     ("steps", "phase", "message"),
     [
         ([(RS, ROWS), (AG, COLUMNS)], 0, "never bring together ranks 0 and 3"),
-        ([(AG, ROWS), (RS, ROWS)], 1, "no collective is made so: reduce_scatter after allgather"),
-        ([(RS, ROWS), (AR, COLUMNS)], 1, "no collective is made so: allreduce after"),
+        (
+            [(AG, ROWS), (RS, ROWS)],
+            1,
+            "no collective consists of these phases: reduce_scatter after allgather",
+        ),
+        ([(RS, ROWS), (AR, COLUMNS)], 1, "no collective consists of these phases: allreduce after"),
         ([(A2A, ROWS), (AR, COLUMNS)], 1, "allreduce after alltoall"),
         ([(RS, ROWS), (AR, COLUMNS), (AG, COLUMNS)], 2, "in other groups than the reduce_scatter"),
         ([(RS, ROWS), (RS, COLUMNS), (AG, COLUMNS)], 2, "2 phases reduce_scatter, 1 allgather"),

@@ -130,7 +130,7 @@ CODE: Callable[[dict[str, Any]], Any] = lambda d: d["ranks"][0]["blocks"][0]["co
         (lambda d: CODE(d)[0].__setitem__(2, True), "an instruction is"),
         (lambda d: CODE(d)[1].__setitem__(6, [[1]]), "a wait is"),
         (lambda d: CODE(d)[1].__setitem__(6, [[1, -1]]), "a wait is -1, outside"),
-        (lambda d: d["collective"].update(kind="allreduce"), "no allreduce"),
+        (lambda d: d["collective"].update(kind="allreduce"), "not an allreduce"),
     ],
 )
 def test_what_is_no_program(change: Change, says: str) -> None:

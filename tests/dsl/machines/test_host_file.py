@@ -9,7 +9,7 @@ import pytest
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
-from weft.dsl.machines.host_file import box_names, load_box, read_box
+from weft.dsl.machines.host_file import host_names, load_host, read_host
 from weft.dsl.nouns.topology import NodeKind
 
 BOX = """
@@ -61,7 +61,7 @@ def test_a_file_of_ones_own_is_a_machine(tmp_path: Path) -> None:
 
 def test_a_number_of_thousands_of_digits_is_refused_in_our_words() -> None:
     with pytest.raises(BadFile, match="digits") as caught:
-        read_box(f"schema = {'1' * 5000}", "file")
+        read_host(f"schema = {'1' * 5000}", "file")
     assert "set_int_max_str_digits" not in caught.value.render()
 
 
@@ -74,7 +74,7 @@ def test_a_number_of_thousands_of_digits_is_refused_in_our_words() -> None:
         ("gpus = 4", 'gpus = "4"', "'gpus' must be int"),
         ("[0, 1, 2]", "[0, 0, 2]", "twice"),
         ("[0, 1, 2]", "[0, 1, 0]", "0 lanes"),
-        ("[0, 1, 2]", "[0]", "is no cable"),
+        ("[0, 1, 2]", "[0]", "is not a cable"),
         ("25.5GB/s", "25.5", "no unit"),
         ("25.5GB/s", "0GB/s", "zero"),
         ("0.7us", "-1us", "negative"),
@@ -86,7 +86,7 @@ def test_a_number_of_thousands_of_digits_is_refused_in_our_words() -> None:
         ("[[cables]]", "[[cables]", "not TOML"),
         ("[[cables]]", "[cables]", "'cables' must be list"),
         ('pcie = "12GB/s"', "", "'pcie' is missing"),
-        ('alpha = "0.7us"', 'alhpa = "0.7us"', "'alhpa' stands there instead"),
+        ('alpha = "0.7us"', 'alhpa = "0.7us"', "'alhpa' is there instead"),
     ],
 )
 def test_bad_boxes_say_what_is_wrong(tmp_path: Path, old: str, new: str, says: str) -> None:
@@ -107,9 +107,9 @@ def test_of_several_switches_the_wrong_one_is_named(tmp_path: Path) -> None:
     assert "mine.toml: switch 2 of 2" in caught.value.render()
 
 
-@pytest.mark.parametrize("name", box_names())
+@pytest.mark.parametrize("name", host_names())
 def test_every_box_of_the_catalogue_is_named_as_its_file(name: str) -> None:
-    box = load_box(name)
+    box = load_host(name)
     assert box.name == name
     assert re.fullmatch(r"[a-z0-9-]+", name)
     assert 20 < len(box.title) < 90
