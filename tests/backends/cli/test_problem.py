@@ -178,7 +178,7 @@ def test_bad_input_is_one_message_and_exit_2(
         ("--size", "1024", "no unit"),
         ("--time", "60", "no unit"),
         ("--time", "0s", "not positive"),
-        ("--seed", "x", "not a whole number"),
+        ("--seed", "x", "not an integer"),
         ("--seed", "-1", "outside"),
         ("--threads", "0", "outside"),
     ],
