@@ -8,7 +8,7 @@ from typing import Any
 from weft.dsl.base.tables import table
 from weft.synth.engines.classic.hierarchical import Hierarchical
 from weft.synth.engines.classic.model import Flat
-from weft.synth.engines.classic.place import Known, known
+from weft.synth.engines.classic.place import ClassicAlgorithm, all_algorithms
 
 EXAMPLE = 8
 """Number of ranks for which costs are shown; hierarchical ones have them in two hosts."""
@@ -24,7 +24,7 @@ def entries() -> list[dict[str, Any]]:
     A share is what the busiest link carries of the message M; hierarchical algorithms have one
     number per level, innermost first.
     """
-    return [_entry(one) for one in known()]
+    return [_entry(one) for one in all_algorithms()]
 
 
 def listing(found: Iterable[dict[str, Any]]) -> str:
@@ -56,7 +56,7 @@ def listing(found: Iterable[dict[str, Any]]) -> str:
     )
 
 
-def _entry(one: Known) -> dict[str, Any]:
+def _entry(one: ClassicAlgorithm) -> dict[str, Any]:
     if isinstance(one, Hierarchical):
         shape = BOXES
         costs = [*one.cost(shape)]

@@ -125,11 +125,11 @@ def _ladder(sizes: SizeRange) -> list[int]:
 
 
 def _classic(collective: Collective) -> Iterator[Ask]:
-    from weft.synth.engines.classic.place import named, names_for
+    from weft.synth.engines.classic.place import find_algorithm, names_for
 
     for name in names_for(collective.kind):
         usual = name in BASELINES.get(collective.kind, ())
-        pipelined = named(name, collective.kind).pipelined
+        pipelined = find_algorithm(name, collective.kind).pipelined
         for pieces in PIECES if pipelined else (1,):
             text = f"classic{{algorithm={name},chunks={pieces}}}"
             words = name if pieces == 1 else f"{name} in {pieces} pieces"

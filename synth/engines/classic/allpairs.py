@@ -22,7 +22,7 @@ from fractions import Fraction
 from weft.dsl.author.builder import Builder
 
 from .model import HockneyCost
-from .parcels import exchange_sums, owned, runs
+from .parcels import blocks_in_order, exchange_sums, runs
 from .phases import Order, direct_allgather, direct_reduce_scatter, send
 
 
@@ -44,23 +44,23 @@ def two_shot(p: Builder, order: Order) -> None:
 
 def allgather(p: Builder, order: Order) -> None:
     """Send each block directly to all ranks."""
-    direct_allgather(p, order, owned(p, order))
+    direct_allgather(p, order, blocks_in_order(p, order))
 
 
 def reduce_scatter(p: Builder, order: Order) -> None:
     """Send each block directly to its owner."""
-    direct_reduce_scatter(p, order, owned(p, order))
+    direct_reduce_scatter(p, order, blocks_in_order(p, order))
 
 
 def gather(p: Builder, order: Order) -> None:
     """Send each block directly to the root."""
-    for rank, block in list(zip(order, owned(p, order), strict=True))[1:]:
+    for rank, block in list(zip(order, blocks_in_order(p, order), strict=True))[1:]:
         send(p, rank, block, order[0])
 
 
 def scatter(p: Builder, order: Order) -> None:
     """Send each block directly from the root."""
-    for rank, block in list(zip(order, owned(p, order), strict=True))[1:]:
+    for rank, block in list(zip(order, blocks_in_order(p, order), strict=True))[1:]:
         send(p, order[0], block, rank)
 
 

@@ -25,7 +25,7 @@ from weft.dsl.author.builder import Builder, Chunk
 from weft.dsl.base.errors import UserError
 
 from .grid import RankGrid
-from .parcels import packed, post
+from .parcels import make_contiguous, post
 
 Pair = tuple[int, int]
 """(source, destination) of a block."""
@@ -44,12 +44,12 @@ def write_two_step(p: Builder, grid: RankGrid) -> None:
             for i, src in enumerate(box):
                 rail = (i + shift) % g
                 blocks = {(src, other[rail]): _data(p, src, other[rail]) for other in at}
-                have[box[rail]] |= _carried(blocks, box[rail])
+                have[box[rail]] |= _send_to_scratch(blocks, box[rail])
     for shift in range(1, m):
         for b, box in enumerate(at):
             for here, there in zip(box, at[(b + shift) % m], strict=True):
                 blocks = {(src, there): have[here].pop((src, there)) for src in box}
-                have[there] |= _sent_home(p, blocks, there)
+                have[there] |= _send_to_output(p, blocks, there)
     _settle(have)
 
 
@@ -70,11 +70,11 @@ def write_three_step(p: Builder, grid: RankGrid) -> None:
                 ]
                 targets = [box[mate], *(dst for far in via for dst in at[far])]
                 blocks = {(src, dst): _data(p, src, dst) for dst in targets}
-                have[box[mate]] |= _carried(blocks, box[mate])
+                have[box[mate]] |= _send_to_scratch(blocks, box[mate])
     for (b, far, proxy), who in tours.items():
         here, there = at[b][proxy], at[far][proxy]
         pairs = [(at[b][i], dst) for i in who for dst in at[far]]
-        have[there] |= _carried({pair: have[here].pop(pair) for pair in pairs}, there)
+        have[there] |= _send_to_scratch({pair: have[here].pop(pair) for pair in pairs}, there)
     for shift in range(1, g):
         for box in at:
             for i, here in enumerate(box):
@@ -83,7 +83,7 @@ def write_three_step(p: Builder, grid: RankGrid) -> None:
                     pair: have[here].pop(pair) for pair in list(have[here]) if pair[1] == there
                 }
                 if blocks:
-                    have[there] |= _carried(blocks, there)
+                    have[there] |= _send_to_scratch(blocks, there)
     _settle(have)
 
 
@@ -99,7 +99,7 @@ def _tours(g: int, m: int) -> dict[tuple[int, int, int], list[int]]:
     return tours
 
 
-def _carried(blocks: Blocks, dst: int) -> Blocks:
+def _send_to_scratch(blocks: Blocks, dst: int) -> Blocks:
     """Blocks of one rank in the scratch of another, sent as one message."""
     (src,) = {chunk.rank for chunk in blocks.values()}
     if src == dst:
@@ -108,13 +108,13 @@ def _carried(blocks: Blocks, dst: int) -> Blocks:
     return dict(zip(sorted(blocks), landed.split(len(blocks)), strict=True))
 
 
-def _sent_home(p: Builder, blocks: Blocks, dst: int) -> Blocks:
+def _send_to_output(p: Builder, blocks: Blocks, dst: int) -> Blocks:
     """Blocks of one rank sent to where they end on another, as one message.
 
     In place that is where data may lie that still has to go: they wait beside it.
     """
     if p.in_place:
-        return _carried(blocks, dst)
+        return _send_to_scratch(blocks, dst)
     post(_parcel(blocks), dst)
     return {}
 
@@ -122,7 +122,7 @@ def _sent_home(p: Builder, blocks: Blocks, dst: int) -> Blocks:
 def _parcel(blocks: Blocks) -> Chunk:
     """Blocks side by side, in the order of their numbers."""
     first, *others = (blocks[pair] for pair in sorted(blocks))
-    return packed(first.group(*others))
+    return make_contiguous(first.group(*others))
 
 
 def _settle(have: Sequence[Blocks]) -> None:

@@ -19,7 +19,7 @@ from fractions import Fraction
 from weft.dsl.author.builder import Builder
 
 from .model import HockneyCost, is_power
-from .parcels import packed, post
+from .parcels import make_contiguous, post
 from .phases import Order
 
 
@@ -63,7 +63,7 @@ def alltoall(p: Builder, order: Order) -> None:
         for i in range(n):
             going = [j for _, j in sorted((number(i, j, reach), j) for j in range(n) if j & reach)]
             first, *others = (at[i][j] for j in going)
-            parcels.append((packed(first.group(*others)), going))
+            parcels.append((make_contiguous(first.group(*others)), going))
         for i, (parcel, going) in enumerate(parcels):
             there = (i + reach) % n
             parts = post(parcel, order[there], "scratch").split(len(going))

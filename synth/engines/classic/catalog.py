@@ -89,7 +89,7 @@ def classic_algorithm(
     for option in options:
         if option not in known:
             raise UnknownName(f"option of {name}", option, known)
-    factor = one.parts(ranks, **_taken(one.parts, options)) * chunks
+    factor = one.parts(ranks, **_accepted_options(one.parts, options)) * chunks
     collective = make(one.kind, ranks, chunks=factor, roots=roots)
     along = ring_from(checked_order(order, ranks), root if roots else None)
     builder = Builder(
@@ -148,6 +148,6 @@ def ring_from(order: list[int], root: int | None) -> list[int]:
     return order[at:] + order[:at]
 
 
-def _taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _accepted_options(function: Any, options: dict[str, Any]) -> dict[str, Any]:
     """The options that a function takes."""
     return {k: v for k, v in options.items() if k in signature(function).parameters}

@@ -94,7 +94,7 @@ def pair(n: int) -> tuple[ParentTree, ParentTree]:
     return first, second
 
 
-def _rooted(n: int) -> list[ParentTree]:
+def _trees_below_root(n: int) -> list[ParentTree]:
     """Both trees of positions 1 … n-1, hung below position 0."""
     if n == 1:
         return [ParentTree((-1,))] * 2
@@ -132,13 +132,13 @@ def allreduce(p: Builder, order: Order) -> None:
 
 def broadcast(p: Builder, order: Order) -> None:
     """Down both trees."""
-    for tree, chunk in _shares(p, _rooted(len(order))):
+    for tree, chunk in _shares(p, _trees_below_root(len(order))):
         _broadcast(p, order, tree, chunk)
 
 
 def reduce(p: Builder, order: Order) -> None:
     """Up both trees."""
-    for tree, chunk in _shares(p, _rooted(len(order))):
+    for tree, chunk in _shares(p, _trees_below_root(len(order))):
         _reduce(p, order, tree, chunk)
 
 
@@ -152,7 +152,7 @@ def allreduce_cost(n: int, chunks: int = 1) -> HockneyCost:
 
 def rooted_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Down, or up, while the other chunks follow."""
-    h = max(t.height for t in _rooted(n))
+    h = max(t.height for t in _trees_below_root(n))
     return HockneyCost(h + chunks - 1, Fraction(h + chunks - 1, 2 * chunks), chained=chunks == 1)
 
 
@@ -169,6 +169,6 @@ def disjoint(n: int) -> str:
 
 def disjoint_below_root(n: int) -> str:
     """The same for the trees of all but the root, in the one direction that is used."""
-    first, second = _rooted(n)
+    first, second = _trees_below_root(n)
     arcs = [set(enumerate(tree.parent[1:], 1)) for tree in (first, second)]
     return "its two trees would share a cable" if arcs[0] & arcs[1] else ""

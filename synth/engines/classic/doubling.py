@@ -28,9 +28,9 @@ from weft.dsl.author.builder import Builder
 from .model import HockneyCost, is_power
 from .parcels import (
     add_whole,
+    blocks_in_order,
+    chunks_of,
     exchange_sums,
-    joined,
-    owned,
     pieces,
     send_packed,
     send_whole,
@@ -70,7 +70,7 @@ def unfold(p: Builder, order: Order, chunks: Sequence[int]) -> None:
 def doubling_allgather(p: Builder, order: Order) -> None:
     """Exchange all held data with a partner, at twice the distance each time."""
     settle(p)
-    doubling_phase(p, order, owned(p, order))
+    doubling_phase(p, order, blocks_in_order(p, order))
 
 
 def doubling_phase(p: Builder, order: Order, blocks: Blocks) -> None:
@@ -79,7 +79,7 @@ def doubling_phase(p: Builder, order: Order, blocks: Blocks) -> None:
     while reach < n:
         for i in range(n):
             start = i // reach * reach
-            chunks = joined(blocks, range(start, start + reach))
+            chunks = chunks_of(blocks, range(start, start + reach))
             send_packed(p, order[i], chunks, order[i ^ reach])
         reach *= 2
 
@@ -123,7 +123,7 @@ def halving_doubling(p: Builder, order: Order) -> None:
 
 def halving_reduce_scatter(p: Builder, order: Order) -> None:
     """Halve the data with a partner at half the distance, until the own block is left."""
-    blocks = owned(p, order)
+    blocks = blocks_in_order(p, order)
     groups = couples(len(order))
     members = [order[head] for head, *_ in groups]
     exchange_sums(
@@ -140,7 +140,9 @@ def halving_reduce_scatter(p: Builder, order: Order) -> None:
         messages = []
         for i in range(q):
             start = (i ^ reach) // reach * reach
-            theirs = [k for group in groups[start : start + reach] for k in joined(blocks, group)]
+            theirs = [
+                k for group in groups[start : start + reach] for k in chunks_of(blocks, group)
+            ]
             messages.append((members[i], members[i ^ reach], theirs))
         exchange_sums(p, messages)
         reach //= 2

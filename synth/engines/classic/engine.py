@@ -30,7 +30,7 @@ from ...time.schedule_time import simulate
 from .effort import ClassicEffort
 from .grid import RankGrid
 from .model import Flat
-from .place import Known, Site, named, names_for
+from .place import ClassicAlgorithm, Site, find_algorithm, names_for
 from .schedule import to_schedule
 
 
@@ -87,7 +87,9 @@ class Classic:
             )
         if self.algorithm == "auto":
             return
-        one = named(self.algorithm, collective.kind)  # raises, and says for which ones it is
+        one = find_algorithm(
+            self.algorithm, collective.kind
+        )  # raises, and says for which ones it is
         if self.shape and isinstance(one, Flat):
             raise UserError(
                 f"classic: {one.name} has no levels, so a shape of {shape} says nothing",
@@ -119,7 +121,7 @@ class Classic:
         self, site: Site, problem: Problem, judge: _Judge, why: list[UserError], deadline: float
     ) -> bool:
         """Offer all algorithms on a site to the judge; False if time ran out."""
-        for one in self._tried(site, problem.collective.kind):
+        for one in self._algorithms(site, problem.collective.kind):
             for chunks in self._pieces(one, problem.objective):
                 if judge.points and (judge.observer.cancelled() or time.monotonic() > deadline):
                     return False
@@ -136,17 +138,19 @@ class Classic:
                     break
         return True
 
-    def _tried(self, site: Site, kind: Kind) -> Iterator[Known]:
+    def _algorithms(self, site: Site, kind: Kind) -> Iterator[ClassicAlgorithm]:
         if self.algorithm == "auto":
             return site.defined(kind)
-        return iter([named(self.algorithm, kind)])
+        return iter([find_algorithm(self.algorithm, kind)])
 
-    def _pieces(self, one: Known, objective: Objective) -> tuple[int, ...]:
+    def _pieces(self, one: ClassicAlgorithm, objective: Objective) -> tuple[int, ...]:
         if self.chunks:
             return (self.chunks,)
         return self.effort.pieces(objective) if one.pipelined else (1,)
 
-    def _schedule(self, site: Site, one: Known, chunks: int, problem: Problem) -> Schedule:
+    def _schedule(
+        self, site: Site, one: ClassicAlgorithm, chunks: int, problem: Problem
+    ) -> Schedule:
         """The schedule of an algorithm; its ranks in the order that fits, else in their own."""
         collective = problem.collective
         root = collective.roots[0] if collective.roots else 0
@@ -222,7 +226,7 @@ class _Judge:
 
     def look_at_slices(self, name: str, schedule: Schedule, deadline: float) -> None:
         """Try finer and finer slices of the message, while they improve the time."""
-        if self.problem.objective is not Objective.TIME or _counted(self.problem.sketch):
+        if self.problem.objective is not Objective.TIME or _fixes_chunk_count(self.problem.sketch):
             return
         least = self._value(schedule)
         for slices in self.effort.slices:
@@ -274,12 +278,12 @@ class _Judge:
 
     def outcome(self, *statements: str) -> Outcome:
         """Return the kept points; the status is OPTIMAL if no schedule can be better."""
-        proved = not statements and self._proved()
+        proved = not statements and self._is_optimal()
         names = ", ".join(str(p.schedule.provenance["algorithm"]) for p in self.points)
         status = Status.OPTIMAL if proved else Status.FEASIBLE
         return Outcome(status, tuple(self.points), (*statements, f"algorithm: {names}"))
 
-    def _proved(self) -> bool:
+    def _is_optimal(self) -> bool:
         first, exact = self.points[0], 1 + 1e-9
         match self.problem.objective:
             case Objective.LATENCY:
@@ -293,7 +297,7 @@ class _Judge:
                 return len(self.points) == 1 and first.step_optimal and first.bandwidth_optimal
 
 
-def _counted(sketch: Sketch | None) -> bool:
+def _fixes_chunk_count(sketch: Sketch | None) -> bool:
     """Return True if a rule of the sketch fixes the number of pieces of the message."""
     return any(isinstance(rule, Chunks) for rule in (sketch.rules if sketch else ()))
 

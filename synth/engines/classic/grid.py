@@ -26,7 +26,7 @@ from math import prod
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.errors import UserError
 
-from .phases import ALLGATHER, REDUCE_SCATTER, Phase, Wires, allreduce_by, held
+from .phases import ALLGATHER, REDUCE_SCATTER, LaneBuilder, Phase, allreduce_by, reference_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +88,19 @@ class GridShare:
     backwards: bool = False
 
 
-def reduce_scatter(w: Wires, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
+def reduce_scatter(w: LaneBuilder, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
     """Along each axis in turn; every rank ends with the sum of its own chunks."""
     for done in range(len(plan.axes)):
         _along(w, grid, plan, done, REDUCE_SCATTER[methods[plan.axes[done]]])
 
 
-def allgather(w: Wires, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
+def allgather(w: LaneBuilder, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
     """Allgather along each axis, the last first; every rank ends with all chunks."""
     for done in reversed(range(len(plan.axes))):
         _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
 
 
-def allreduce(w: Wires, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
+def allreduce(w: LaneBuilder, grid: RankGrid, plan: GridShare, methods: Sequence[str]) -> None:
     """Reduce_scatter along all axes but the last, allreduce along that, allgather back."""
     *inner, last = range(len(plan.axes))
     for done in inner:
@@ -110,7 +110,7 @@ def allreduce(w: Wires, grid: RankGrid, plan: GridShare, methods: Sequence[str])
         _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
 
 
-def _along(w: Wires, grid: RankGrid, plan: GridShare, done: int, phase: Phase) -> None:
+def _along(w: LaneBuilder, grid: RankGrid, plan: GridShare, done: int, phase: Phase) -> None:
     """One phase on all lines of an axis; ``done`` axes of the plan were reduced before it."""
     axis = plan.axes[done]
     if grid.shape[axis] == 1:
@@ -144,10 +144,10 @@ def write_reduce_scatter(
             for chunk in range(p.chunks):
                 p.chunk(rank, chunk).copy_to(buffer="scratch", index=place[chunk])
     for lane, plan in enumerate(plans):
-        reduce_scatter(Wires(p, place, lane), grid, plan, names)
+        reduce_scatter(LaneBuilder(p, place, lane), grid, plan, names)
         if place is not None:
             for rank, own in plan.owned.items():
-                Wires(p, place).held(rank, own).copy_to()
+                LaneBuilder(p, place).reference_to(rank, own).copy_to()
 
 
 def write_allgather(
@@ -164,8 +164,8 @@ def write_allgather(
     for lane, plan in enumerate(plans):
         if place is not None:
             for rank, own in plan.owned.items():
-                held(p, rank, own).copy_to(buffer="scratch", index=place[own[0]])
-        allgather(Wires(p, place, lane), grid, plan, names)
+                reference_to(p, rank, own).copy_to(buffer="scratch", index=place[own[0]])
+        allgather(LaneBuilder(p, place, lane), grid, plan, names)
     if place is not None:
         for rank in grid.ranks:
             for chunk in range(p.chunks):
@@ -202,7 +202,7 @@ def write_allreduce(
     names = _methods(grid, methods)
     plans = shares(p.chunks, grid, parts)
     for lane, plan in enumerate(plans):
-        allreduce(Wires(p, lane=lane), grid, plan, names)
+        allreduce(LaneBuilder(p, lane=lane), grid, plan, names)
 
 
 def block_shares(p: Builder, grid: RankGrid, parts: int) -> list[GridShare]:
@@ -220,7 +220,7 @@ def block_shares(p: Builder, grid: RankGrid, parts: int) -> list[GridShare]:
     size = block // parts
     return [
         GridShare(
-            _turned(grid, part),
+            _axes_of_part(grid, part),
             {r: range(r * block + part * size, r * block + (part + 1) * size) for r in grid.ranks},
             _backwards(grid, part),
         )
@@ -228,7 +228,7 @@ def block_shares(p: Builder, grid: RankGrid, parts: int) -> list[GridShare]:
     ]
 
 
-def _turned(grid: RankGrid, part: int) -> tuple[int, ...]:
+def _axes_of_part(grid: RankGrid, part: int) -> tuple[int, ...]:
     """The axes, beginning with another one for each part."""
     return tuple((axis + part) % len(grid.shape) for axis in grid.axes)
 
@@ -253,7 +253,7 @@ def shares(chunks: int, grid: RankGrid, parts: int = 1) -> list[GridShare]:
     place = grid.coordinates()
     plans = []
     for part in range(parts):
-        axes = _turned(grid, part)
+        axes = _axes_of_part(grid, part)
         owned = {}
         for rank, at in place.items():
             block = 0

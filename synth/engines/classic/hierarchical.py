@@ -28,7 +28,7 @@ class MachineStructure(StrEnum):
 
     TORUS = "torus"  #: a grid whose axes are rings of cables
     GRID = "grid"  #: any grid: the machine's levels, or a factorization
-    BOXES = "boxes"  #: a grid of two axes: local rank and box
+    HOSTS = "boxes"  #: a grid of two axes: local rank and box
     LEVELS = "levels"  #: nested groups of any sizes, with leaders
 
 
@@ -63,7 +63,7 @@ class Hierarchical:
     def defined(self, shape: Shape) -> str:
         """'' where it works on such a hierarchy, else why not."""
         many = sum(size > 1 for size in shape)
-        if self.structure is MachineStructure.BOXES and (len(shape) != 2 or shape[1] < 2):
+        if self.structure is MachineStructure.HOSTS and (len(shape) != 2 or shape[1] < 2):
             return "it needs two or more boxes of equal size"
         if self.structure is MachineStructure.TORUS and many < 2:
             return "it needs a torus of two axes or more"
@@ -228,12 +228,12 @@ def torus_name(shape: Shape) -> str:
     return "torus:" + "x".join(map(str, shape))
 
 
-def boxes_name(shape: Shape) -> str:
+def hosts_name(shape: Shape) -> str:
     """Boxes of eight GPUs with a NIC for each; other sizes are groups of their ranks."""
     return f"dgx-h100:nodes={prod(shape[1:])}"
 
 
-_GRID, _BOXES, _TORUS = MachineStructure.GRID, MachineStructure.BOXES, MachineStructure.TORUS
+_GRID, _HOSTS, _TORUS = MachineStructure.GRID, MachineStructure.HOSTS, MachineStructure.TORUS
 _AR, _AG, _RS = Kind.ALLREDUCE, Kind.ALLGATHER, Kind.REDUCE_SCATTER
 
 
@@ -286,7 +286,7 @@ HIERARCHICAL = (
         _GRID,
         grid.write_allreduce,
         _both("ring"),
-        boxes_name,
+        hosts_name,
         BLUECONNECT,
         _ranks,
     ),
@@ -296,7 +296,7 @@ HIERARCHICAL = (
         _GRID,
         grid.write_allgather,
         _half("ring"),
-        boxes_name,
+        hosts_name,
         BLUECONNECT,
         _one,
     ),
@@ -306,17 +306,17 @@ HIERARCHICAL = (
         _GRID,
         grid.write_reduce_scatter,
         _half("ring"),
-        boxes_name,
+        hosts_name,
         BLUECONNECT,
         _one,
     ),
     Hierarchical(
         "two_level",
         _AR,
-        _BOXES,
+        _HOSTS,
         grid.write_allreduce,
         _both("direct", "ring"),
-        boxes_name,
+        hosts_name,
         BLUECONNECT,
         _ranks,
         _using("direct", "ring"),
@@ -324,10 +324,10 @@ HIERARCHICAL = (
     Hierarchical(
         "two_level",
         _AG,
-        _BOXES,
+        _HOSTS,
         grid.write_allgather,
         _half("direct", "ring"),
-        boxes_name,
+        hosts_name,
         BLUECONNECT,
         _one,
         _using("direct", "ring"),
@@ -335,10 +335,10 @@ HIERARCHICAL = (
     Hierarchical(
         "two_level",
         _RS,
-        _BOXES,
+        _HOSTS,
         grid.write_reduce_scatter,
         _half("direct", "ring"),
-        boxes_name,
+        hosts_name,
         BLUECONNECT,
         _one,
         _using("direct", "ring"),
@@ -346,10 +346,10 @@ HIERARCHICAL = (
     Hierarchical(
         "hybrid",
         _AR,
-        _BOXES,
+        _HOSTS,
         grid.write_allreduce,
         _both("ring", "halving"),
-        boxes_name,
+        hosts_name,
         ACCL,
         _ranks,
         _using("ring", "halving"),
@@ -360,7 +360,7 @@ HIERARCHICAL = (
         MachineStructure.LEVELS,
         leaders.write_allreduce,
         jia_cost,
-        boxes_name,
+        hosts_name,
         JIA,
         lambda shape: shape[-1],
         lambda shape: {"shapes": ("star",)},
@@ -371,7 +371,7 @@ HIERARCHICAL = (
         MachineStructure.LEVELS,
         leaders.write_broadcast,
         leaders_rooted_cost,
-        boxes_name,
+        hosts_name,
         MAGPIE,
         _one,
         pipelined=True,
@@ -382,7 +382,7 @@ HIERARCHICAL = (
         MachineStructure.LEVELS,
         leaders.write_reduce,
         leaders_rooted_cost,
-        boxes_name,
+        hosts_name,
         MAGPIE,
         _one,
         pipelined=True,
@@ -390,20 +390,20 @@ HIERARCHICAL = (
     Hierarchical(
         "two_step",
         Kind.ALLTOALL,
-        _BOXES,
+        _HOSTS,
         boxes_alltoall.write_two_step,
         two_step_cost,
-        boxes_name,
+        hosts_name,
         MSCCLANG,
         _one,
     ),
     Hierarchical(
         "three_step",
         Kind.ALLTOALL,
-        _BOXES,
+        _HOSTS,
         boxes_alltoall.write_three_step,
         three_step_cost,
-        boxes_name,
+        hosts_name,
         MSCCLANG,
         _one,
     ),

@@ -3,7 +3,7 @@
 >>> from weft.dsl.catalogue import topology
 >>> torus(topology("torus:3x4")).shape
 (3, 4)
->>> boxes(topology("dgx-a100:nodes=2")).shape
+>>> host_grid(topology("dgx-a100:nodes=2")).shape
 (8, 2)
 """
 
@@ -109,7 +109,7 @@ def _fast_islands(topology: Topology) -> list[Partition]:
 # --- grids ----------------------------------------------------------------------------------------
 
 
-def boxes(
+def host_grid(
     topology: Topology,
     levels_used: int | None = None,
     effort: ClassicEffort = CLASSIC_EFFORT,
@@ -160,8 +160,8 @@ def grid_of(
         for group in order:
             outer.setdefault(number[group[0]], []).append(group)
         shape.append(len(next(iter(outer.values()))))
-        order = [_aligned(groups, costs) for groups in outer.values()]
-    names = ("local", *(f"level{i}" for i in range(1, len(shape) - 1)), "boxes")
+        order = [_align_groups(groups, costs) for groups in outer.values()]
+    names = ("local", *(f"level{i}" for i in range(1, len(shape) - 1)), "host_grid")
     return RankGrid(tuple(shape), tuple(order[0]), names)
 
 
@@ -191,7 +191,7 @@ def _check_even(topology: Topology, partition: Partition) -> None:
         )
 
 
-def _aligned(groups: Sequence[list[int]], costs: Floats) -> list[int]:
+def _align_groups(groups: Sequence[list[int]], costs: Floats) -> list[int]:
     """Groups one after another, each in the order in which its ranks face those of the one before.
 
     A matching of least cost; among equals the ranks keep their positions.
@@ -225,7 +225,7 @@ def torus(topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT) -> RankGri
         return None
     shapes = [s for s in _shapes(n) if sum(2 if size > 2 else 1 for size in s) in degrees]
     shapes.sort(key=len)  # C4 is a ring of four, not a torus of 2x2
-    searched = partial(_embedded, placements=effort.torus_placements)
+    searched = partial(_embed, placements=effort.torus_placements)
     for numbered in (_natural, searched):
         for shape in shapes:
             if ranks := numbered(near, shape):
@@ -264,7 +264,7 @@ def _natural(near: Sequence[frozenset[int]], shape: Sequence[int]) -> tuple[int,
     return tuple(range(len(near))) if fits else ()
 
 
-def _embedded(
+def _embed(
     near: Sequence[frozenset[int]], shape: Sequence[int], placements: int
 ) -> tuple[int, ...]:
     """Ranks put on the places one by one, next to those that stand there already; with retreat."""

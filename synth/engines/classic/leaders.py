@@ -25,7 +25,7 @@ from weft.dsl.base.errors import UserError
 
 from .phases import (
     TREES,
-    Wires,
+    LaneBuilder,
     broadcast,
     reduce,
     ring_allgather,
@@ -114,7 +114,7 @@ def write_allreduce(
             f"{p.chunks} chunks cannot be shared by {len(ring)} leaders",
             hint=f"a multiple of {len(ring)}",
         )
-    w = Wires(p)
+    w = LaneBuilder(p)
     for first in range(0, p.chunks, len(ring)):
         piece = range(first, first + len(ring))
         blocks = [[k] for k in piece]

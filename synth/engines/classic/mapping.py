@@ -48,7 +48,7 @@ class PairPaths:
         out = [[ends[i] for i in links] for links in links_from(topology)]
         stores = [node.stores for node in topology.nodes]
         for source in range(n):
-            for node, alpha, wide in _reached(out, stores, source):
+            for node, alpha, wide in _fastest_paths(out, stores, source):
                 bandwidth[source, node], latency[source, node] = wide, alpha
             cables = sorted((wide, -alpha, node) for node, alpha, wide in out[source] if node < n)
             for wide, alpha, node in cables:
@@ -61,7 +61,7 @@ class PairPaths:
         return PairPaths(self.bandwidth[chosen], self.latency[chosen])
 
 
-def _reached(
+def _fastest_paths(
     out: list[list[tuple[int, float, float]]], stores: list[bool], source: int
 ) -> Iterator[tuple[int, float, float]]:
     """(rank, α, bandwidth) of the quickest ways from a rank, the widest of equally quick ones."""
@@ -151,7 +151,7 @@ def tree_order(topology: Topology) -> tuple[int, ...]:
     pairs = PairPaths.of(topology)
     order: list[int] = []
     for ranks in _hosts(topology):
-        order += [ranks[i] for i in _clustered(pairs.among(ranks))]
+        order += [ranks[i] for i in _cluster_order(pairs.among(ranks))]
     return tuple(order)
 
 
@@ -292,7 +292,7 @@ def _join_host_rings(
 # --- trees ----------------------------------------------------------------------------------------
 
 
-def _clustered(pairs: PairPaths) -> list[int]:
+def _cluster_order(pairs: PairPaths) -> list[int]:
     """The leaves of a clustering, in the order in which clusters hold their least rank."""
     from scipy.cluster.hierarchy import linkage
 

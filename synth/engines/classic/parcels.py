@@ -16,7 +16,7 @@ from weft.dsl.author.builder import Builder, Chunk
 from .phases import Blocks, Order
 
 
-def held(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
+def reference_to(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
     """A reference to chunks, by number, of one rank."""
     if _consecutive(chunks):
         return p.chunk(rank, chunks[0], count=len(chunks))
@@ -26,31 +26,31 @@ def held(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
 
 def post(parcel: Chunk, dst: int, buffer: str | None = None, index: int | None = None) -> Chunk:
     """Send a reference to another rank, in thread blocks of their own."""
-    send, recv = _apart(parcel.rank, dst)
+    send, recv = _separate_blocks(parcel.rank, dst)
     return parcel.copy_to(dst, buffer, index, send_block=send, recv_block=recv)
 
 
 def send_whole(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
     """Copy chunks that lie side by side on both ranks."""
     if chunks:
-        post(held(p, src, chunks), dst)
+        post(reference_to(p, src, chunks), dst)
 
 
 def add_whole(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
     """Add chunks that lie side by side on both ranks."""
     if chunks:
-        send, recv = _apart(src, dst)
-        held(p, src, chunks).reduce_into(dst, send_block=send, recv_block=recv)
+        send, recv = _separate_blocks(src, dst)
+        reference_to(p, src, chunks).reduce_into(dst, send_block=send, recv_block=recv)
 
 
-def landed(p: Builder, src: int, chunks: Sequence[int], dst: int) -> Chunk | None:
+def send_to_scratch(p: Builder, src: int, chunks: Sequence[int], dst: int) -> Chunk | None:
     """Send chunks as one message into fresh scratch over there; the reference to them."""
     if not chunks:
         return None
-    return post(packed(held(p, src, sorted(chunks))), dst, "scratch")
+    return post(make_contiguous(reference_to(p, src, sorted(chunks))), dst, "scratch")
 
 
-def packed(parcel: Chunk) -> Chunk:
+def make_contiguous(parcel: Chunk) -> Chunk:
     """The same chunks side by side."""
     return parcel if parcel.contiguous else parcel.copy_to(buffer="scratch")
 
@@ -58,7 +58,7 @@ def packed(parcel: Chunk) -> Chunk:
 def send_packed(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
     """Copy chunks that belong side by side over there if they have consecutive numbers."""
     chunks = sorted(chunks)
-    if _consecutive(chunks) and held(p, src, chunks).contiguous:
+    if _consecutive(chunks) and reference_to(p, src, chunks).contiguous:
         send_whole(p, src, chunks, dst)
     else:
         send_parcel(p, src, chunks, dst)
@@ -66,7 +66,7 @@ def send_packed(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
 
 def send_parcel(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
     """Copy chunks that belong to different places over there."""
-    parcel = landed(p, src, chunks, dst)
+    parcel = send_to_scratch(p, src, chunks, dst)
     if parcel is not None:
         parcel.copy_to()
 
@@ -76,7 +76,7 @@ def exchange_sums(p: Builder, messages: Sequence[tuple[int, int, Sequence[int]]]
 
     A rank that sends what it also adds to must not send the sum: everything lands in scratch first.
     """
-    parcels = [landed(p, src, chunks, dst) for src, dst, chunks in messages]
+    parcels = [send_to_scratch(p, src, chunks, dst) for src, dst, chunks in messages]
     for parcel in parcels:
         if parcel is not None:
             parcel.reduce_into()
@@ -100,7 +100,7 @@ def runs(p: Builder, count: int) -> list[range]:
     return [range(i * size, (i + 1) * size) for i in range(count)]
 
 
-def owned(p: Builder, order: Order) -> list[range]:
+def blocks_in_order(p: Builder, order: Order) -> list[range]:
     """The block of each member: that of its rank (allgather, reduce_scatter, gather, scatter)."""
     blocks = runs(p, p.ranks)
     return [blocks[rank] for rank in order]
@@ -112,7 +112,7 @@ def pieces(chunks: Sequence[int], count: int) -> list[Sequence[int]]:
     return [chunks[i * size : (i + 1) * size] for i in range(count)]
 
 
-def joined(blocks: Blocks, members: Sequence[int]) -> list[int]:
+def chunks_of(blocks: Blocks, members: Sequence[int]) -> list[int]:
     """The chunks of some members, in that order."""
     return [k for i in members for k in blocks[i]]
 
@@ -121,6 +121,6 @@ def _consecutive(chunks: Sequence[int]) -> bool:
     return all(b == a + 1 for a, b in pairwise(chunks))
 
 
-def _apart(src: int, dst: int) -> tuple[int, int]:
+def _separate_blocks(src: int, dst: int) -> tuple[int, int]:
     """Blocks for sends have even numbers, those for receives odd ones, one for each peer."""
     return 2 * dst, 2 * src + 1

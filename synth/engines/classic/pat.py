@@ -23,7 +23,7 @@ from weft.dsl.author.builder import Builder
 from weft.dsl.base.errors import UserError
 
 from .model import HockneyCost, is_power
-from .parcels import exchange_sums, joined, owned, send_packed, settle
+from .parcels import blocks_in_order, chunks_of, exchange_sums, send_packed, settle
 from .phases import Order
 
 
@@ -38,29 +38,29 @@ def _steps(n: int) -> Iterator[tuple[int, list[int]]]:
 def allgather(p: Builder, order: Order, aggregate: int = 0) -> None:
     """Down all trees at once."""
     settle(p)
-    n, blocks = len(order), owned(p, order)
+    n, blocks = len(order), blocks_in_order(p, order)
     for hop, distances in _steps(n):
-        for part in _bounded(distances, aggregate):
+        for part in _split_distances(distances, aggregate):
             for i in range(n):
-                chunks = joined(blocks, [(i - j) % n for j in part])
+                chunks = chunks_of(blocks, [(i - j) % n for j in part])
                 send_packed(p, order[i], chunks, order[(i + hop) % n])
 
 
 def reduce_scatter(p: Builder, order: Order, aggregate: int = 0) -> None:
     """Up all trees at once."""
-    n, blocks = len(order), owned(p, order)
+    n, blocks = len(order), blocks_in_order(p, order)
     for hop, distances in reversed(list(_steps(n))):
-        for part in _bounded(distances, aggregate):
+        for part in _split_distances(distances, aggregate):
             exchange_sums(
                 p,
                 [
-                    (order[(i + hop) % n], order[i], joined(blocks, [(i - j) % n for j in part]))
+                    (order[(i + hop) % n], order[i], chunks_of(blocks, [(i - j) % n for j in part]))
                     for i in range(n)
                 ],
             )
 
 
-def _bounded(distances: list[int], aggregate: int) -> list[list[int]]:
+def _split_distances(distances: list[int], aggregate: int) -> list[list[int]]:
     if aggregate < 0:
         raise UserError(
             f"messages of {aggregate} blocks", hint="aggregate: 1, 2 …, 0 for any number"

@@ -33,7 +33,7 @@ Order = Sequence[int]
 Blocks = Sequence[Sequence[int]]
 
 
-class Wish(TypedDict, total=False):
+class MoveHints(TypedDict, total=False):
     """Optional channel and thread blocks of a move: keyword arguments of
     :meth:`weft.dsl.author.builder.Chunk.copy_to`.
     """
@@ -44,7 +44,7 @@ class Wish(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
+class LaneBuilder:
     """Settings with which the phases of one algorithm move chunks.
 
     Attributes:
@@ -59,12 +59,12 @@ class Wires:
     place: Mapping[int, int] | None = None
     lane: int = 0
 
-    def held(self, rank: int, chunks: Sequence[int]) -> Chunk:
+    def reference_to(self, rank: int, chunks: Sequence[int]) -> Chunk:
         """A reference to chunks of one rank."""
         if self.place is not None:
             at = self.place[chunks[0]]
             return self.p.chunk(rank, at, count=len(chunks), buffer="scratch")
-        return held(self.p, rank, chunks)
+        return reference_to(self.p, rank, chunks)
 
     def sorted(self, chunks: Sequence[int]) -> list[int]:
         """Chunks in the order in which they lie."""
@@ -73,17 +73,17 @@ class Wires:
     def send(self, src: int, chunks: Sequence[int], dst: int) -> None:
         """Copy chunks to another rank."""
         buffer, index = self._there(chunks)
-        self.held(src, chunks).copy_to(dst, buffer, index, **self._wish(src, dst))
+        self.reference_to(src, chunks).copy_to(dst, buffer, index, **self._hints(src, dst))
 
     def add(self, src: int, chunks: Sequence[int], dst: int) -> None:
         """Add chunks to those of another rank."""
         buffer, index = self._there(chunks)
-        self.held(src, chunks).reduce_into(dst, buffer, index, **self._wish(src, dst))
+        self.reference_to(src, chunks).reduce_into(dst, buffer, index, **self._hints(src, dst))
 
     def _there(self, chunks: Sequence[int]) -> tuple[str | None, int | None]:
         return (None, None) if self.place is None else ("scratch", self.place[chunks[0]])
 
-    def _wish(self, src: int, dst: int) -> Wish:
+    def _hints(self, src: int, dst: int) -> MoveHints:
         first = 2 * self.p.ranks * self.lane
         return {
             "send_block": first + 2 * dst,
@@ -92,30 +92,30 @@ class Wires:
         }
 
 
-Phase = Callable[[Builder | Wires, Order, Blocks], None]
+Phase = Callable[[Builder | LaneBuilder, Order, Blocks], None]
 
 
-def send(p: Builder | Wires, src: int, chunks: Sequence[int], dst: int) -> None:
+def send(p: Builder | LaneBuilder, src: int, chunks: Sequence[int], dst: int) -> None:
     """Copy chunks, by number, from one rank to another; as one message if they lie side by side."""
     if not chunks:
         return
-    if isinstance(p, Wires):
+    if isinstance(p, LaneBuilder):
         p.send(src, chunks, dst)
     else:
-        held(p, src, chunks).copy_to(rank=dst, **apart(src, dst, len(chunks)))
+        reference_to(p, src, chunks).copy_to(rank=dst, **separate_blocks(src, dst, len(chunks)))
 
 
-def add(p: Builder | Wires, src: int, chunks: Sequence[int], dst: int) -> None:
+def add(p: Builder | LaneBuilder, src: int, chunks: Sequence[int], dst: int) -> None:
     """Add chunks, by number, of one rank to those of another; as one message likewise."""
     if not chunks:
         return
-    if isinstance(p, Wires):
+    if isinstance(p, LaneBuilder):
         p.add(src, chunks, dst)
     else:
-        held(p, src, chunks).reduce_into(rank=dst, **apart(src, dst, len(chunks)))
+        reference_to(p, src, chunks).reduce_into(rank=dst, **separate_blocks(src, dst, len(chunks)))
 
 
-def held(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
+def reference_to(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
     """A reference to chunks, by number, of one rank."""
     if all(b == a + 1 for a, b in pairwise(chunks)):
         return p.chunk(rank, chunks[0], count=len(chunks))
@@ -123,7 +123,7 @@ def held(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
     return first.group(*others)
 
 
-def apart(src: int, dst: int, chunks: int = 2) -> Wish:
+def separate_blocks(src: int, dst: int, chunks: int = 2) -> MoveHints:
     """The wish for thread blocks that only send or only receive, where several chunks are sent.
 
     A block that does both takes large messages piece by piece, so that it cannot wait for itself.
@@ -134,7 +134,7 @@ def apart(src: int, dst: int, chunks: int = 2) -> Wish:
 # --- reduce_scatter and allgather -----------------------------------------------------------------
 
 
-def ring_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+def ring_reduce_scatter(p: Builder | LaneBuilder, order: Order, blocks: Blocks) -> None:
     """Each block goes once round the ring, from its owner's successor to its owner."""
     n = len(order)
     for step in range(n - 1):
@@ -142,7 +142,7 @@ def ring_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> Non
             add(p, order[i], blocks[(i - 1 - step) % n], order[(i + 1) % n])
 
 
-def ring_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+def ring_allgather(p: Builder | LaneBuilder, order: Order, blocks: Blocks) -> None:
     """Each block goes once round the ring, from its owner on."""
     n = len(order)
     for step in range(n - 1):
@@ -150,7 +150,7 @@ def ring_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
             send(p, order[i], blocks[(i - step) % n], order[(i + 1) % n])
 
 
-def direct_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+def direct_reduce_scatter(p: Builder | LaneBuilder, order: Order, blocks: Blocks) -> None:
     """Every member sends each block directly to its owner, beginning with the next member."""
     n = len(order)
     for shift in range(1, n):
@@ -159,7 +159,7 @@ def direct_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> N
             add(p, order[i], blocks[j], order[j])
 
 
-def direct_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+def direct_allgather(p: Builder | LaneBuilder, order: Order, blocks: Blocks) -> None:
     """Every member sends its block directly to all others."""
     n = len(order)
     for shift in range(1, n):
@@ -167,7 +167,7 @@ def direct_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
             send(p, order[i], blocks[i], order[(i + shift) % n])
 
 
-def halving_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+def halving_reduce_scatter(p: Builder | LaneBuilder, order: Order, blocks: Blocks) -> None:
     """Halve the data with a partner at half the distance, until the own block is left."""
     groups = couples(len(order))
     _fold(p, order, blocks, groups)
@@ -177,7 +177,7 @@ def halving_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> 
             send(p, order[head], blocks[guest], order[guest])
 
 
-def doubling_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+def doubling_allgather(p: Builder | LaneBuilder, order: Order, blocks: Blocks) -> None:
     """Reverse of halving: exchange all held data with a partner, at doubling distance."""
     groups = couples(len(order))
     for head, *guests in groups:
@@ -187,7 +187,7 @@ def doubling_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None
     _unfold(p, order, blocks, groups)
 
 
-def halving_allreduce(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+def halving_allreduce(p: Builder | LaneBuilder, order: Order, blocks: Blocks) -> None:
     """Halving, then doubling; folded members receive the result at the end (Rabenseifner)."""
     groups = couples(len(order))
     _fold(p, order, blocks, groups)
@@ -199,21 +199,21 @@ def halving_allreduce(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
 Groups = Sequence[tuple[int, ...]]
 
 
-def _fold(p: Builder | Wires, order: Order, blocks: Blocks, groups: Groups) -> None:
-    everything = _joined(p, blocks)
+def _fold(p: Builder | LaneBuilder, order: Order, blocks: Blocks, groups: Groups) -> None:
+    everything = _merge_blocks(p, blocks)
     for head, *guests in groups:
         for guest in guests:
             add(p, order[guest], everything, order[head])
 
 
-def _unfold(p: Builder | Wires, order: Order, blocks: Blocks, groups: Groups) -> None:
-    everything = _joined(p, blocks)
+def _unfold(p: Builder | LaneBuilder, order: Order, blocks: Blocks, groups: Groups) -> None:
+    everything = _merge_blocks(p, blocks)
     for head, *guests in groups:
         for guest in guests:
             send(p, order[head], everything, order[guest])
 
 
-def _halve(p: Builder | Wires, order: Order, blocks: Blocks, groups: Groups) -> None:
+def _halve(p: Builder | LaneBuilder, order: Order, blocks: Blocks, groups: Groups) -> None:
     distance = len(groups) // 2
     while distance:
         for i, (head, *_) in enumerate(groups):
@@ -224,7 +224,7 @@ def _halve(p: Builder | Wires, order: Order, blocks: Blocks, groups: Groups) -> 
         distance //= 2
 
 
-def _double(p: Builder | Wires, order: Order, blocks: Blocks, groups: Groups) -> None:
+def _double(p: Builder | LaneBuilder, order: Order, blocks: Blocks, groups: Groups) -> None:
     distance = 1
     while distance < len(groups):
         for i, (head, *_) in enumerate(groups):
@@ -241,16 +241,16 @@ def couples(n: int) -> list[tuple[int, ...]]:
 
 
 def _of_groups(
-    p: Builder | Wires, blocks: Blocks, groups: Groups, first: int, count: int
+    p: Builder | LaneBuilder, blocks: Blocks, groups: Groups, first: int, count: int
 ) -> list[int]:
     """The chunks of some groups."""
-    return _joined(p, [blocks[i] for group in groups[first : first + count] for i in group])
+    return _merge_blocks(p, [blocks[i] for group in groups[first : first + count] for i in group])
 
 
-def _joined(p: Builder | Wires, blocks: Blocks) -> list[int]:
+def _merge_blocks(p: Builder | LaneBuilder, blocks: Blocks) -> list[int]:
     """Chunks of several blocks, in the order in which they lie."""
     chunks = [k for block in blocks for k in block]
-    return p.sorted(chunks) if isinstance(p, Wires) else sorted(chunks)
+    return p.sorted(chunks) if isinstance(p, LaneBuilder) else sorted(chunks)
 
 
 REDUCE_SCATTER: dict[str, Phase] = {
@@ -271,7 +271,7 @@ def allreduce_by(name: str) -> Phase:
     if name == "halving":
         return halving_allreduce
 
-    def both(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+    def both(p: Builder | LaneBuilder, order: Order, blocks: Blocks) -> None:
         REDUCE_SCATTER[name](p, order, blocks)
         ALLGATHER[name](p, order, blocks)
 
@@ -337,14 +337,14 @@ def tree_depth(shape: str, n: int) -> int:
     return {"chain": n - 1, "star": 1}.get(shape, (n - 1).bit_length())
 
 
-def broadcast(p: Builder | Wires, order: Order, pieces: Blocks, shape: str = "chain") -> None:
+def broadcast(p: Builder | LaneBuilder, order: Order, pieces: Blocks, shape: str = "chain") -> None:
     """From the first member to all others over a tree; pieces follow each other down it."""
     for piece in pieces:
         for parent, child in tree_edges(shape, len(order)):
             send(p, order[parent], piece, order[child])
 
 
-def reduce(p: Builder | Wires, order: Order, pieces: Blocks, shape: str = "chain") -> None:
+def reduce(p: Builder | LaneBuilder, order: Order, pieces: Blocks, shape: str = "chain") -> None:
     """The mirror: the sum of the group to its first member."""
     for piece in pieces:
         for parent, child in reversed(tree_edges(shape, len(order))):

@@ -22,24 +22,24 @@ from .catalog import CLASSICS, classic_algorithm
 from .effort import CLASSIC_EFFORT, ClassicEffort
 from .grid import RankGrid, plain_grid
 from .hierarchical import HIERARCHICAL, Hierarchical, MachineStructure, Shape
-from .hierarchy import boxes, levels, torus
+from .hierarchy import host_grid, levels, torus
 from .leaders import NestedPartitions
 from .mapping import ring_order, tree_order
 from .model import Flat
 from .routes import GpuRoutes
 
-Known = Flat | Hierarchical
+ClassicAlgorithm = Flat | Hierarchical
 
 ALONG_RINGS = frozenset({"ring", "biring", "chain", "swing"})
 """Flat algorithms whose ranks stand along a ring; the others number them as trees do."""
 
 
-def known() -> tuple[Known, ...]:
+def all_algorithms() -> tuple[ClassicAlgorithm, ...]:
     """All classic algorithms, flat and hierarchical."""
     return (*CLASSICS, *HIERARCHICAL)
 
 
-def named(name: str, kind: str | Kind) -> Known:
+def find_algorithm(name: str, kind: str | Kind) -> ClassicAlgorithm:
     """The algorithm of a name for a collective.
 
     Raises:
@@ -51,7 +51,7 @@ def named(name: str, kind: str | Kind) -> Known:
             f"{name} is no algorithm for {kind}",
             hint=f"it is for {', '.join(kinds)}; weft list algorithms",
         )
-    return next(one for one in known() if (one.name, one.kind) == (name, str(kind)))
+    return next(one for one in all_algorithms() if (one.name, one.kind) == (name, str(kind)))
 
 
 def kinds_of(name: str) -> tuple[str, ...]:
@@ -60,15 +60,17 @@ def kinds_of(name: str) -> tuple[str, ...]:
     Raises:
         UnknownName: no such name.
     """
-    found = tuple(str(one.kind) for one in known() if one.name == name)
+    found = tuple(str(one.kind) for one in all_algorithms() if one.name == name)
     if not found:
-        raise UnknownName("classic algorithm", name, dict.fromkeys(one.name for one in known()))
+        raise UnknownName(
+            "classic algorithm", name, dict.fromkeys(one.name for one in all_algorithms())
+        )
     return found
 
 
 def names_for(kind: str | Kind) -> tuple[str, ...]:
     """The names of all algorithms for a collective."""
-    return tuple(one.name for one in known() if one.kind == str(kind))
+    return tuple(one.name for one in all_algorithms() if one.kind == str(kind))
 
 
 class Site:
@@ -126,18 +128,18 @@ class Site:
         return NestedPartitions(len(ranks), tuple(partitions))
 
     @cached_property
-    def boxes(self) -> RankGrid:
+    def host_grid(self) -> RankGrid:
         """The levels as a grid.
 
         Raises:
             UserError: there are none, or they are uneven.
         """
-        return self.given or boxes(self.topology, effort=self.effort)
+        return self.given or host_grid(self.topology, effort=self.effort)
 
     @cached_property
     def two_levels(self) -> RankGrid:
         """Local ranks and boxes."""
-        return self.given or boxes(self.topology, 1, self.effort)
+        return self.given or host_grid(self.topology, 1, self.effort)
 
     def algorithm(
         self,
@@ -163,7 +165,7 @@ class Site:
         Raises:
             UnknownName, UserError: no such algorithm, or not on this machine.
         """
-        one = named(name, kind)
+        one = find_algorithm(name, kind)
         if isinstance(one, Hierarchical):
             return self._hierarchical(one, chunks, root, in_place, builder)
         order = self.ring if name in ALONG_RINGS else self.tree
@@ -212,12 +214,12 @@ class Site:
             if self.torus is None:
                 raise UserError(f"{self.topology.name} is no torus", hint="shape=4+4 makes it one")
             return self.torus, self.torus.shape
-        grid = self.two_levels if wanted is MachineStructure.BOXES else self.boxes
+        grid = self.two_levels if wanted is MachineStructure.HOSTS else self.host_grid
         return grid, grid.shape
 
-    def defined(self, kind: str | Kind) -> Iterator[Known]:
+    def defined(self, kind: str | Kind) -> Iterator[ClassicAlgorithm]:
         """The algorithms for a collective that fit this machine, as far as can be told cheaply."""
-        for one in known():
+        for one in all_algorithms():
             if one.kind != str(kind):
                 continue
             if isinstance(one, Flat):

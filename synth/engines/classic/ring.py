@@ -31,18 +31,18 @@ from fractions import Fraction
 from weft.dsl.author.builder import Builder
 
 from .model import HockneyCost
-from .parcels import owned, pieces, runs
+from .parcels import blocks_in_order, pieces, runs
 from .phases import Blocks, Order, add, ring_allgather, ring_reduce_scatter, send
 
 
 def allgather(p: Builder, order: Order) -> None:
     """Every block once round the ring."""
-    ring_allgather(p, order, owned(p, order))
+    ring_allgather(p, order, blocks_in_order(p, order))
 
 
 def reduce_scatter(p: Builder, order: Order) -> None:
     """Every block once round the ring, to its owner."""
-    ring_reduce_scatter(p, order, owned(p, order))
+    ring_reduce_scatter(p, order, blocks_in_order(p, order))
 
 
 def allreduce(p: Builder, order: Order) -> None:
@@ -105,12 +105,12 @@ def two_way_reduce_scatter_phase(p: Builder, order: Order, blocks: Blocks) -> No
 
 def two_way_allgather(p: Builder, order: Order) -> None:
     """Every block half-way round on both sides."""
-    two_way_allgather_phase(p, order, owned(p, order))
+    two_way_allgather_phase(p, order, blocks_in_order(p, order))
 
 
 def two_way_reduce_scatter(p: Builder, order: Order) -> None:
     """Every block to its owner from both sides."""
-    two_way_reduce_scatter_phase(p, order, owned(p, order))
+    two_way_reduce_scatter_phase(p, order, blocks_in_order(p, order))
 
 
 def two_way_allreduce(p: Builder, order: Order) -> None:

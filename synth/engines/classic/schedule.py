@@ -136,7 +136,7 @@ class _VersionReplay:
         self.slots: list[dict[int, _SlotValue]] = [{} for _ in range(algorithm.collective.ranks)]
         self.places: dict[tuple[int, int], _ChunkVersions] = {}
         aliases = Aliases.of(algorithm.collective, algorithm.in_place)
-        for rank, chunk, mask, offset in _held_at_first(algorithm.collective):
+        for rank, chunk, mask, offset in _initial_values(algorithm.collective):
             self.places[rank, chunk] = _ChunkVersions(masks=[mask])
             self.slots[rank][aliases.name(rank, INPUT + offset)] = _SlotValue(chunk, mask, 0)
 
@@ -150,7 +150,7 @@ class _VersionReplay:
             if src != dst:
                 value = self._brought(src, dst, value, there)
             elif there is not None:
-                value = self._summed(dst, value, there)
+                value = self._sum(dst, value, there)
             self.slots[dst][target] = value
 
     def _place(self, rank: int, chunk: int) -> _ChunkVersions:
@@ -161,17 +161,17 @@ class _VersionReplay:
     ) -> _SlotValue:
         """A message, over other ranks where nothing else leads there."""
         if dst in self.near[src]:
-            return self._sent(src, dst, value, operand)
+            return self._send(src, dst, value, operand)
         path = self.relays.path(src, dst)
         if not path:
             raise UserError(f"nothing leads from rank {src} to rank {dst}")
         here = src
         for there in path:
-            value = self._sent(here, there, value, operand if there == dst else None)
+            value = self._send(here, there, value, operand if there == dst else None)
             here = there
         return value
 
-    def _sent(
+    def _send(
         self, src: int, dst: int, value: _SlotValue, operand: _SlotValue | None
     ) -> _SlotValue:
         """A message; what its target holds then."""
@@ -187,23 +187,21 @@ class _VersionReplay:
         now = place.masks[-1]
         if operand is None:
             if mask & now == now:
-                return self._arrived(place, number, mask, reduce=False)
+                return self._arrive(place, number, mask, reduce=False)
             return _SlotValue(value.chunk, mask, NEVER, (number,))
         if operand.version == len(place.masks) - 1:
-            return self._arrived(place, number, mask, reduce=True)
+            return self._arrive(place, number, mask, reduce=True)
         if operand.version != NEVER:
             raise self._inexpressible(dst, value.chunk)
         return _SlotValue(value.chunk, mask, NEVER, (*operand.parcels, number))
 
-    def _arrived(
-        self, place: _ChunkVersions, number: int, mask: int, *, reduce: bool
-    ) -> _SlotValue:
+    def _arrive(self, place: _ChunkVersions, number: int, mask: int, *, reduce: bool) -> _SlotValue:
         transfer = self.transfers[number]
         transfer.reduce = reduce
         transfer.arrives = place.add(mask, number)
         return _SlotValue(transfer.chunk, mask, transfer.arrives)
 
-    def _summed(self, rank: int, value: _SlotValue, other: _SlotValue) -> _SlotValue:
+    def _sum(self, rank: int, value: _SlotValue, other: _SlotValue) -> _SlotValue:
         """A local sum: what lay beside the place has arrived now."""
         place = self._place(rank, value.chunk)
         mask = value.mask | other.mask
@@ -219,7 +217,7 @@ class _VersionReplay:
         for number in parcels:
             brought = self.transfers[number]
             added = self.places[brought.src, brought.chunk].masks[brought.reads]
-            result = self._arrived(place, number, place.masks[-1] | added, reduce=True)
+            result = self._arrive(place, number, place.masks[-1] | added, reduce=True)
         return result
 
     def _inexpressible(self, rank: int, chunk: int) -> UserError:
@@ -230,7 +228,7 @@ class _VersionReplay:
         )
 
 
-def _held_at_first(collective: Collective) -> list[tuple[int, int, int, int]]:
+def _initial_values(collective: Collective) -> list[tuple[int, int, int, int]]:
     """Rows (rank, chunk, bit mask of contributions, input offset)."""
     masks = [sum(1 << r for r in who) for who in collective.contributions]
     rows = collective.pre.rows().tolist()

@@ -20,7 +20,7 @@ from fractions import Fraction
 from weft.dsl.author.builder import Builder
 
 from .model import HockneyCost, is_power
-from .parcels import exchange_sums, joined, runs, send_packed
+from .parcels import chunks_of, exchange_sums, runs, send_packed
 from .phases import Order
 
 Hop = tuple[int, int]
@@ -57,11 +57,11 @@ def allreduce(p: Builder, order: Order) -> None:
     for step in reversed(steps):
         exchange_sums(
             p,
-            [(order[j], order[i], joined(blocks, block)) for (i, j), block in step.items()],
+            [(order[j], order[i], chunks_of(blocks, block)) for (i, j), block in step.items()],
         )
     for step in steps:
         for (i, j), block in step.items():
-            send_packed(p, order[i], joined(blocks, block), order[j])
+            send_packed(p, order[i], chunks_of(blocks, block), order[j])
 
 
 def cost(n: int, chunks: int = 1) -> HockneyCost:

@@ -21,7 +21,7 @@ from fractions import Fraction
 from weft.dsl.author.builder import Builder
 
 from .model import HockneyCost, is_power
-from .parcels import joined, owned, send_packed, send_parcel, send_whole
+from .parcels import blocks_in_order, chunks_of, send_packed, send_parcel, send_whole
 from .phases import Order, add
 
 
@@ -53,17 +53,17 @@ def reduce(p: Builder, order: Order) -> None:
 
 def scatter(p: Builder, order: Order) -> None:
     """To every child the blocks of all who hang below it."""
-    blocks = owned(p, order)
+    blocks = blocks_in_order(p, order)
     for parent, child, below in edges(len(order)):
-        chunks = joined(blocks, range(child, child + below))
+        chunks = chunks_of(blocks, range(child, child + below))
         (send_parcel if below > 1 else send_whole)(p, order[parent], chunks, order[child])
 
 
 def gather(p: Builder, order: Order) -> None:
     """From every child the blocks of all who hang below it."""
-    blocks = owned(p, order)
+    blocks = blocks_in_order(p, order)
     for parent, child, below in reversed(list(edges(len(order)))):
-        chunks = joined(blocks, range(child, child + below))
+        chunks = chunks_of(blocks, range(child, child + below))
         send_packed(p, order[child], chunks, order[parent])
 
 

@@ -267,7 +267,7 @@ def prepare(
         solver,
         static.rounds_per_chunk * collective.factor,
         static.certificate,
-        _fixed(rules.fixed_factor(ruled) or chunks or None, collective),
+        _further_cut(rules.fixed_factor(ruled) or chunks or None, collective),
         max(1, max_chunks // collective.factor),
         least,
         effort,
@@ -275,7 +275,7 @@ def prepare(
     return PreparedProblem(problem, plain, tuple(ruled), search)
 
 
-def _fixed(factor: int | None, collective: Collective) -> int | None:
+def _further_cut(factor: int | None, collective: Collective) -> int | None:
     """Into how many pieces the collective as given is cut further, where the number is demanded."""
     if factor is None or factor % collective.factor == 0:
         return None if factor is None else factor // collective.factor

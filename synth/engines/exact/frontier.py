@@ -336,12 +336,12 @@ def point_at(
         rounds=answer.rounds,
     )
     schedule = schedule if rules.demands_sends else prune(schedule)
-    point = _proved(search, schedule, flow, lower, searched)
+    point = _with_proof(search, schedule, flow, lower, searched)
     observer.incumbent(point)
     return point, point.bound * search.collective.factor
 
 
-def _proved(
+def _with_proof(
     search: FrontierSearch, schedule: Schedule, flow: FlowBound, lower: Fraction, searched: bool
 ) -> Point:
     """A schedule with the proof of how good it is, rounds counted per chunk of the plain form."""

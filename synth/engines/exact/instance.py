@@ -205,11 +205,11 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         item_orbit=classes_under(space.items, item_images),
         pair_class=pair_class,
         # What is forbidden for one member of a class is forbidden for all.
-        allowed=_spread(space.allowed, pair_class),
+        allowed=_whole_classes(space.allowed, pair_class),
     )
 
 
-def _spread(allowed: Bools, classes: Ints) -> Bools:
+def _whole_classes(allowed: Bools, classes: Ints) -> Bools:
     bad = np.zeros(int(classes.max(initial=-1)) + 1, bool)
     bad[classes[~allowed.ravel()]] = True
     return ~bad[classes].reshape(allowed.shape)

@@ -79,7 +79,7 @@ class _CpSatModel:
             for piece in range(question.factor):
                 self._travel(item, piece)
         self._capacity()
-        self._pinned()
+        self._pin_sends()
         self.peers_used = self._peers()
 
     def _rounds(self) -> list[cp_model.IntVar] | None:
@@ -193,7 +193,7 @@ class _CpSatModel:
             minlength=int(self.space.pair_class.max(initial=-1)) + 1,
         ).astype(np.int64)
 
-    def _pinned(self) -> None:
+    def _pin_sends(self) -> None:
         """Sends that must, or must not, happen."""
         for rule in self.space.pinned:
             meant = [
@@ -277,7 +277,7 @@ def solve(
         seconds = min(seconds, effort.peers_seconds)
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.catch_sigint_signal = False
-    status = _watched(solver, built.model, observer)
+    status = _solve_cancellable(solver, built.model, observer)
     if status == cp_model.INFEASIBLE:
         return Realization(SolverVerdict.NO, seconds=solver.wall_time)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -285,7 +285,9 @@ def solve(
     return _read(built, solver)
 
 
-def _watched(solver: cp_model.CpSolver, model: cp_model.CpModel, observer: Observer) -> object:
+def _solve_cancellable(
+    solver: cp_model.CpSolver, model: cp_model.CpModel, observer: Observer
+) -> object:
     """Solve in a thread, so that Ctrl-C and a cancelled race stop it within a poll interval."""
     result: list[object] = []
     worker = threading.Thread(target=lambda: result.append(solver.solve(model)), daemon=True)

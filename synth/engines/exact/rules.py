@@ -76,11 +76,11 @@ def apply_rules(space: Space, rules: Sequence[Rule]) -> Space:
         if isinstance(rule, Forbid):
             allowed &= ~_forbidden_by(space, rule)[None, :]
         elif isinstance(rule, Relay):
-            allowed &= _relayed(space, rule)
+            allowed &= _relay_mask(space, rule)
     narrowed = replace(
         space,
         allowed=allowed,
-        pinned=tuple(_pinned(space, r) for r in rules if isinstance(r, FixedSend)),
+        pinned=tuple(_pin(space, r) for r in rules if isinstance(r, FixedSend)),
         peers=tuple(p for r in rules if isinstance(r, SwitchPolicy) for p in _peers(space, r)),
         limits=tuple(_path_limit(space, r) for r in rules if isinstance(r, MaxHops | MaxDetour)),
     )
@@ -113,7 +113,7 @@ def _forbidden_by(space: Space, rule: Forbid) -> Bools:
     )
 
 
-def _relayed(space: Space, rule: Relay) -> Bools:
+def _relay_mask(space: Space, rule: Relay) -> Bools:
     """Which (item, hop) a relay rule allows: chunks of its sources leave home through it only."""
     host = space.topology.host_of
     through = set(rule.through)
@@ -142,7 +142,7 @@ def _path_limit(space: Space, rule: MaxHops | MaxDetour) -> PathLimit:
     return PathLimit(lengths, np.array(nearest, np.int64))
 
 
-def _pinned(space: Space, rule: FixedSend) -> Pinned:
+def _pin(space: Space, rule: FixedSend) -> Pinned:
     chunks = tuple(
         chunk
         for chunk, sources, targets in zip(

@@ -37,7 +37,7 @@ class Copied:
     words: str
 
 
-def copied(
+def solve_copies(
     problem: Problem,
     pieces: int,
     message_bytes: int,
@@ -79,13 +79,13 @@ def copied(
     left = until - time.monotonic()
     answer = solve(epochs.model(EASE), solver, max(left, 0.5), budget.threads, observer.cancelled)
     if answer.values is not None:
-        better = field.schedule(unrounded(field, epochs.chosen(answer.values)))
+        better = field.schedule(placements_of(field, epochs.chosen(answer.values)))
         took = simulate(better, message_bytes).time_us
         schedule, us = min(((schedule, us), (better, took)), key=lambda x: x[1])
-    return Copied(schedule, us, made + _judged(field, epochs, answer, us, solver, known))
+    return Copied(schedule, us, made + _bound_statement(field, epochs, answer, us, solver, known))
 
 
-def _judged(
+def _bound_statement(
     field: SearchInstance,
     epochs: Epochs,
     answer: SolverAnswer,
@@ -114,7 +114,7 @@ def _words(us: float, least: float, why: str) -> str:
 # --- epochs made real time ------------------------------------------------------------------------
 
 
-def unrounded(field: SearchInstance, chosen: Sequence[Key]) -> Placements:
+def placements_of(field: SearchInstance, chosen: Sequence[Key]) -> Placements:
     """The transfers of an answer in ticks, in the order of their epochs, without those that lead
     nowhere. Inside an epoch what has most behind it goes first."""
     kept = _useful(field, chosen)

@@ -54,7 +54,7 @@ class FlowEngine:
         if not 0 <= self.chunks <= 64 or not 1 <= self.epochs <= 1000:
             raise UserError("flow: chunks is 0 … 64, epochs is 1 … 1000")
         if self.solver not in ("highs", "cbc"):
-            _known(self.solver)
+            _check_solver(self.solver)
 
     @classmethod
     def availability(cls) -> str | None:
@@ -110,7 +110,7 @@ class FlowEngine:
         return (said[0],) if said else (self.chunks,) if self.chunks else self.effort.cuts
 
 
-def _known(solver: str) -> None:
+def _check_solver(solver: str) -> None:
     """Raise UserError if PuLP does not know a solver."""
     import pulp
 
@@ -232,7 +232,7 @@ def _paths_words(found: PathFlows, planned: Planned, took: float) -> str:
 
 def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """The best of some cuts, each by a program in epochs."""
-    from .copies import copied
+    from .copies import solve_copies
 
     size, until = _size(problem, engine.effort), time.monotonic() + budget.seconds
     limits = bounds(problem.topology, problem.collective)
@@ -246,7 +246,7 @@ def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Obse
         share = replace(
             budget, seconds=max(left, engine.effort.least_seconds) / (len(cuts) - place)
         )
-        cut = copied(
+        cut = solve_copies(
             problem, pieces, size, engine.solver, engine.epochs, share, observer, engine.effort
         )
         found.append(cut)

@@ -213,10 +213,10 @@ def _ticks(field: SearchInstance, job: int) -> Ints:
 
 
 def _distances(field: SearchInstance, job: int, length: Ints) -> Ints:
-    return _relaxed(field, field.jobs.holds[job], field.hops.src, field.hops.dst, length, job)
+    return _least_lengths(field, field.jobs.holds[job], field.hops.src, field.hops.dst, length, job)
 
 
-def _relaxed(
+def _least_lengths(
     field: SearchInstance, begin: Bools, tail: Ints, head: Ints, length: Ints, job: int
 ) -> Ints:
     """Least lengths from where it begins, over the hops that a job may take."""
@@ -235,7 +235,7 @@ def _starts(field: SearchInstance, tau: int, limit: int, first: Ints) -> Iterato
     hops, jobs = field.hops, field.jobs
     for j in range(len(jobs.root)):
         wants = jobs.wants[j] & ~jobs.holds[j]
-        onward = _relaxed(field, wants, hops.dst, hops.src, hops.arrives, j)
+        onward = _least_lengths(field, wants, hops.dst, hops.src, hops.arrives, j)
         for h in np.flatnonzero(jobs.allowed[jobs.kind[j]]).tolist():
             src, dst = int(hops.src[h]), int(hops.dst[h])
             if jobs.holds[j, dst] or first[j, src] >= 1 << 50:

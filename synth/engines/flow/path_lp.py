@@ -91,7 +91,7 @@ def path_flows(
     )
     least, prices = programs.least()
     bound, certificate = binding(found, message_bytes)
-    mine = _proved(topology, collective, everything, prices, found, message_bytes)
+    mine = _proven_bound(topology, collective, everything, prices, found, message_bytes)
     if mine is not None and mine.at(message_bytes) > bound:
         bound, certificate = mine.at(message_bytes), mine.certificate
     roof = bound / us if float(bound / us) > least * (1 - 1e-6) else Fraction(least * (1 + 1e-6))
@@ -198,7 +198,7 @@ def _waits(net: PathNet, latency: Fraction) -> tuple[Fraction, ...]:
     return tuple(least)
 
 
-def _proved(
+def _proven_bound(
     topology: Topology,
     collective: Collective,
     pairs: PairDemand,

@@ -94,7 +94,7 @@ def tables(demand: ChunkDemand, seed: int) -> Tables:
     return Tables(have, promised, missing, count, chunk_of)
 
 
-def gathered(ranks: int, pieces: int, seed: int) -> Tables:
+def allgather_tables(ranks: int, pieces: int, seed: int) -> Tables:
     """The bits of an allgather of ``pieces`` chunks per rank, made without columns of all places.
 
     Chunk ``r * pieces + k`` is piece k of rank r. Memory: two bits per rank and chunk.

@@ -153,7 +153,7 @@ class _PlanSearch:
             goal = least * (effort.enough if few else effort.enough_of_many)
             cut = _ChunkedProblem.of(self.problem, pieces, effort)
             for seed in range(self.engine.seeds):
-                for plan in cut.tried(self.budget.seed + seed):
+                for plan in cut.plans_of_seed(self.budget.seed + seed):
                     kept = self.best.setdefault(pieces, plan)
                     if plan.time_us < kept.time_us:
                         self.best[pieces] = plan
@@ -228,7 +228,7 @@ class _ChunkedProblem:
         demand = None if _joint(collective) else demand_of(collective)
         return _ChunkedProblem(collective, machine, demand, effort)
 
-    def tried(self, seed: int) -> Iterator[TransferPlan]:
+    def plans_of_seed(self, seed: int) -> Iterator[TransferPlan]:
         """Yield the plans of one seed."""
         if self.demand is None:
             yield from joint_plans(self.machine, self.collective.chunks, seed, self.effort)
@@ -237,10 +237,10 @@ class _ChunkedProblem:
             for attempt in attempts(self.machine, self.demand, seed, self.effort.compared):
                 yield attempt()
         if not self.demand.everywhere or len(self.collective.roots) == 1:
-            yield from _routed(self.machine, self.demand, seed, self.effort)
+            yield from _tree_plans(self.machine, self.demand, seed, self.effort)
 
 
-def _routed(
+def _tree_plans(
     machine: HopTable, demand: ChunkDemand, seed: int, effort: GreedyEffort
 ) -> Iterator[TransferPlan]:
     """Yield plans along low-load trees, for chunks that few ranks want.

@@ -19,7 +19,7 @@ from ...fabric.hop_table import HopTable
 from .effort import GreedyEffort
 from .lists import TransferJobs, jobs_of, plans
 from .plan import TransferPlan
-from .routes import ChunkEnds, Trees, both_ways, doubled, grow_trees
+from .routes import ChunkEnds, Trees, both_ways, grow_trees, with_reversed_copy
 
 Legs = list[tuple[list[int], list[int]]]
 
@@ -54,7 +54,9 @@ def _legs(
         np.concatenate([np.tile(everybody, trees), np.tile(everybody + n, trees)]),
         2 * trees,
     )
-    grown = grow_trees(doubled(machine), holders, wanters, seed, effort=effort, deep=deep)
+    grown = grow_trees(
+        with_reversed_copy(machine), holders, wanters, seed, effort=effort, deep=deep
+    )
     if grown is None:
         return None
     both = _of(grown)

@@ -93,14 +93,14 @@ def plans(
         (shuffled, -jobs.tail),
         (shuffled,),
     ):
-        start = _justified(queues, np.lexsort(keys), effort)
+        start = _justify(queues, np.lexsort(keys), effort)
         turn = np.argsort(start, kind="stable")
         yield TransferPlan(
             machine, jobs.hop[turn], jobs.chunk[turn], start[turn], jobs.reduce[turn]
         )
 
 
-def _justified(queues: Queues, order: Ints, effort: GreedyEffort) -> Ints:
+def _justify(queues: Queues, order: Ints, effort: GreedyEffort) -> Ints:
     """The starts of the quickest plan that turning round and back leads to from an order."""
     start, end = queues.serve(order)
     best, least, idle = start, end, 0

@@ -130,10 +130,10 @@ def both_ways(machine: HopTable) -> tuple[HopTable, Ints] | None:
         if len(others) != len(hops):
             return None
         back[hops] = others
-    return joined(machine, back), back
+    return with_return_holds(machine, back), back
 
 
-def joined(machine: HopTable, back: Ints) -> HopTable:
+def with_return_holds(machine: HopTable, back: Ints) -> HopTable:
     """Hops that also hold what their ways back hold."""
     first = [0]
     row: list[int] = []
@@ -151,7 +151,7 @@ def joined(machine: HopTable, back: Ints) -> HopTable:
     return replace(machine, first=ints[0], row=ints[1], hold=ints[2])
 
 
-def doubled(machine: HopTable) -> HopTable:
+def with_reversed_copy(machine: HopTable) -> HopTable:
     """The machine beside itself turned round, on the same rows: rank N + r is r in the second."""
     n = machine.ranks
     second = machine.first[1:] + machine.first[-1]

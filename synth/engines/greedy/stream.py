@@ -33,7 +33,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ...fabric.hop_table import HopTable, hop_table_of
 from .check import StreamCheck
-from .demand import gathered
+from .demand import allgather_tables
 from .matching import delays, match_events, match_grid
 from .plan import BLOCK, TransferBlock
 
@@ -102,7 +102,7 @@ def stream(
     require_memory(topology.ranks, topology.ranks * pieces, memory, 4, 3 * 20 * block)
     chunk_bytes = Fraction(message_bytes, topology.ranks * pieces)
     machine = hop_table_of(topology, chunk_bytes)
-    bits = gathered(topology.ranks, pieces, seed)
+    bits = allgather_tables(topology.ranks, pieces, seed)
     if machine.uniform:
         delay, step = _delay(machine, pieces)
         blocks = match_grid(machine, bits, delay, step, seed, block=block)
@@ -316,7 +316,7 @@ def read(folder: str | Path, *, block: int = BLOCK) -> tuple[StreamCheck, Iterat
     counts = columns["counts"]
     if len(counts) != len(columns["ticks"]) or int(counts.sum()) != len(columns["links"]):
         raise BadFile("columns of different lengths", where=str(folder))
-    return StreamCheck(head.topology, head.pieces, head.chunk_bytes, head.unit), _cut(
+    return StreamCheck(head.topology, head.pieces, head.chunk_bytes, head.unit), _split_blocks(
         columns, block
     )
 
@@ -326,7 +326,7 @@ def _column(path: Path, kind: str) -> Any:
     return np.memmap(path, kind, "r") if os.path.getsize(path) else np.zeros(0, kind)
 
 
-def _cut(columns: dict[str, Any], block: int) -> Iterator[TransferBlock]:
+def _split_blocks(columns: dict[str, Any], block: int) -> Iterator[TransferBlock]:
     """Blocks of whole ticks."""
     ends = np.cumsum(columns["counts"], dtype=np.int64)
     begin, done = 0, 0

@@ -136,7 +136,7 @@ class Packer:
         """
         trees = problem.collective.kind in TREES
         observer.stage(COMPILING if _cold(trees) else "loops")
-        _compiled(trees)
+        _compile_kernels(trees)
         until = time.monotonic() + budget.seconds
         observer.stage("packing")
         packings = self._packings(problem, budget, observer)
@@ -146,9 +146,9 @@ class Packer:
             least = min(p.us_per_byte for p in packings)
             packings = [p for p in packings if p.us_per_byte == least]
         quotients = [self._quotient(p) for p in packings]
-        if problem.sketch is None and self._crowded(problem, quotients):
+        if problem.sketch is None and self._contended(problem, quotients):
             # First, so that it is tried before those that it is to beat.
-            low = low_load_packing(self._alone(packings[0]), self.effort.low_load_rounds)
+            low = low_load_packing(self._without_symmetry(packings[0]), self.effort.low_load_rounds)
             quotients = [*([] if low is None else [self._quotient(low)]), *quotients]
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
@@ -184,7 +184,7 @@ class Packer:
             return quotient
         return PlanQuotient.of(PackingPlan.of(unfolded(packing), self.grains))
 
-    def _crowded(self, problem: Problem, quotients: list[PlanQuotient]) -> bool:
+    def _contended(self, problem: Problem, quotients: list[PlanQuotient]) -> bool:
         """Return True if transfers contend at several rows: low-load trees are then worth their
         lower rate.
         """
@@ -197,7 +197,7 @@ class Packer:
         switched = len(problem.topology.nodes) > problem.topology.ranks
         return few and switched and len(quotients[0].plan.packing.images) == 1
 
-    def _alone(self, packing: Packing) -> Packing:
+    def _without_symmetry(self, packing: Packing) -> Packing:
         """Return a small packing without its group, so that trees of its images may differ."""
         if packing.topology.ranks > self.effort.few:
             return packing
@@ -217,7 +217,7 @@ class Packer:
         seconds = self.effort.packing_share * budget.seconds
         topology, collective = problem.topology, problem.collective
         if problem.sketch is not None:
-            return self._sketched(problem, budget, observer)
+            return self._pack_sketch(problem, budget, observer)
         if collective.kind in TREES:
             found = self._trees(problem, budget, observer)
         else:
@@ -233,7 +233,7 @@ class Packer:
         roots = collective.chunks // (len(found[0].images) if found else 1)
         if found and problem.objective is not Objective.BANDWIDTH:
             if roots * collective.ranks <= self.effort.most_quick:
-                quick = _quick(found)
+                quick = _fastest_routes(found)
                 if self._low_and_narrow(quick):
                     found.append(quick)
         return found
@@ -275,7 +275,7 @@ class Packer:
             effort=effort.trees,
         )
 
-    def _sketched(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
+    def _pack_sketch(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
         """Return trees over the hops that a sketch allows, under the symmetry that it demands."""
         from .trees.trees import pack
 
@@ -312,7 +312,7 @@ class Packer:
             statements.append(f"{most} peers of a rank at most, {self.peers} allowed")
         if trial.over():
             statements.append("stopped before all orders were tried")
-        proved = _proved(problem, kept[0], points[0])
+        proved = _meets_bound(problem, kept[0], points[0])
         return Outcome(
             Status.OPTIMAL if proved else Status.FEASIBLE, tuple(points), tuple(statements)
         )
@@ -351,7 +351,7 @@ def _cold(trees: bool) -> bool:
 
 
 @cache
-def _compiled(trees: bool) -> None:
+def _compile_kernels(trees: bool) -> None:
     """Run everything once on three ranks, so that the loops are compiled when the clock starts.
 
     The first time on a machine that takes some ten seconds, later a fraction of one; within the
@@ -371,7 +371,7 @@ def _compiled(trees: bool) -> None:
         prepare(quickest(quotients, 1, OrderLimits(segments=2)).schedule()).time(1)
 
 
-def _quick(found: Sequence[Packing]) -> Packing:
+def _fastest_routes(found: Sequence[Packing]) -> Packing:
     """Return the fastest routes, under the group and with the bound of the packings."""
     best = max(found, key=lambda p: p.bound)
     group = Automorphisms(found[0].images, found[0].link_images)
@@ -408,7 +408,7 @@ def _point(found: Planned) -> Point:
     return replace(point, words=summary(found, point))
 
 
-def _proved(problem: Problem, found: Planned, point: Point) -> bool:
+def _meets_bound(problem: Problem, found: Planned, point: Point) -> bool:
     """Return True if the point meets the bound of the objective."""
     if problem.objective is Objective.BANDWIDTH:
         return point.optimal

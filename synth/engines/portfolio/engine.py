@@ -299,13 +299,13 @@ class _Race:
         self.outcomes[engine.name] = outcome
         whole = outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
         proved = engine.name == "exact" and self.problem.objective is Objective.FRONTIER and whole
-        if proved or self._decided(engine, outcome) or len(self.engines) == 1:
-            points = tuple(_signed(p, engine) for p in outcome.points)
+        if proved or self._is_proof(engine, outcome) or len(self.engines) == 1:
+            points = tuple(_with_finder(p, engine) for p in outcome.points)
             self.over = replace(outcome, points=points)
             return
         self._add(engine, outcome.points)
 
-    def _decided(self, engine: Engine, outcome: Outcome) -> bool:
+    def _is_proof(self, engine: Engine, outcome: Outcome) -> bool:
         """Return True if an engine proved its answer under the sketch; bounds ignore sketches."""
         if self.problem.sketch is None:
             return False
@@ -317,7 +317,7 @@ class _Race:
         size = self.problem.bytes or LARGE
         for point in points:
             schedule = arranged(point.schedule, size, self.budget.seed)
-            self.found.append(_signed(replace(point, schedule=schedule), engine))
+            self.found.append(_with_finder(replace(point, schedule=schedule), engine))
 
     # --- what is enough ---------------------------------------------------------------------------
 
@@ -375,10 +375,10 @@ class _Race:
         if not self.found:
             if self.failures and not self.outcomes and not self.observer.cancelled():
                 raise self._failure()
-            return Outcome(Status.NOTHING, statements=self._said(()))
-        kept = self._kept()
-        status = Status.OPTIMAL if self._proved(kept) else Status.FEASIBLE
-        return Outcome(status, tuple(kept), self._said(kept))
+            return Outcome(Status.NOTHING, statements=self._statements(()))
+        kept = self._select()
+        status = Status.OPTIMAL if self._meets_bound(kept) else Status.FEASIBLE
+        return Outcome(status, tuple(kept), self._statements(kept))
 
     def _failure(self) -> WeftError:
         """Return the error of the problem, or the reasons of all engines to refuse it.
@@ -399,7 +399,7 @@ class _Race:
             hint="what each of them is for: weft list engines",
         )
 
-    def _said(self, kept: list[Point] | tuple[Point, ...]) -> tuple[str, ...]:
+    def _statements(self, kept: list[Point] | tuple[Point, ...]) -> tuple[str, ...]:
         """Return the statements of the engines whose points are kept; one line for all others."""
         finders = {finder(p) for p in kept}
         lines = []
@@ -419,7 +419,7 @@ class _Race:
             lines.append("interrupted")
         return tuple(lines)
 
-    def _kept(self) -> list[Point]:
+    def _select(self) -> list[Point]:
         problem = self.problem
         match problem.objective:
             case Objective.TIME:
@@ -461,7 +461,7 @@ class _Race:
             return self.found[0]
         return min(self.found, key=lambda p: (self._time(p, size), p.steps))
 
-    def _proved(self, kept: list[Point]) -> bool:
+    def _meets_bound(self, kept: list[Point]) -> bool:
         """Return True if the kept points meet the bound: at the size, in the rate, or in α."""
         found, self.found = self.found, kept
         met = self._met()
@@ -482,7 +482,7 @@ class _IncumbentRecorder:
 
     def incumbent(self, point: Point) -> None:
         if self.heard.add(point):
-            self.inner.incumbent(_signed(point, self.engine))
+            self.inner.incumbent(_with_finder(point, self.engine))
 
     def cancelled(self) -> bool:
         return self.inner.cancelled()
@@ -493,7 +493,7 @@ def finder(point: Point) -> str:
     return str(point.schedule.provenance["found_by"])
 
 
-def _signed(point: Point, engine: Engine) -> Point:
+def _with_finder(point: Point, engine: Engine) -> Point:
     """The point with the name of its engine, and what that one cites."""
     signed = point.schedule.with_provenance(found_by=engine.name, cites=engine.cites)
     return replace(point, schedule=signed)

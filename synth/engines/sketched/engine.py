@@ -35,7 +35,7 @@ from ...frontier.objective import pareto, sizes_of
 from ...time.schedule_time import simulate
 from .effort import SKETCHED_EFFORT, SketchedEffort
 from .field import SearchInstance
-from .limits import refused
+from .limits import refusal_of
 from .search import PlacementSearch
 from .search_kernel import Placements
 
@@ -88,7 +88,7 @@ class Sketched:
         """Rules that it cannot keep, sums other than allreduce, too much to search."""
         collective = problem.collective
         for rule in problem.sketch.rules if problem.sketch else ():
-            why = _refused(rule, problem)
+            why = _refusal(rule, problem)
             if why:
                 return f"its search cannot follow the rule {rule.label!r}: {why}"
         if collective.ranks < 2:
@@ -155,7 +155,7 @@ class _ChunkCountSearch:
             left = deadline - time.monotonic()
             if found and (left <= 0 or self.observer.cancelled()):
                 break
-            took, point = self._cut(pieces, size, goal, left / (len(cuts) - place))
+            took, point = self._search_cut(pieces, size, goal, left / (len(cuts) - place))
             self.met = self.met or took <= goal
             found.append((took, point))
             least = min(took for took, _ in found)
@@ -189,7 +189,9 @@ class _ChunkCountSearch:
         grain = Fraction(size, collective.message_chunks)
         return whole_chunk_bound(self.problem.topology, collective, grain, field.usable)
 
-    def _cut(self, pieces: int, size: int, goal: float, seconds: float) -> tuple[float, Point]:
+    def _search_cut(
+        self, pieces: int, size: int, goal: float, seconds: float
+    ) -> tuple[float, Point]:
         self.observer.stage(f"{pieces} chunk{'s' * (pieces > 1)} per unit")
         collective = self.problem.collective
         if pieces > 1:
@@ -236,10 +238,10 @@ class _ChunkCountSearch:
         )
 
 
-def _refused(rule: Rule, problem: Problem) -> str | None:
+def _refusal(rule: Rule, problem: Problem) -> str | None:
     if not isinstance(rule, FOLLOWED):
         return "it knows no such rules"
-    return refused(rule, problem)
+    return refusal_of(rule, problem)
 
 
 def _moves(problem: Problem) -> bool:

@@ -143,7 +143,7 @@ def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
     found = np.empty((orbits.order, collective.chunks), np.int64)
     for g, element in enumerate(orbits.images):
         for c, (starts, wants) in enumerate(ends):
-            others = alike.get((_moved(starts, element), _moved(wants, element)), [])
+            others = alike.get((_images_of(starts, element), _images_of(wants, element)), [])
             if turn[c] >= len(others):
                 raise UserError("the symmetry of the sketch is none of the collective")
             found[g, c] = others[turn[c]]
@@ -174,7 +174,7 @@ def _roots(collective: Collective) -> Ints:
     return np.arange(collective.chunks) % collective.ranks
 
 
-def _moved(ranks: frozenset[int], element: Ints) -> frozenset[int]:
+def _images_of(ranks: frozenset[int], element: Ints) -> frozenset[int]:
     return frozenset(int(element[v]) for v in ranks)
 
 

@@ -30,7 +30,7 @@ from ...fabric.hop_table import HopTable
 UNLIMITED = 1 << 30
 
 
-def refused(rule: Rule, problem: Problem) -> str | None:
+def refusal_of(rule: Rule, problem: Problem) -> str | None:
     """Return the reason why the search cannot obey a rule about single chunks; None if it can."""
     sums = problem.collective.combining
     if isinstance(rule, MaxHops) and sums and rule.count < 2:

@@ -69,14 +69,14 @@ def _distances(count: int, limit: int, most_sets: int) -> tuple[int, ...]:
     if limit >= count - 1:
         return tuple(range(1, count))
     if math.comb(count - 1, limit) <= most_sets:
-        return min(combinations(range(1, count), limit), key=lambda d: _spread(count, d))
+        return min(combinations(range(1, count), limit), key=lambda d: _hop_sums(count, d))
     found = [1]
     for power in range(1, limit):
         found.append(max(found[-1] + 1, round(count ** (power / limit))))
     return tuple(found)
 
 
-def _spread(count: int, distances: tuple[int, ...]) -> tuple[int, int]:
+def _hop_sums(count: int, distances: tuple[int, ...]) -> tuple[int, int]:
     """The hops to the farthest GPU and to all of them in sum; sets of GPUs are bits."""
     everyone = (1 << count) - 1
     reached, hops, total = 1, 0, 0

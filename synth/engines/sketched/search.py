@@ -77,7 +77,7 @@ class PlacementSearch:
         found: list[Placements] = []
         for start in range(self.effort.starts):
             placed, self.told = self._first(start, late), NEVER
-            self._improved(placed, patience, start, over)
+            self._improve_placements(placed, patience, start, over)
             self._tell(placed, improved, 1)
             found.append(placed)
             if over(placed):
@@ -100,7 +100,7 @@ class PlacementSearch:
             self.told = end
             improved(placed)
 
-    def _improved(
+    def _improve_placements(
         self, placed: Placements, patience: int, start: int, over: Callable[[Placements], bool]
     ) -> None:
         """Turns, until none of the last ``patience`` gained anything."""

@@ -34,10 +34,10 @@ def test_nothing_is_cold_that_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_the_kernels_of_packings_are_looked_up_where_numba_keeps_them() -> None:
-    from weft.synth.engines.packing.engine import _cold, _compiled
+    from weft.synth.engines.packing.engine import _cold, _compile_kernels
 
-    _compiled(True)
-    _compiled(False)
+    _compile_kernels(True)
+    _compile_kernels(False)
     assert not _cold(True)
     assert not _cold(False)
 

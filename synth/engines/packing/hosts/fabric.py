@@ -55,7 +55,7 @@ def shares_of(
     owner = np.zeros(collective.chunks, np.int64)
     owner[ends.chunks] = ends.ranks
     parts = max([p for p in effort.parts if p * len(owner) <= effort.trees], default=1)
-    roots = _cut(owner, np.full(len(owner), parts))
+    roots = _split_roots(owner, np.full(len(owner), parts))
     wanted = replace(_tree_demand(hosts, roots, turned, time), effort=effort)
     found = _route(wanted, seed)
     if found is None:
@@ -67,10 +67,12 @@ def shares_of(
             return _laid(hosts, better, owner, turned)
     if found.congestion > effort.enough and len(hosts.members) > effort.few:
         roots, found = _finer(hosts, owner, roots, found, wanted, seed)
-    return _merged(ChunkShares(roots.chunk, roots.root, roots.weights, {turned: found.tree_set}))
+    return _merge_equal(
+        ChunkShares(roots.chunk, roots.root, roots.weights, {turned: found.tree_set})
+    )
 
 
-def _cut(owner: Ints, parts: Ints) -> _Roots:
+def _split_roots(owner: Ints, parts: Ints) -> _Roots:
     chunk = np.repeat(np.arange(len(owner)), parts)
     return _Roots(chunk, owner[chunk], parts[chunk])
 
@@ -112,7 +114,7 @@ def _route(wanted: TreeDemand, seed: int) -> RoutedTrees | None:
                 break
     if not tries:
         return None
-    return replace(min(tries, key=_by), tried=TreeSet.joined([f.tried for f in tries]))
+    return replace(min(tries, key=_by), tried=TreeSet.concatenate([f.tried for f in tries]))
 
 
 def _by(found: RoutedTrees) -> float:
@@ -152,7 +154,7 @@ def _finer(
     fine = np.concatenate([fine, np.setdiff1d(first, fine)[-2:]])
     parts = np.full(len(owner), roots.parts.max())
     parts[fine] *= wanted.effort.change
-    more = _cut(owner, parts)
+    more = _split_roots(owner, parts)
     time = float(wanted.room[0] / hosts.machine.bandwidth[0])
     again = _tree_demand(hosts, more, bool(wanted.turned[0]), time)
     again = replace(again, effort=wanted.effort)
@@ -170,17 +172,17 @@ def _laid(hosts: Hosts, choice: Choice, owner: Ints, turned: bool) -> ChunkShare
     laid: list[tuple[int, int, Fraction]] = []
     for b in range(len(hosts.members)):
         chunks = [(int(c), Fraction(1)) for c in np.flatnonzero(hosts.host[owner] == b)]
-        laid += overlay(_weighted(choice, choice.tree_set.roots == b), chunks)
+        laid += overlay(_weights_of(choice, choice.tree_set.roots == b), chunks)
     tree, chunk, weights = zip(*laid, strict=True)
     index = np.array(chunk)
     return ChunkShares(index, owner[index], weights, {turned: choice.tree_set.take(list(tree))})
 
 
-def _weighted(choice: Choice, mask: Bools) -> list[tuple[int, Fraction]]:
+def _weights_of(choice: Choice, mask: Bools) -> list[tuple[int, Fraction]]:
     return [(int(t), choice.weights[t]) for t in np.flatnonzero(mask)]
 
 
-def _merged(shares: ChunkShares) -> ChunkShares:
+def _merge_equal(shares: ChunkShares) -> ChunkShares:
     """Equal trees of one root as one share."""
     first: dict[tuple[int | bytes, ...], int] = {}
     weights: dict[int, Fraction] = {}
@@ -222,7 +224,7 @@ def _allreduce(hosts: Hosts, time: float, seed: int, effort: HostEffort) -> Chun
         family = 2 * found.tried.roots + found.tried.turned
         better = choose(found.tried, family, None, wanted)
         if better is not None and better.congestion < found.congestion:
-            return _paired(hosts, better)
+            return _pair_directions(hosts, better)
     out, into = found.tree_set.take(slice(0, None, 2)), found.tree_set.take(slice(1, None, 2))
     place = np.zeros(len(hosts.members), np.int64)
     root = np.empty(pairs, np.int64)
@@ -230,7 +232,9 @@ def _allreduce(hosts: Hosts, time: float, seed: int, effort: HostEffort) -> Chun
         root[p] = hosts.members[b][place[b] % len(hosts.members[b])]
         place[b] += 1
     weights = (Fraction(1, pairs),) * pairs
-    return _merged(ChunkShares(np.zeros(pairs, np.int64), root, weights, {True: into, False: out}))
+    return _merge_equal(
+        ChunkShares(np.zeros(pairs, np.int64), root, weights, {True: into, False: out})
+    )
 
 
 def _widest(hosts: Hosts) -> Ints:
@@ -241,13 +245,13 @@ def _widest(hosts: Hosts) -> Ints:
     return np.concatenate([hosts.members[k] for k in np.flatnonzero(out > 0.999 * out.max())])
 
 
-def _paired(hosts: Hosts, choice: Choice) -> ChunkShares:
+def _pair_directions(hosts: Hosts, choice: Choice) -> ChunkShares:
     """In-trees, out-trees and GPUs of each root host, side by side on its share."""
     pairs: list[tuple[int, int, int, Fraction]] = []
     for b, members in enumerate(hosts.members):
         here = choice.tree_set.roots == b
-        out = _weighted(choice, here & (choice.tree_set.turned == 0))
-        into = _weighted(choice, here & (choice.tree_set.turned == 1))
+        out = _weights_of(choice, here & (choice.tree_set.turned == 0))
+        into = _weights_of(choice, here & (choice.tree_set.turned == 1))
         both = overlay(into, out)
         share = sum((w for _, _, w in both), Fraction(0))
         roots = [(int(r), share / len(members)) for r in members]

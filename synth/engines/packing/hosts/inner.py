@@ -67,7 +67,7 @@ def solve_inside(
             known[key] = _solve(hosts, b, enters, base, time, seed, effort)
         chosen.append(known[key])
     worst = max(kind.congestion for kind in chosen)
-    return {t: _placed(hosts, chosen, t) for t in enters}, worst
+    return {t: _copy_to_hosts(hosts, chosen, t) for t in enters}, worst
 
 
 def _profile(hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, steps: int) -> bytes:
@@ -104,7 +104,7 @@ def _solve(
     assert best is not None
     wanted, found, count = best
     if found.congestion > 1 + MET:
-        everything = TreeSet.joined(tried)
+        everything = TreeSet.concatenate(tried)
         family = everything.turned * wanted.groups + everything.roots
         demand = _demand(hosts, b, enters)
         weighed = choose(everything, family, demand, wanted)
@@ -163,7 +163,7 @@ def _tree_demand(
     )
 
 
-def _placed(hosts: Hosts, chosen: list[HostKind], turned: bool) -> Inside:
+def _copy_to_hosts(hosts: Hosts, chosen: list[HostKind], turned: bool) -> Inside:
     """Return the trees of every host, copied from the equal host that was solved."""
     first, until, tree_sets, of = [0], [], [], []
     order_of: dict[int, tuple[TreeSet, list[Fraction]]] = {}

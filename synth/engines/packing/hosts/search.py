@@ -136,7 +136,7 @@ class TreeSet:
         )
 
     @staticmethod
-    def joined(tree_sets: list[TreeSet]) -> TreeSet:
+    def concatenate(tree_sets: list[TreeSet]) -> TreeSet:
         """All trees of several tree_sets of one field."""
         parts = [(g.turned, g.roots, g.starts, g.order, g.links) for g in tree_sets]
         return TreeSet(*(np.concatenate(p) for p in zip(*parts, strict=True)))
@@ -185,7 +185,9 @@ def search(
     made = np.flatnonzero(found < 1e200)
     tree_sets = [TreeSet(wanted.turned, roots[p], wanted.starts, order[p], links[p]) for p in made]
     return RoutedTrees(
-        tree_sets[int(np.searchsorted(made, best))], float(found[best]), TreeSet.joined(tree_sets)
+        tree_sets[int(np.searchsorted(made, best))],
+        float(found[best]),
+        TreeSet.concatenate(tree_sets),
     )
 
 

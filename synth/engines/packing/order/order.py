@@ -68,7 +68,7 @@ class Urgency:
         )
 
 
-def _ranked(*keys: Ints) -> Ints:
+def _positions(*keys: Ints) -> Ints:
     """Return the position of each hop in lexicographic order of these keys."""
     position = np.empty(len(keys[0]), np.int64)
     position[np.lexsort(keys[::-1])] = np.arange(len(position))
@@ -77,27 +77,27 @@ def _ranked(*keys: Ints) -> Ints:
 
 def critical_path(u: Urgency) -> TransferOrder:
     """The longest tail first, whatever the slice: for small messages."""
-    return TransferOrder("cp", _ranked(-u.tail, u.shift, u.tree), 0)
+    return TransferOrder("cp", _positions(-u.tail, u.shift, u.tree), 0)
 
 
 def slice_first(u: Urgency) -> TransferOrder:
     """Slice after slice, in each the longest tail first: for large messages."""
-    return TransferOrder("seg-cp", _ranked(-u.tail, u.shift, u.tree), len(u.tail))
+    return TransferOrder("seg-cp", _positions(-u.tail, u.shift, u.tree), len(u.tail))
 
 
 def rotation(u: Urgency) -> TransferOrder:
     """Slice after slice; in each, all ranks send to their next, then to their second next, …."""
-    return TransferOrder("seg-rot", _ranked(u.shift, -u.tail, u.tree), len(u.tail))
+    return TransferOrder("seg-rot", _positions(u.shift, -u.tail, u.tree), len(u.tail))
 
 
 def turns(u: Urgency) -> TransferOrder:
     """Slice after slice; in each, the trees alternate."""
-    return TransferOrder("turns", _ranked(u.turn, -u.tail, u.shift, u.tree), len(u.tail))
+    return TransferOrder("turns", _positions(u.turn, -u.tail, u.shift, u.tree), len(u.tail))
 
 
 def longest_first(u: Urgency) -> TransferOrder:
     """Slice after slice; in each, the hops that occupy their rows longest come first."""
-    return TransferOrder("long", _ranked(-u.hold, -u.tail, u.shift, u.tree), len(u.tail))
+    return TransferOrder("long", _positions(-u.hold, -u.tail, u.shift, u.tree), len(u.tail))
 
 
 def as_listed(u: Urgency) -> TransferOrder:

@@ -116,12 +116,12 @@ def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: Order
     for quotient in sorted(quotients, key=lambda q: _floor(q, message_bytes)):
         if best is not None and (trial.over() or _floor(quotient, message_bytes) >= best.time_us):
             continue
-        found = _tried(quotient, message_bytes, trial, best)
+        found = _best_order(quotient, message_bytes, trial, best)
         if best is None or found.price < best.price:
             best = found
     if best is None:
         raise ValueError("no packing to choose from")
-    return _restarted(best, message_bytes, trial)
+    return _restart(best, message_bytes, trial)
 
 
 def _floor(quotient: PlanQuotient, message_bytes: int) -> float:
@@ -130,11 +130,11 @@ def _floor(quotient: PlanQuotient, message_bytes: int) -> float:
     return max(load, float(quotient.alpha.max(initial=0.0)))
 
 
-def _tried(
+def _best_order(
     quotient: PlanQuotient, message_bytes: int, trial: OrderLimits, rival: Planned | None
 ) -> Planned:
     """Try two rules with rising slice counts while that helps, then the others near the best."""
-    allowed = _allowed(quotient, trial)
+    allowed = _slice_counts(quotient, trial)
     search = _OrderSearch(quotient, message_bytes, trial)
     goal = trial.effort.near * _floor(quotient, message_bytes)
     before = float("inf")
@@ -159,7 +159,7 @@ def _tried(
     return search.best or first
 
 
-def _allowed(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]:
+def _slice_counts(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]:
     if trial.segments:
         return (trial.segments,)
     effort = trial.effort
@@ -172,7 +172,7 @@ def _allowed(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]:
     return tuple(n for n in effort.segments if n <= many)
 
 
-def _restarted(best: Planned, message_bytes: int, trial: OrderLimits) -> Planned:
+def _restart(best: Planned, message_bytes: int, trial: OrderLimits) -> Planned:
     """Retry the best rule with slightly perturbed tails, while that improves it."""
     search = _OrderSearch(best.quotient, message_bytes, trial, best)
     floor = _floor(best.quotient, message_bytes)

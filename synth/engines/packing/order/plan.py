@@ -61,16 +61,16 @@ class TemplateHops:
         """The columns of some trees. Cost: O(hops · height) array work."""
         counts = [len(t) for t in trees]
         tree = np.repeat(np.arange(len(trees)), counts)
-        src, dst = (_joined([getattr(t, name) for t in trees]) for name in ("src", "dst"))
-        reduce = _joined([t.reduce for t in trees]).astype(bool)
-        lengths = _joined([np.diff(t.route_start) for t in trees])
+        src, dst = (_concatenate([getattr(t, name) for t in trees]) for name in ("src", "dst"))
+        reduce = _concatenate([t.reduce for t in trees]).astype(bool)
+        lengths = _concatenate([np.diff(t.route_start) for t in trees])
         start = np.concatenate([[0], np.cumsum(lengths)])
-        links = _joined([t.route_links[t.route_start[0] : t.route_start[-1]] for t in trees])
+        links = _concatenate([t.route_links[t.route_start[0] : t.route_start[-1]] for t in trees])
         level = _levels(tree * ranks + src, tree * ranks + dst, reduce, len(trees) * ranks)
         return TemplateHops(tree, src, dst, reduce, level, start, links)
 
 
-def _joined(columns: list[Any]) -> Ints:
+def _concatenate(columns: list[Any]) -> Ints:
     if not columns:
         return np.zeros(0, np.int64)
     return np.concatenate([np.asarray(x, np.int64) for x in columns])

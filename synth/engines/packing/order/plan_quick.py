@@ -107,16 +107,16 @@ def _tree(collective: Collective, chunk: int, ways: _LoadedRoutes) -> PackedTree
     wanted = post.ranks[post.chunks == chunk].tolist()
     if len(holders) > 1 and collective.kind is Kind.ALLREDUCE:
         root = ways.centre()
-        gathered = _turned(ways.tree([root], holders, backward=True))
+        gathered = _reverse(ways.tree([root], holders, backward=True))
         spread = ways.tree([root], wanted)
         return as_tree(chunk, [(r, True) for r in gathered] + [(r, False) for r in spread])
     if collective.combining:
-        gathered = _turned(ways.tree(wanted, holders, backward=True))
+        gathered = _reverse(ways.tree(wanted, holders, backward=True))
         return as_tree(chunk, [(r, True) for r in gathered])
     return as_tree(chunk, [(r, False) for r in ways.tree(holders, wanted)])
 
 
-def _turned(hops: list[Route]) -> list[Route]:
+def _reverse(hops: list[Route]) -> list[Route]:
     """Reverse hops found against the links, into the order in which sums flow: leaves first."""
     return [(dst, src, links[::-1]) for src, dst, links in reversed(hops)]
 

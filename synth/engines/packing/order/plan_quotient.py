@@ -94,11 +94,11 @@ class PlanQuotient:
         order = np.argsort(source, kind="stable")
         first_reader = np.searchsorted(source[order], np.arange(len(arrivals) + 1))
         orbit, size, x, unit = _rows(packing.topology, packing.link_images)
-        hop, row, uses = _held(hops, packing.topology, orbit)
+        hop, row, uses = _holds(hops, packing.topology, orbit)
         met = uses * len(packing.images) // size[row]
         holds = plan.shares.grains[hops.tree[hop]].astype(object) * x[row] * met
         unit /= plan.collective.message_chunks
-        holds, unit = _scaled(holds, row, len(size), unit)
+        holds, unit = _scale(holds, row, len(size), unit)
         alpha = np.array([float(link.latency) for link in packing.topology.links])
         sums = np.add.reduceat(alpha[hops.links], hops.start[:-1]) if len(hops) else alpha[:0]
         first_row = np.searchsorted(hop, np.arange(len(hops) + 1))
@@ -222,7 +222,7 @@ def _resource_labels(topology: Topology, link_images: Ints32) -> Ints:
     return np.unique(least, return_inverse=True)[1].astype(np.int64)
 
 
-def _held(hops: TemplateHops, topology: Topology, orbit: Ints) -> tuple[Ints, Ints, Ints]:
+def _holds(hops: TemplateHops, topology: Topology, orbit: Ints) -> tuple[Ints, Ints, Ints]:
     """Columns (hop, orbit, how many of its rows the hop uses), by hop."""
     position, rows = fabric_of(topology).resources_of(hops.links)
     hop = np.repeat(np.arange(len(hops)), hops.lengths)[position]
@@ -231,7 +231,7 @@ def _held(hops: TemplateHops, topology: Topology, orbit: Ints) -> tuple[Ints, In
     return keys // width, keys % width, uses
 
 
-def _scaled(
+def _scale(
     holds: npt.NDArray[np.object_], rows: Ints, count: int, unit: Fraction
 ) -> tuple[Ints, Fraction]:
     """The same in ticks that are fine enough for α, and coarse enough for 64 bits."""

@@ -55,7 +55,7 @@ def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT)
     load some row by a tenth more than the packing does.
     """
     table = _MessageRoutes.of(packing, effort) if packing.us_per_byte else None
-    rounds = None if table is None else _settled(packing, table, seed, effort)
+    rounds = None if table is None else _fewest_conflicts(packing, table, seed, effort)
     if rounds is None:
         return None
     ends = packing.topology.links
@@ -155,12 +155,12 @@ class _Finder:
                     yield (*way, i), to
 
 
-def _settled(
+def _fewest_conflicts(
     packing: Packing, table: _MessageRoutes, seed: int, effort: PathEffort
 ) -> Rounds | None:
     """Return the rounds with the fewest conflicts, as few rounds as the rate demands."""
     longest = max(table.hold)
-    fitting = (p for p in effort.pieces if _rounded(packing, longest / p) <= effort.rounded)
+    fitting = (p for p in effort.pieces if _rounding_loss(packing, longest / p) <= effort.rounded)
     pieces = next(fitting, None)
     if pieces is None:
         return None
@@ -170,7 +170,7 @@ def _settled(
         return None
     busiest = max(np.bincount(table.src[jobs]).max(), np.bincount(table.dst[jobs]).max())
     least = max(int(busiest), -(-packing.us_per_byte * pieces // longest))
-    colour, way, meetings = _coloured(packing.topology, table, jobs, int(least), seed, effort)
+    colour, way, meetings = _colour(packing.topology, table, jobs, int(least), seed, effort)
     light = np.repeat(np.setdiff1d(np.arange(len(table.chunk)), heavy), pieces)
     ways = [table.ways[j][w] for j, w in zip(jobs.tolist(), way.tolist(), strict=True)]
     ways += [table.ways[j][k % len(table.ways[j])] for k, j in enumerate(light.tolist())]
@@ -184,12 +184,12 @@ def _settled(
     )
 
 
-def _rounded(packing: Packing, length: Fraction) -> Fraction:
+def _rounding_loss(packing: Packing, length: Fraction) -> Fraction:
     """Return the relative slowdown by rounding the time up to a whole number of rounds."""
     return -(-packing.us_per_byte // length) * length / packing.us_per_byte
 
 
-def _coloured(
+def _colour(
     topology: Topology,
     table: _MessageRoutes,
     jobs: Ints,

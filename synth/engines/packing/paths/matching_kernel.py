@@ -70,7 +70,7 @@ def _put(c: Choices, use: Ints32, route: int, colour: int, count: int) -> None:
 
 
 @compiled
-def _drawn(state: Ints, below: int) -> int:
+def _random_below(state: Ints, below: int) -> int:
     """Return a random number below a limit, by xorshift (Marsaglia, J. Stat. Softw. 8 (2003))."""
     x = state[0]
     x ^= (x << 13) & 0x7FFFFFFFFFFFFFFF
@@ -107,7 +107,7 @@ def _better(
             if met < least:
                 least, ties = met, 0
             ties += 1
-            if _drawn(state, ties) == 0:
+            if _random_below(state, ties) == 0:
                 to, at = r, k
     return to, at, least
 
@@ -141,7 +141,7 @@ def settle(
     for step in range(steps):
         if best == 0:
             break
-        t = _drawn(state, len(colour))
+        t = _random_below(state, len(colour))
         r, k = route[t], colour[t]
         _put(c, use, r, k, -1)
         own = _meets(c, use, r, k)
@@ -149,7 +149,7 @@ def settle(
             span = (0, colours) if moves else (k, k + 1)
             to, at, met = _better(c, use, left, state, (step, t, r, k), span, best - total + own)
             if to >= 0:
-                left[r, k] = step + tenure + _drawn(state, tenure)
+                left[r, k] = step + tenure + _random_below(state, tenure)
                 total += met - own
                 route[t], colour[t] = to, at
         _put(c, use, route[t], colour[t], 1)

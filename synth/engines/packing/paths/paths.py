@@ -50,7 +50,7 @@ class _PathTask:
     until: float
     effort: PathEffort = PATH_EFFORT
 
-    def negotiated(self, begin: Routing, target: Fraction) -> tuple[Routing, bool]:
+    def negotiate_routes(self, begin: Routing, target: Fraction) -> tuple[Routing, bool]:
         """Re-route within ``target``, first among paths of least α, then with detours."""
         found, fits = begin, False
         for weight in (None, self.effort.latency_weight):
@@ -109,7 +109,7 @@ def pack_paths(
         ways = [(way, "") for way in best]
         ways += _quicker(job, quick, time_found)
         if prices is not None:
-            mine = _proved(net, collective, everything, prices, time_found)
+            mine = _proven_bound(net, collective, everything, prices, time_found)
             proof = max(proof, mine, key=lambda x: x[0])
     else:
         ways = [(Split(part.src, np.zeros((0, 1), np.int32), part.src, ()), "")]
@@ -152,7 +152,7 @@ def _optimum(
             return ways, prices
     if prices is not None:
         target = max(target, Fraction(prices.time) * effort.nearly)
-    whole = quick if len(pairs) <= effort.small else job.negotiated(quick, target)[0]
+    whole = quick if len(pairs) <= effort.small else job.negotiate_routes(quick, target)[0]
     found = _sought(job, whole) if small else None
     if found is None:
         return _any_parts(job, quick, whole), prices
@@ -161,11 +161,11 @@ def _optimum(
 
 def _at_rate(job: _PathTask, quick: Routing, target: Fraction) -> list[Split]:
     """Return splits within a target time: whole paths, else as few split pairs as possible."""
-    whole, fits = job.negotiated(quick, target)
+    whole, fits = job.negotiate_routes(quick, target)
     ways = [_as_split(whole)] if fits else []
     mended = None
     if not fits or len(job.pairs) <= job.effort.small:
-        mended = _repaired(job, whole, target)
+        mended = _split_crowded(job, whole, target)
     if mended is not None:
         ways.append(mended)
         ways += [] if fits else _coarser(job, quick, target, mended)
@@ -178,7 +178,7 @@ def _any_parts(job: _PathTask, quick: Routing, whole: Routing) -> list[Split]:
     for parts in job.effort.parts[:3]:
         if time.perf_counter() < job.until:
             goal = whole.time(job.net) * job.effort.better
-            best.append(_as_split(job.negotiated(in_parts(quick, parts), goal)[0]))
+            best.append(_as_split(job.negotiate_routes(in_parts(quick, parts), goal)[0]))
     return best
 
 
@@ -190,7 +190,7 @@ def _sought(job: _PathTask, whole: Routing) -> tuple[Split, Fraction, PathPrices
     return None if found is None or found[1] is None else (found[0], found[1], found[2])
 
 
-def _repaired(job: _PathTask, whole: Routing, target: Fraction) -> Split | None:
+def _split_crowded(job: _PathTask, whole: Routing, target: Fraction) -> Split | None:
     """Keep whole paths on uncrowded rows, split the others; the split set grows."""
     net, pairs, tried = job.net, job.pairs, 0
     for free in _free_pairs(job, whole, target):
@@ -208,7 +208,7 @@ def _repaired(job: _PathTask, whole: Routing, target: Fraction) -> Split | None:
         )
         solved = split(task, job.pool.among(free), seed=job.seed, until=job.until)
         if solved is not None:
-            return _joined(whole, fixed, solved[0], at)
+            return _combine(whole, fixed, solved[0], at)
         if time.perf_counter() > job.until:
             break
     return None
@@ -241,7 +241,7 @@ def _load_of(net: PathNet, routing: Routing, kept: Bools) -> Ints:
     return np.asarray(pool.uses().sum(axis=1)).ravel().astype(np.int64)
 
 
-def _joined(whole: Routing, fixed: Bools, some: Split, at: Ints) -> Split:
+def _combine(whole: Routing, fixed: Bools, some: Split, at: Ints) -> Split:
     """Combine whole paths of the fixed pairs with split ones of the others."""
     return Split(
         np.concatenate([whole.pair[fixed], at[some.pair]]),
@@ -258,7 +258,7 @@ def _coarser(job: _PathTask, quick: Routing, target: Fraction, mended: Split) ->
         return []
     for parts in job.effort.parts:
         if parts < common:
-            found, fits = job.negotiated(in_parts(quick, parts), target)
+            found, fits = job.negotiate_routes(in_parts(quick, parts), target)
             if fits:
                 return [_as_split(found)]
     return []
@@ -268,7 +268,7 @@ def _quicker(job: _PathTask, quick: Routing, rate: Fraction) -> list[tuple[Split
     """Slower ways with less α: within 5/4 of the best rate, and every pair on its quickest path."""
     ways, most = [], job.effort.compromise
     if quick.time(job.net) > most * rate:
-        some, fits = job.negotiated(quick, most * rate)
+        some, fits = job.negotiate_routes(quick, most * rate)
         if fits:
             ways.append((_as_split(some), f"paths of less α, within {most} of the best rate"))
     ways.append((_as_split(quick), "every pair on a path of least α"))
@@ -292,7 +292,7 @@ def _front(net: PathNet, ways: list[tuple[Split, str]]) -> list[tuple[Split, str
     return [(*ways[i], known[i].time) for i in kept]
 
 
-def _proved(
+def _proven_bound(
     net: PathNet, collective: Collective, pairs: PairDemand, prices: PathPrices, hoped: Fraction
 ) -> tuple[Fraction, Certificate]:
     """Return the bound (µs per byte) that the prices prove as rationals, on the whole machine.

@@ -33,12 +33,12 @@ def trees_of(net: PathNet, pairs: PairDemand, way: Split) -> tuple[PackedTree, .
     made = []
     for k in sorted(shares):
         chunks = pairs.chunks[pairs.start[k] : pairs.start[k + 1]].tolist()
-        for chunk, path, weight in _filled(chunks, shares[k]):
+        for chunk, path, weight in _fill_chunks(chunks, shares[k]):
             made.append(_tree(net, chunk, path, weight))
     return tuple(made)
 
 
-def _filled(
+def _fill_chunks(
     chunks: list[int], shares: dict[Path, Fraction]
 ) -> Iterator[tuple[int, Path, Fraction]]:
     """(chunk, path, share of the chunk): paths laid end to end over the chunks, heaviest first."""
@@ -85,7 +85,7 @@ def figures(net: PathNet, way: Split) -> PathCost:
     column, links = entries(way.links, way.length)
     uses = np.zeros(len(net.tail), object)
     np.add.at(uses, links, numbers[column])
-    load = _lifted(net, uses)
+    load = _uses_of_images(net, uses)
     rows = np.array([*load, *(sum(load[list(r.links)]) for r in topology.resources)], object)
     busiest = _largest(rows.tolist(), topology.capacities())
     time = max((Fraction(x, scale) / b for b, x in busiest.items()), default=Fraction(0))
@@ -95,7 +95,7 @@ def figures(net: PathNet, way: Split) -> PathCost:
     return PathCost(time, sum((Fraction(n, scale) * x for x, n in slow.items()), Fraction(0)))
 
 
-def _lifted(net: PathNet, uses: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+def _uses_of_images(net: PathNet, uses: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
     """Uses of every link by all images, from those by the templates."""
     used = np.flatnonzero(uses)
     images = net.orbits.link_images[:, used]

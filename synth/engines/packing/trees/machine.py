@@ -50,7 +50,7 @@ class TreeMachine:
         """
         machine = topology.reversed() if turned else topology
         if turned and allowed is not None:
-            allowed = _turned(allowed, orbits)
+            allowed = _allowed_senders(allowed, orbits)
         return TreeMachine(topology, orbits, turned, *_net(machine, orbits, allowed, detour))
 
     @cached_property
@@ -62,7 +62,7 @@ class TreeMachine:
         return found
 
 
-def _turned(allowed: Bools, orbits: Orbits) -> Bools:
+def _allowed_senders(allowed: Bools, orbits: Orbits) -> Bools:
     """Senders allowed to each representative: the same hops, indexed by their heads."""
     k, head = np.nonzero(allowed)
     # The element that brings the head to its representative brings the source along.

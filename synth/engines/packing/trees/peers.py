@@ -44,10 +44,10 @@ def few_peers(
     source, head = net.cell_source, net.cell_head
     reps = len(net.sources)
     into = orbits.rank_orbit[head]
-    if _most(source, into, reps) <= peers:
+    if _most_peers(source, into, reps) <= peers:
         return None
     near = _near(topology, machine)
-    if _most(source[near], into[near], reps) > peers:
+    if _most_peers(source[near], into[near], reps) > peers:
         near = np.zeros(len(head), np.bool_)
     from .peers_kernel import farthest_first
 
@@ -83,7 +83,7 @@ def peers_of(packing: Packing) -> int:
     return int(max(np.bincount(every // n).max(), np.bincount(every % n).max()))
 
 
-def _most(source: Ints, into: Ints, reps: int) -> int:
+def _most_peers(source: Ints, into: Ints, reps: int) -> int:
     """Return the largest number of peers of a rank in one direction, from representatives' hops."""
     counts = [np.bincount(x, minlength=reps).max(initial=0) for x in (source, into)]
     return int(max(counts))

@@ -82,13 +82,13 @@ def _powers(schedule: Schedule, grains: int) -> Iterator[tuple[Fraction, Schedul
     chunks = collective.message_chunks // collective.factor
     factor = 1
     while factor * chunks <= grains:
-        sizes = _rounded(_pieces(collective), collective.factor, factor)
+        sizes = _round_pieces(_pieces(collective), collective.factor, factor)
         attempt = _with_sizes(schedule, sizes)
         yield us_per_byte(attempt), attempt
         factor *= 2
 
 
-def _rounded(pieces: list[Ints], old: int, new: int) -> list[Ints]:
+def _round_pieces(pieces: list[Ints], old: int, new: int) -> list[Ints]:
     """Pieces of ``old`` grains in all, in ``new`` ones."""
     return [np.array(largest_remainder([Fraction(int(g), old) for g in x], new)) for x in pieces]
 
@@ -110,7 +110,7 @@ def _grids(collective: Collective, most: int) -> Iterator[list[Ints]]:
     found = []
     least = max(1, most // 2) if most <= MOST else most
     for factor in range(least, most + 1):
-        rounded = _rounded(distinct, collective.factor, factor)
+        rounded = _round_pieces(distinct, collective.factor, factor)
         over = max(
             float((new * collective.factor / (old * factor)).max())
             for new, old in zip(rounded, distinct, strict=True)

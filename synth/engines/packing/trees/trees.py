@@ -92,7 +92,7 @@ def _with_proof(
     search: TreeSearch, rungs: list[WeightedTrees], best: WeightedTrees
 ) -> tuple[TreeSearch, list[WeightedTrees], WeightedTrees]:
     """Return the same with the bound from prices, if that is tighter."""
-    task = proved(search.task, rungs[-1])
+    task = with_proven_bound(search.task, rungs[-1])
     scale = float(search.task.bound / task.bound)
     if scale == 1:
         return search, rungs, best
@@ -129,7 +129,7 @@ def _exactly(search: TreeSearch, found: WeightedTrees) -> Packing:
     """The sparsest exact answer at the rate of these trees."""
     answers = []
     for one in (sparser(search, found, 0.0), found):
-        answers.append(_finished(search, *search.exact(one)))
+        answers.append(_with_loss(search, *search.exact(one)))
         if answers[-1].optimal:
             break
     return min(answers, key=lambda p: (p.us_per_byte, len(p.trees)))
@@ -147,7 +147,7 @@ def _alternatives(
         yield from _equal(search, copies, best.limit)
     if trees and not search.task.narrowed:
         for copies in range(1, min(trees, effort.alone_trees) + 1):
-            yield from _alone(search, copies, best.limit)
+            yield from _without_symmetry(search, copies, best.limit)
     if best.columns.trees.loads.size > effort.large:
         return
     least = best.weights.congestion
@@ -155,10 +155,10 @@ def _alternatives(
         if rung.weights.congestion <= effort.useful * least:
             slacks = [s for s in effort.slacks if rung.weights.congestion <= least * (1 + s)]
             for slack in slacks or effort.slacks[:1]:
-                yield _finished(search, *search.exact(sparser(search, rung, slack)))
+                yield _with_loss(search, *search.exact(sparser(search, rung, slack)))
     slack = 0.06
     while trees and slack < effort.useful:
-        thin = _finished(search, *search.exact(sparser(search, best, slack)))
+        thin = _with_loss(search, *search.exact(sparser(search, best, slack)))
         yield thin
         if trees_per_root(thin)[0] <= trees:
             break
@@ -172,12 +172,12 @@ def _equal(search: TreeSearch, copies: int, limit: int) -> Iterator[Packing]:
     tallest = search.task.machines[0].net.ranks - 1
     for height in sorted({min(limit + more, tallest) for more in search.effort.taller}):
         found = equal_trees(search, copies, height)
-        yield _finished(search, found.columns, found.weights())
+        yield _with_loss(search, found.columns, found.weights())
         if found.congestion <= 1 + MET:
             break
 
 
-def _alone(search: TreeSearch, copies: int, limit: int) -> Iterator[Packing]:
+def _without_symmetry(search: TreeSearch, copies: int, limit: int) -> Iterator[Packing]:
     """So many equal trees per root, each of its own shape: links that carry whole trees need it.
 
     On two boxes of MI250 a NIC carries two trees or one; a symmetry would make all NICs alike.
@@ -192,10 +192,10 @@ def _alone(search: TreeSearch, copies: int, limit: int) -> Iterator[Packing]:
         if lone.late:
             return
         found = equal_trees(lone, copies, height, rounds=search.effort.alone_rounds)
-        yield _finished(lone, found.columns, found.weights())
+        yield _with_loss(lone, found.columns, found.weights())
 
 
-def _finished(search: TreeSearch, columns: Columns, weights: list[Fraction]) -> Packing:
+def _with_loss(search: TreeSearch, columns: Columns, weights: list[Fraction]) -> Packing:
     """Return the packing, with its loss as text."""
     made = packing_of(search.task, columns, weights)
     if made.optimal:
@@ -256,7 +256,7 @@ PRICE_GRID = 1 << 24
 """Prices that are no small fractions are rounded to multiples of one over this."""
 
 
-def proved(task: TreeTask, found: WeightedTrees) -> TreeTask:
+def with_proven_bound(task: TreeTask, found: WeightedTrees) -> TreeTask:
     """Return the task with the bound that the prices prove, if that is tighter."""
     shares = found.weights.prices
     top = float(shares.max())

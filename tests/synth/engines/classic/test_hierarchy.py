@@ -14,7 +14,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import ROOTED
 from weft.synth.engines.classic.grid import RankGrid, plain_grid
 from weft.synth.engines.classic.hierarchical import HIERARCHICAL, Hierarchical
-from weft.synth.engines.classic.hierarchy import boxes, hop_costs, levels, torus
+from weft.synth.engines.classic.hierarchy import hop_costs, host_grid, levels, torus
 from weft.synth.engines.classic.leaders import NestedPartitions
 from weft.synth.engines.classic.place import Site
 
@@ -67,7 +67,7 @@ def test_boxes_stand_rail_by_rail_whatever_the_order_of_the_group() -> None:
     order = list(range(32))
     random.Random(5).shuffle(order)
     group = machine.restricted_to(order)
-    found = boxes(group)
+    found = host_grid(group)
     assert found.shape == (8, 4)
     for line in found.lines(0):
         assert len({order[rank] // 8 for rank in line}) == 1
@@ -87,7 +87,7 @@ def test_levels_are_nested_by_distance() -> None:
 def test_uneven_groups_are_refused_in_words_or_served_by_leaders() -> None:
     group = topology("dgx-a100:nodes=2").restricted_to([0, 1, 2, 8, 9])
     with pytest.raises(UserError, match="groups of 2 and 3 ranks form no grid"):
-        boxes(group)
+        host_grid(group)
     site = Site(group)
     with pytest.raises(UserError, match="form no grid"):
         site.algorithm("two_level", "allreduce")

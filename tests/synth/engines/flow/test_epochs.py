@@ -12,7 +12,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.topology import Topology
-from weft.synth.engines.flow.copies import unrounded
+from weft.synth.engines.flow.copies import placements_of
 from weft.synth.engines.flow.epochs import Epochs
 from weft.synth.engines.sketched.field import SearchInstance
 from weft.synth.judge.verify import verify
@@ -51,7 +51,7 @@ def test_it_never_proves_too_much_and_finds_the_best(
     assert answer.bound is not None
     assert answer.values is not None
     proved = field.machine.us(Fraction(answer.bound * epochs.tau))
-    schedule = field.schedule(unrounded(field, epochs.chosen(answer.values)))
+    schedule = field.schedule(placements_of(field, epochs.chosen(answer.values)))
     assert verify(schedule).ok
     assert proved <= best * (1 + 1e-6)
     assert simulate(schedule, SIZE).time_us >= best * (1 - 1e-9)

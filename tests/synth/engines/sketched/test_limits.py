@@ -31,7 +31,7 @@ from weft.dsl.nouns.topology import Topology, gpu, link
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Status
 from weft.synth.engines.sketched.engine import Sketched
-from weft.synth.engines.sketched.peers import _distances, _spread
+from weft.synth.engines.sketched.peers import _distances, _hop_sums
 from weft.synth.judge.verify import verify
 
 KINDS = ("allgather", "alltoall", "broadcast", "allreduce", "reduce_scatter", "scatter")
@@ -177,9 +177,9 @@ def test_peers_over_a_switch_are_few(kind: str, limit: int) -> None:
 
 def test_peers_are_chosen_so_that_all_are_near() -> None:
     for count, limit, hops in ((16, 4, 3), (8, 2, 3), (8, 7, 1), (9, 1, 8)):
-        assert _spread(count, _distances(count, limit, 5000))[0] == hops
+        assert _hop_sums(count, _distances(count, limit, 5000))[0] == hops
     assert len(set(_distances(144, 8, 5000))) == 8
-    assert _spread(144, _distances(144, 8, 5000))[0] <= 8
+    assert _hop_sums(144, _distances(144, 8, 5000))[0] <= 8
 
 
 def test_few_peers_cost_nothing_where_messages_are_large() -> None:
