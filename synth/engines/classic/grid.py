@@ -1,4 +1,4 @@
-"""Algorithms on a grid of ranks: a torus, boxes of GPUs, or any hierarchy n = p_0 · p_1 · ….
+"""Algorithms on a grid of ranks: a torus, hosts of GPUs, or any hierarchy n = p_0 · p_1 · ….
 
 A reduce_scatter along one axis after the other, then allgathers in the opposite order: after the
 first axis a rank is left with 1/p_0 of the data, so the slower axes carry less. One text is
@@ -6,7 +6,7 @@ first axis a rank is left with 1/p_0 of the data, so the slower axes carry less.
 * **BlueConnect** (Cho et al., MLSys 2019): any number of levels, any algorithm on each;
 * the **2-D torus allreduce** (Mikami et al. 2018): rings along rows, then columns, then rows;
 * **two-level** reduce_scatter, allreduce among equal local ranks, allgather: two axes;
-* the **hybrid** of ACCL (Dong et al., IEEE Micro 2021): rings in the boxes, halving and doubling
+* the **hybrid** of ACCL (Dong et al., IEEE Micro 2021): rings in the hosts, halving and doubling
   between them, every local rank over its own NIC.
 
 With axis i of p_i ranks, latency α_i and bandwidth B_i, and M the message, an allreduce takes
@@ -34,7 +34,7 @@ class RankGrid:
     """Ranks at coordinates; axis 0 is the innermost level and runs fastest.
 
     ``ranks[c_0 + p_0·(c_1 + p_1·(…))]`` stands at (c_0, c_1, …); along an axis, ranks of
-    consecutive coordinates are neighbours. ``names`` says what the axes are (``box``, ``rails``).
+    consecutive coordinates are neighbours. ``names`` says what the axes are (``local``, ``boxes``).
 
     Raises:
         UserError: the ranks do not fill the shape.
@@ -132,7 +132,7 @@ def _along(w: LaneBuilder, grid: RankGrid, plan: GridShare, done: int, phase: Ph
 def write_reduce_scatter(
     p: Builder, grid: RankGrid, methods: Sequence[str] = (), parts: int = 1
 ) -> None:
-    """Reduce_scatter, the innermost level first: the outer ones carry sums of whole boxes.
+    """Reduce_scatter, the innermost level first: the outer ones carry sums of whole hosts.
 
     A level's block is the blocks of many ranks, so the input is first laid out level by level.
     """

@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.dsl.nouns.collective import Kind
 
-from . import boxes_alltoall, grid, leaders, phases
+from . import grid, hosts_alltoall, leaders, phases
 from .model import HockneyCost
 from .phases import tree_depth
 
@@ -28,7 +28,7 @@ class MachineStructure(StrEnum):
 
     TORUS = "torus"  #: a grid whose axes are rings of cables
     GRID = "grid"  #: any grid: the machine's levels, or a factorization
-    HOSTS = "boxes"  #: a grid of two axes: local rank and box
+    HOSTS = "boxes"  #: a grid of two axes: local rank and host
     LEVELS = "levels"  #: nested groups of any sizes, with leaders
 
 
@@ -64,7 +64,7 @@ class Hierarchical:
         """'' where it works on such a hierarchy, else why not."""
         many = sum(size > 1 for size in shape)
         if self.structure is MachineStructure.HOSTS and (len(shape) != 2 or shape[1] < 2):
-            return "it needs two or more boxes of equal size"
+            return "it needs two or more hosts of equal size"
         if self.structure is MachineStructure.TORUS and many < 2:
             return "it needs a torus of two axes or more"
         if many < 1:
@@ -166,7 +166,7 @@ def jia_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
 
 
 def two_step_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
-    """(g-1) · m blocks in the box, then (m-1) · g between boxes, all of a step at once."""
+    """(g-1) · m blocks in the host, then (m-1) · g between hosts, all of a step at once."""
     g, m = shape
     return (
         HockneyCost(int(g > 1), Fraction((g - 1) * m, g * m)),
@@ -175,23 +175,23 @@ def two_step_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
 
 
 def three_step_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
-    """To the proxies of each box, between proxies, and from them.
+    """To the proxies of each host, between proxies, and from them.
 
-    A GPU is proxy for (m-1)·q/g other boxes, where q = max(1, ⌊g/(m-1)⌋) proxies share the g²
-    blocks for one box. The fullest GPU decides.
+    A GPU is proxy for (m-1)·q/g other hosts, where q = max(1, ⌊g/(m-1)⌋) proxies share the g²
+    blocks for one host. The fullest GPU decides.
     """
     g, m = shape
     blocks = g * m
     loads = [0] * g
     collected = [0] * g
     for far in range(1, m):
-        proxies = boxes_alltoall.proxies_of(0, far, g, m)
+        proxies = hosts_alltoall.proxies_of(0, far, g, m)
         for number, proxy in enumerate(proxies):
             sources = range(number, g, len(proxies))
             loads[proxy] += len(sources) * g
             collected[proxy] += sum(i != proxy for i in sources) * g
     handed = max(load * (g - 1) // g for load in loads)
-    # Where nothing is gathered, what stays in the box goes while the boxes exchange.
+    # Where nothing is gathered, what stays in the host goes while the hosts exchange.
     gathered = max(max(collected), _given_away(g, m)) + g - 1 if max(collected) else 0
     steps = int(max(collected) > 0) + int(g > 1)
     return (
@@ -206,7 +206,7 @@ def _given_away(g: int, m: int) -> int:
     for i in range(g):
         given = 0
         for far in range(1, m):
-            proxies = boxes_alltoall.proxies_of(0, far, g, m)
+            proxies = hosts_alltoall.proxies_of(0, far, g, m)
             given += g * (proxies[i % len(proxies)] != i)
         most = max(most, given)
     return most
@@ -229,7 +229,7 @@ def torus_name(shape: Shape) -> str:
 
 
 def hosts_name(shape: Shape) -> str:
-    """Boxes of eight GPUs with a NIC for each; other sizes are groups of their ranks."""
+    """Hosts of eight GPUs with a NIC for each; other sizes are groups of their ranks."""
     return f"dgx-h100:nodes={prod(shape[1:])}"
 
 
@@ -391,7 +391,7 @@ HIERARCHICAL = (
         "two_step",
         Kind.ALLTOALL,
         _HOSTS,
-        boxes_alltoall.write_two_step,
+        hosts_alltoall.write_two_step,
         two_step_cost,
         hosts_name,
         MSCCLANG,
@@ -401,7 +401,7 @@ HIERARCHICAL = (
         "three_step",
         Kind.ALLTOALL,
         _HOSTS,
-        boxes_alltoall.write_three_step,
+        hosts_alltoall.write_three_step,
         three_step_cost,
         hosts_name,
         MSCCLANG,

@@ -43,7 +43,7 @@ def hop_costs(topology: Topology) -> Floats:
 def levels(topology: Topology, costs: Floats | None = None) -> NestedPartitions:
     """Nested groups of ranks that are nearer to each other than to the others, innermost first.
 
-    Boxes are a level where the topology names them. Below and above, a level is a partition into
+    Hosts are a level where the topology names them. Below and above, a level is a partition into
     groups in which all ranks are within a distance of each other, and farther from all ranks
     outside: the GPUs of an edge switch, the hosts of a pod. Without either there is no level.
     """
@@ -63,7 +63,7 @@ def levels(topology: Topology, costs: Floats | None = None) -> NestedPartitions:
 
 
 def hosts_of(topology: Topology) -> Partition:
-    """The ranks of each box, in order; one group where boxes are not named."""
+    """The ranks of each host, in order; one group where hosts are not named."""
     groups: dict[int | None, list[int]] = {}
     for rank, host in enumerate(topology.host_of):
         groups.setdefault(host, []).append(rank)
@@ -114,10 +114,10 @@ def host_grid(
     levels_used: int | None = None,
     effort: ClassicEffort = CLASSIC_EFFORT,
 ) -> RankGrid:
-    """The hierarchy as a grid: the ranks of a box along axis 0, then one axis per further level.
+    """The hierarchy as a grid: the ranks of a host along axis 0, then one axis per further level.
 
-    The box is the host where hosts are named, else the innermost group. ``levels_used``: so many
-    partitions, from the box on (1: all boxes are one axis).
+    Where no hosts are named the innermost groups stand for them. ``levels_used``: so many
+    partitions, from the hosts on (1: all hosts are one axis).
 
     Ranks of equal coordinate in neighbouring groups reach each other directly, where the fabric
     has such pairs (rails).
@@ -168,7 +168,7 @@ def grid_of(
 def _rings(
     topology: Topology, partition: Partition, costs: Floats, effort: ClassicEffort
 ) -> list[list[int]]:
-    """The groups, each along its ring; boxes that are alike inside get the same order."""
+    """The groups, each along its ring; hosts that are alike inside get the same order."""
     known: dict[bytes, tuple[int, ...]] = {}
     order = []
     for group in partition:
@@ -187,7 +187,7 @@ def _check_even(topology: Topology, partition: Partition) -> None:
     if len(sizes) > 1:
         raise UserError(
             f"{topology.name}: groups of {' and '.join(map(str, sizes))} ranks form no grid",
-            hint="a process group with as many ranks in every box, or an algorithm with leaders",
+            hint="a process group with as many ranks in every host, or an algorithm with leaders",
         )
 
 

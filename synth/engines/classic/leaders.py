@@ -3,7 +3,7 @@
 * **two-level allreduce** (Jia et al. 2018): reduce to the leader of each group, a ring among the
   leaders, broadcast in each group;
 * **multi-level broadcast and reduce**: a tree over the leaders of the outermost level, then over
-  those of the next one, down to the GPUs of a box.
+  those of the next one, down to the GPUs of a host.
 
 Groups may be of any sizes. With groups of g, m leaders and a star in each group, an allreduce of
 the message M takes

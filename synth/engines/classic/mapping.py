@@ -144,9 +144,9 @@ def order_for(one: Flat, topology: Topology, root: int = 0) -> tuple[int, ...]:
 def tree_order(topology: Topology) -> tuple[int, ...]:
     """The ranks so that those with close numbers are close on the machine.
 
-    Box after box; within a box, ranks that are joined best stay together (average-linkage
+    Host after host; within a host, ranks that are joined best stay together (average-linkage
     clustering of the pairs' bandwidths and latencies). Binomial trees and recursive doubling
-    then cross between boxes at their largest distance only.
+    then cross between hosts at their largest distance only.
     """
     pairs = PairPaths.of(topology)
     order: list[int] = []
@@ -156,11 +156,11 @@ def tree_order(topology: Topology) -> tuple[int, ...]:
 
 
 def _hosts(topology: Topology) -> list[list[int]]:
-    """The ranks of each box, boxes by their first rank; ranks of no box are one box."""
-    boxes: dict[int | None, list[int]] = {}
+    """The ranks of each host, hosts by their first rank; ranks of no host are one host."""
+    members: dict[int | None, list[int]] = {}
     for rank, host in enumerate(topology.host_of):
-        boxes.setdefault(host, []).append(rank)
-    return list(boxes.values())
+        members.setdefault(host, []).append(rank)
+    return list(members.values())
 
 
 def _check_hops(topology: Topology, pairs: PairPaths, hops: Sequence[int], what: str) -> None:
@@ -186,12 +186,12 @@ def _around(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) -> 
 
 
 def _best_ring(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) -> tuple[int, ...]:
-    """The best ring, by the widest floor for all hops, then for those inside boxes."""
+    """The best ring, by the widest floor for all hops, then for those inside hosts."""
     n = len(pairs.bandwidth)
-    box = np.empty(n, np.int64)
+    host_of = np.empty(n, np.int64)
     for i, ranks in enumerate(hosts):
-        box[ranks] = i
-    inside = box[:, None] == box[None, :]
+        host_of[ranks] = i
+    inside = host_of[:, None] == host_of[None, :]
     best = tuple(range(n))
     floors = np.zeros((n, n))
     for where in (np.full((n, n), True), inside):
@@ -200,7 +200,7 @@ def _best_ring(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) 
         while low < high:
             middle = (low + high) // 2
             tried = np.where(where, np.maximum(floors, levels[middle]), floors)
-            ring = _circuit(pairs, tried, box, effort)
+            ring = _circuit(pairs, tried, host_of, effort)
             if ring is None:
                 high = middle
             else:
@@ -211,28 +211,28 @@ def _best_ring(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) 
 
 
 def _circuit(
-    pairs: PairPaths, floors: Floats, box: Ints, effort: ClassicEffort
+    pairs: PairPaths, floors: Floats, host_of: Ints, effort: ClassicEffort
 ) -> tuple[int, ...] | None:
     """The ring of least latency whose hops have at least some bandwidth; None: none was found."""
     from ortools.sat.python import cp_model
 
-    n = len(box)
+    n = len(host_of)
     fits = (pairs.bandwidth > 0) & (pairs.bandwidth >= floors)
     np.fill_diagonal(fits, False)
     plain = tuple(range(n))
     allowed = pairs.latency[fits]
     if not (fits.any(axis=0).all() and fits.any(axis=1).all()):
         return None
-    if _once(box) and fits[plain, np.roll(plain, -1)].all():
+    if _once(host_of) and fits[plain, np.roll(plain, -1)].all():
         # Rank order is as good as any where all hops are equally quick.
         if np.isclose(pairs.latency[plain, np.roll(plain, -1)], allowed.min()).all():
             return plain
     model = cp_model.CpModel()
     arcs = [(u, v, model.new_bool_var("")) for u, v in np.argwhere(fits).tolist()]
     model.add_circuit(arcs)
-    for host in range(int(box.max()) + 1 if box.any() else 0):
-        model.add_exactly_one(x for u, v, x in arcs if box[u] == host != box[v])
-        model.add_exactly_one(x for u, v, x in arcs if box[v] == host != box[u])
+    for host in range(int(host_of.max()) + 1 if host_of.any() else 0):
+        model.add_exactly_one(x for u, v, x in arcs if host_of[u] == host != host_of[v])
+        model.add_exactly_one(x for u, v, x in arcs if host_of[v] == host != host_of[u])
     nanoseconds = np.rint(pairs.latency * 1000)
     if len(np.unique(nanoseconds[fits])) > 1:
         model.minimize(sum(int(nanoseconds[u, v]) * x for u, v, x in arcs))
@@ -248,9 +248,9 @@ def _circuit(
     return _from_zero(after, pairs)
 
 
-def _once(box: Ints) -> bool:
+def _once(host_of: Ints) -> bool:
     """Return True if rank order enters every host exactly once."""
-    return int((np.diff(box) != 0).sum()) <= int(box.max())
+    return int((np.diff(host_of) != 0).sum()) <= int(host_of.max())
 
 
 def _from_zero(after: dict[int, int], pairs: PairPaths) -> tuple[int, ...]:
@@ -272,7 +272,7 @@ def _quality(pairs: PairPaths, order: Sequence[int]) -> tuple[float, float]:
 def _join_host_rings(
     pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort
 ) -> tuple[int, ...]:
-    """The rings of the boxes, each cut where it fits the box before best."""
+    """The rings of the hosts, each cut where it fits the host before best."""
     order: list[int] = []
     known: dict[bytes, tuple[int, ...]] = {}
     for ranks in hosts:

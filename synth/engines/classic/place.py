@@ -138,7 +138,7 @@ class Site:
 
     @cached_property
     def two_levels(self) -> RankGrid:
-        """Local ranks and boxes."""
+        """Local ranks and hosts."""
         return self.given or host_grid(self.topology, 1, self.effort)
 
     def algorithm(

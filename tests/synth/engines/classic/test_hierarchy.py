@@ -101,7 +101,7 @@ def test_a_hierarchy_may_be_named() -> None:
     site = Site(topology("hub:12"), (2, 3, 2))
     for name in ("blueconnect", "leaders"):
         assert achieves(site.algorithm(name, "allreduce"))
-    with pytest.raises(UserError, match="two or more boxes"):
+    with pytest.raises(UserError, match="two or more hosts"):
         site.algorithm("two_step", "alltoall")
     with pytest.raises(UserError, match="no hierarchy"):
         Site(topology("hub:12")).algorithm("blueconnect", "allreduce")

@@ -1,19 +1,19 @@
-"""Hierarchical alltoall: data for another box is gathered first, so that boxes exchange few, large
+"""Hierarchical alltoall: data for another host is gathered first, so that hosts exchange few, large
 messages.
 
-With m boxes of g GPUs and a message of M bytes per rank (its send buffer):
+With m hosts of g GPUs and a message of M bytes per rank (its send buffer):
 
 ==========  ==============================  ===========================  ========================
-algorithm   in the box                      between boxes                messages of a rank there
+algorithm   in the host                     between hosts                messages of a rank there
 ==========  ==============================  ===========================  ========================
 flat        g-1 · M/n                       (n-g) · M/n                  n-g of M/n
 two-step    g-1 of m · M/n                  (m-1) · g · M/n              m-1 of g · M/n
 three-step  as two-step, twice              (m-1) · g · M/n              (m-1)/g of g² · M/n
 ==========  ==============================  ===========================  ========================
 
-*Two-step*: GPU i hands what its box-mates' rails carry to them: to mate j, all that is for local
-rank j of any box; then each rail exchanges among its m ranks (MSCCLang's two-step alltoall, Cowan
-et al., ASPLOS 2023). *Three-step*: all that box b has for box b' is gathered on one GPU of b (or
+*Two-step*: GPU i hands what its host-mates' rails carry to them: to mate j, all that is for local
+rank j of any host; then each rail exchanges among its m ranks (MSCCLang's two-step alltoall, Cowan
+et al., ASPLOS 2023). *Three-step*: all that host b has for host b' is gathered on one GPU of b (or
 on as many as keep every GPU busy), goes over as one message, and is handed out there.
 """
 
@@ -35,50 +35,50 @@ Blocks = dict[Pair, Chunk]
 
 
 def write_two_step(p: Builder, grid: RankGrid) -> None:
-    """Gather in the box by the destination's local rank, then across the rails."""
+    """Gather in the host by the destination's local rank, then across the rails."""
     g, m = _sides(grid)
     at = list(grid.lines(0))
     have: list[Blocks] = [{} for _ in range(p.ranks)]
     for shift in range(g):
-        for box in at:
-            for i, src in enumerate(box):
+        for host in at:
+            for i, src in enumerate(host):
                 rail = (i + shift) % g
                 blocks = {(src, other[rail]): _data(p, src, other[rail]) for other in at}
-                have[box[rail]] |= _send_to_scratch(blocks, box[rail])
+                have[host[rail]] |= _send_to_scratch(blocks, host[rail])
     for shift in range(1, m):
-        for b, box in enumerate(at):
-            for here, there in zip(box, at[(b + shift) % m], strict=True):
-                blocks = {(src, there): have[here].pop((src, there)) for src in box}
+        for b, host in enumerate(at):
+            for here, there in zip(host, at[(b + shift) % m], strict=True):
+                blocks = {(src, there): have[here].pop((src, there)) for src in host}
                 have[there] |= _send_to_output(p, blocks, there)
     _settle(have)
 
 
 def write_three_step(p: Builder, grid: RankGrid) -> None:
-    """Gather in the box by destination box, across, hand out in the box."""
+    """Gather in the host by destination host, across, hand out in the host."""
     g, m = _sides(grid)
     at = list(grid.lines(0))
     tours = _tours(g, m)
     have: list[Blocks] = [{} for _ in range(p.ranks)]
     for shift in range(g):
-        for b, box in enumerate(at):
-            for i, src in enumerate(box):
+        for b, host in enumerate(at):
+            for i, src in enumerate(host):
                 mate = (i + shift) % g
                 via = [
                     far
                     for (a, far, proxy), who in tours.items()
                     if (a, proxy) == (b, mate) and i in who
                 ]
-                targets = [box[mate], *(dst for far in via for dst in at[far])]
+                targets = [host[mate], *(dst for far in via for dst in at[far])]
                 blocks = {(src, dst): _data(p, src, dst) for dst in targets}
-                have[box[mate]] |= _send_to_scratch(blocks, box[mate])
+                have[host[mate]] |= _send_to_scratch(blocks, host[mate])
     for (b, far, proxy), who in tours.items():
         here, there = at[b][proxy], at[far][proxy]
         pairs = [(at[b][i], dst) for i in who for dst in at[far]]
         have[there] |= _send_to_scratch({pair: have[here].pop(pair) for pair in pairs}, there)
     for shift in range(1, g):
-        for box in at:
-            for i, here in enumerate(box):
-                there = box[(i + shift) % g]
+        for host in at:
+            for i, here in enumerate(host):
+                there = host[(i + shift) % g]
                 blocks = {
                     pair: have[here].pop(pair) for pair in list(have[here]) if pair[1] == there
                 }
@@ -88,14 +88,14 @@ def write_three_step(p: Builder, grid: RankGrid) -> None:
 
 
 def _tours(g: int, m: int) -> dict[tuple[int, int, int], list[int]]:
-    """(box, far box, proxy) -> the local ranks whose data for that box goes over that proxy."""
+    """(host, far host, proxy) -> the local ranks whose data for that host goes over that proxy."""
     tours = {}
     for shift in range(1, m):
-        for box in range(m):
-            far = (box + shift) % m
-            proxies = proxies_of(box, far, g, m)
+        for host in range(m):
+            far = (host + shift) % m
+            proxies = proxies_of(host, far, g, m)
             for number, proxy in enumerate(proxies):
-                tours[box, far, proxy] = list(range(number, g, len(proxies)))
+                tours[host, far, proxy] = list(range(number, g, len(proxies)))
     return tours
 
 
@@ -134,14 +134,14 @@ def _settle(have: Sequence[Blocks]) -> None:
                 chunk.copy_to()
 
 
-def proxies_of(box: int, far: int, g: int, m: int) -> list[int]:
-    """The local ranks over which one box talks to another: different ones for different boxes.
+def proxies_of(host: int, far: int, g: int, m: int) -> list[int]:
+    """The local ranks over which one host talks to another: different ones for different hosts.
 
-    With fewer other boxes than GPUs, several for each, so that all NICs work.
+    With fewer other hosts than GPUs, several for each, so that all NICs work.
     """
     others = m - 1
     each = max(1, g // others)
-    number = (far - box) % m - 1  # 0 … m-2, and the same distance the other way for the receiver
+    number = (far - host) % m - 1  # 0 … m-2, and the same distance the other way for the receiver
     return [(number * each + t) % g for t in range(each)]
 
 
@@ -152,13 +152,14 @@ def _data(p: Builder, src: int, dst: int) -> Chunk:
 
 
 def _sides(grid: RankGrid) -> tuple[int, int]:
-    """GPUs of a box, boxes.
+    """GPUs of a host, hosts.
 
     Raises:
-        UserError: not two levels, or a single box.
+        UserError: not two levels, or a single host.
     """
     if len(grid.shape) != 2 or grid.shape[1] < 2:
         raise UserError(
-            "a hierarchical alltoall needs two or more boxes", hint="alltoall pairwise fits one box"
+            "a hierarchical alltoall needs two or more hosts",
+            hint="alltoall pairwise fits one host",
         )
     return grid.shape
