@@ -37,12 +37,12 @@ _BY_VALUE = (type(None), bool, int, float, str, bytes, Fraction, Enum, tuple, fr
 
 
 def kept(most: int = MOST) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator for pure functions of frozen nouns; the results must not be changed by anybody.
+    """Return a decorator that memoizes a pure function of frozen nouns; never change its results.
 
     Numbers, texts and tuples are compared by value, everything else (topologies, collectives,
     arrays) is the same only if it is the same object. A class may name instead the objects and
-    values that results depend on, by a method ``anchors() -> tuple``. Of an array that can still be
-    written nothing is kept. Threads that ask for the same result compute it once.
+    values that results depend on, by a method ``anchors() -> tuple``. Calls with a
+    writable array are not memoized. Threads that need the same result compute it once.
     """
 
     def decorate(make: Callable[P, R]) -> Callable[P, R]:
@@ -84,7 +84,7 @@ def _parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:
 
 
 class _Shelf:
-    """The results of one function."""
+    """Memoized results of one function, oldest first."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -5,7 +5,7 @@ Kahn's algorithm, a layer at a time: the number of the layer is the longest path
 the layers one after another are a topological order. Wide layers are array operations, narrow ones
 a loop, so that neither a ring of a thousand ranks nor one long block is slow.
 
-Passes and judges share these data structures; what they ask of them is their own.
+Passes and judges share these data structures, but no algorithm that uses them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Successors:
 
     @staticmethod
     def of(size: int, source: Ints, target: Ints) -> Successors:
-        """From edges in any order."""
+        """Build from edges in any order."""
         order = np.argsort(source, kind="stable")
         start = np.searchsorted(source[order], np.arange(size + 1))
         return Successors(start, target[order])
 
 
 def layers(edges: Successors) -> Iterator[Ints]:
-    """The layers; nodes of a cycle, and what depends on them, are in none."""
+    """Yield the layers; nodes of a cycle, and nodes that depend on them, are in none."""
     size = len(edges.start) - 1
     number = np.diff(edges.start)
     missing = np.bincount(edges.after, minlength=size)
@@ -97,7 +97,7 @@ def depths(nodes: int, source: Ints, target: Ints) -> Ints:
 
 
 def _depths_one_by_one(level: Ints, layer: Ints, start: Ints, after: Ints, missing: Ints) -> Ints:
-    """The same, from a layer on: long thin programs."""
+    """As :func:`depths`, one node at a time from a layer on: for long thin programs."""
     levels, starts, targets, left = (x.tolist() for x in (level, start, after, missing))
     bound = [0] * len(levels)
     ready = layer.tolist()
@@ -168,8 +168,8 @@ class EdgeLevels:
 class WaitClocks:
     """Items of a rank that are done when another begins, by program order and waits alone.
 
-    Items (instructions, operations) are numbered block after block. Only an item that waits learns
-    anything new, so only those carry a clock: for each block of the rank, the latest item known to
+    Items (instructions, operations) are numbered block after block. Only an item that waits adds
+    knowledge, so only those have a clock: for each block of the rank, the latest item known to
     be done. Any other has the clock of the last one before it in its block. All ranks advance at
     once. O(waits × blocks of a rank) in time and memory.
     """
@@ -189,29 +189,29 @@ class WaitClocks:
         # A clock takes in that of the one before it in its block, and those behind its waits.
         earlier = self.last(self.waiting - 1)
         follows = np.flatnonzero(earlier >= 0)
-        # ``waiting - 1`` may lie in the block before, which teaches nothing.
+        # ``waiting - 1`` may lie in the block before, which adds no knowledge.
         blocks = block[self.waiting]
         follows = follows[blocks[earlier[follows]] == blocks[follows]]
         behind = self.last(before)
-        taught = behind >= 0
-        source = np.concatenate([earlier[follows], behind[taught]])
-        target = np.concatenate([follows, own[taught]])
+        known = behind >= 0
+        source = np.concatenate([earlier[follows], behind[known]])
+        target = np.concatenate([follows, own[known]])
         EdgeLevels.of(len(self.waiting), source, target).advance(self.table)
 
     def last(self, item: Ints) -> Ints:
-        """The clock of each item: the last at or before it in its block; -1: nothing is known."""
+        """Return the clock of each item: the last at or before it in its block; -1: none."""
         at = np.searchsorted(self.waiting, item, side="right") - 1
         held = at >= 0
         held[held] = self.block[self.waiting[at[held]]] == self.block[item[held]]
         return np.where(held, at, -1)
 
     def done(self, first: Ints, second: Ints) -> Bools:
-        """Whether ``first`` is done when ``second``, of another block of its rank, begins."""
+        """Return True where ``first`` is done when ``second``, of another block, begins."""
         result: Bools = self.table[self.last(second), self.column[self.block[first]]] >= first
         return result
 
     def done_before(self, first: Ints, second: Ints) -> Bools:
-        """The same without what ``second`` itself waits for."""
+        """As :meth:`done`, without the waits of ``second`` itself."""
         clock = np.searchsorted(self.waiting, second) - 1
         mine = clock >= 0
         mine[mine] = self.block[self.waiting[clock[mine]]] == self.block[second[mine]]

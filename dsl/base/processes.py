@@ -157,10 +157,10 @@ def signal_name(number: int) -> str:
 
 
 def end_tree(root: int) -> None:
-    """Kill a process and all that descend from it; those that are gone already do not matter.
+    """Kill a process and all that descend from it; those that have already ended are ignored.
 
     All are stopped before the first is killed: else one could start another, or the children of
-    one that died would be nobody's. If ``root`` is this process, it goes last.
+    one that died could not be found. If ``root`` is this process, it is killed last.
     """
     ours = os.getpid()
     found = [root]

@@ -63,7 +63,7 @@ class Spec:
 
 
 def parse_spec(text: str, origin: str = "spec") -> Spec:
-    """One spec; ``origin`` names the text in errors (``--engine``).
+    """Parse one spec; ``origin`` names the text in errors (``--engine``).
 
     Raises:
         SyntaxProblem: not of the form ``name{option=value,…}``, with a caret.
@@ -72,7 +72,7 @@ def parse_spec(text: str, origin: str = "spec") -> Spec:
 
 
 def spec_at(span: Span) -> Spec:
-    """One spec that stands in a longer text; errors as :func:`parse_spec`."""
+    """Parse one spec within a longer text; errors as :func:`parse_spec`."""
     parts = split(span)
     if len(parts) != 1:
         raise SyntaxProblem("one name is expected here, not a list", where=parts[1].strip())
@@ -80,7 +80,7 @@ def spec_at(span: Span) -> Spec:
 
 
 def parse_specs(text: str, origin: str = "spec") -> tuple[Spec, ...]:
-    """A list of specs: ``channels,threadblocks{policy=auto},fuse``.
+    """Parse a list of specs: ``channels,threadblocks{policy=auto},fuse``.
 
     Raises:
         SyntaxProblem: as :func:`parse_spec`.
@@ -162,18 +162,18 @@ _PYTHON = re.compile(r"(?P<file>.+\.py)(?::(?P<name>\w*))?(?P<options>\{.*\})?",
 
 
 def python_text(text: str) -> tuple[str, str, str] | None:
-    """Take ``FILE.py``, ``FILE.py:NAME`` or ``FILE.py:NAME{options}`` apart; None for other texts.
+    """Split ``FILE.py``, ``FILE.py:NAME`` or ``FILE.py:NAME{options}``; None for other texts.
 
-    The options keep their braces; what is left out is empty.
+    The options keep their braces; a part that is left out is empty.
     """
     match = _PYTHON.fullmatch(text)
     return (match["file"], match["name"] or "", match["options"] or "") if match else None
 
 
 def python_parts(text: str) -> tuple[str, str, str]:
-    """Split any text as :func:`python_text` does; one it does not take has its options after ``{``.
+    """Split any text as :func:`python_text` does; options of other texts begin at the first ``{``.
 
-    So a brace that is never closed, or another extension, is reported by whoever reads the parts.
+    So the reader of the parts reports a brace that is never closed, or another extension.
     """
     if found := python_text(text):
         return found
@@ -224,7 +224,7 @@ def _group(field: dataclasses.Field[Any]) -> type[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class OptionText:
-    """An option for people: its name as it is written, its default as text, its meaning."""
+    """Description of an option: its name as written, its default as text, its meaning."""
 
     name: str
     default: str | None
@@ -232,7 +232,7 @@ class OptionText:
 
 
 def option_texts(cls: type[Any]) -> list[OptionText]:
-    """All options of a class, those of groups with dots in their names.
+    """Return all options of a class, those of groups with dots in their names.
 
     The meaning is the field's metadata ``doc``, or its entry in the list ``Options:`` of the
     class's docstring.
@@ -269,7 +269,7 @@ _ENTRY = re.compile(r"    ([a-z_]+): (.*)")
 
 
 def build(spec: Spec, cls: type[T]) -> T:
-    """The instance of a dataclass that a spec describes.
+    """Return the instance of a dataclass that a spec describes.
 
     Raises:
         UnknownName: an option it does not have; suggests the nearest.
@@ -329,7 +329,7 @@ def _made(cls: type[T], values: dict[str, Any], spec: Spec) -> T:
 
 
 def format_spec(instance: Any, name: str | None = None) -> str:
-    """The text that :func:`build` reads back: options that differ from their default."""
+    """Return the text that :func:`build` reads back: options that differ from their default."""
     parts = _changed(instance)
     label = name or str(instance.name)
     return f"{label}{{{','.join(parts)}}}" if parts else label
@@ -359,7 +359,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """The value of an option as a spec writes it: ``true``, ``none``, ``a+b``."""
+    """Return the text of an option's value as a spec has it: ``true``, ``none``, ``a+b``."""
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, bool):

@@ -14,8 +14,7 @@ from math import floor
 
 from ..base.errors import BadFile, BadTopology
 from ..base.files import parse_json
-from ..machines.connections import connect
-from ..machines.hosts import Nics, side_by_side, with_symmetries
+from ..machines.hosts import Nics, connect, side_by_side, with_symmetries
 from ..machines.spec import MachineSpec, check_size
 from ..nouns.topology import Topology
 from ..symmetry.symmetry import GUESSED, guess

@@ -14,10 +14,9 @@ from typing import Any
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
 from ..base.units import exact, format_bytes
-from ..machines.connections import connect
 from ..machines.families import mesh
 from ..machines.host_file import load_host
-from ..machines.hosts import Cables, Host, HostSwitch, side_by_side, with_symmetries
+from ..machines.hosts import Cables, Host, HostSwitch, connect, side_by_side, with_symmetries
 from ..machines.spec import MachineSpec, check_size, parse_spec
 from ..nouns.collective import Collective, make
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, switch

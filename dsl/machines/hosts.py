@@ -6,19 +6,23 @@ importers of other formats build them too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import permutations, product
 
 import numpy as np
 
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
-from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
+from ..nouns.topology import Link, Node, NodeKind, Resource, Topology, both_ways, gpu
 from ..symmetry.structure import Structure, structure_of
 from ..symmetry.symmetry import Image, extended
 from .fabric_links import FABRICS, Port, join, parse_fabric
 from .spec import MachineSpec, check_size
+
+Pairs = tuple[tuple[int, int], ...]
+"""Pairs (sender, receiver) of local ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,39 @@ def _slots(counts: tuple[int, ...], slots: int) -> Iterator[tuple[int, int]]:
     for b, count in enumerate(counts):
         for i in range(count):
             yield b, i * slots // count
+
+
+def connect(
+    inner: Topology,
+    host: Host,
+    spec: MachineSpec,
+    pairs: Pairs,
+    link: tuple[Fraction, Fraction],
+    share: Callable[[int], str] | None = None,
+) -> Topology:
+    """Return hosts connected GPU to GPU: a link (GB/s, µs) for each pair, between all hosts.
+
+    ``share`` names the port of a rank: the links of one name share the bandwidth of one link,
+    separately for outgoing and incoming links.
+
+    Raises:
+        UserError: too many links.
+    """
+    nodes = inner.ranks // host.gpus
+    check_size(spec, inner.ranks, nodes * (nodes - 1) * len(pairs))
+    ends = [
+        (i * host.gpus + s, j * host.gpus + r)
+        for (i, j), (s, r) in product(permutations(range(nodes), 2), pairs)
+    ]
+    groups: dict[str, list[int]] = {}
+    for index, (src, dst) in enumerate(ends, len(inner.links)):
+        if share is not None:
+            groups.setdefault(f"{share(src)} out", []).append(index)
+            groups.setdefault(f"{share(dst)} in", []).append(index)
+    links = tuple(Link(src, dst, *link) for src, dst in ends)
+    shared = tuple(Resource(n, tuple(held), link[0]) for n, held in groups.items() if held[1:])
+    joined = Topology(inner.name, inner.nodes, inner.links + links, shared, (), inner.notes)
+    return with_symmetries(joined, host, nodes)
 
 
 def with_symmetries(topology: Topology, host: Host, nodes: int) -> Topology:

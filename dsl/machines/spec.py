@@ -1,4 +1,4 @@
-"""A machine as a person writes it: ``torus:4x4,bw=50GB/s``, and typed access to its options.
+"""Machine specifications such as ``torus:4x4,bw=50GB/s``, and typed access to their options.
 
 The text is a name, then after a colon a comma-separated list. Items before the first ``key=`` are
 positional; an item without ``=`` after one belongs to that key (``nics=8,8,4,2``).
@@ -20,7 +20,7 @@ from ..base.spec import Item, split
 from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds
 
 MAX_GPUS = 1 << 16
-"""More GPUs than this are a slip of the keyboard, not a machine."""
+"""Largest number of GPUs; a larger one is taken for a typing error."""
 
 MAX_LINKS = 1 << 22
 """More links than this do not fit in memory as Python objects."""
@@ -28,7 +28,7 @@ MAX_LINKS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class OptionValue:
-    """One item of the text and where it stands."""
+    """One item of the text, with its span."""
 
     text: str
     span: Span
@@ -46,11 +46,11 @@ class MachineSpec:
     known: list[str] = field(default_factory=list)
 
     def span(self) -> Span:
-        """The whole text."""
+        """Return the span of the whole text."""
         return Span(self.source, 0, len(self.source.text))
 
     def title(self) -> str:
-        """The text without folders: what a topology that was read from it is called."""
+        """Return the text without folders: the name of a topology that was read from it."""
         text = self.source.text or self.name
         # The options may have slashes of their own: bw=20GB/s.
         cut = len(self.name) if text.startswith(self.name) else len(text)
@@ -58,7 +58,7 @@ class MachineSpec:
         return (path.rpartition("/")[2] if path != "-" else "stdin") + options
 
     def shape(self, default: str = "") -> tuple[int, ...]:
-        """The positional ``4x4x2`` as positive integers.
+        """Return the positional ``4x4x2`` as positive integers.
 
         Raises:
             UserError: absent without a default, or not such a list.
@@ -76,7 +76,7 @@ class MachineSpec:
         return tuple(_integer(part, value, 1) for part in value.text.split("x"))
 
     def size(self) -> int:
-        """The positional number of GPUs, at least 2."""
+        """Return the positional number of GPUs, at least 2."""
         shape = self.shape()
         if len(shape) != 1 or shape[0] < 2:
             raise UserError(
@@ -170,7 +170,7 @@ class MachineSpec:
         return key in self.options
 
     def finish(self) -> None:
-        """Raise UnknownName for an option that nobody asked for."""
+        """Raise UnknownName for an option that no accessor has marked as known."""
         for key, span in self.keys.items():
             if key not in self.known:
                 raise UnknownName(
@@ -196,7 +196,7 @@ class MachineSpec:
 
 
 def parse_spec(text: str, origin: str = "topology") -> MachineSpec:
-    """Take a machine's text apart.
+    """Parse the text of a machine: a name, then after a colon its options.
 
     Raises:
         UserError: an empty item, or an option given twice.
@@ -206,7 +206,7 @@ def parse_spec(text: str, origin: str = "topology") -> MachineSpec:
 
 
 def parse_options(name: str, source: Source, start: int) -> MachineSpec:
-    """The comma-separated list of a source from ``start`` to its end."""
+    """Parse the comma-separated list of a source from ``start`` to its end."""
     spec = MachineSpec(name, (), {}, {}, source)
     if start >= len(source.text):
         return spec

@@ -381,11 +381,11 @@ class Program(Code):
         )
 
     def with_ranks(self, ranks: Sequence[RankProgram]) -> Program:
-        """The program with other code, from views."""
+        """Return the program with other code, from views."""
         return replace(self, **_columns_of(ranks))
 
     def take(self, rows: Ints, lengths: Ints) -> Program:
-        """Some instructions in that order, so many in each block, without their waits."""
+        """Return the program of some instructions, ``lengths[b]`` in block b, without waits."""
         code: dict[str, Any] = {name: getattr(self, name)[rows] for name in _INSTRUCTION}
         return replace(
             self,

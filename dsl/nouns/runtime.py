@@ -76,14 +76,14 @@ class Target:
     """Limits of one runtime that reads MSCCL XML, or of what several read alike.
 
     Attributes:
-        letters: how remarks of the reader call it, or those that it stands for.
+        letters: one for each runtime that it stands for, as in the reader's remarks.
         ops: instructions it executes.
         max_steps: steps of one thread block, nops included; also its dependences.
         max_blocks: thread blocks of one rank.
         max_channels: channels that it has; ``max_peers`` blocks of one rank may send (or receive)
             on one.
         payload: bytes that one operation moves at most, by protocol.
-        collectives: how it spells the kinds it knows; ``fallback`` stands for all others.
+        collectives: its names of the kinds it knows; ``fallback`` is used for all others.
         max_count, max_offset: chunks one step moves; largest chunk offset.
         max_nodes: XML elements one rank may see; ``max_children`` of one element.
         fused_sources: sources of one fused reduction, under Simple one less (0: no limit).
@@ -134,12 +134,12 @@ class Target:
 
     @property
     def max_fused_reduces(self) -> int:
-        """Consecutive ``re`` that every runtime gets right where it merges them."""
+        """Most consecutive ``re`` that every runtime merges correctly."""
         return FUSED_SOURCES - 1
 
     @property
     def runtimes(self) -> tuple[Target, ...]:
-        """Itself, or for the portable subset all of them."""
+        """Runtimes that it stands for: itself, or all of them for the portable subset."""
         return tuple(t for t in RUNTIMES.values() if t.letters in self.letters)
 
     @property
@@ -148,7 +148,7 @@ class Target:
         return "M" not in self.letters
 
     def host_payload(self, protocol: Protocol, coll: str) -> int:
-        """Bytes of one operation, as the host reckons to say how many chunks share one.
+        """Bytes of one operation, as the host code assumes to decide how many chunks share one.
 
         For broadcast and reduce under Simple that is a quarter of the payload.
         """
@@ -252,7 +252,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType({**RUNTIMES, PORTABLE.name: POR
 
 
 def target(name: str | Target) -> Target:
-    """Return the target of that name; a target is one already.
+    """Return the target of that name; a :class:`Target` is returned as it is.
 
     Raises:
         UnknownName: there is none.
