@@ -5,25 +5,22 @@ TACCL has a topology and a sketch; TE-CCL has one file for machine and question.
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import BadFile, UserError
-from weft.dsl.base.files import parse_json, read_text, write_text
+from weft.dsl.base.files import parse_json, read_text
+from weft.dsl.catalogue import file_of, imported, paired
+from weft.dsl.importers.taccl_pair import is_taccl_topology
 from weft.dsl.importers.taccl_sketch import TacclSketch, looks_like_sketch, read_taccl_sketch
-from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
+from weft.dsl.importers.teccl import looks_like_teccl
+from weft.dsl.machines.host_file import host_names
+from weft.dsl.machines.spec import parse_spec
 
-from .console import Console
-from .exit_codes import Exit
-from .flags.nested import SketchImportFlags
 from .flags.values import split_arguments
-from .machines import facts_of, machine_line, read_topology
-from .outputs import check_file_output
+from .machines import read_topology
 
 if TYPE_CHECKING:
-    from weft.dsl.importers.sketches.taccl_rules import Imported
     from weft.dsl.nouns.topology import Topology
 
 
@@ -70,28 +67,7 @@ def parse_sketch(text: str, where: str) -> TacclSketch:
             where=where,
             hint="one has nnodes, intranode_sketch, symmetry_offsets …",
         )
-    return read_taccl_sketch(data, where, _name(where))
-
-
-def translated(text: str, where: str, topology: Topology, kind: str = "") -> Imported:
-    """Return a TACCL sketch or a TE-CCL input in weft's language, on its machine.
-
-    ``kind``: the collective it is used for, if known.
-
-    Raises:
-        BadFile: it is neither, wrong, or for another machine.
-    """
-    from weft.dsl.importers.sketches.taccl_rules import translate
-    from weft.dsl.importers.sketches.teccl_rules import teccl_sketch
-
-    data = parse_json(text, where)
-    if looks_like_teccl(data):
-        return teccl_sketch(read_teccl_input(data, where), topology, _name(where))
-    return translate(parse_sketch(text, where), topology, kind)
-
-
-def _name(where: str) -> str:
-    return "stdin" if where == "<stdin>" else Path(where).stem
+    return read_taccl_sketch(data, where, name_of(where))
 
 
 def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
@@ -100,9 +76,6 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
     Raises:
         UserError: no such machine; ``split`` where there are no connections to split.
     """
-    from weft.dsl.catalogue import file_of, imported, paired
-    from weft.dsl.importers.taccl_pair import is_taccl_topology
-
     path = file_of(text)
     if path is not None:
         content = read_text(path)
@@ -121,72 +94,12 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
 
 def _with_nodes(text: str, nodes: int) -> str:
     """Return the name of a machine with the sketch's number of nodes, unless it states one."""
-    from weft.dsl.machines.host_file import host_names
-    from weft.dsl.machines.spec import parse_spec
-
     spec = parse_spec(text)
     if nodes == 1 or spec.name not in host_names() or spec.has("nodes"):
         return text
     return f"{text}{',' if ':' in text else ':'}nodes={nodes}"
 
 
-def import_sketch(args: SketchImportFlags, console: Console) -> int:
-    """Run ``weft sketch import``: print or write the sketch, and its machine on request."""
-    _check_outputs(args, console)
-    where = "<stdin>" if args.sketch == "-" else args.sketch
-    text = read_text(args.sketch)
-    machine = _machine(text, where, args)
-    found = translated(text, where, machine)
-    console.say("Read", machine_line(machine))
-    for note in machine.notes:
-        console.say("Assumed", note)
-    for remark in found.remarks:
-        console.say("Remark", str(remark))
-    if args.output:
-        write_text(args.output, found.text, force=args.force)
-        console.say("Wrote", args.output)
-    if args.machine:
-        _write_machine(machine, args.machine, args.force, console)
-    console.result(
-        "" if args.output else found.text.rstrip("\n"),
-        {
-            "status": "ok",
-            "text": found.text,
-            "file": args.output,
-            "machine_file": args.machine,
-            "remarks": [{"where": r.where, "text": r.text} for r in found.remarks],
-            **facts_of(machine),
-        },
-    )
-    return Exit.DONE
-
-
-def _machine(text: str, where: str, args: SketchImportFlags) -> Topology:
-    """Return the machine of a sketch; an input of TE-CCL has its own."""
-    from weft.dsl.catalogue import imported
-
-    if looks_like_teccl(parse_json(text, where)):
-        if args.nic_split:
-            raise UserError("--nic-split is for TACCL's sketches", where=where)
-        return read_topology(args.topology) if args.topology else imported(text, args.sketch)
-    sketch = parse_sketch(text, where)
-    if args.topology is None:
-        raise UserError(
-            "a TACCL sketch is imported for a machine",
-            where=where,
-            hint="-t topology.json, or a name of the catalogue",
-        )
-    return machine_with(args.topology, sketch, split=args.nic_split)
-
-
-def _check_outputs(args: SketchImportFlags, console: Console) -> None:
-    """Check before writing that neither file exists and that they differ."""
-    if args.machine and args.machine == args.output:
-        raise UserError("--machine and -o name one file", where=args.machine, hint="name two")
-    for output in (args.output, args.machine):
-        check_file_output(replace(args, output=output), console)
-
-
-def _write_machine(machine: Topology, path: str, force: bool, console: Console) -> None:
-    write_text(path, json.dumps(machine.to_json(), indent=1) + "\n", force=force)
-    console.say("Wrote", path)
+def name_of(where: str) -> str:
+    """Return the name of a sketch from its path."""
+    return "stdin" if where == "<stdin>" else Path(where).stem

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weft.dsl.author.recipe import load_collective
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import parse_json, read_text
 from weft.dsl.base.spec import python_text
+from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
+from weft.dsl.machines.failures import degraded, find, nic_down, rank_down, require_whole
+from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective, Kind, make
+from weft.dsl.nouns.problem import Objective, Problem
 
+from .flags.search import SynthFlags
+from .flags.shared import DownFlags, MaybeProblemFlags
 from .foreign import machine_with, sketch_in
 from .machines import read_topology
 
 if TYPE_CHECKING:
     from weft.dsl.machines.failures import Degraded, Down
-    from weft.dsl.nouns.collective import Collective
-    from weft.dsl.nouns.problem import Problem
     from weft.dsl.nouns.sketch import Sketch
     from weft.dsl.nouns.topology import Topology
 
 
-def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]:
+@dataclass(frozen=True, slots=True)
+class NamedCollective:
+    """A collective by name or file, with the roots that were given."""
+
+    collective: str
+    root: tuple[int, ...] | None = None
+    roots: tuple[int, ...] | None = None
+
+
+def named_down(args: DownFlags, topology: Topology) -> tuple[Down, ...]:
     """Return the failures that ``--down`` and its like name on a machine; empty without any.
 
     Raises:
-        UserError: a name that is not there.
+        UserError: the machine has no such part.
     """
-    if not any(getattr(args, flag, None) for flag in ("down", "down_nic", "down_rank")):
-        return ()
-    from weft.dsl.machines.failures import find, nic_down, rank_down
-
     return (
         *(find(topology, text, f"--down {text[:60]}") for text in args.down),
         *(nic_down(topology, text, f"--down-nic {text[:60]}") for text in args.down_nic),
@@ -37,47 +48,38 @@ def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]
     )
 
 
-def read_machine(args: argparse.Namespace) -> Topology:
-    """Return the topology of ``-t``; with a TACCL sketch, the machine that both define together."""
-    sketch = sketch_in(getattr(args, "sketch", None))
-    return machine_with(args.topology, sketch) if sketch else read_topology(args.topology)
-
-
 def read_problem(
-    args: argparse.Namespace, require: Callable[[argparse.Namespace, int], None] | None = None
+    args: MaybeProblemFlags,
+    sketch: str | None = None,
+    require: Callable[[str, int], None] | None = None,
 ) -> tuple[Topology, Collective]:
     """Return the topology restricted to the process group, and the collective on it.
 
-    ``require`` may refuse a number of ranks before the collective is made. What is down is taken
+    A TACCL ``sketch`` and its topology define the machine together. ``require`` may refuse a
+    collective's name and number of ranks before the collective is made. What is down is taken
     away; a rank that is, leaves the group. Ranks in the arguments are those of the whole machine.
 
     Raises:
         BadTopology: a group that is not there, or that the failures have disconnected.
     """
-    machine = read_machine(args)
+    assert args.topology is not None
+    assert args.collective is not None
+    both = sketch_in(sketch)
+    machine = machine_with(args.topology, both) if both else read_topology(args.topology)
     group = args.group or tuple(range(machine.ranks))
-    left = _degraded(machine, named_down(args, machine))
+    downs = named_down(args, machine) if isinstance(args, DownFlags) else ()
+    left = degraded(machine, downs) if downs else None
     if left is not None:
         topology, group = _left_of(left, group)
     else:
         topology = machine.restricted_to(group) if args.group else machine
     if require is not None:
-        require(args, len(group))
-    collective = collective_for(args, group)
+        require(args.collective, len(group))
+    named = NamedCollective(args.collective, args.root, args.roots)
+    collective = collective_for(named, group)
     if left is not None and topology is left.topology:
-        from weft.dsl.machines.failures import require_whole
-
         require_whole(left, collective)
     return topology, collective
-
-
-def _degraded(machine: Topology, downs: tuple[Down, ...]) -> Degraded | None:
-    """Return the machine without its failed parts; None where nothing is down."""
-    if not downs:
-        return None
-    from weft.dsl.machines.failures import degraded
-
-    return degraded(machine, downs)
 
 
 def _left_of(left: Degraded, group: tuple[int, ...]) -> tuple[Topology, tuple[int, ...]]:
@@ -90,14 +92,12 @@ def _left_of(left: Degraded, group: tuple[int, ...]) -> tuple[Topology, tuple[in
     return left.topology.restricted_to(place[rank] for rank in kept), kept
 
 
-def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collective:
+def collective_for(args: NamedCollective, group: tuple[int, ...]) -> Collective:
     """Return the collective of ``-c``; roots are topology ranks, converted to ranks in the group.
 
     Raises:
         UserError: a root outside the group, or a collective for another number of ranks.
     """
-    from weft.dsl.nouns.collective import make
-
     if args.root is not None and args.roots is not None:
         raise UserError("--root and --roots exclude each other")
     named = args.roots if args.roots is not None else args.root or ()
@@ -121,16 +121,12 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
 
 def canonical(name: str) -> str:
     """Return the canonical name: ``all-gather``, ``All_Gather`` and ``allgather`` are one name."""
-    from weft.dsl.nouns.collective import Kind
-
     plain = {k.replace("_", ""): str(k) for k in Kind}
     return plain.get(name.lower().replace("-", "").replace("_", ""), name)
 
 
 def takes_root(text: str) -> bool:
     """Return True if the text of ``-c`` names a collective that has roots."""
-    from weft.dsl.nouns.collective import MULTIROOT, ROOTED
-
     return not is_file(text) and canonical(text) in {str(kind) for kind in ROOTED | MULTIROOT}
 
 
@@ -147,15 +143,8 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
     Raises:
         BadFile, SyntaxProblem, UserError: it holds none, or none that makes sense.
     """
-    from weft.dsl.base.files import parse_json, read_text
-
     if python_text(path):
-        from weft.dsl.author.recipe import load_collective
-
         return load_collective(path)
-    from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
-    from weft.dsl.nouns.collective import Collective
-
     where = "<stdin>" if path == "-" else path
     data = parse_json(read_text(path), where)
     if ranks is not None and looks_like_teccl(data):
@@ -164,15 +153,13 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
 
 
 def make_problem(
-    args: argparse.Namespace, topology: Topology, collective: Collective, sketch: Sketch | None
+    args: SynthFlags, topology: Topology, collective: Collective, sketch: Sketch | None
 ) -> Problem:
     """Return the problem as ``synth`` poses it.
 
     Raises:
         UserError: the objective ``time`` without one size.
     """
-    from weft.dsl.nouns.problem import Objective, Problem
-
     objective = Objective(args.objective)
     size = args.size
     if objective is Objective.TIME and (size is None or size.low != size.high):

@@ -2,82 +2,72 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from weft import __version__
 from weft.dsl.base.errors import UnknownName, UserError, an
 from weft.dsl.base.progress import Telling
 from weft.dsl.base.registry import PASSES
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.runtime import target
 
-from ..formats.format import DEFAULT
-from .flags.files import LOWERING
-from .noun import Kind, Subject, asked_of
-from .nouns import FormatNoun, not_whole
+from ..compile.compile import CompileOptions
+from ..compile.pipeline import DEFAULT_PASSES, parse_passes, require_applicable
+from ..compile.prepare import made_of
+from ..compile.source import Source, of_algorithm, of_program, of_schedule
+from ..formats.format import DEFAULT, Format
+from ..formats.listings import program_text
+from .flags.files import CompileFlags, RunFlags
+from .noun import FileKind, Subject, asked_of, not_whole
+from .program_noun import FormatNoun
 
-if TYPE_CHECKING:
-    from weft.dsl.nouns.program import Program
 
-    from ..compile.compile import CompileOptions
-    from ..compile.source import Source
-
-
-def source_of(subject: Subject, args: argparse.Namespace) -> Source:
+def source_of(subject: Subject, args: CompileFlags | RunFlags) -> Source:
     """Return the verified contents of a file, and the way to compile it.
 
     Raises:
         UserError: nothing that can be compiled, or an option makes no sense for it.
         CheckFailed: it is wrong.
     """
-    if subject.kind is Kind.SCHEDULE:
+    if subject.kind is FileKind.SCHEDULE:
         return _schedule(subject, args)
     if args.segments != 1:
         raise UserError(f"--segments is for schedules, not {an(subject.kind)}", where=subject.where)
-    if subject.kind is Kind.ALGORITHM:
+    if subject.kind is FileKind.ALGORITHM:
         return _algorithm(subject, args)
     if subject.format is not None:
         return _artefact(subject, args)
-    if subject.kind is Kind.LIBRARY:
+    if subject.kind is FileKind.LIBRARY:
         raise not_whole(subject, "compiled")
     raise UserError(
-        f"a schedule, an algorithm or a program is needed, not {an(subject.kind)}",
+        f"expected a schedule, an algorithm or a program, got {an(subject.kind)}",
         where=subject.where,
     )
 
 
-def _schedule(subject: Subject, args: argparse.Namespace) -> Source:
-    from ..compile.source import of_schedule
-
-    to = str(getattr(args, "to", DEFAULT)).partition("{")[0]
-    return of_schedule(subject.schedule(), to, args.target, args.segments)
+def _schedule(subject: Subject, args: CompileFlags | RunFlags) -> Source:
+    to = args.to if isinstance(args, CompileFlags) else DEFAULT
+    return of_schedule(subject.schedule(), to.partition("{")[0], args.target, args.segments)
 
 
-def _algorithm(subject: Subject, args: argparse.Namespace) -> Source:
-    from ..compile.source import of_algorithm
-
+def _algorithm(subject: Subject, args: CompileFlags | RunFlags) -> Source:
     algorithm = subject.algorithm(in_place=args.in_place or None)
     return of_algorithm(algorithm, subject.machine())
 
 
-def _artefact(subject: Subject, args: argparse.Namespace) -> Source:
+def _artefact(subject: Subject, args: CompileFlags | RunFlags) -> Source:
     """Return the program in an artefact."""
-    from weft.dsl.base.units import SizeRange
-
-    from ..compile.source import of_program
-
     assert isinstance(subject.noun, FormatNoun)
-    held = subject.noun.held(subject, asked_of(args, target=None), "compiled")
+    held = subject.noun.held(
+        subject, asked_of(args, protocol=args.protocol, in_place=args.in_place), "compiled"
+    )
     program = held.program
     sizes = None
     if held.high is not None:
         sizes = SizeRange(max(1, held.low or 0), max(1, held.high))
     return of_program(program, sizes)
-
-
-def given_flags(args: argparse.Namespace) -> list[str]:
-    """Return the names of the lowering flags that were given, in their order."""
-    return [name for name, value in LOWERING.items() if getattr(args, name) != value]
 
 
 def provenance_of(subject: Subject, source: Source) -> tuple[str, ...]:
@@ -92,35 +82,22 @@ def provenance_of(subject: Subject, source: Source) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def compiled_as(subject: Subject) -> str | None:
-    """Return the IR form in which a subject enters the passes; None if it cannot be compiled."""
-    if subject.format is not None:
-        return "program" if subject.format.compiled else None
-    return str(subject.kind) if subject.kind in (Kind.SCHEDULE, Kind.ALGORITHM) else None
-
-
 def require_listed(options: CompileOptions) -> None:
     """Refuse ``--print-after`` of a pass that did not run."""
     if isinstance(options.observe, _Lister):
         options.observe.require_seen()
 
 
-def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> CompileOptions:
+def options_of(args: CompileFlags | RunFlags, subject: Subject, tell: Telling) -> CompileOptions:
     """Return the compiler options that the flags select; stages are reported to ``tell``.
 
     Raises:
         UserError: unknown passes, passes without effect here, or one option given twice.
     """
-    from weft.dsl.nouns.program import Protocol
-    from weft.dsl.nouns.runtime import target
-
-    from ..compile.compile import CompileOptions
-    from ..compile.pipeline import DEFAULT_PASSES, parse_passes, require_applicable
-
     passes = DEFAULT_PASSES
     if args.passes:
         passes = parse_passes(args.passes)
-        require_applicable(passes, compiled_as(subject) or "", args.passes)
+        require_applicable(passes, subject.compiled_form or "", args.passes)
         named = [one for one in passes if one.name == "instances"]
         if named and args.instances is not None:
             raise UserError("--instances is said twice, by -p too", where="--instances")
@@ -139,6 +116,21 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
     )
 
 
+def text_of(
+    subject: Subject, format: Format, args: RunFlags, tell: Telling
+) -> tuple[str, Collective]:
+    """Return the artefact compiled from a file, and the collective it must achieve.
+
+    Raises:
+        UserError: the file cannot be compiled, or an option has no effect on it.
+    """
+    source = source_of(subject, args)
+    options = options_of(args, subject, tell)
+    text = made_of(source, format, options, None).text
+    require_listed(options)
+    return text, source.collective
+
+
 class _Lister:
     """Printer of programs after passes, on stderr."""
 
@@ -148,8 +140,6 @@ class _Lister:
         self.wanted, self.seen = wanted, False
 
     def __call__(self, name: str, program: Program) -> None:
-        from ..formats.listings import program_text
-
         if self.wanted in ("all", name):
             self.seen = True
             print(f"# after {name}\n{program_text(program)}\n", file=sys.stderr, flush=True)

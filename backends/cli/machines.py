@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
+from weft.dsl.catalogue import topology as topology_named
+from weft.dsl.nouns.hops import islands
+from weft.dsl.nouns.library import MANIFEST, read
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
@@ -26,8 +29,6 @@ def machine_line(topology: Topology) -> str:
 
 def facts_of(topology: Topology) -> dict[str, Any]:
     """Return the JSON facts of a topology, without its links."""
-    from weft.dsl.nouns.hops import islands  # loads NumPy
-
     return {
         "topology": topology.name,
         "ranks": topology.ranks,
@@ -61,8 +62,6 @@ def on_machine(schedule: Schedule, text: str) -> Schedule:
 
 def is_library(path: str) -> bool:
     """Return True if a path is the folder of a library."""
-    from weft.dsl.nouns.library import MANIFEST
-
     try:
         return (Path(path) / MANIFEST).is_file()
     except (OSError, ValueError):
@@ -71,10 +70,6 @@ def is_library(path: str) -> bool:
 
 def read_topology(text: str) -> Topology:
     """Return a topology by catalogue name, path or ``-``, or that of a library by its folder."""
-    from weft.dsl.catalogue import topology
-
     if is_library(text):
-        from weft.dsl.nouns.library import read
-
         return read(text).topology
-    return topology(text)
+    return topology_named(text)

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Protocol
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import check_replaceable
 
 from .console import Console
+from .flags.search import SynthFlags
 
 
-def check_file_output(args: argparse.Namespace, console: Console) -> None:
-    """Check ``args.output`` of a verb that writes one file.
+class OutputFlags(Protocol):
+    """Flags of a verb that writes a file or a folder."""
+
+    @property
+    def output(self) -> str | None:
+        """Path of ``-o``."""
+
+    @property
+    def force(self) -> bool:
+        """True if existing files are replaced."""
+
+
+def check_file_output(args: OutputFlags, console: Console, source: str = "") -> None:
+    """Check ``args.output`` of a verb that writes one file; ``source``: its input file.
 
     Raises:
         UserError: it exists without ``-f``, is a folder, has none, or is stdout with ``--json``.
@@ -27,8 +40,8 @@ def check_file_output(args: argparse.Namespace, console: Console) -> None:
             raise UserError("--json and -o - both want stdout", hint="name a file with -o")
         return
     path = check_file(args.output, force=args.force)
-    source = _file_of(getattr(args, "file", None) or "-")
-    if path.is_file() and source is not None and path.samefile(source):
+    read = _file_of(source)
+    if path.is_file() and read is not None and path.samefile(read):
         raise UserError("the output is the input", where=args.output, hint="name another file")
 
 
@@ -56,13 +69,13 @@ def _file_of(text: str) -> Path | None:
     return None
 
 
-def check_log(args: argparse.Namespace) -> None:
+def check_log(args: SynthFlags) -> None:
     """Check ``args.log`` of a verb that writes a log.
 
     Raises:
         UserError: it is stdout, exists without ``-f``, is a folder or in none that exists.
     """
-    if args.log in ("-", ""):
+    if not args.log or args.log == "-":
         raise UserError("a log is a file: stdout is for the answer", hint="--log FILE")
     path = Path(args.log)
     if args.output not in (None, "-") and os.path.realpath(path) == os.path.realpath(args.output):
@@ -76,7 +89,7 @@ def check_log(args: argparse.Namespace) -> None:
         raise UserError("the file exists", where=args.log, hint="-f overwrites it")
 
 
-def check_folder_output(args: argparse.Namespace) -> None:
+def check_folder_output(args: OutputFlags) -> None:
     """Check ``args.output`` of a verb that writes a folder.
 
     Raises:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from weft.synth.base.engine import COMPILING
+
 from .console import Console, live
 from .search_log import SearchLog, describe
 
@@ -74,8 +76,6 @@ class Progress:
 
     def stage(self, name: str) -> None:
         """Begin a new phase of work."""
-        from weft.synth.base.engine import COMPILING
-
         self._stage = name
         if name == COMPILING:  # a phase that may be silent for half a minute is printed
             self._console.say("", name)

@@ -11,33 +11,38 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import count, microseconds, number, table
 from weft.dsl.base.units import format_bytes
+from weft.synth.time.schedule_time import Timing, bus_factor, simulate
 
 from ..check.checks import Check, checks_text
 from ..check.findings import require_good
-from ..compile.request import Request
-from ..formats.format import of_runtime
-from ..formats.p2p.format import GOOD, ScriptFile
+from ..formats.p2p.data import type_named
+from ..formats.p2p.format import GOOD
+from ..ranks import joined, launcher
+from ..ranks.job import Case, Piece, whole_job
+from ..ranks.joined import attend_joined
+from ..ranks.nccl import run_on_gpus
+from ..ranks.recording import dumps, recorded
+from ..ranks.threads import run_threads
+from ..ranks.verdict import require_whole, results
 from .console import Console
 from .exit_codes import Exit
-from .flags.files import REPEAT, LoweringFlags, RunFlags
-from .lowering import compiled_as, given_flags, source_of
+from .flags.files import REPEAT, RunFlags
+from .lowering import source_of
 from .machines import on_machine
 from .noun import Subject
 from .outputs import check_file
+from .scripts import format_on, require_runtime, script_text
 from .stages import telling
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.schedule import Schedule
 
-    from ..compile.source import Source
-    from ..ranks.job import Case, Job, Piece, Report
+    from ..ranks.job import Job, Report
     from ..ranks.verdict import Result
-
-THREADS = "mpi"
-"""Runtime whose files threads execute; threads also take the files of any other."""
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
 TIMEOUT = 60.0
@@ -48,23 +53,8 @@ LARGEST_ROUGH = 1 << 24
 """Largest message in bytes whose float sums are compared with error bounds, which take memory."""
 
 
-def refuse_job_flags(args: RunFlags) -> None:
-    """Refuse flags that have no effect without separate ranks.
-
-    Raises:
-        UserError: one was given.
-    """
-    for name in ("topology", "repeat", "timeout", "trace"):
-        if getattr(args, name) is not None:
-            raise UserError(
-                f"--{name} is for real ranks, and point-to-point programs",
-                where=f"--{name}",
-                hint="--on mpi or --on torch",
-            )
-
-
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class RunPlan:
     """Program to run, with its schedule and the machine's costs where it was compiled from one."""
 
     piece: Piece
@@ -74,8 +64,6 @@ class _Plan:
 
 def run_job(subject: Subject, args: RunFlags, console: Console) -> int:
     """Prove the program, run it, compare results, measure times."""
-    from ..ranks import joined
-
     if args.on in ("mpi", "torch") and joined.is_joined(args.on):
         return joined.as_one_rank(
             args.on,
@@ -95,8 +83,6 @@ def run_job(subject: Subject, args: RunFlags, console: Console) -> int:
 
 def _as_rank(world: Any, subject: Subject, args: RunFlags, console: Console) -> int:
     """Run as one of the ranks that a launcher has started; the first one reports."""
-    from ..ranks.joined import attend_joined
-
     started = time.monotonic()
     plan = _planned(subject, args)
     job = _job(plan, args)
@@ -105,11 +91,6 @@ def _as_rank(world: Any, subject: Subject, args: RunFlags, console: Console) -> 
 
 
 def _reports(job: Job, on: str) -> dict[int, Report]:
-    from ..ranks import launcher
-    from ..ranks.nccl import run_on_gpus
-    from ..ranks.threads import run_threads
-    from ..ranks.verdict import require_whole
-
     if on == "numpy":
         return run_threads(job)
     if on == "nccl":
@@ -123,25 +104,23 @@ def _reports(job: Job, on: str) -> dict[int, Report]:
 # --- what is run ----------------------------------------------------------------------------------
 
 
-def _planned(subject: Subject, args: RunFlags) -> _Plan:
+def _planned(subject: Subject, args: RunFlags) -> RunPlan:
     """Return the file to run, proved.
 
     Raises:
         UserError: a file for another runtime, or a flag without effect here.
         CheckFailed: it is wrong.
     """
-    from ..ranks.job import Piece
-
     format = format_on(args.on)
-    format.refuse_flags(given_flags(args), f"--on {args.on}")
-    for name in ("collective", "root", "roots"):
-        asks = subject.noun.asks_collective and compiled_as(subject) is not None
-        if not asks and getattr(args, name) is not None:
-            raise UserError(
-                f"--{name} is for MSCCL XML: other files say it themselves", where=subject.where
-            )
+    format.refuse_flags(args.lowering_given(), f"--on {args.on}")
+    asks = subject.noun.asks_collective and subject.compiled_form is not None
+    if not asks and (named := args.given(("collective", "root", "roots"))):
+        raise UserError(
+            f"--{named[0]} is for MSCCL XML: other files state their collective",
+            where=subject.where,
+        )
     schedule = None
-    if is_script(subject):
+    if subject.is_script:
         text = subject.text
         require_runtime(subject, args.on)
     else:
@@ -153,43 +132,7 @@ def _planned(subject: Subject, args: RunFlags) -> _Plan:
     piece = Piece.of(text, subject.where)
     if args.topology:
         schedule = _costs(schedule, args.topology, subject.where)
-    return _Plan(piece, piece.units, schedule)
-
-
-def format_on(on: str) -> ScriptFile:
-    """Return the format of the files that a runtime executes."""
-    found = of_runtime(THREADS if on == "numpy" else on)
-    assert isinstance(found, ScriptFile)
-    return found
-
-
-def script_text(format: ScriptFile, subject: Subject, source: Source, args: LoweringFlags) -> str:
-    """Return the text of the file compiled for the processes of a runtime."""
-    request = Request(
-        source.noun,
-        name=args.name,
-        in_place=bool(args.in_place),
-        segments=args.segments or 1,
-        where=subject.where,
-    )
-    return format.write(format.script(request))
-
-
-def is_script(subject: Subject) -> bool:
-    """Return True for a file that processes of a runtime execute."""
-    return subject.format is not None and bool(subject.format.runtime)
-
-
-def require_runtime(subject: Subject, on: str) -> None:
-    """Refuse an emitted file that is for another runtime; threads take any.
-
-    Raises:
-        UserError: it is.
-    """
-    if on == "numpy":
-        format_on(on).read(subject.text, subject.where)
-    else:
-        format_on(on).require_runtime(subject.text, subject.where)
+    return RunPlan(piece, piece.units, schedule)
 
 
 def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
@@ -202,9 +145,7 @@ def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
     return on_machine(schedule, topology)
 
 
-def _job(plan: _Plan, args: RunFlags) -> Job:
-    from ..ranks.job import whole_job
-
+def _job(plan: RunPlan, args: RunFlags) -> Job:
     sizes = args.size or SIZES
     if max(sizes) > LARGEST:
         raise UserError("messages of up to 1GiB are run", where="--size")
@@ -213,11 +154,8 @@ def _job(plan: _Plan, args: RunFlags) -> Job:
     return whole_job([plan.piece], cases, args.timeout or TIMEOUT)
 
 
-def _cases(plan: _Plan, args: RunFlags, dtype: str, size: int) -> list[Case]:
+def _cases(plan: RunPlan, args: RunFlags, dtype: str, size: int) -> list[Case]:
     """Return the timed case of a size and type, and for float sums one with rough numbers."""
-    from ..formats.p2p.data import type_named
-    from ..ranks.job import Case
-
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
     plain = Case(0, max(1, size // unit), dtype, args.in_place, seed=args.seed)
     cases = [replace(plain, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
@@ -230,15 +168,13 @@ def _cases(plan: _Plan, args: RunFlags, dtype: str, size: int) -> list[Case]:
 
 
 def _told(
-    plan: _Plan,
+    plan: RunPlan,
     job: Job,
     reports: dict[int, Report],
     args: RunFlags,
     console: Console,
     started: float,
 ) -> int:
-    from ..ranks.verdict import results
-
     found = results(job, reports)
     checks = [Check("program", True, GOOD), _compared(found)]
     predict = _prediction(plan.schedule)
@@ -285,16 +221,12 @@ def _check_trace(args: RunFlags) -> None:
 
 def _write_recording(
     path: str,
-    plan: _Plan,
+    plan: RunPlan,
     job: Job,
     reports: dict[int, Report],
     args: RunFlags,
     console: Console,
 ) -> None:
-    from weft.dsl.base.files import write_text
-
-    from ..ranks.recording import dumps, recorded
-
     rows = []
     for i, case in enumerate(job.cases):
         done = {rank: one.done[i] for rank, one in reports.items()}
@@ -325,15 +257,11 @@ def _prediction(schedule: Schedule | None) -> Predict:
     """Return the function from size to simulated µs; it gives None without a machine."""
     if schedule is None:
         return lambda _: None
-    from weft.synth.time.schedule_time import simulate
-
     return lambda size: simulate(schedule, size).time_us
 
 
 def _entry(collective: Collective, one: Result, predict: Predict) -> dict[str, Any]:
     """Return one entry of ``sizes``."""
-    from weft.synth.time.schedule_time import Timing, bus_factor
-
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks
     assert one.median_us is not None

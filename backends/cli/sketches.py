@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.dsl.base.errors import Infeasible, UserError
-from weft.dsl.base.spans import Span
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology as topology_named
+from weft.dsl.language.elaborate import elaborate, machine_of
+from weft.dsl.language.lint import lint
+from weft.dsl.language.load import find_sketch
+from weft.dsl.language.parse import parse
 
 from ..check.checks import Check
 from .flags.values import split_arguments
-from .foreign import translated
+from .sketch_import import translated
 
 if TYPE_CHECKING:
     from weft.dsl.language.ast import SketchTree
@@ -28,9 +32,6 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
     Raises:
         UserError: it does not parse, does not fit the machine, or is for another collective.
     """
-    from weft.dsl.language.elaborate import elaborate
-    from weft.dsl.language.lint import lint
-
     name, arguments = split_arguments(text)
     tree = _tree(name, topology, str(collective.kind), console)
     sketch = elaborate(tree, topology, arguments)
@@ -49,9 +50,6 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
 
 def _tree(name: str, topology: Topology, kind: str, console: Console) -> SketchTree:
     """Return a sketch by name or from a file; one of TACCL or TE-CCL is translated."""
-    from weft.dsl.language.load import find_sketch
-    from weft.dsl.language.parse import parse
-
     source = find_sketch(name)
     if not source.text.lstrip().startswith("{"):
         return parse(source.text, source.name)
@@ -62,37 +60,15 @@ def _tree(name: str, topology: Topology, kind: str, console: Console) -> SketchT
     return parse(found.text, f"{source.name}, translated")
 
 
-class ConflictingRules(Infeasible):
-    """Infeasible because of rules that exclude each other; each is shown with its line."""
+def text_on_machine(name: str, arguments: dict[str, int], topology: Topology) -> str:
+    """Return the text of a sketch that is valid on a machine.
 
-    def __init__(self, message: str, conflict: tuple[str, ...], spans: tuple[Span, ...]) -> None:
-        super().__init__(
-            message,
-            conflict=conflict,
-            where=spans[0] if spans else None,
-            hint="drop or loosen one of these rules" if conflict else "",
-        )
-        self.spans = spans
-
-    def render(self) -> str:
-        """Return the message, then every rule with its line."""
-        lines = [f"error: {self.message}", *(span.render() for span in self.spans)]
-        return "\n".join(lines + (["", f"hint: {self.hint}"] if self.hint else []))
-
-
-def conflicting(
-    sketch: Sketch | None, conflict: tuple[str, ...], statements: tuple[str, ...]
-) -> ConflictingRules:
-    """Return the error for an infeasible problem; ``conflict``: labels of the sketch's rules."""
-    spans: dict[tuple[int, int], Span] = {}
-    for rule in sketch.rules if sketch else ():
-        if rule.label in conflict and rule.span is not None:
-            spans.setdefault((rule.span.start, rule.span.end), rule.span)
-    why = "; ".join(statements) or "no schedule obeys the rules"
-    if conflict:
-        why += ": these exclude each other: " if len(conflict) > 1 else ": it cannot hold: "
-        why += "; ".join(conflict)
-    return ConflictingRules(why, conflict, tuple(spans[key] for key in sorted(spans)))
+    Raises:
+        UserError: it does not parse, or does not elaborate there.
+    """
+    source = find_sketch(name)
+    elaborate(parse(source.text, source.name), topology, arguments)
+    return source.text
 
 
 def lint_sketch(
@@ -103,11 +79,7 @@ def lint_sketch(
     Raises:
         UserError: it does not elaborate there.
     """
-    from weft.dsl.catalogue import topology
-    from weft.dsl.language.elaborate import elaborate, machine_of
-    from weft.dsl.language.lint import lint
-
-    there = topology(topology_text) if topology_text else machine_of(tree, arguments)
+    there = topology_named(topology_text) if topology_text else machine_of(tree, arguments)
     if there is None:
         return [Check("form", True, f"sketch {tree.name}; -t TOPO checks it on a machine")]
     rules = len(elaborate(tree, there, arguments).rules)

@@ -11,7 +11,7 @@ from .console import Console
 from .progress import live_line
 
 
-class Stages:
+class StageProgress:
     """Current stage of the work, with its duration."""
 
     def __init__(self, console: Console, word: str) -> None:
@@ -35,9 +35,9 @@ class Stages:
 
 
 @contextmanager
-def telling(console: Console, word: str) -> Iterator[Stages]:
+def telling(console: Console, word: str) -> Iterator[StageProgress]:
     """Show the stages of some work while the block runs."""
-    stages = Stages(console, word)
+    stages = StageProgress(console, word)
     with live_line(stages, console):
         yield stages
 

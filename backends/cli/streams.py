@@ -1,226 +1,27 @@
-"""Streams of allgather: ``weft synth --stream`` writes one, ``weft check`` replays it."""
+"""Streams of allgather: when one is needed, and its recognition by the files of its folder."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.errors import UserError, WeftError
-from weft.dsl.base.tables import count, facts, microseconds, number, table
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.errors import UserError
 
-from ..check.checks import Check
-from .console import Console
-from .exit_codes import Exit
-from .flags.search import SynthFlags
 from .inputs import canonical
-from .machines import read_topology
-from .progress import Progress, watching
-
-if TYPE_CHECKING:
-    from weft.synth.engines.greedy.engine import Greedy
-    from weft.synth.engines.greedy.plan import TransferBlock
-    from weft.synth.engines.greedy.stream import Stream, StreamReport
-
-LARGE = 1 << 30
-"""Message size in bytes where ``--size`` is not given."""
 
 MOST_PLACES = 1 << 26
 """Largest ranks² of an allgather held in memory; beyond it the collective alone takes a GiB."""
 
-PARTS = frozenset({"header.json", "ticks.i8", "counts.i4", "links.u4", "chunks.u2", "chunks.u4"})
-"""Files in the folder of a stream."""
 
-
-def require_holdable(args: argparse.Namespace, ranks: int) -> None:
+def require_holdable(collective: str, ranks: int) -> None:
     """Refuse an allgather that would not fit into memory.
 
     Raises:
         UserError: it would not.
     """
-    if canonical(args.collective) == "allgather" and ranks * ranks > MOST_PLACES:
+    if canonical(collective) == "allgather" and ranks * ranks > MOST_PLACES:
         raise UserError(
             f"allgather on {ranks} ranks is too large to be held as a whole",
             hint="-e greedy --stream -o FOLDER writes it as it is made",
-        )
-
-
-def synth_stream(args: SynthFlags, console: Console) -> int:
-    """Make, verify and write a stream; the folder appears complete or not at all."""
-    from weft.dsl.base.units import format_bytes
-
-    from .machines import machine_line
-
-    engine, size = _asked(args)
-    _check_folder(args)
-    topology = read_topology(args.topology)
-    if args.group:
-        topology = topology.restricted_to(args.group)
-    console.say("Read", f"{machine_line(topology)}; allgather")
-    from weft.synth.engines.greedy.stream import run, stream
-
-    memory = args.memory.high if args.memory else engine.memory << 30
-    source = stream(topology, size, pieces=engine.chunks or 1, seed=args.seed, memory=memory)
-    with watching(console, args.time) as progress, _Beside(args.output) as beside:
-        report = run(_followed(source, progress, console), beside.folder)
-        if not report.verified:
-            raise WeftError(
-                f"a bug in the engine greedy: its stream is wrong: {report.problem}",
-                hint="nothing was written; please report it",
-            )
-        beside.keep()
-    console.say("Solved", f"greedy in {progress.seconds:.1f}s: feasible")
-    console.say("Verified", count(report.transfers, "transfer"))
-    if args.output:
-        console.say("Wrote", args.output)
-    figures = _figures(report, size)
-    head = ("size", "transfers", "µs", "bound µs", "of bound", "peak MiB")
-    row = (
-        format_bytes(size),
-        report.transfers,
-        microseconds(report.time_us),
-        microseconds(report.bound_us),
-        f"{figures['of_bound']:.1%}",
-        report.peak_bytes >> 20,
-    )
-    console.result(
-        table(head, [row]),
-        {
-            "status": "feasible",
-            "topology": topology.name,
-            "collective": "allgather",
-            "ranks": topology.ranks,
-            "engine": args.engine,
-            "seconds": round(progress.seconds, 3),
-            **figures,
-            "file": args.output,
-        },
-    )
-    return Exit.DONE
-
-
-def _asked(args: SynthFlags) -> tuple[Greedy, int]:
-    """Return the engine and the message size.
-
-    Raises:
-        UserError: something that there are no streams for.
-    """
-    from weft.dsl.base.registry import ENGINES
-    from weft.synth.engines.greedy.engine import Greedy
-
-    engine = ENGINES.make(args.engine or "portfolio", "--engine")
-    if not isinstance(engine, Greedy):
-        raise UserError(
-            f"the engine {engine.name} makes no streams", where="--stream", hint="-e greedy"
-        )
-    if canonical(args.collective) != "allgather":
-        raise UserError(
-            f"{args.collective} cannot be made as a stream",
-            where="--stream",
-            hint="allgather can; leave --stream out for all others",
-        )
-    if args.sketch:
-        raise UserError("matching cannot follow a sketch", where="--stream", hint="leave out -s")
-    if args.size is not None and args.size.low != args.size.high:
-        raise UserError("a stream is for one message size", hint="--size 1GiB")
-    return engine, args.size.low if args.size else LARGE
-
-
-def _figures(report: StreamReport, size: int) -> dict[str, Any]:
-    return {
-        "bytes": size,
-        "transfers": report.transfers,
-        "value": number(report.time_us),
-        "bound_us": number(report.bound_us),
-        "of_bound": report.bound_us / report.time_us if report.time_us else 1.0,
-        "verified": report.verified,
-        "peak_bytes": report.peak_bytes,
-    }
-
-
-def _followed(source: Stream, progress: Progress, console: Console) -> Stream:
-    """Return the stream with its blocks reported to ``progress``; Ctrl-C discards it."""
-    total = source.topology.ranks * (source.topology.ranks - 1) * source.pieces
-
-    def blocks() -> Iterator[TransferBlock]:
-        done, told = 0, time.monotonic()
-        for block in source.blocks:
-            yield block
-            if progress.cancelled():
-                raise KeyboardInterrupt
-            done += len(block)
-            progress.stage(f"{done / total:.0%} of {total} transfers")
-            if time.monotonic() - told > 10:
-                told = time.monotonic()
-                console.say("", f"{done / total:.0%} of {total} transfers")
-
-    return replace(source, blocks=blocks())
-
-
-class _Beside:
-    """Temporary folder beside the target, renamed to it when complete."""
-
-    def __init__(self, output: str | None) -> None:
-        self._target = Path(os.path.realpath(output)) if output else None
-        self._aside: Path | None = None
-        self.folder: Path | None = None
-
-    def __enter__(self) -> _Beside:
-        if self._target is not None:
-            name = f".{self._target.name[:100]}."
-            self._aside = Path(tempfile.mkdtemp(dir=self._target.parent, prefix=name))
-            self.folder = self._aside / "stream"
-        return self
-
-    def keep(self) -> None:
-        """Rename the folder; an earlier stream or an empty folder is replaced."""
-        if self._target is None or self.folder is None or self._aside is None:
-            return
-        if self._target.is_dir():
-            self._target.rename(self._aside / "old")
-        self.folder.rename(self._target)
-
-    def __exit__(self, *_: object) -> None:
-        if self._aside is not None:
-            shutil.rmtree(self._aside, ignore_errors=True)
-
-
-def _check_folder(args: SynthFlags) -> None:
-    """Check before the work begins that the folder may be written.
-
-    Raises:
-        UserError: it is stdout, a file, there already (without ``-f``), or others' (even with it).
-    """
-    if args.output is None:
-        return
-    if args.output == "-":
-        raise UserError("a stream is a folder: stdout takes one file", hint="-o FOLDER")
-    folder = Path(args.output)
-    if not folder.absolute().parent.is_dir():
-        raise UserError(
-            f"the folder {folder.parent} does not exist", where=args.output, hint="make it first"
-        )
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise UserError("expected a folder for the output, got a file", where=args.output)
-    held = {file.name for file in folder.iterdir()}
-    if held and not args.force:
-        raise UserError(
-            "the folder exists and is not empty", where=args.output, hint="-f replaces a stream"
-        )
-    if held - PARTS:
-        raise UserError(
-            f"the folder holds {min(held - PARTS)!r}, which is no part of a stream",
-            where=args.output,
-            hint="name a folder of its own",
         )
 
 
@@ -230,64 +31,3 @@ def is_stream(path: str) -> bool:
         return (Path(path) / "header.json").is_file()
     except (OSError, ValueError):
         return False
-
-
-def view_stream(path: str) -> tuple[str, dict[str, Any]]:
-    """Return the header of a stream as text and as JSON; the transfers are not read.
-
-    Raises:
-        BadFile: it is none.
-    """
-    from weft.synth.engines.greedy.stream import read_header
-
-    head = read_header(path)
-    bound, machine = head.bound_us, head.topology
-    of_bound = bound / head.time_us if head.time_us else 1.0
-    text = facts(
-        [
-            ("stream", f"allgather on {machine.name}"),
-            ("ranks", machine.ranks),
-            ("transfers", head.transfers),
-            (
-                "message",
-                f"{format_bytes(head.message_bytes)}, {count(head.pieces, 'piece')} per rank",
-            ),
-            ("time", f"{microseconds(head.time_us)} µs"),
-            ("bound", f"{microseconds(bound)} µs ({of_bound:.1%})"),
-            ("verified", head.verified),
-            ("seed", head.seed),
-        ]
-    )
-    return text, {
-        "topology": machine.name,
-        "collective": "allgather",
-        "ranks": machine.ranks,
-        "bytes": head.message_bytes,
-        "transfers": head.transfers,
-        "value": number(head.time_us),
-        "bound_us": number(bound),
-        "of_bound": of_bound,
-        "verified": head.verified,
-    }
-
-
-def check_stream(path: str) -> list[Check]:
-    """Replay a stream.
-
-    Raises:
-        BadFile: it is none, or its files do not fit together.
-    """
-    from weft.synth.engines.greedy.stream import read
-
-    judge, blocks = read(path)
-    for block in blocks:
-        if not judge.feed(block):
-            break
-    verdict = judge.finish()
-    machine = judge.topology
-    size = f"{count(verdict.transfers, 'transfer')}, allgather on {machine.ranks} ranks"
-    found = "achieves its collective" if verdict.ok else verdict.problem
-    return [
-        Check("form", True, f"{size} of {machine.name}"),
-        Check("stream", verdict.ok, found),
-    ]

@@ -8,20 +8,32 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from weft.dsl.author.python_file import run_python
+from weft.dsl.author.recipe import algorithms, nothing_in
 from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
 from weft.dsl.base.files import kind_of, parse_json, read_text
 from weft.dsl.base.spans import Source
 from weft.dsl.base.spec import python_text
+from weft.dsl.catalogue import file_of, names
+from weft.dsl.importers import IMPORT_SKETCH, is_topology
+from weft.dsl.importers.smi_matrix import looks_like_matrix
+from weft.dsl.importers.taccl_sketch import looks_like_sketch
+from weft.dsl.machines.host_file import looks_like_host
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.library import MANIFEST as LIBRARY_MANIFEST
 
 from ..formats.format import own_kinds, recognized
+from ..sweep.folder import MANIFEST as SWEEP_MANIFEST
+from ..sweep.folder import SCHEDULES
 from .flags.values import split_arguments
 from .machines import is_library
-from .noun import CLASSIC, Kind, Noun, Subject
-from .nouns import NOUNS, FormatNoun
+from .noun import CLASSIC, FileKind, Noun, Subject
+from .nouns import noun_of
+from .program_noun import FormatNoun
 from .streams import is_stream
 
 
-def read_subject(text: str, also: Collection[Kind] = ()) -> Subject:
+def read_subject(text: str, also: Collection[FileKind] = ()) -> Subject:
     """Return the file or catalogue entry that a path, a name or ``-`` stands for.
 
     ``also``: kinds that only few verbs know: streams, and printed results.
@@ -35,20 +47,18 @@ def read_subject(text: str, also: Collection[Kind] = ()) -> Subject:
     return _read(text, text, also)
 
 
-def _read(path: str, named: str, also: Collection[Kind] = ()) -> Subject:
+def _read(path: str, named: str, also: Collection[FileKind] = ()) -> Subject:
     """Return the file at a path that exists."""
     if is_stream(path):
-        if Kind.STREAM in also:
-            return Subject(NOUNS[Kind.STREAM], "", path, named=named)
+        if FileKind.STREAM in also:
+            return Subject(noun_of(FileKind.STREAM), "", path, named=named)
         raise BadFile(
             "a stream of transfers, never held as a whole",
             where=path,
             hint="`weft show` prints its header, `weft check` replays it",
         )
     if path != "-" and is_library(path):
-        from weft.dsl.nouns.library import MANIFEST
-
-        path = str(Path(path) / MANIFEST)
+        path = str(Path(path) / LIBRARY_MANIFEST)
     if path != "-" and os.path.isdir(path):  # False where its folder may not be entered
         raise _folder(Path(path))
     content = read_text(path)
@@ -65,8 +75,8 @@ def _read(path: str, named: str, also: Collection[Kind] = ()) -> Subject:
             data = parse_json(content, where)
         except BadFile as error:
             fault = error
-    if fault is None and Kind.RESULT in also and path.endswith(".json") and is_results(data):
-        return Subject(NOUNS[Kind.RESULT], content, where, data, named)
+    if fault is None and FileKind.RESULT in also and path.endswith(".json") and is_results(data):
+        return Subject(noun_of(FileKind.RESULT), content, where, data, named)
     noun = _noun(path, content, where, data, fault)
     return Subject(noun, content, where, data, named)
 
@@ -77,23 +87,21 @@ def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None)
         return FormatNoun(own)
     kind = None if fault else _sure_kind(path, content, data, where)
     if kind is not None:
-        return NOUNS[kind]
+        return noun_of(kind)
     if (plugin := recognized(content, data, plugins=True)) is not None:
         return FormatNoun(plugin)
     if fault is not None:
         raise fault
     if Path(path).suffix == ".py":
-        return NOUNS[_python_kind(content, where)]
+        return noun_of(_python_kind(content, where))
     if data is not None:
-        return NOUNS[_json_kind(data, where)]
-    from weft.dsl.importers import is_topology
-
+        return noun_of(_json_kind(data, where))
     if is_topology(content):
-        return NOUNS[Kind.TOPOLOGY]
+        return noun_of(FileKind.TOPOLOGY)
     raise _unknown(content, where)
 
 
-def _sure_kind(path: str, content: str, data: Any, where: str) -> Kind | None:
+def _sure_kind(path: str, content: str, data: Any, where: str) -> FileKind | None:
     """Return the kind of a text that states its kind; None for other texts."""
     if Path(path).suffix == ".py":
         return None
@@ -101,15 +109,13 @@ def _sure_kind(path: str, content: str, data: Any, where: str) -> Kind | None:
         return _text_kind(content)
     if isinstance(data, dict) and "weft" in data:
         kind = kind_of(data, where)
-        return Kind(kind) if kind in SAID else None
+        return FileKind(kind) if kind in SAID else None
     return None
 
 
 def _folder(path: Path) -> BadFile:
     """Return the error for a folder that is no library, naming what can be read in it."""
-    from ..sweep.folder import MANIFEST, SCHEDULES
-
-    if (path / MANIFEST).is_file():
+    if (path / SWEEP_MANIFEST).is_file():
         return BadFile(
             "the folder of a sweep",
             where=str(path),
@@ -137,24 +143,22 @@ def _is_there(path: str) -> bool:
 def _named(name: str) -> Subject:
     """Return a catalogue entry (machine, sketch or algorithm), or a file given with options."""
     if name.startswith(CLASSIC):
-        return Subject(NOUNS[Kind.ALGORITHM], "", name, named=name)
+        return Subject(noun_of(FileKind.ALGORITHM), "", name, named=name)
     if (python := python_text(name)) and _is_there(python[0]):
-        return Subject(NOUNS[Kind.ALGORITHM], read_text(python[0]), python[0], named=name)
-    from weft.dsl.catalogue import file_of, names
-
+        return Subject(noun_of(FileKind.ALGORITHM), read_text(python[0]), python[0], named=name)
     machines = tuple(entry.name for entry in names())
     if name.partition(":")[0] in machines:
-        return Subject(NOUNS[Kind.TOPOLOGY], "", name, named=name)
-    from weft.dsl.language.load import find_sketch, sketch_names
+        return Subject(noun_of(FileKind.TOPOLOGY), "", name, named=name)
+    from weft.dsl.language import load as sketch_files  # Lark takes 100 ms to load
 
-    sketches = tuple(sketch_names())
+    sketches = tuple(sketch_files.sketch_names())
     plain = split_arguments(name)[0]
     if plain in sketches:
-        found = find_sketch(plain)
-        return Subject(NOUNS[Kind.SKETCH], found.text, found.name, named=name)
+        found = sketch_files.find_sketch(plain)
+        return Subject(noun_of(FileKind.SKETCH), found.text, found.name, named=name)
     if path := file_of(name):
         subject = _read(path, name)
-        if subject.kind in (Kind.TOPOLOGY, Kind.SKETCH):
+        if subject.kind in (FileKind.TOPOLOGY, FileKind.SKETCH):
             return subject
         raise UserError(f"{an(subject.kind)} takes no options", where=name)
     if "/" in name or Path(name).suffix:
@@ -162,38 +166,31 @@ def _named(name: str) -> Subject:
     raise UnknownName("file or name", name, (*machines, *sketches))
 
 
-def _python_kind(content: str, where: str) -> Kind:
+def _python_kind(content: str, where: str) -> FileKind:
     """Return ALGORITHM if a Python file defines one; otherwise it must describe a collective."""
-    from weft.dsl.author.python_file import run_python
-    from weft.dsl.author.recipe import algorithms, nothing_in
-    from weft.dsl.nouns.collective import Collective
-
     names = run_python(source := Source(where, content))
     if algorithms(source, names):
-        return Kind.ALGORITHM
+        return FileKind.ALGORITHM
     if not isinstance(names.get("collective"), Collective):
         raise nothing_in(where)
-    return Kind.COLLECTIVE
+    return FileKind.COLLECTIVE
 
 
-SAID = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE, Kind.LIBRARY)
+SAID = (FileKind.SCHEDULE, FileKind.TOPOLOGY, FileKind.COLLECTIVE, FileKind.LIBRARY)
 """Kinds that files name in their key ``weft``."""
 
 
-def _json_kind(data: Any, where: str) -> Kind:
+def _json_kind(data: Any, where: str) -> FileKind:
     """Return the kind of JSON whose key ``weft`` is missing or unknown.
 
     Raises:
         BadFile: it is not for weft, or of another kind.
     """
     if not isinstance(data, dict) or "weft" not in data:
-        from weft.dsl.importers import IMPORT_SKETCH
-        from weft.dsl.importers.taccl_sketch import looks_like_sketch
-
         if looks_like_sketch(data):
             raise BadFile("a TACCL sketch, in TACCL's JSON", where=where, hint=IMPORT_SKETCH)
         # TACCL's and edge-list topologies do not state their kind; their readers recognize them.
-        return Kind.TOPOLOGY
+        return FileKind.TOPOLOGY
     kind = kind_of(data, where)
     if kind == "sweep":
         raise BadFile(
@@ -213,19 +210,16 @@ def is_results(data: Any) -> bool:
     return isinstance(data, dict) and "weft" not in data and isinstance(data.get("sizes"), list)
 
 
-def _text_kind(content: str) -> Kind | None:
+def _text_kind(content: str) -> FileKind | None:
     """Return the kind of a text that is not JSON; None where it is unknown."""
-    from weft.dsl.importers.smi_matrix import looks_like_matrix
-    from weft.dsl.machines.host_file import looks_like_host
-
     if content.lstrip("\ufeff \t\r\n").startswith("<") and re.search(
         r"<\s*([A-Za-z_]\w*)", content
     ):
-        return Kind.TOPOLOGY
+        return FileKind.TOPOLOGY
     if re.match(r"\s*sketch\b", _uncommented(content)):
-        return Kind.SKETCH
+        return FileKind.SKETCH
     if looks_like_matrix(content) or looks_like_host(content):
-        return Kind.TOPOLOGY
+        return FileKind.TOPOLOGY
     return None
 
 

@@ -11,20 +11,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.dsl.base.errors import BadFile, UnknownName, UserError
 from weft.dsl.base.files import Fields, read_text
+from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.units import SizeRange
+from weft.dsl.language.load import find_sketch
+from weft.dsl.language.parse import parse
+from weft.dsl.nouns.collective import Kind
 
+from ..sweep.question import Label, Question, SketchText
 from .console import Console
 from .flags.search import SweepFlags, SynthFlags
 from .flags.shared import OBJECTIVES
-from .flags.values import ranks, seconds, several_sizes, whole
+from .flags.values import ranks, seconds, several_sizes, split_arguments, whole
 from .inputs import canonical, is_file, make_problem, read_problem
 from .machines import read_topology
+from .sketch_import import translated
+from .sketches import read_sketch
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.topology import Topology
 
-    from ..sweep.question import Question, SketchText
 
 T = TypeVar("T")
 
@@ -48,7 +54,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """All jobs of a sweep, and their common settings."""
 
     settings: tuple[Setting, ...]
@@ -57,7 +63,7 @@ class Plan:
     threads: int
 
 
-def plan_of(args: SweepFlags) -> Plan:
+def plan_of(args: SweepFlags) -> SweepPlan:
     """Return the jobs that a command line states; flags replace the values of the file.
 
     Raises:
@@ -83,7 +89,7 @@ def plan_of(args: SweepFlags) -> Plan:
     objective = args.objective or file.objective or _objective(settings)
     if objective == "time" and any(s.bytes is None for s in settings):
         raise UserError("the objective time needs message sizes", hint="--size 1KiB:1GiB")
-    return Plan(
+    return SweepPlan(
         tuple(settings),
         objective,
         args.time or file.seconds or 60.0,
@@ -253,7 +259,7 @@ def _at(where: str, parse: Callable[[str], T], text: str) -> T:
 # --- what they ask --------------------------------------------------------------------------------
 
 
-def questions_of(plan: Plan, console: Console) -> list[Question]:
+def questions_of(plan: SweepPlan, console: Console) -> list[Question]:
     """Return the questions of all jobs; names and files are read here only.
 
     A combination that makes no sense (a sketch for another machine, a root that is not there) is
@@ -277,34 +283,26 @@ def questions_of(plan: Plan, console: Console) -> list[Question]:
 
 
 def _check_collective(text: str) -> None:
-    from weft.dsl.nouns.collective import Kind
-
     if not is_file(text) and canonical(text) not in set(Kind):
         raise UnknownName("collective", text, Kind)
 
 
 def _check_sketch(text: str) -> None:
-    from weft.dsl.language.load import find_sketch
-    from weft.dsl.language.parse import parse
-
-    from .flags.values import split_arguments
-
     source = find_sketch(split_arguments(text)[0])
     if not source.text.lstrip().startswith("{"):
         parse(source.text, source.name)
 
 
 def _check_engine(text: str) -> None:
-    from weft.dsl.base.registry import ENGINES
-
     ENGINES.make(text, "--engine")
 
 
 def _question(
-    one: Setting, plan: Plan, held: dict[Setting, tuple[Topology, Collective]], console: Console
+    one: Setting,
+    plan: SweepPlan,
+    held: dict[Setting, tuple[Topology, Collective]],
+    console: Console,
 ) -> Question:
-    from ..sweep.question import Label, Question
-
     more = ",".join(f"{k}={v}" for k in ("root", "roots", "group") if (v := getattr(one, k)))
     label = Label(
         one.topology,
@@ -321,7 +319,7 @@ def _question(
         args = _flags_of(one, plan)
         plain = replace(one, engine="", bytes=None, seed=0)
         if plain not in held:
-            held[plain] = read_problem(args)
+            held[plain] = read_problem(args, args.sketch)
         topology, collective = held[plain]
         count = topology.ranks
         sketch, text = None, None
@@ -338,7 +336,7 @@ def _question(
         return Question.none(label, count, plan.seconds, error.message)
 
 
-def _flags_of(one: Setting, plan: Plan) -> SynthFlags:
+def _flags_of(one: Setting, plan: SweepPlan) -> SynthFlags:
     """Return the flags of ``weft synth`` for one job."""
     return SynthFlags(
         topology=one.topology,
@@ -354,13 +352,6 @@ def _flags_of(one: Setting, plan: Plan) -> SynthFlags:
 
 def _sketch(text: str, topology: Topology, collective: Collective) -> tuple[SketchText, Any]:
     """Return a sketch as a text in weft's language, and its rules on a machine."""
-    from weft.dsl.language.load import find_sketch
-
-    from ..sweep.question import SketchText
-    from .flags.values import split_arguments
-    from .foreign import translated
-    from .sketches import read_sketch
-
     name, arguments = split_arguments(text)
     source = find_sketch(name)
     found = source.text

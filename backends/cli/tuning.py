@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import check_replaceable, parse_json
+from weft.dsl.nouns.schedule import load
 
+from ..jobs.answer import Ending
+from ..jobs.local import local
+from ..report.html.library_page import library_page
+from ..report.html.page import fitted
+from ..tune.folder import files_in
 from .console import Console
 from .flags.search import TuningFlags
 from .outputs import require_writable
 from .progress import interruptible, live_line
-from .stages import Stages
+from .stages import StageProgress
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.library import Library
@@ -31,8 +38,8 @@ MOST_DRAWN = 128
 """Largest number of ranks with a picture of each plan on the page; more take minutes."""
 
 
-class Pool:
-    """Pool of processes for the jobs of tuning, with a progress line.
+class TuningPool:
+    """TuningPool of processes for the jobs of tuning, with a progress line.
 
     Ctrl-C ends the current round; its results are raced and written. A second one aborts.
     """
@@ -52,9 +59,7 @@ class Pool:
         return time.monotonic() - self._started
 
     def __enter__(self) -> Self:
-        from ..jobs.local import local
-
-        self._stages = Stages(self._console, self._word)
+        self._stages = StageProgress(self._console, self._word)
         self._pool = self._stack.enter_context(local(self._workers))
         self._stack.enter_context(live_line(self._stages, self._console))
         self._stack.enter_context(interruptible(self, self._console))
@@ -73,8 +78,6 @@ class Pool:
 
     def jobs(self, label: str, function: str, arguments: Sequence[Any]) -> list[Any]:
         """Run jobs; see :data:`weft.backends.tune.race.MapJobs`."""
-        from ..jobs.answer import Ending
-
         assert self._pool is not None
         what = f"{self.about}: {label}"
         self._stages(f"{what} 0 of {len(arguments)}")
@@ -98,8 +101,6 @@ def check_library_output(args: TuningFlags) -> None:
     Raises:
         UserError: the folder cannot be written, or holds files of others.
     """
-    from weft.dsl.base.files import check_replaceable
-
     if args.output is None:
         return
     if args.output == "-":
@@ -115,19 +116,12 @@ def check_library_output(args: TuningFlags) -> None:
 
 def replaceable(folder: str) -> frozenset[str]:
     """Return the files, as paths in a folder, that an earlier library there has written."""
-    from ..tune.folder import files_in
-
     found = files_in(folder)
     return found | {REPORT} if found else found
 
 
 def page_of(library: Library, texts: Mapping[str, str]) -> str:
     """Return the library's report, made from its texts in memory."""
-    from weft.dsl.base.files import parse_json
-    from weft.dsl.nouns.schedule import load
-
-    from ..report.html.library_page import library_page
-    from ..report.html.page import fitted
 
     def find(file: str) -> Schedule | None:
         small = library.topology.ranks <= MOST_DRAWN

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import SizeRange, parse_bandwidth, parse_microseconds
@@ -118,6 +118,10 @@ class LoweringFlags(Flags):
         group="lowering",
         help="how the artefact calls itself",
     )
+
+    def lowering_given(self) -> tuple[str, ...]:
+        """Return the names of the lowering flags that differ from their defaults, in order."""
+        return tuple(name for name, value in LOWERING.items() if getattr(self, name) != value)
 
 
 LOWERING: dict[str, Any] = {
@@ -259,6 +263,13 @@ class RunFlags(LoweringFlags, RanksFlags, CollectiveFlags):
         parse=several_sizes,
         help="message sizes or ranges: 1MiB, 1KiB,64KiB, 1KiB:1GiB",
     )
+
+    def with_defaults(self) -> Self:
+        """Return the flags with the defaults of those of lowering that were not given."""
+        missing: dict[str, Any] = {
+            name: value for name, value in LOWERING.items() if getattr(self, name) is None
+        }
+        return replace(self, **missing)
 
 
 @dataclass(frozen=True)

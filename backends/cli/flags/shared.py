@@ -6,9 +6,9 @@ The parser is made from the fields, and its result becomes an instance, the verb
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from .values import Once, ranks, seconds, sizes, valued, whole
 
@@ -42,8 +42,8 @@ def flag(
 
 
 @dataclass(frozen=True)
-class Flags(argparse.Namespace):
-    """Flags of every verb, as a namespace also for functions shared by several verbs."""
+class Flags:
+    """Flags of every verb."""
 
     EXAMPLES: ClassVar[str] = ""
     HELP: ClassVar[str] = ""
@@ -68,6 +68,11 @@ class Flags(argparse.Namespace):
             if one.metadata["spec"].get("action") in SEVERAL:
                 values[one.name] = tuple(values[one.name] or ())
         return cls(**values)
+
+    def given(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the named flags whose value is not the default of their field."""
+        usual = {one.name: one.default for one in fields(self)}
+        return tuple(name for name in names if getattr(self, name) != usual[name])
 
 
 @dataclass(frozen=True)
@@ -194,6 +199,22 @@ def process_group() -> Any:
 
 
 Ranks = tuple[int, ...]
+
+
+class CollectiveChoice(Protocol):
+    """Flags that choose a collective and its roots."""
+
+    @property
+    def collective(self) -> str | None:
+        """Name or file of ``-c``."""
+
+    @property
+    def root(self) -> Ranks | None:
+        """Root of a rooted collective, as ``--root`` states it."""
+
+    @property
+    def roots(self) -> Ranks | None:
+        """Roots of a multiroot collective."""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,23 @@ from weft.dsl.base.tables import microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
 
 from ...check.findings import require_good
+from ...formats.p2p.data import type_named, units_of
+from ...formats.p2p.emit import function_of
+from ...formats.p2p.predict import predict
+from ...formats.p2p.read import read_script
+from ...ranks.bench.job import Bench, Contestant
+from ...ranks.bench.ranks import attend, member_of
+from ...ranks.bench.results import entries
+from ...ranks.joined import is_joined
+from ...ranks.launcher import run_program
+from ...ranks.nccl import unusable
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import CompileFlags
 from ..flags.machines import BenchFlags
 from ..lowering import source_of
 from ..machines import read_topology
-from ..running import format_on, is_script, require_runtime, script_text
+from ..scripts import format_on, require_runtime, script_text
 from ..stages import telling
 from ..subjects import read_subject
 
@@ -26,7 +36,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
 
     from ...formats.p2p.model import Script
-    from ...ranks.bench.job import Bench, Contestant
     from ...ranks.bench.results import Entry, Predict
 
 LARGEST = 1 << 30
@@ -34,11 +43,6 @@ LARGEST = 1 << 30
 
 def run(args: BenchFlags, console: Console) -> int:
     """Prove the plans, run them in turns, compare."""
-    from ...ranks.bench.results import entries
-    from ...ranks.joined import is_joined
-    from ...ranks.launcher import run_program
-    from ...ranks.nccl import unusable
-
     if args.on == "nccl" and (missing := unusable(0)):
         raise missing
     with telling(console, "Running") as tell:
@@ -47,8 +51,6 @@ def run(args: BenchFlags, console: Console) -> int:
         bench = _bench(plans, args)
         predictions = _predictions(plans, bench, args)
         if is_joined(args.on):
-            from ...ranks.bench.ranks import attend, member_of
-
             member = member_of(args.on, bench)
             rows = attend(bench, member, lambda _: None)
             member.close()
@@ -84,13 +86,9 @@ def run(args: BenchFlags, console: Console) -> int:
 
 def _plan(text: str, args: BenchFlags) -> tuple[Contestant, Script]:
     """Return a proved file for the runtime; other inputs are compiled."""
-    from ...formats.p2p.emit import function_of
-    from ...formats.p2p.read import read_script
-    from ...ranks.bench.job import Contestant
-
     subject = read_subject(text)
     backend = format_on(args.on)
-    if is_script(subject):
+    if subject.is_script:
         code = subject.text
         require_runtime(subject, args.on)
     else:
@@ -103,9 +101,6 @@ def _plan(text: str, args: BenchFlags) -> tuple[Contestant, Script]:
 
 
 def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
-    from ...formats.p2p.data import type_named, units_of
-    from ...ranks.bench.job import Bench
-
     units = units_of(plans[0][1].collective)
     for text, (_, script) in zip(args.files, plans, strict=True):
         if units_of(script.collective) != units:
@@ -154,8 +149,6 @@ def _predictions(
 
 
 def _time_us(script: Script, machine: Topology, overhead: float, size: int) -> float:
-    from ...formats.p2p.predict import predict
-
     return predict(script, machine, size, overhead_us=overhead).time_us
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.tables import exact, facts, microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.nouns.problem import check_connected
+from weft.synth.bounds import binding, bounds
 
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import BoundFlags
 from ..inputs import read_problem
-from ..noun import Kind
+from ..noun import FileKind
 from ..subjects import read_subject
 
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 
 def run(args: BoundFlags, console: Console) -> int:
     """Print the bounds and why they hold."""
-    from weft.dsl.nouns.problem import check_connected
-    from weft.synth.bounds import bounds
-
     topology, collective, size = _problem(args)
     check_connected(topology, collective)
     bound = bounds(topology, collective)
@@ -75,9 +74,9 @@ def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
             hint="leave out -t, -c, --group, --root and --down",
         )
     subject = read_subject(args.file)
-    if subject.kind is not Kind.SCHEDULE:
+    if subject.kind is not FileKind.SCHEDULE:
         raise UserError(
-            f"a schedule is needed, not {an(subject.kind)}",
+            f"expected a schedule, got {an(subject.kind)}",
             where=subject.where,
             hint="-t TOPO -c COLL state the problem otherwise",
         )
@@ -87,8 +86,6 @@ def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
 
 
 def _at(bound: Bounds, size: int) -> dict[str, Any]:
-    from weft.synth.bounds import binding
-
     value, certificate = binding(bound, size)
     least = float(value)
     return {

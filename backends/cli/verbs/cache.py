@@ -9,6 +9,8 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count, facts
 from weft.dsl.base.units import format_bytes
 
+from ...jobs.fingerprint import fingerprint
+from ...sweep.cache import default_folder, entries, remove
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.nested import CacheClearFlags, CacheListFlags
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
 
 def run(args: CacheListFlags, console: Console) -> int:
     """Print the size of the cache; with ``clear`` remove its entries."""
-    from ...jobs.fingerprint import fingerprint
-    from ...sweep.cache import default_folder, entries, remove
-
     folder = Path(args.cache) if args.cache else default_folder()
     if args.cache and not folder.is_dir():
         raise UserError("no such folder", where=args.cache)

@@ -8,13 +8,13 @@ from ...check.checks import checks_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import CheckFlags
-from ..noun import Kind
+from ..noun import FileKind
 from ..subjects import read_subject
 
 
 def run(args: CheckFlags, console: Console) -> int:
     """Run the checks for the kind of the file."""
-    subject = read_subject(args.file, also=(Kind.STREAM,))
+    subject = read_subject(args.file, also=(FileKind.STREAM,))
     named = (args.collective, args.root, args.roots)
     if not subject.noun.asks_collective and any(name is not None for name in named):
         raise UserError(

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.files import write_text
 
+from ...compile.prepare import artefact_of
 from ...compile.request import Request
 from ...formats.format import Format, format_named
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import AUTO, MOST_EXECUTED, ORDERS, CompileFlags
 from ..lowering import (
-    compiled_as,
-    given_flags,
     options_of,
     provenance_of,
     require_listed,
@@ -39,13 +39,11 @@ USUAL_NODE = 8
 
 def run(args: CompileFlags, console: Console) -> int:
     """Lower, check, emit, execute, write."""
-    from weft.dsl.base.files import write_text
-
-    check_file_output(args, console)
+    check_file_output(args, console, args.file)
     backend = format_named(args.to, "--to")
     subject = read_subject(args.file)
     named = (args.collective, args.root, args.roots)
-    asks = subject.noun.asks_collective and compiled_as(subject)
+    asks = subject.noun.asks_collective and subject.compiled_form
     if not asks and any(name is not None for name in named):
         raise UserError(
             "-c and --root say what an MSCCL XML file is for",
@@ -90,9 +88,7 @@ def _compiled(
     console: Console,
 ) -> Artefact:
     """Return the artefact, with its simulated time where that is known."""
-    from ...compile.prepare import artefact_of
-
-    backend.refuse_flags(given_flags(args), f"--to {backend.name}")
+    backend.refuse_flags(args.lowering_given(), f"--to {backend.name}")
     about = Request(
         to=args.to,
         where=subject.where,

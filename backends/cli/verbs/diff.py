@@ -10,7 +10,8 @@ from ...report.difference import differences, differences_json, differences_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import DiffFlags
-from ..noun import Kind
+from ..noun import FileKind
+from ..sheets import sheets_of
 from ..subjects import read_subject
 
 WIDEST = 30
@@ -21,14 +22,16 @@ def run(args: DiffFlags, console: Console) -> int:
     """Compare two files; the exit code says whether they are equal."""
     if args.before == args.after == "-":
         raise UserError("one of the two can come from stdin", where="-")
-    before, after = (read_subject(text, also=(Kind.RESULT,)) for text in (args.before, args.after))
+    before, after = (
+        read_subject(text, also=(FileKind.RESULT,)) for text in (args.before, args.after)
+    )
     if before.kind != after.kind:
         raise UserError(
             f"{an(before.kind)} and {an(after.kind)} cannot be compared",
             where=args.after,
             hint="name two files of one kind",
         )
-    found = differences(*(one.noun.sheets(one, args, console) for one in (before, after)))
+    found = differences(*(sheets_of(one, args, console) for one in (before, after)))
     names = _names(args.before, args.after)
     text = differences_text(found, names) or f"equal: {before.kind}"
     console.result(

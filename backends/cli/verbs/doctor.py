@@ -14,6 +14,7 @@ from weft.dsl.base.errors import an
 from weft.dsl.base.registry import BACKENDS, ENGINES, IMPORTERS, PASSES, VERBS
 from weft.dsl.base.tables import table
 
+from ...ranks.launcher import mpiexec
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.machines import DoctorFlags
@@ -48,7 +49,7 @@ OPTIONAL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One line of the report."""
 
     name: str
@@ -75,16 +76,16 @@ def run(args: DoctorFlags, console: Console) -> int:
     return Exit.MISSING if bad else Exit.DONE
 
 
-def _mark(finding: Finding) -> str:
+def _mark(finding: Diagnosis) -> str:
     if finding.ok:
         return "ok"
     return "MISSING" if finding.needed else "absent"
 
 
-def _findings() -> Iterator[Finding]:
-    yield Finding("weft", True, __version__, True)
+def _findings() -> Iterator[Diagnosis]:
+    yield Diagnosis("weft", True, __version__, True)
     new_enough = sys.version_info >= (3, 11)
-    yield Finding("python", new_enough, platform.python_version(), True)
+    yield Diagnosis("python", new_enough, platform.python_version(), True)
     for module, package in NEEDED.items():
         yield _package(module, package, package, "")
     for module, (package, extra, use) in OPTIONAL.items():
@@ -93,28 +94,26 @@ def _findings() -> Iterator[Finding]:
     for name in ENGINES.names():
         entry = describe(ENGINES, name)
         detail = "can run" if entry["available"] else str(entry["reason"])
-        yield Finding(f"engine {name}", entry["available"], detail, name in ENGINES.builtin)
+        yield Diagnosis(f"engine {name}", entry["available"], detail, name in ENGINES.builtin)
     yield from _plugins()
 
 
-def _plugins() -> Iterator[Finding]:
+def _plugins() -> Iterator[Diagnosis]:
     """Yield a finding for each plug-in but the engines, which are listed with ours."""
     for registry in (PASSES, BACKENDS, IMPORTERS, VERBS):
         for name, offered in registry.offers().items():
             if name in OURS if registry is VERBS else name in registry.builtin:
                 for one in offered:
                     detail = f"{one} is not used: weft has {an(one.kind)} of that name"
-                    yield Finding(f"{one.kind} {name}", False, detail, False)
+                    yield Diagnosis(f"{one.kind} {name}", False, detail, False)
                 continue
             entry = describe(registry, name)
             detail = f"of {offered[0].origin}" if entry["available"] else str(entry["reason"])
-            yield Finding(f"{registry.kind} {name}", entry["available"], detail, False)
+            yield Diagnosis(f"{registry.kind} {name}", entry["available"], detail, False)
 
 
-def _runtimes() -> Iterator[Finding]:
+def _runtimes() -> Iterator[Diagnosis]:
     """Yield the findings outside Python's packages: the MPI itself, NVIDIA's driver, NCCL."""
-    from ...ranks.launcher import mpiexec
-
     starter, driver = mpiexec(), shutil.which("nvidia-smi")
     wheels = [f"nvidia-nccl-cu{major}" for major in (13, 12)]
     nccl = next((f"{name} {found}" for name in wheels if (found := _version(name))), None)
@@ -125,15 +124,15 @@ def _runtimes() -> Iterator[Finding]:
         "for messages between GPUs",
     }
     for name, found in (("mpiexec", starter), ("nvidia-smi", driver), ("nccl", nccl)):
-        yield Finding(name, found is not None, found or lacks[name], False)
+        yield Diagnosis(name, found is not None, found or lacks[name], False)
 
 
-def _package(module: str, package: str, install: str, use: str) -> Finding:
+def _package(module: str, package: str, install: str, use: str) -> Diagnosis:
     """``use``: what it allows; nothing if weft cannot do without it."""
     allows = f"; for {use}" if use else ""
     if find_spec(module) is None:
-        return Finding(package, False, f"not installed: pip install {install}{allows}", not use)
-    return Finding(package, True, _version(package) or "installed, version unknown", not use)
+        return Diagnosis(package, False, f"not installed: pip install {install}{allows}", not use)
+    return Diagnosis(package, True, _version(package) or "installed, version unknown", not use)
 
 
 def _version(package: str) -> str | None:

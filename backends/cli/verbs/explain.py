@@ -6,6 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.problem import check_connected
+from weft.synth.bounds import bounds
+from weft.synth.explain.conflicts import find_conflict, prove_conflict
+from weft.synth.explain.costs import costs
+from weft.synth.explain.critical import what_binds
+from weft.synth.judge.verify import require_valid
 
 from ...report.explain import (
     binding_json,
@@ -19,7 +25,7 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import ExplainFlags
 from ..inputs import read_problem
-from ..noun import Kind
+from ..noun import FileKind
 from ..sketches import read_sketch
 from ..subjects import read_subject
 
@@ -57,7 +63,7 @@ def run(args: ExplainFlags, console: Console) -> int:
             f"the following arguments are required: {', '.join(missing)}",
             hint="or the file of a schedule",
         )
-    topology, collective = read_problem(args)
+    topology, collective = read_problem(args, args.sketch)
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:
         raise UserError(f"the sketch {sketch.name} has no rules", where=args.sketch)
@@ -75,10 +81,6 @@ def _sketch(
     sketch: Sketch,
 ) -> int:
     """Print the conflict, or the costs at every size."""
-    from weft.dsl.nouns.problem import check_connected
-    from weft.synth.explain.conflicts import find_conflict, prove_conflict
-    from weft.synth.explain.costs import costs
-
     check_connected(topology, collective)
     sizes = args.size.powers() if args.size else _sizes_of(sketch)
     data: dict[str, Any] = {
@@ -114,14 +116,10 @@ def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
 
 
 def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
-    from weft.synth.bounds import bounds
-    from weft.synth.explain.critical import what_binds
-    from weft.synth.judge.verify import require_valid
-
     subject = read_subject(file)
-    if subject.kind is not Kind.SCHEDULE:
+    if subject.kind is not FileKind.SCHEDULE:
         raise UserError(
-            f"a schedule is needed, not {an(subject.kind)}",
+            f"expected a schedule, got {an(subject.kind)}",
             where=subject.where,
             hint="-t TOPO -c COLL -s SKETCH explain a sketch",
         )

@@ -5,14 +5,22 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import NothingFound, UserError
 from weft.dsl.base.tables import count, exact, microseconds, number, rational, table
 from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
+from weft.synth.bounds import lower_bound_us
+from weft.synth.repair.failures import what_if
+from weft.synth.time.schedule_time import simulate
 
+from ...report.points import algbw
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import WORST, FailuresFlags
 from ..inputs import read_problem
+from ..progress import watching
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -25,10 +33,6 @@ _SHOWN = 8
 
 def run(args: FailuresFlags, console: Console) -> int:
     """Rank the failures and print the table."""
-    from weft.synth.repair.failures import what_if
-
-    from ..progress import watching
-
     if args.size is not None and args.size.low != args.size.high:
         raise UserError("failures are ranked at one size", where="--size", hint="--size 1MiB")
     if args.worst is not None and not args.synth:
@@ -72,15 +76,6 @@ def _searched(
     console: Console,
 ) -> dict[int, float]:
     """Return the results of schedules after the worst failures: µs at a size, else GB/s."""
-    from weft.dsl.base.errors import NothingFound
-    from weft.dsl.nouns.problem import Objective, Problem
-    from weft.synth.api import synthesize
-    from weft.synth.base.engine import Budget
-    from weft.synth.time.schedule_time import simulate
-
-    from ...report.points import algbw
-    from ..progress import watching
-
     objective = Objective.BANDWIDTH if size is None else Objective.TIME
     attained: dict[int, float] = {}
     most = args.worst or WORST
@@ -102,8 +97,6 @@ def _searched(
 
 def _least(bound: Bounds, size: int | None) -> Fraction | None:
     """Return the bound as it is shown: µs at a size, or GB/s for large messages."""
-    from weft.synth.bounds import lower_bound_us
-
     return bound.algbw_GBps if size is None else lower_bound_us(bound, size)
 
 

@@ -21,11 +21,10 @@ def run(args: ListFlags, console: Console) -> int:
     if args.options and args.kind in REGISTRIES:
         return _options(REGISTRIES[args.kind], console)
     if args.kind == "algorithms":
-        from ..algorithms import entries as algorithms
-        from ..algorithms import listing
+        from .. import algorithms  # loads the algorithms
 
-        found = algorithms()
-        console.result(listing(found), {"status": "ok", "algorithms": found})
+        found = algorithms.entries()
+        console.result(algorithms.listing(found), {"status": "ok", "algorithms": found})
         return Exit.DONE
     registry = REGISTRIES[args.kind]
     entries = [describe(registry, name) for name in registry.names()]
@@ -73,18 +72,19 @@ def _options(registry: Registry, console: Console) -> int:
 
 def _staged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the passes in the order in which they run, with their input and output forms."""
-    from ...compile.pipeline import ORDER, form, managed
+    from ...compile import pipeline  # loads NumPy
 
     for e in entries:
         e["stage"] = ""
         if e["available"]:
             try:
-                e["stage"] = " -> ".join(form(PASSES.load(e["name"])))
+                e["stage"] = " -> ".join(pipeline.form(PASSES.load(e["name"])))
             except PluginFault as error:
                 e |= {"available": False, "reason": f"{error.message}; {error.hint}"}
         e["summary"] = f"{e['stage']}: {e['summary']}"
-        e["options"] = [o for o in e["options"] if not managed(e["name"], o.partition("=")[0])]
-    known = {name: place for place, name in enumerate(ORDER)}
+        names = {option: option.partition("=")[0] for option in e["options"]}
+        e["options"] = [o for o in names if not pipeline.managed(e["name"], names[o])]
+    known = {name: place for place, name in enumerate(pipeline.ORDER)}
     return sorted(entries, key=lambda e: known.get(e["name"], len(known)))
 
 

@@ -8,8 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import count, table
+from weft.dsl.nouns.topology import Topology
 
+from ...ranks.joined import is_joined
+from ...ranks.launcher import run_program
+from ...ranks.nccl import unusable
+from ...ranks.profile.model import Effort
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.machines import RANKS, ProfileFlags
@@ -20,11 +26,6 @@ from ..stages import telling
 
 def run(args: ProfileFlags, console: Console) -> int:
     """Measure on existing ranks, or on ranks started here, and write the topology."""
-    from ...ranks.joined import is_joined
-    from ...ranks.launcher import run_program
-    from ...ranks.nccl import unusable
-    from ...ranks.profile.model import Effort
-
     started = time.monotonic()
     effort = Effort(seconds=args.time)
     if args.on == "nccl" and (missing := unusable(0)):
@@ -35,9 +36,10 @@ def run(args: ProfileFlags, console: Console) -> int:
     ranks = args.ranks or RANKS
     with telling(console, "Profiling") as tell:
         if args.on == "numpy":
-            from ...ranks.profile.ranks import measure_threads, written
+            from ...ranks.profile import ranks as measuring  # SciPy's statistics take 500 ms
 
-            found = written(_name(args, ranks), measure_threads(ranks, effort, args.seed, tell))
+            measured = measuring.measure_threads(ranks, effort, args.seed, tell)
+            found = measuring.written(_name(args, ranks), measured)
         else:
             plan = {
                 "effort": asdict(effort),
@@ -57,24 +59,25 @@ def _name(args: ProfileFlags, ranks: int) -> str:
 
 def _as_rank(args: ProfileFlags, console: Console, effort: Any, started: float) -> int:
     """Run as one of the ranks that a launcher has started; the first one writes and reports."""
-    from ...ranks.profile.gpus import measure_nccl
-    from ...ranks.profile.ranks import measure_mpi, measure_torch, written
+    from ...ranks.profile import gpus
+    from ...ranks.profile import ranks as measuring
 
     if args.ranks:
         raise UserError("the ranks are started already", where="--ranks", hint="leave --ranks out")
     if not args.force:
         check_file_output(args, console)
-    measures = {"mpi": measure_mpi, "torch": measure_torch, "nccl": measure_nccl}
+    measures = {
+        "mpi": measuring.measure_mpi,
+        "torch": measuring.measure_torch,
+        "nccl": gpus.measure_nccl,
+    }
     found = measures[args.on](effort, args.seed, lambda _: None)
     if found is None:
         return Exit.DONE
-    return _told(written(_name(args, found.ranks), found), args, console, started)
+    return _told(measuring.written(_name(args, found.ranks), found), args, console, started)
 
 
 def _told(found: dict[str, Any], args: ProfileFlags, console: Console, started: float) -> int:
-    from weft.dsl.base.files import write_text
-    from weft.dsl.nouns.topology import Topology
-
     topology = Topology.from_json(found.pop("topology"))
     write_text(args.output, json.dumps(topology.to_json(), indent=1) + "\n", force=args.force)
     spent = time.monotonic() - started

@@ -9,11 +9,25 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.errors import BadFile, BadTopology, UserError
 from weft.dsl.base.tables import count, microseconds, table
 from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.machines.failures import degraded, require_whole
+from weft.dsl.nouns.collective import Kind, make
+from weft.dsl.nouns.library import MANIFEST
+from weft.dsl.nouns.library import read as read_library
+from weft.dsl.nouns.program import protocol_of
+from weft.dsl.nouns.schedule import read as read_schedule
+from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.judge.verify import require_valid
+from weft.synth.repair.best import repairs
 
+from ...compile.analyses.grains import same_question
+from ...tune.options import Warm
+from ...tune.race import Interrupted
+from ...tune.tune import tune
+from ...tune.variants import variant_of
 from ..console import Console
 from ..flags.search import PLACES, ResynthFlags
 from ..inputs import named_down
-from ..tuning import Pool, check_library_output
+from ..tuning import TuningPool, check_library_output
 from .tune import finish, options_of, provenance, timing_of
 
 if TYPE_CHECKING:
@@ -25,7 +39,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
 
     from ...tune.manifest import Made
-    from ...tune.options import TuneOptions, Warm
+    from ...tune.options import TuneOptions
     from ...tune.variants import Variant
 
 FARTHER = 1.1
@@ -37,11 +51,8 @@ MOST_ORDERED = 2
 
 def run(args: ResynthFlags, console: Console) -> int:
     """Repair the old plans, tune again with them in the race, print the losses."""
-    from weft.dsl.machines.failures import degraded, require_whole
-    from weft.dsl.nouns.library import read
-
     check_library_output(args)
-    old = read(args.library)
+    old = read_library(args.library)
     downs = named_down(args, old.topology)
     if not downs:
         raise UserError(
@@ -89,9 +100,6 @@ def run(args: ResynthFlags, console: Console) -> int:
 
 def _as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
     """Return the flags, completed from the old library where they are not given."""
-    from weft.dsl.nouns.library import MANIFEST
-    from weft.dsl.nouns.program import protocol_of
-
     files = [a for one in old.tuned for plan in one.plans for a in plan.artefacts]
     if args.target is None:
         args = replace(args, target=next((a.target for a in files if a.target), "msccl"))
@@ -117,16 +125,12 @@ def _tuned(
     asked: list[Collective],
     options: TuneOptions,
     console: Console,
-) -> tuple[list[Made], Pool]:
+) -> tuple[list[Made], TuningPool]:
     """Return the tuning result of every collective, and the pool that ran the jobs."""
-    from ...tune.race import Interrupted
-    from ...tune.tune import tune
-    from ...tune.variants import variant_of
-
     # Forms for another runtime may exceed the limits of this one: then all forms race.
     alike = options.measuring or _clock(old.timing) == _clock(timing_of(options))
     made = []
-    with Pool(console, args.jobs, "Tuning") as pool:
+    with TuningPool(console, args.jobs, "Tuning") as pool:
         for before, one in zip(old.tuned, asked, strict=True):
             pool.about = one.name or str(one.kind)
             known = _forms(map(variant_of, before.plans), options.raced_protocols)
@@ -147,8 +151,6 @@ def _tuned(
 
 def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, ...]:
     """Return the variants of the old plans, moved to a raced protocol where theirs is not one."""
-    from weft.dsl.nouns.program import protocol_of
-
     return tuple(
         dict.fromkeys(
             replace(form, protocol=protocol_of(name))
@@ -164,8 +166,6 @@ def _still(collective: Collective, left: Degraded) -> Collective:
     Raises:
         UserError: a root is gone, or it is a custom collective of ranks that are gone.
     """
-    from weft.dsl.nouns.collective import Kind, make
-
     if not left.dead_ranks:
         return collective
     if collective.kind is Kind.CUSTOM:
@@ -191,14 +191,6 @@ def _mended(
     Raises:
         BadFile: a schedule is not one of this library.
     """
-    from weft.dsl.nouns.schedule import read
-    from weft.synth.fabric.occupancy import us_per_byte
-    from weft.synth.judge.verify import require_valid
-    from weft.synth.repair.best import repairs
-
-    from ...tune.options import Warm
-    from ...tune.variants import variant_of
-
     if left.dead_ranks:
         return {}
     found: dict[str, Warm] = {}
@@ -207,7 +199,7 @@ def _mended(
         root = folder if folder.is_dir() else folder.parent
         form = variant_of(plan)
         try:
-            old = read(root / plan.schedule)
+            old = read_schedule(root / plan.schedule)
         except UserError as error:
             console.warn(f"{plan.name} is not mended: {error.message}: {plan.schedule}")
             continue
@@ -239,8 +231,6 @@ def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None
     Raises:
         BadFile: it is for another collective or another machine than its library.
     """
-    from ...compile.analyses.grains import same_question
-
     if not same_question(old.collective, before.collective):
         raise BadFile(f"{old.collective}, which is not the library's {before.name}", where=file)
     if old.topology.digest() != left.whole.digest():
@@ -258,7 +248,7 @@ def _origin(args: ResynthFlags, old: Library, left: Degraded) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class SlowdownAtSize:
     """Times at one size: µs of plan and bound, before and after."""
 
     bytes: int
@@ -273,18 +263,18 @@ def _clock(timing: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(timing.get(key) for key in ("by", "runtime", "on"))
 
 
-def _losses(before: Tuned, after: Tuned) -> list[Loss]:
+def _losses(before: Tuned, after: Tuned) -> list[SlowdownAtSize]:
     """Return the losses at sizes timed in both; at powers of two only, where there are any."""
     was = dict(zip(before.grid, zip(before.chosen_us, before.bound_us, strict=True), strict=True))
     rows = [
-        Loss(size, was[size][0], us, was[size][1], least)
+        SlowdownAtSize(size, was[size][0], us, was[size][1], least)
         for size, us, least in zip(after.grid, after.chosen_us, after.bound_us, strict=True)
         if size in was
     ]
     return [row for row in rows if not row.bytes & (row.bytes - 1)] or rows
 
 
-def _loss_text(name: str, losses: list[Loss]) -> str:
+def _loss_text(name: str, losses: list[SlowdownAtSize]) -> str:
     rows = [
         (
             format_bytes(x.bytes),
@@ -300,7 +290,7 @@ def _loss_text(name: str, losses: list[Loss]) -> str:
     return f"{name}:\n{table(head, rows)}{_farther(losses)}"
 
 
-def _farther(losses: list[Loss]) -> str:
+def _farther(losses: list[SlowdownAtSize]) -> str:
     """Return a hint to search longer where the old plans were nearer the bound; else nothing."""
     known = [x for x in losses if x.bound_us and x.was_us and x.was_bound_us]
     worse = [x for x in known if x.us * x.was_bound_us > FARTHER * x.was_us * x.bound_us]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.progress import Telling
@@ -15,9 +14,7 @@ from ...formats.format import DEFAULT, Format, Order, Ran, format_named
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import LOWERING, RunFlags
-from ..lowering import compiled_as, options_of, require_listed, source_of
 from ..noun import Subject, asked_of
-from ..running import is_script, refuse_job_flags, run_job
 from ..stages import telling
 from ..subjects import read_subject
 
@@ -26,9 +23,11 @@ def run(args: RunFlags, console: Console) -> int:
     """Check a file, execute it, compare the result with the definition."""
     started = time.monotonic()
     subject = read_subject(args.file)
-    if args.on != "numpy" or is_script(subject):
-        return run_job(subject, with_defaults(args), console)
-    refuse_job_flags(args)
+    if args.on != "numpy" or subject.is_script:
+        from ..running import run_job  # launchers of processes
+
+        return run_job(subject, args.with_defaults(), console)
+    _refuse_job_flags(args)
     with telling(console, "Running") as tell:
         ran = _run(subject, args, tell)
     return _told(console, ran, started)
@@ -48,41 +47,48 @@ def _run(subject: Subject, args: RunFlags, tell: Telling) -> Ran:
     )
     format = subject.format
     if format is not None and format.interpreted:
-        given = tuple(name for name in (*LOWERING, "size") if getattr(args, name) is not None)
+        given = args.given((*LOWERING, "size"))
         order = replace(order, given=given)
-        return format.run(subject.text, subject.where, asked_of(args), order, tell)
+        return format.run(
+            subject.text,
+            subject.where,
+            asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place),
+            order,
+            tell,
+        )
     format = format_named(DEFAULT)
     # A file compiled here is judged for the target of its compilation.
-    args = with_defaults(args)
+    args = args.with_defaults()
     text, wanted = _compiled(subject, format, args, tell)
     order = replace(order, wanted=wanted)
-    return format.run(text, subject.where, asked_of(args), order, tell)
+    return format.run(
+        text,
+        subject.where,
+        asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place),
+        order,
+        tell,
+    )
 
 
 def _compiled(
     subject: Subject, format: Format, args: RunFlags, tell: Telling
 ) -> tuple[str, Collective]:
     """Return the artefact compiled from the input, and the collective it must achieve."""
-    from ...compile.prepare import made_of
-
-    noun = compiled_as(subject)
-    if noun is None:
+    if subject.compiled_form is None:
         raise UserError(
-            f"a schedule, an algorithm or a program is needed, not {an(subject.kind)}",
+            f"expected a schedule, an algorithm or a program, got {an(subject.kind)}",
             where=subject.where,
         )
     rooted = args.root is not None or args.roots is not None
     if rooted and not args.collective:
         raise UserError(
-            f"the {noun} has its own collective and roots",
+            f"the {subject.compiled_form} has its own collective and roots",
             where=subject.where,
             hint="leave --root out, or name a collective with -c",
         )
-    source = source_of(subject, args)
-    options = options_of(args, subject, tell)
-    text = made_of(source, format, options, None).text
-    require_listed(options)
-    return text, source.collective
+    from ..lowering import text_of  # the compiler: an artefact is executed without it
+
+    return text_of(subject, format, args, tell)
 
 
 def _told(console: Console, ran: Ran, started: float) -> int:
@@ -100,9 +106,15 @@ def _told(console: Console, ran: Ran, started: float) -> int:
     return Exit.DONE if good else Exit.NO
 
 
-def with_defaults(args: RunFlags) -> RunFlags:
-    """Return the flags with defaults for those of lowering that were not given."""
-    missing: dict[str, Any] = {
-        name: value for name, value in LOWERING.items() if getattr(args, name) is None
-    }
-    return replace(args, **missing)
+def _refuse_job_flags(args: RunFlags) -> None:
+    """Refuse flags that have no effect without separate ranks.
+
+    Raises:
+        UserError: one was given.
+    """
+    for name in args.given(("topology", "repeat", "timeout", "trace")):
+        raise UserError(
+            f"--{name} is for real ranks, and point-to-point programs",
+            where=f"--{name}",
+            hint="--on mpi or --on torch",
+        )

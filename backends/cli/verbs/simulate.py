@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
+from weft.synth.bounds import bounds, lower_bound_us
 
 from ..console import Console
 from ..exit_codes import Exit
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 def run(args: SimulateFlags, console: Console) -> int:
     """Print one line per size."""
-    from weft.synth.bounds import bounds, lower_bound_us
-
     subject = read_subject(args.file)
     timed = subject.noun.timed(subject, args)
     size: SizeRange = args.size or timed.sizes

@@ -7,13 +7,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.files import write_text
+from weft.dsl.base.tables import table
+from weft.dsl.language.format import format
+from weft.dsl.language.load import load_sketch, promised, sketch_names
+from weft.dsl.language.parse import parse
 
 from ..console import Console, columns
 from ..exit_codes import Exit
 from ..flags.nested import SketchFmtFlags, SketchImportFlags, SketchShowFlags
 from ..flags.shared import Flags
-from ..foreign import import_sketch
-from ..noun import Kind
+from ..noun import FileKind
+from ..sketch_import import import_sketch
 from ..subjects import read_subject
 
 if TYPE_CHECKING:
@@ -27,8 +32,8 @@ def run(args: Flags, console: Console) -> int:
     if not isinstance(args, SketchShowFlags | SketchFmtFlags):
         return _list(console)
     subject = read_subject(args.sketch)
-    if subject.kind is not Kind.SKETCH:
-        raise UserError(f"a sketch is needed, not {an(subject.kind)}", where=subject.where)
+    if subject.kind is not FileKind.SKETCH:
+        raise UserError(f"expected a sketch, got {an(subject.kind)}", where=subject.where)
     if isinstance(args, SketchShowFlags):
         console.result(subject.text.rstrip("\n"), {"status": "ok", "text": subject.text})
         return Exit.DONE
@@ -36,9 +41,6 @@ def run(args: Flags, console: Console) -> int:
 
 
 def _list(console: Console) -> int:
-    from weft.dsl.base.tables import table
-    from weft.dsl.language.load import load_sketch, sketch_names
-
     rows = list(sketch_names().items())
     data = [
         {"name": name, "summary": summary, "promise": _promise(load_sketch(name))}
@@ -50,17 +52,11 @@ def _list(console: Console) -> int:
 
 
 def _promise(tree: SketchTree) -> dict[str, Any] | None:
-    from weft.dsl.language.load import promised
-
     promise = promised(tree)
     return None if promise is None else {**asdict(promise), "gap": float(promise.gap)}
 
 
 def _format(text: str, args: SketchFmtFlags, console: Console) -> int:
-    from weft.dsl.base.files import write_text
-    from weft.dsl.language.format import format
-    from weft.dsl.language.parse import parse
-
     canonical = format(parse(text, "<stdin>" if args.sketch == "-" else args.sketch))
     changed = canonical != text
     data = {"changed": changed, "file": args.sketch}

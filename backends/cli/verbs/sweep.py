@@ -10,18 +10,23 @@ from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_bytes
 
+from ...jobs.cluster import cluster
+from ...jobs.fingerprint import fingerprint
+from ...jobs.local import local
+from ...sweep.cache import Cache, default_folder
+from ...sweep.folder import opened
+from ...sweep.run import run as sweep
 from ..console import Console, columns
 from ..exit_codes import Exit
 from ..flags.search import SweepFlags
 from ..progress import finishing, interruptible, live_line
-from ..sweep_axes import Plan, plan_of, questions_of
+from ..sweep_axes import SweepPlan, plan_of, questions_of
 from ..sweep_progress import SweepProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...jobs.executor import Executor
-    from ...sweep.cache import Cache
     from ...sweep.run import Result
 
 ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
@@ -38,10 +43,6 @@ def run(args: SweepFlags, console: Console) -> int:
     questions = questions_of(plan, console)
     console.say("Read", f"{count(len(questions), 'job')}, {plan.seconds:g}s each")
     # Loaded after the arguments are checked: they take a moment.
-    from ...jobs.fingerprint import fingerprint
-    from ...sweep.folder import opened
-    from ...sweep.run import run as sweep
-
     code = fingerprint()
     keys = frozenset(question.key(code) for question in questions)
     progress = SweepProgress(console)
@@ -62,8 +63,6 @@ def run(args: SweepFlags, console: Console) -> int:
 
 
 def _cache(args: SweepFlags, code: str) -> Cache | None:
-    from ...sweep.cache import Cache, default_folder
-
     if args.no_cache:
         if args.cache:
             raise UserError("--cache and --no-cache exclude each other")
@@ -74,14 +73,10 @@ def _cache(args: SweepFlags, code: str) -> Cache | None:
     return Cache(folder, code)
 
 
-def _executor(args: SweepFlags, plan: Plan, code: str) -> Callable[[], Executor]:
+def _executor(args: SweepFlags, plan: SweepPlan, code: str) -> Callable[[], Executor]:
     def made() -> Executor:
         if args.cluster:
-            from ...jobs.cluster import cluster
-
             return cluster(args.cluster, threads=plan.threads, code=code)
-        from ...jobs.local import local
-
         return local(args.jobs, threads=plan.threads, code=code)
 
     return made

@@ -7,7 +7,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import NothingFound, UserError, WeftError
+from weft.dsl.base.files import write_folder, write_text
 from weft.dsl.base.tables import count, table
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.problem import Objective
+from weft.dsl.nouns.schedule import dumps
+from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget, Status
+from weft.synth.bounds import bounds
+from weft.synth.explain.conflicts import find_conflict
 
 from ...report.points import Figures, file_names, point_json
 from ...report.points import best as _best
@@ -17,11 +25,12 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import SynthFlags
 from ..inputs import make_problem, read_problem
+from ..machines import machine_line
 from ..outputs import check_file_output, check_folder_output, check_log
 from ..progress import Progress, finishing, watching
+from ..rule_conflicts import conflicting
 from ..search_log import SearchLog
-from ..sketches import conflicting, read_sketch
-from ..streams import require_holdable, synth_stream
+from ..streams import require_holdable
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.problem import Problem
@@ -34,6 +43,8 @@ NEARLY = 1 + Fraction(1, 10**6)
 def run(args: SynthFlags, console: Console) -> int:
     """Solve, verify, print the table, write the files."""
     if args.stream:
+        from ..stream_search import synth_stream  # the engine greedy
+
         return synth_stream(args, console)
     if args.memory is not None:
         raise UserError("--memory is for --stream", hint="greedy{memory=8}")
@@ -41,9 +52,6 @@ def run(args: SynthFlags, console: Console) -> int:
     problem, proposed = _read(args, console)
     args = replace(args, engine=args.engine or proposed or "portfolio")
     # Loaded after the arguments are checked: they take a second.
-    from weft.synth.api import synthesize
-    from weft.synth.base.engine import Budget
-
     budget = Budget(args.time, args.threads, args.seed)
     with watching(console, args.time, _measure(problem)) as progress:
         if args.log is not None:
@@ -68,10 +76,6 @@ def _tell(
     console: Console,
 ) -> int:
     """Write the files and print the table; return the exit code."""
-    from weft.dsl.nouns.problem import Objective
-    from weft.synth.base.engine import Status
-    from weft.synth.bounds import bounds
-
     _raise_without_schedule(problem, outcome, progress)
     console.say("Solved", f"{args.engine} in {progress.seconds:.1f}s: {outcome.status}")
     points = outcome.points
@@ -122,19 +126,19 @@ def _check_output(args: SynthFlags, console: Console) -> None:
 
 def _read(args: SynthFlags, console: Console) -> tuple[Problem, str]:
     """Return the problem, and the engine that its sketch proposes (empty: none)."""
-    from ..machines import machine_line
-
-    topology, collective = read_problem(args, require_holdable)
+    topology, collective = read_problem(args, args.sketch, require_holdable)
     console.say("Read", f"{machine_line(topology)}; {collective}")
     for note in topology.notes:
         console.detail(f"         {note}")
-    sketch = read_sketch(args.sketch, topology, collective, console) if args.sketch else None
+    sketch = None
+    if args.sketch:
+        from ..sketches import read_sketch  # Lark takes 100 ms to load
+
+        sketch = read_sketch(args.sketch, topology, collective, console)
     return make_problem(args, topology, collective, sketch), sketch.engine if sketch else ""
 
 
 def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progress) -> None:
-    from weft.synth.base.engine import Status
-
     if outcome.status is Status.INFEASIBLE:
         raise conflicting(problem.sketch, outcome.conflict, outcome.statements)
     if not outcome.points:
@@ -151,8 +155,6 @@ def _blamed(problem: Problem, error: WeftError) -> WeftError:
     """Return an error with the conflicting rules of the sketch, if any; else the error itself."""
     if problem.sketch is None:
         return error
-    from weft.synth.explain.conflicts import find_conflict
-
     found = find_conflict(problem.topology, problem.collective, problem.sketch)
     if found is None:
         return error
@@ -165,9 +167,6 @@ def _blamed(problem: Problem, error: WeftError) -> WeftError:
 
 def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
     """Return the lines about one size: its result, or that there is none."""
-    from weft.dsl.base.units import format_bytes
-    from weft.dsl.nouns.problem import Objective
-
     took, gap = standing["value"], standing["gap"]
     if problem.objective is Objective.LATENCY:
         where = "without any bytes"
@@ -211,8 +210,6 @@ def _telling_apart(points: tuple[Point, ...]) -> dict[str, list[object]]:
 
 def ranges(sizes: tuple[int, ...], looked_at: list[int]) -> str:
     """Return ``1KiB..1MiB, 1GiB``: adjacent sizes among those examined are one range."""
-    from weft.dsl.base.units import format_bytes
-
     runs: list[list[int]] = []
     for size in sorted(sizes):
         if runs and looked_at.index(size) == looked_at.index(runs[-1][-1]) + 1:
@@ -243,10 +240,6 @@ def _write(
 ) -> list[str | None]:
     """Write the schedules; return the path of each point's file."""
     from pathlib import Path
-
-    from weft.dsl.base.files import write_folder, write_text
-    from weft.dsl.nouns.problem import Objective
-    from weft.dsl.nouns.schedule import dumps
 
     if args.output is None:
         return [None] * len(points)

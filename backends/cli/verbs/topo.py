@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import table
+from weft.dsl.catalogue import names
 
+from ...report.text import topology_text
 from ..console import Console, columns
 from ..exit_codes import Exit
 from ..flags.nested import TopoImportFlags, TopoShowFlags
@@ -32,8 +35,6 @@ def run(args: Flags, console: Console) -> int:
 
 
 def _list(console: Console) -> int:
-    from weft.dsl.catalogue import names
-
     entries = names()
     text = table(
         ("name", "options", "what it is"),
@@ -46,15 +47,11 @@ def _list(console: Console) -> int:
 
 
 def _show(topology: Topology, console: Console) -> int:
-    from ...report.text import topology_text
-
     console.result(topology_text(topology), {"status": "ok", **facts_of(topology)})
     return Exit.DONE
 
 
 def _import(topology: Topology, args: TopoImportFlags, console: Console) -> int:
-    from weft.dsl.base.files import write_text
-
     write_text(args.output, json.dumps(topology.to_json(), indent=1) + "\n", force=args.force)
     console.say("Read", machine_line(topology))
     for note in topology.notes:

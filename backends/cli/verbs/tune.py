@@ -6,10 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft import __version__
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import write_folder
+from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.library import Library
 
+from ...tune.artefacts import Wanted, require_expressible, require_formats
+from ...tune.asks import Named
+from ...tune.folder import texts_of
+from ...tune.manifest import Made, stem_of
+from ...tune.measure import Measuring
+from ...tune.options import TuneOptions
+from ...tune.race import Interrupted
+from ...tune.tune import tune
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import PLACES, TuneFlags, TuningFlags
@@ -17,16 +29,13 @@ from ..flags.shared import DownFlags, ProblemFlags
 from ..flags.values import split_arguments
 from ..inputs import read_problem, takes_root
 from ..libraries import library_facts, tables
+from ..machines import machine_line
 from ..progress import finishing
-from ..tuning import REPORT, Pool, check_library_output, page_of, replaceable
+from ..tuning import REPORT, TuningPool, check_library_output, page_of, replaceable
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
-    from weft.dsl.nouns.library import Library
     from weft.dsl.nouns.topology import Topology
-
-    from ...tune.asks import Named
-    from ...tune.options import TuneOptions
 
 
 def run(args: TuneFlags, console: Console) -> int:
@@ -35,14 +44,8 @@ def run(args: TuneFlags, console: Console) -> int:
     topology, collectives = _read(args, console)
     options = options_of(args, topology, collectives)
     # Loaded when the question is known to be right: they take a second.
-    from weft.dsl.nouns.library import Library
-
-    from ...tune.manifest import Made
-    from ...tune.race import Interrupted
-    from ...tune.tune import tune
-
     made: list[Made] = []
-    with Pool(console, args.jobs, "Tuning") as pool:
+    with TuningPool(console, args.jobs, "Tuning") as pool:
         for one in collectives:
             pool.about = one.name or str(one.kind)
             try:
@@ -67,20 +70,17 @@ def run(args: TuneFlags, console: Console) -> int:
 
 
 @dataclass(frozen=True)
-class _Asked(DownFlags, ProblemFlags):
+class TunedProblemFlags(DownFlags, ProblemFlags):
     """Problem flags of one of the collectives."""
 
 
 def _read(args: TuneFlags, console: Console) -> tuple[Topology, list[Collective]]:
-    from ...tune.manifest import stem_of
-    from ..machines import machine_line
-
     found = []
     texts = list(dict.fromkeys(args.collective))
     for text in texts:
         # Roots apply to the collectives that have any; with none of these, they are an error.
         for_others = not takes_root(text) and any(map(takes_root, texts))
-        asked = _Asked(
+        asked = TunedProblemFlags(
             topology=args.topology,
             group=args.group,
             collective=text,
@@ -107,12 +107,6 @@ def options_of(
         UserError: unknown engines, formats or sketches, a sketch that does not fit, or files that
             no runtime takes.
     """
-    from weft.dsl.base.registry import ENGINES
-
-    from ...tune.artefacts import Wanted, require_expressible, require_formats
-    from ...tune.measure import Measuring
-    from ...tune.options import TuneOptions
-
     for text in args.engine:
         ENGINES.make(text, "--engine")
     measuring = Measuring(args.measure) if args.measure else None
@@ -151,16 +145,10 @@ def _formats(text: str) -> list[str]:
 
 
 def _sketch(text: str, topology: Topology) -> Named:
-    from weft.dsl.language.elaborate import elaborate
-    from weft.dsl.language.load import find_sketch
-    from weft.dsl.language.parse import parse
-
-    from ...tune.asks import Named
+    from ..sketches import text_on_machine  # Lark takes 100 ms to load
 
     name, arguments = split_arguments(text)
-    source = find_sketch(name)
-    elaborate(parse(source.text, source.name), topology, arguments)
-    return Named(name, source.text, tuple(arguments.items()))
+    return Named(name, text_on_machine(name, arguments, topology), tuple(arguments.items()))
 
 
 def timing_of(options: TuneOptions) -> dict[str, Any]:
@@ -177,8 +165,6 @@ def timing_of(options: TuneOptions) -> dict[str, Any]:
 
 def provenance(args: TuningFlags) -> dict[str, Any]:
     """Return the inputs from which the library can be made again."""
-    from weft import __version__
-
     return {
         "weft": __version__,
         "seed": args.seed,
@@ -193,7 +179,7 @@ def finish(
     files: Sequence[Any],
     args: TuningFlags,
     console: Console,
-    pool: Pool,
+    pool: TuningPool,
     more: str = "",
     facts: Mapping[str, Any] | None = None,
 ) -> int:
@@ -201,10 +187,6 @@ def finish(
 
     One Ctrl-C does not undo what has been found.
     """
-    from weft.dsl.base.files import write_folder
-
-    from ...tune.folder import texts_of
-
     taken = pool.seconds
     plans = sum(len(t.plans) for t in library.tuned)
     with finishing(pool, console):

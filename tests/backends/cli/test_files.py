@@ -365,9 +365,9 @@ def test_a_full_disk(weft: Weft, triangle: Path) -> None:
 
 
 def test_the_wrong_noun_for_a_verb(weft: Weft, triangle: Path) -> None:
-    refusal = "a schedule, an algorithm or a program is needed, not a topology"
+    refusal = "expected a schedule, an algorithm or a program, got a topology"
     assert refusal in weft("compile", "ring:3").err
-    assert "a sketch is needed, not a schedule" in weft("sketch", "show", triangle).err
+    assert "expected a sketch, got a schedule" in weft("sketch", "show", triangle).err
     assert weft("run", "ring:3").code == 2
 
 

@@ -8,17 +8,17 @@ import pytest
 from command import Weft
 
 from weft.backends.cli.console import Console
-from weft.backends.cli.stages import Stages
+from weft.backends.cli.stages import StageProgress
 
 
 def test_the_live_line_says_the_stage() -> None:
-    stages = Stages(Console(quiet=True), "Running")
+    stages = StageProgress(Console(quiet=True), "Running")
     stages("execute 3 of 200")
     assert stages.__rich__() == "Running  0s  execute 3 of 200"
 
 
 def test_a_log_has_one_line_per_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    stages = Stages(Console(verbose=1), "Running")
+    stages = StageProgress(Console(verbose=1), "Running")
     for name in ("check", "execute 1 of 3", "execute 2 of 3", "try 2", "try 4"):
         stages(name)
     told = [line.split("s  ")[1] for line in capsys.readouterr().err.splitlines()]

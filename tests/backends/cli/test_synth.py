@@ -378,12 +378,11 @@ def test_the_doctor_is_not_content_without_an_engine(weft: Weft) -> None:
 
 def test_the_doctor_says_what_a_missing_runtime_would_allow(weft: Weft, monkeypatch) -> None:
     from weft.backends.cli.verbs import doctor as verb_doctor
-    from weft.backends.ranks import launcher
 
     real = verb_doctor.find_spec
     gone = ("mpi4py", "torch", "cupy")
     monkeypatch.setattr(verb_doctor, "find_spec", lambda name: None if name in gone else real(name))
-    monkeypatch.setattr(launcher, "mpiexec", lambda: None)
+    monkeypatch.setattr(verb_doctor, "mpiexec", lambda: None)
     ran = weft("doctor", "--json")
     told = {check["name"]: check for check in ran.json["checks"]}
     for name, words in [

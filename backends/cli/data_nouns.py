@@ -1,0 +1,90 @@
+"""Nouns whose answers follow from their JSON alone: topologies, collectives, libraries, results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from weft.dsl.base.tables import count
+from weft.dsl.nouns.hops import hop_distances
+
+from ..check.checks import Check
+from ..report.text import collective_text, topology_text
+from .console import Console
+from .flags.files import CheckFlags, SimulateFlags
+from .libraries import library_facts, library_text
+from .machines import facts_of, machine_line
+from .noun import FileKind, Noun, SimulationSetup, Subject, not_whole
+
+
+class TopologyNoun(Noun):
+    """Machines, in any of the formats that are imported."""
+
+    kind = FileKind.TOPOLOGY
+
+    def check(self, subject: Subject, args: CheckFlags, console: Console) -> list[Check]:
+        """Check that every rank reaches every other; add the assumptions made."""
+        topology = subject.topology()
+        checks = [Check("form", True, machine_line(topology))]
+        distance = hop_distances(topology)
+        lost = [(a, b) for a, b in zip(*(distance < 0).nonzero(), strict=True)]
+        if lost:
+            a, b = lost[0]
+            detail = f"rank {a} cannot reach rank {b}"
+            detail += f" (and {len(lost) - 1} more such pairs)" if len(lost) > 1 else ""
+            checks.append(Check("connected", False, detail))
+        else:
+            far = count(int(distance.max()), "hop")
+            checks.append(Check("connected", True, f"every rank within {far}"))
+        return checks + [Check("note", True, note) for note in topology.notes]
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Return facts, kinds of links, and bandwidths between ranks."""
+        topology = subject.topology()
+        return topology_text(topology), facts_of(topology)
+
+
+class CollectiveNoun(Noun):
+    """Collectives defined by the user, as JSON or in Python."""
+
+    kind = FileKind.COLLECTIVE
+
+    def check(self, subject: Subject, args: CheckFlags, console: Console) -> list[Check]:
+        """Check the form of the collective."""
+        return [Check("form", True, str(subject.collective()))]
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Return the chunks, with their places before and after."""
+        collective = subject.collective()
+        return collective_text(collective), {
+            "collective": collective.name or str(collective.kind),
+            "ranks": collective.ranks,
+            "chunks": collective.chunks,
+        }
+
+
+class LibraryNoun(Noun):
+    """Libraries of tuned plans, by their manifest."""
+
+    kind = FileKind.LIBRARY
+
+    def check(self, subject: Subject, args: CheckFlags, console: Console) -> list[Check]:
+        """Check every file that the library names, and its claims."""
+        from ..tune.judge import judge  # loads all checkers
+
+        return judge(subject.library(), Path(subject.where).parent, args.target)
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Return the plans by size."""
+        library = subject.library()
+        return library_text(library), library_facts(library)
+
+    def timed(self, subject: Subject, args: SimulateFlags) -> SimulationSetup:
+        """Raise an error: a library is many files."""
+        raise not_whole(subject, "simulated")
+
+
+class ResultNoun(Noun):
+    """Results that ``--json`` of ``bench``, ``run``, ``simulate`` or ``bound`` printed."""
+
+    kind = FileKind.RESULT

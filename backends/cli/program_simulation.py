@@ -1,0 +1,100 @@
+"""Simulation of programs by the runtime's model, as ``weft simulate`` asks for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import count
+from weft.dsl.base.units import SizeRange, format_bytes, parse_size_range
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.topology import Topology
+from weft.synth.fabric.occupancy import row_name
+from weft.synth.time.program_machine import Activity
+from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import model_of
+
+from ..formats.format import Asked, Held
+from .flags.files import SimulateFlags
+from .machines import read_topology
+from .noun import USUAL_SIZES, SimulationSetup, Subject, asked_of, refuse_flags
+
+RULE_FLAGS = ("alpha_occupies", "store_and_forward", "barrier")
+
+
+def simulation_of(
+    subject: Subject, args: SimulateFlags, held_for: Callable[[Asked], Held]
+) -> SimulationSetup:
+    """Return the simulation by the runtime's model, on the machine of ``-t``.
+
+    ``held_for``: the verified program of the file, for what flags ask of it.
+    """
+    refuse_flags(args, RULE_FLAGS, "is for schedules; programs have one rule", subject)
+    if not args.topology:
+        raise no_machine(subject)
+    topology = read_topology(args.topology)
+    if args.group:
+        topology = topology.restricted_to(args.group)
+    held = held_for(asked_of(args, target=args.target, protocol=args.protocol, may_hang=True))
+    program = held.program
+    if topology.ranks != len(program.ranks):
+        ranks = len(program.ranks)
+        raise UserError(
+            f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
+            where=subject.where,
+            hint=f"--group 0..{ranks - 1} names those to use" if topology.ranks > ranks else "",
+        )
+    model = _model(args)
+    protocol = Protocol(args.protocol) if args.protocol else program.protocol
+
+    def evaluate(message_bytes: int, least: float) -> Any:
+        return simulate_program(
+            program, topology, message_bytes, model, protocol=protocol, bound_us=least
+        )
+
+    facts = {"protocol": str(protocol), "target": model.name}
+    explain = partial(_explain, topology)
+    return SimulationSetup(topology, program.collective, evaluate, facts, sizes_of(held), explain)
+
+
+def _model(args: SimulateFlags) -> Any:
+    model = replace(model_of(args.target), name=args.target or "msccl")
+    local = math.inf if args.local_bandwidth is None else args.local_bandwidth
+    return replace(model, overhead_us=args.overhead, local_GBps=local)
+
+
+def _explain(topology: Topology, run: Any) -> str:
+    """Return a line on the use of time: activities of thread blocks, and the busiest resource."""
+    total = float(run.spent_us.sum()) or 1.0
+    shares = [(float(run.spent_us[:, a].sum()) / total, a) for a in Activity if a != Activity.DONE]
+    doing = ", ".join(
+        f"{a.words} {share:.0%}" for share, a in sorted(shares, reverse=True) if share
+    )
+    told = (
+        f"{format_bytes(run.message_bytes)}: {count(run.cut.iterations, 'iteration')}, at most "
+        f"{count(run.cut.merge, 'chunk')} per operation; thread blocks: {doing}"
+    )
+    if run.time_us and len(run.busy_us):
+        row = int(run.busy_us.argmax())
+        told += f"; {row_name(topology, row)} busy {run.busy_us[row] / run.time_us:.0%}"
+    return told
+
+
+def sizes_of(held: Held) -> SizeRange:
+    """Return the usual message sizes for which a program is valid."""
+    usual = parse_size_range(USUAL_SIZES)
+    low, high = max(usual.low, held.low or 0), min(usual.high, held.high or usual.high)
+    return SizeRange(low, high) if low <= high else usual
+
+
+def no_machine(subject: Subject) -> UserError:
+    """Return the error for a program whose machine is neither named nor known."""
+    return UserError(
+        "a program does not state its machine",
+        where=subject.where,
+        hint="-t TOPO names it",
+    )

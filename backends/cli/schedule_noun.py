@@ -1,0 +1,83 @@
+"""Schedules as files: verified, and simulated by the α–β model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.dsl.base.tables import count
+from weft.dsl.base.units import parse_size_range
+from weft.dsl.nouns.schedule import Schedule
+from weft.synth.judge.verify import require_valid, verify
+from weft.synth.time.schedule_tables import CostModel
+from weft.synth.time.schedule_time import Timing, simulate
+
+from ..check.checks import Check
+from ..report.text import schedule_text
+from .console import Console
+from .flags.files import CheckFlags, SimulateFlags
+from .machines import on_machine
+from .noun import USUAL_SIZES, FileKind, Noun, SimulationSetup, Subject, refuse_flags
+
+RUNTIME_FLAGS = ("protocol", "target", "local_bandwidth", "group", "collective", "root", "roots")
+
+
+class ScheduleNoun(Noun):
+    """Schedules: verified, simulated by the α–β model."""
+
+    kind = FileKind.SCHEDULE
+
+    def check(self, subject: Subject, args: CheckFlags, console: Console) -> list[Check]:
+        """Verify the schedule, also against the sketch of ``-s``."""
+        schedule = subject.schedule()
+        sketch = None
+        if args.sketch:
+            from .sketches import read_sketch  # Lark takes 100 ms to load
+
+            sketch = read_sketch(args.sketch, schedule.topology, schedule.collective, console)
+        verdict = verify(schedule, sketch)
+        size = f"{count(len(schedule), 'transfer')} in {count(schedule.steps, 'step')}"
+        facts = f"{size}, {schedule.collective}"
+        checks = [Check("form", True, f"{facts} on {schedule.topology.name}")]
+        if verdict.ok:
+            obeys = f", and the sketch {sketch.name}" if sketch else ""
+            return [*checks, Check("schedule", True, f"achieves its collective{obeys}")]
+        return checks + [Check("schedule", False, str(problem)) for problem in verdict.problems]
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Return facts, steps, and a chart of small schedules."""
+        schedule = subject.schedule()
+        collective = schedule.collective
+        return schedule_text(schedule), {
+            "topology": schedule.topology.name,
+            "collective": collective.name or str(collective.kind),
+            "ranks": collective.ranks,
+            "steps": schedule.steps,
+            "rounds": sum(schedule.rounds),
+            "chunks": collective.factor,
+            "segments": schedule.segments,
+            "transfers": len(schedule),
+            "provenance": dict(schedule.provenance),
+        }
+
+    def timed(self, subject: Subject, args: SimulateFlags) -> SimulationSetup:
+        """Return the simulation by the α–β model, under the rule that flags choose."""
+        refuse_flags(
+            args, RUNTIME_FLAGS, "is for programs; a schedule has none of its own", subject
+        )
+        schedule = verified_schedule(subject, args.topology)
+        model = CostModel(args.alpha_occupies, args.store_and_forward, args.overhead, args.barrier)
+
+        def evaluate(message_bytes: int, least: float) -> Timing:
+            return simulate(schedule, message_bytes, model, bound_us=least)
+
+        sizes = parse_size_range(USUAL_SIZES)
+        return SimulationSetup(schedule.topology, schedule.collective, evaluate, {}, sizes)
+
+
+def verified_schedule(subject: Subject, topology: str | None) -> Schedule:
+    """Return the verified schedule of a file, with another machine's costs if one is named."""
+    schedule = subject.schedule()
+    if topology:
+        schedule = on_machine(schedule, topology)
+    require_valid(schedule)
+    return schedule
