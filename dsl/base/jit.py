@@ -1,6 +1,7 @@
 """Kernels: loops over arrays that numba compiles, and that may run as plain Python as well.
 
-A function that is always compiled is decorated with :func:`compiled`. A module whose loops are
+A function that is always compiled is decorated with :func:`compiled`; numba is loaded when such a
+function is called for the first time, not when its module is. A module whose loops are
 worth no compiler on small inputs, or need integers beyond 64 bits, marks its functions with
 :func:`kernel`; imported, it is plain Python on lists, and numba is not loaded. :func:`fast` gives
 the same module with every marked function compiled, those of other modules too that it uses.
@@ -11,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
+from inspect import unwrap
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar, cast
@@ -26,13 +28,25 @@ _MARK = "__kernel__"
 
 def compiled(function: F) -> F:
     """Compile on the first call and keep the machine code on disk; runs without Python's lock."""
-    return cast(F, _compiled(cast(FunctionType, function), function.__globals__))
+
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        return dispatcher(call)(*args)
+
+    setattr(call, _MARK, True)
+    return cast(F, call)
 
 
 def kernel(function: F) -> F:
     """Mark a function that :func:`fast` compiles; by itself it stays plain Python."""
     setattr(function, _MARK, True)
     return function
+
+
+@cache
+def dispatcher(function: Callable[..., Any]) -> Any:
+    """The machine code of a function that is marked :func:`compiled`. Loads numba."""
+    return getattr(_fast(function.__module__), function.__name__)
 
 
 def fast(module: ModuleType) -> Any:
@@ -63,7 +77,7 @@ def watched(module: ModuleType, **replaced: Callable[..., Any]) -> Any:
     return SimpleNamespace(**names)
 
 
-def _compiled(function: FunctionType, names: dict[str, Any]) -> Any:
+def _compiled(marked: Any, names: dict[str, Any]) -> Any:
     """A copy of a function that sees these globals, compiled.
 
     numba keeps machine code by the name, line and file of a function, and so would not see that a
@@ -73,6 +87,7 @@ def _compiled(function: FunctionType, names: dict[str, Any]) -> Any:
     # Loaded here: numba takes a third of a second, and plain kernels do without it.
     from numba import njit
 
+    function = unwrap(marked)
     copy = FunctionType(
         function.__code__, names, function.__name__, function.__defaults__, function.__closure__
     )
@@ -94,19 +109,18 @@ def _sources(name: str, found: dict[str, bytes]) -> dict[str, bytes]:
         return found
     found[name] = hashlib.sha256(Path(module.__file__).read_bytes()).digest()
     for value in list(vars(module).values()):
-        original = getattr(value, "py_func", value)  # a dispatcher of numba has it
-        if isinstance(original, FunctionType) and (
-            original is not value or hasattr(original, _MARK)
-        ):
-            _sources(original.__module__, found)
+        if isinstance(value, FunctionType) and hasattr(value, _MARK):
+            _sources(value.__module__, found)
     return found
 
 
 def is_cold(function: Any) -> bool:
     """Return whether a compiled function has no machine code on the disk and must be compiled.
 
-    Cheap: nothing is loaded, and only names and times are looked at.
+    Cheap: no machine code is loaded, and only names and times are looked at.
     """
+    if hasattr(function, _MARK):
+        function = dispatcher(function)
     if not hasattr(function, "stats"):  # numba compiles nothing (NUMBA_DISABLE_JIT)
         return False
     folder, code = function.stats.cache_path, function.py_func.__code__

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.shallow import on_new_stack
 
 OPTIMAL, INFEASIBLE = 0, 2
 """SciPy's numbers for these ends of a solver."""
@@ -45,10 +46,7 @@ def solve_lp(
     ``highs-ds`` (dual simplex: the answer is a vertex) or ``highs-ipm``. Which of several optima
     is found depends on the order of rows and columns: callers that keep it keep their answers.
     """
-    from scipy import optimize  # takes 100 ms to load
-
-    linprog: Any = optimize.linprog  # its stubs know no variable method
-    found = linprog(
+    found = on_new_stack(_linprog)(
         cost,
         A_ub=a_ub,
         b_ub=b_ub,
@@ -69,3 +67,10 @@ def solve_lp(
         found.ineqlin.marginals,
         found.eqlin.marginals,
     )
+
+
+def _linprog() -> Any:
+    """SciPy's function; its stubs know no variable method."""
+    from scipy import optimize  # takes 100 ms to load
+
+    return optimize.linprog

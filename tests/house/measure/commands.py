@@ -70,10 +70,16 @@ class Bench:
     folder: Path
 
     def environment(self) -> dict[str, str]:
-        """The checkout's own package first, its caches in the work folder."""
+        """The checkout's own package first, its caches in the work folder.
+
+        Python keeps its bytecode, as where the package is installed: without it every run would
+        compile all sources, which takes longer than most commands.
+        """
         links = str(self.tree.root / "build" / "link")
         caches = {"XDG_CACHE_HOME": str(self.folder.with_name("cache"))}
-        return {**os.environ, **caches, "PYTHONPATH": links}
+        found = {**os.environ, **caches, "PYTHONPATH": links}
+        found.pop("PYTHONDONTWRITEBYTECODE", None)
+        return found
 
     def entry(self) -> str:
         """`module:function` of the script `weft`."""
