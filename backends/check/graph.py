@@ -15,15 +15,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import BUFFERS, NOP, RECEIVES, SENDS, Buffer, Code
 
 from .connections import Connections
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+FEW_EDGES = 20_000
+"""Smaller graphs are found acyclic without SciPy, which takes 150 ms to load."""
 
 _STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits
 
@@ -72,6 +77,8 @@ class Graph:
 
     def matrix(self, *, credit: bool = True) -> sparse.csr_array:
         """Return the adjacency matrix, with or without the credit edges."""
+        from scipy import sparse
+
         keep = slice(None) if credit else self.kind != Edge.CREDIT
         source, target = self.source[keep], self.target[keep]
         ones = np.ones(len(source), np.int8)
@@ -224,6 +231,11 @@ def find_cycle(graph: Graph) -> list[int] | None:
     own = np.flatnonzero(graph.source == graph.target)
     if len(own):
         return [int(graph.source[own[0]])]
+    if len(graph.source) <= FEW_EDGES and _acyclic(graph):
+        return None
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
     matrix = graph.matrix()
     number, component = csgraph.connected_components(matrix, directed=True, connection="strong")
     if number == graph.size:
@@ -240,6 +252,21 @@ def find_cycle(graph: Graph) -> list[int] | None:
     while path[-1] != 0:
         path.append(int(before[path[-1]]))
     return [int(inside[v]) for v in reversed(path)]
+
+
+def _acyclic(graph: Graph) -> bool:
+    """Return True if all operations can be done, each after those that lead to it (Kahn 1962)."""
+    order = np.argsort(graph.source, kind="stable")
+    start = np.searchsorted(graph.source[order], np.arange(graph.size + 1)).tolist()
+    after = graph.target[order].tolist()
+    missing = np.bincount(graph.target, minlength=graph.size).tolist()
+    ready = [node for node, count in enumerate(missing) if not count]
+    for node in ready:  # grows as it is gone through
+        for other in after[start[node] : start[node + 1]]:
+            missing[other] -= 1
+            if not missing[other]:
+                ready.append(other)
+    return len(ready) == graph.size
 
 
 def _sources_of(matrix: sparse.csr_array, target: int) -> Ints:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from weft.dsl.base.arrays import Bools, Ints, Words
+from weft.dsl.base.components import components
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 
@@ -171,7 +170,4 @@ def _groups(c: Collective) -> Ints:
     order = np.argsort(place, kind="stable")
     same = np.flatnonzero(place[order][1:] == place[order][:-1])
     a, b = c.post.chunks[order[same]], c.post.chunks[order[same + 1]]
-    shape = (c.chunks, c.chunks)
-    graph = sparse.coo_array((np.ones(len(a), np.int8), (a, b)), shape=shape)
-    _, group = csgraph.connected_components(graph, directed=False)
-    return np.asarray(group, np.int64)
+    return components(c.chunks, a, b)

@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..base.arrays import Ints, Ints32
+from ..base.components import strong_components
 from .topology import Hop, Topology
 
 ROUTES_PER_PAIR = 8
@@ -160,13 +161,7 @@ def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
 
     Cost O(nodes + links).
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n = len(topology.nodes)
-    ends = topology.link_ends()
-    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n))
-    _, labels = connected_components(graph, directed=True, connection="strong")
+    labels = strong_components(len(topology.nodes), *topology.link_ends().T)
     groups: dict[int, list[int]] = {}
     for rank, label in enumerate(labels[: topology.ranks].tolist()):
         groups.setdefault(label, []).append(rank)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.components import components
 from weft.dsl.nouns.hops import islands
 from weft.dsl.nouns.topology import Topology
 
@@ -153,18 +154,13 @@ def hosts_of(topology: Topology) -> Hosts | None:
 
 def _islands(topology: Topology) -> Ints | None:
     """Components of the links above a bandwidth: the coarsest ones that leave no GPU alone."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     width = np.array([float(x.bandwidth) for x in topology.links])
     ends, n = topology.link_ends(), len(topology.nodes)
     for least in np.unique(width)[1:].tolist():
         fast = width >= least
         if len(islands(topology.without_links(np.flatnonzero(~fast).tolist()))) < 2:
             continue
-        a, b = ends[fast].T
-        graph = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
-        labels = connected_components(graph, directed=False)[1]
+        labels = components(n, *ends[fast].T)
         used = np.unique(labels[: topology.ranks])
         host = np.where(np.isin(labels, used), np.searchsorted(used, labels), -1)
         sizes = np.bincount(host[: topology.ranks])

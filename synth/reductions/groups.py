@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.components import components
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import find_hops
@@ -86,9 +85,7 @@ def _moving(phase: Phase) -> Iterator[tuple[int, ...]]:
 def _joined(phases: Sequence[Phase], ranks: int) -> Ints:
     """The block of every rank: ranks that the groups of some phases join are of one."""
     pairs = [(g[0], r) for phase in phases for g in phase.groups for r in g]
-    ends = np.array(pairs, np.int64).reshape(-1, 2)
-    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(ranks, ranks))
-    return connected_components(graph, directed=False)[1].astype(np.int64)
+    return components(ranks, *np.array(pairs, np.int64).reshape(-1, 2).T)
 
 
 def _cell_labels(phases: Sequence[Phase], ranks: int) -> Ints:

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.components import strong_components
 
 from .flow import Messages
 
@@ -46,16 +47,12 @@ def places_in_step(m: Messages, connection: Ints) -> tuple[Ints, Ints]:
 
 
 def circular(i: Ints, o: Ints, nodes: int) -> Bools:
-    """Mark the edges i → o of a graph that lie on a cycle. Linear (strong components, by scipy).
+    """Mark the edges i → o of a graph that lie on a cycle. Linear (strong components).
 
     Edges from the connection that brings to the one that sends on: where they lie on no cycle, no
     ring of blocks with full FIFOs can wait for itself.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    graph = coo_array((np.ones(len(i), np.int8), (i, o)), shape=(nodes, nodes))
-    _, part = connected_components(graph, directed=True, connection="strong")
+    part = strong_components(nodes, i, o)
     result: Bools = part[i] == part[o]
     return result
 

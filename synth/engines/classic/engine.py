@@ -10,10 +10,9 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.components import components
 from weft.dsl.base.errors import BadAlgorithm, UserError
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
@@ -335,5 +334,4 @@ def _across(axes: list[Groups], axis: int, ranks: int) -> Ints:
     """
     others = chain.from_iterable(axes[:axis] + axes[axis + 1 :])
     pairs = np.array([(g[0], r) for g in others for r in g], np.int64).reshape(-1, 2)
-    joined = coo_array((np.ones(len(pairs), bool), pairs.T), shape=(ranks, ranks))
-    return np.asarray(connected_components(joined, directed=False)[1], np.int64)
+    return components(ranks, *pairs.T)
