@@ -138,93 +138,80 @@ def holds_all(m: Array, client: int) -> bool:
 @kernel
 def push(m: Array, time: int, what: int) -> None:
     """Add an event."""
-    heap, at = m[EVENTS_AT], EVENT_COLUMNS * m[EVENTS]
+    heap = m[EVENTS_AT]
+    at = heap + EVENT_COLUMNS * m[EVENTS]
     m[EVENTS] += 1
-    while at > 0:
-        above = ((at >> 1) - 1) >> 1 << 1
-        if m[heap + above + TIME] <= time:
+    while at > heap:
+        above = heap + ((((at - heap) >> 1) - 1) >> 1 << 1)
+        if m[above + TIME] <= time:
             break
-        m[heap + at + TIME], m[heap + at + WHAT] = m[heap + above + TIME], m[heap + above + WHAT]
+        m[at + TIME], m[at + WHAT] = m[above + TIME], m[above + WHAT]
         at = above
-    m[heap + at + TIME], m[heap + at + WHAT] = time, what
+    m[at + TIME], m[at + WHAT] = time, what
 
 
 @kernel
 def pop(m: Array) -> Any:
     """Take the earliest event out; what it is about."""
-    heap, at, below = m[EVENTS_AT], 0, EVENT_COLUMNS
+    heap = at = m[EVENTS_AT]
     first = m[heap + WHAT]
     m[EVENTS] -= 1
-    size = EVENT_COLUMNS * m[EVENTS]
-    time, what = m[heap + size + TIME], m[heap + size + WHAT]
-    while below < size:
-        if below + 2 < size and m[heap + below + 2 + TIME] < m[heap + below + TIME]:
-            below += 2
-        if m[heap + below + TIME] >= time:
+    last, below = heap + EVENT_COLUMNS * m[EVENTS], heap + EVENT_COLUMNS
+    time = m[last + TIME]
+    while below < last:
+        other, earliest = below + EVENT_COLUMNS, m[below + TIME]
+        if other < last and m[other + TIME] < earliest:
+            below, earliest = other, m[other + TIME]
+        if earliest >= time:
             break
-        m[heap + at + TIME], m[heap + at + WHAT] = m[heap + below + TIME], m[heap + below + WHAT]
-        at, below = below, 2 * below + 2
-    m[heap + at + TIME], m[heap + at + WHAT] = time, what
+        m[at + TIME], m[at + WHAT] = earliest, m[below + WHAT]
+        at, below = below, 2 * below - heap + EVENT_COLUMNS
+    m[at + TIME], m[at + WHAT] = time, m[last + WHAT]
     return first
 
 
 @kernel
 def add_head(m: Array, client: int, row: int) -> None:
     """Put a client among those that are tried now: for a freed row, or (-1) as it got ready."""
-    heap, at = m[HEADS_AT], HEAD_COLUMNS * m[HEADS]
+    heap = m[HEADS_AT]
+    at = heap + HEAD_COLUMNS * m[HEADS]
     m[HEADS] += 1
     key, place = m[client + KEY], m[client + PLACE]
-    while at > 0:
-        above = ((at >> 2) - 1) >> 1 << 2
-        if not later(m, heap + above, key, place):
+    while at > heap:
+        above = heap + ((((at - heap) >> 2) - 1) >> 1 << 2)
+        one = m[above + HEAD_KEY]
+        if one < key or (one == key and m[above + HEAD_PLACE] <= place):
             break
-        copy_head(m, heap + above, heap + at)
+        m[at + HEAD_KEY], m[at + HEAD_PLACE] = one, m[above + HEAD_PLACE]
+        m[at + HEAD_CLIENT], m[at + HEAD_ROW] = m[above + HEAD_CLIENT], m[above + HEAD_ROW]
         at = above
-    write_head(m, heap + at, key, place, client, row)
+    m[at + HEAD_KEY], m[at + HEAD_PLACE] = key, place
+    m[at + HEAD_CLIENT], m[at + HEAD_ROW] = client, row
 
 
 @kernel
 def drop_head(m: Array) -> None:
-    """Take the first head out."""
-    heap, at, below = m[HEADS_AT], 0, HEAD_COLUMNS
+    """Take the first head out; like :func:`add_head` without helpers, for it is called most."""
     m[HEADS] -= 1
-    size = HEAD_COLUMNS * m[HEADS]
-    last = heap + size
+    at = m[HEADS_AT]
+    last = at + HEAD_COLUMNS * m[HEADS]
+    below = at + HEAD_COLUMNS
+    if last == at:
+        return
     key, place = m[last + HEAD_KEY], m[last + HEAD_PLACE]
-    client, row = m[last + HEAD_CLIENT], m[last + HEAD_ROW]
-    while below < size:
-        one, other = heap + below, heap + below + HEAD_COLUMNS
-        if below + HEAD_COLUMNS < size and later(
-            m, one, m[other + HEAD_KEY], m[other + HEAD_PLACE]
-        ):
-            below, one = below + HEAD_COLUMNS, other
-        if later(m, one, key, place):
+    while below < last:
+        other, one = below + HEAD_COLUMNS, m[below + HEAD_KEY]
+        if other < last:
+            two = m[other + HEAD_KEY]
+            if two < one or (two == one and m[other + HEAD_PLACE] < m[below + HEAD_PLACE]):
+                below, one = other, two
+        if one > key or (one == key and m[below + HEAD_PLACE] > place):
             break
-        copy_head(m, one, heap + at)
-        at, below = below, 2 * below + HEAD_COLUMNS
-    write_head(m, heap + at, key, place, client, row)
-
-
-@kernel
-def write_head(m: Array, head: int, key: int, place: int, client: int, row: int) -> None:
-    """Fill the record of a head."""
-    m[head + HEAD_KEY], m[head + HEAD_PLACE] = key, place
-    m[head + HEAD_CLIENT], m[head + HEAD_ROW] = client, row
-
-
-@kernel
-def copy_head(m: Array, source: int, target: int) -> None:
-    """Copy the record of a head to another place of the heap."""
-    for column in range(HEAD_COLUMNS):
-        m[target + column] = m[source + column]
-
-
-@kernel
-def later(m: Array, head: int, key: int, place: int) -> bool:
-    """Return True if a head comes after one with this key and place."""
-    if m[head + HEAD_KEY] == key:
-        return bool(m[head + HEAD_PLACE] > place)
-    return bool(m[head + HEAD_KEY] > key)
+        m[at + HEAD_KEY], m[at + HEAD_PLACE] = one, m[below + HEAD_PLACE]
+        m[at + HEAD_CLIENT], m[at + HEAD_ROW] = m[below + HEAD_CLIENT], m[below + HEAD_ROW]
+        at, below = below, 2 * below - m[HEADS_AT] + HEAD_COLUMNS
+    m[at + HEAD_KEY], m[at + HEAD_PLACE] = key, place
+    m[at + HEAD_CLIENT], m[at + HEAD_ROW] = m[last + HEAD_CLIENT], m[last + HEAD_ROW]
 
 
 # --- pairing heaps: the queues ---

@@ -511,8 +511,7 @@ def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]
     count, length = len(start) - 1, np.diff(start)
     if not count:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    rng = np.random.default_rng(0)
-    words = rng.integers(0, 1 << 63, (2, max(int(links.max(initial=0)), int(length.max())) + 1))
+    words = _random_words(max(int(links.max(initial=0)), int(length.max())) + 1)
     inside = np.arange(len(links)) - np.repeat(start[:-1], length)
     mixed = words[0][links] * (words[1][inside] | 1)
     code = np.zeros(count, np.int64)
@@ -530,6 +529,14 @@ def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]
     if not same.all() or not (links == links[shifted]).all():
         raise AssertionError("two routes of one hash")
     return first, which
+
+
+def _random_words(count: int) -> Ints:
+    """Two rows of 64-bit words: splitmix64 (Steele, Lea, Flood, OOPSLA 2014), from nothing."""
+    words = np.arange(1, 2 * count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return (words ^ (words >> np.uint64(31))).view(np.int64).reshape(2, count)
 
 
 # --- the arrivals that each transfer waits for ----------------------------------------------------
