@@ -6,14 +6,14 @@ import sys
 
 import numpy as np
 
-from .arrays import Ints
+from .arrays import Ints, Ints32
 from .jit import Array, fast, kernel
 
 MANY_EDGES = 50_000
 """Of more edges strong components are found by compiled code."""
 
 
-def components(nodes: int, a: Ints, b: Ints) -> Ints:
+def components(nodes: int, a: Ints | Ints32, b: Ints | Ints32) -> Ints:
     """Label the components of an undirected graph with edges a–b, in order of their first nodes.
 
     Every pass hooks roots to lesser ones and shortens all paths: O(edges · log nodes).
@@ -30,7 +30,7 @@ def components(nodes: int, a: Ints, b: Ints) -> Ints:
     return np.unique(root, return_inverse=True)[1].astype(np.int64)
 
 
-def strong_components(nodes: int, source: Ints, target: Ints) -> Ints:
+def strong_components(nodes: int, source: Ints | Ints32, target: Ints | Ints32) -> Ints:
     """Label the strongly connected components of a directed graph, sinks first. O(nodes + edges).
 
     >>> strong_components(4, np.array([0, 1, 2, 2]), np.array([1, 0, 3, 1])).tolist()
@@ -41,7 +41,7 @@ def strong_components(nodes: int, source: Ints, target: Ints) -> Ints:
     columns = [start, target[order], *np.full((5, nodes), -1)]
     if len(source) > MANY_EDGES:
         fast(sys.modules[__name__]).label_strong(*columns)
-        return columns[2]
+        return np.asarray(columns[2], np.int64)
     listed = [column.tolist() for column in columns]
     label_strong(*listed)
     return np.array(listed[2], np.int64)

@@ -46,7 +46,8 @@ def solve_lp(
     ``highs-ds`` (dual simplex: the answer is a vertex) or ``highs-ipm``. Which of several optima
     is found depends on the order of rows and columns: callers that keep it keep their answers.
     """
-    found = on_new_stack(_linprog)(
+    linprog = on_new_stack(_linprog)
+    found = linprog(
         cost,
         A_ub=a_ub,
         b_ub=b_ub,
