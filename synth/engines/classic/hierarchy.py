@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import BadTopology, UserError
-from weft.dsl.nouns.hops import gpu_neighbours
+from weft.dsl.nouns.hops import gpu_neighbours, islands
 from weft.dsl.nouns.topology import Topology
 
 from .effort import CLASSIC_EFFORT, ClassicEffort
@@ -98,7 +98,6 @@ def _refines(fine: Partition, coarse: Partition) -> bool:
 
 def _fast_islands(topology: Topology) -> list[Partition]:
     """Groups that the widest links join, where these do not join everything."""
-    from weft.dsl.nouns.hops import islands
 
     widest = max((x.bandwidth for x in topology.links), default=0)
     slow = [i for i, x in enumerate(topology.links) if x.bandwidth < widest]

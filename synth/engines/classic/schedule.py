@@ -30,6 +30,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.slots import INPUT, NONE, Aliases
 from weft.dsl.nouns.topology import Topology
 
+from ...fabric.occupancy import step_loads
 from .routes import GpuRoutes, Relays
 
 NEVER = -1
@@ -313,7 +314,6 @@ def rounds_of(schedule: Schedule) -> tuple[int, ...]:
 
     A round is the time in which a chunk crosses a link of ``topology.round_bandwidth()``.
     """
-    from ...fabric.occupancy import step_loads
 
     unit = schedule.topology.round_bandwidth()
     widths = [bandwidth / unit for bandwidth in schedule.topology.capacities()]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.jit import is_cold
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Chunks, MaxDetour, MaxHops, MaxSteps
@@ -15,16 +16,18 @@ from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.occupancy import rounds_per_chunk, us_per_byte
 from ...time.schedule_time import simulate
+from ..packing.order.order_search import OrderLimits, Planned, quickest
+from ..packing.order.plan import PackingPlan
+from ..packing.order.plan_quotient import PlanQuotient, unfolded
+from ..packing.paths import kernels as path_kernels
+from ..packing.paths.matching import in_rounds
+from ..packing.paths.paths import pack_paths
 from ..packing.trees.demands import moves_pairs
+from ..packing.trees.model import Packing
 from ..sketched.engine import Sketched
+from .copies import Copied, solve_copies
 from .effort import FLOW_EFFORT, FlowEffort
-
-if TYPE_CHECKING:
-    from ..packing.order.order_search import Planned
-    from ..packing.order.plan_quotient import PlanQuotient
-    from ..packing.trees.model import Packing
-    from .copies import Copied
-    from .path_lp import PathFlows
+from .path_lp import PathFlows, pairs_to_solve, path_flows
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,6 @@ class FlowEngine:
         return Sketched().refuses(problem)
 
     def _refuses_paths(self, problem: Problem) -> str | None:
-        from .path_lp import pairs_to_solve
 
         if problem.sketch is not None:
             return "flows of paths are for the machine as it is; a sketch guides a search"
@@ -136,12 +138,6 @@ def _size(problem: Problem, effort: FlowEffort) -> int:
 
 def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """Flows for one size, and the quickest order of the best of them."""
-    from weft.dsl.base.jit import is_cold
-
-    from ..packing.order.order_search import OrderLimits, quickest
-    from ..packing.paths import kernels as path_kernels
-    from .path_lp import path_flows
-
     observer.stage(COMPILING if is_cold(path_kernels.search) else "linear program")
     size, until = _size(problem, effort), time.monotonic() + budget.seconds
     found = path_flows(
@@ -172,9 +168,6 @@ def _candidates(
     effort: FlowEffort, problem: Problem, found: PathFlows, budget: Budget
 ) -> list[Packing]:
     """The flows of this size, those that suit every size, and messages in rounds."""
-    from ..packing.paths.matching import in_rounds
-    from ..packing.paths.paths import pack_paths
-
     always = pack_paths(
         problem.topology,
         problem.collective,
@@ -187,9 +180,6 @@ def _candidates(
 
 def _quotient(packing: Packing, most_unfolded: int) -> PlanQuotient:
     """The packing made ready to be run: on orbits, unless images meet at rows and are few."""
-    from ..packing.order.plan import PackingPlan
-    from ..packing.order.plan_quotient import PlanQuotient, unfolded
-
     quotient = PlanQuotient.of(PackingPlan.of(packing))
     if quotient.exact or quotient.plan.transfers > most_unfolded:
         return quotient
@@ -232,8 +222,6 @@ def _paths_words(found: PathFlows, planned: Planned, took: float) -> str:
 
 def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """The best of some cuts, each by a program in epochs."""
-    from .copies import solve_copies
-
     size, until = _size(problem, engine.effort), time.monotonic() + budget.seconds
     limits = bounds(problem.topology, problem.collective)
     cuts = engine.cuts(problem)

@@ -29,16 +29,19 @@ from ...frontier.objective import sizes_of
 from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_tables import prepare
 from .effort import PACKING_EFFORT, PackingEffort
+from .hosts.hosts import pack_hosts
 from .order.order_search import OrderLimits, Planned, quickest, summary
 from .order.plan import PackingPlan
 from .order.plan_low_load import low_load_packing
 from .order.plan_quick import Automorphisms, quick_packing
 from .order.plan_quotient import PlanQuotient, unfolded
 from .paths.matching import in_rounds
+from .paths.paths import pack_paths
 from .trees.demands import moves_pairs, pairs_of
 from .trees.model import Packing, tree_depth
 from .trees.peers import peers_of
 from .trees.task import Under
+from .trees.trees import pack
 
 TREES = frozenset(
     {
@@ -221,8 +224,6 @@ class Packer:
         if collective.kind in TREES:
             found = self._trees(problem, budget, observer)
         else:
-            from .paths.paths import pack_paths
-
             found = pack_paths(
                 topology,
                 collective,
@@ -241,8 +242,6 @@ class Packer:
     def _trees(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
         """Trees of the whole machine; of boxes times fabric where those lose little, or are asked
         for, or the whole is too much."""
-        from .hosts.hosts import pack_hosts
-        from .trees.trees import pack
 
         effort, seed = self.effort, budget.seed
         seconds = effort.packing_share * budget.seconds
@@ -277,7 +276,6 @@ class Packer:
 
     def _pack_sketch(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
         """Return trees over the hops that a sketch allows, under the symmetry that it demands."""
-        from .trees.trees import pack
 
         assert problem.sketch is not None
         topology, collective = problem.topology, problem.collective
@@ -357,8 +355,6 @@ def _compile_kernels(trees: bool) -> None:
     The first time on a machine that takes some ten seconds, later a fraction of one; within the
     budget it would leave a poor answer, and a different one each time.
     """
-    from .paths.paths import pack_paths
-    from .trees.trees import pack
 
     three = tuple(map(gpu, range(3)))
     cables = (*both_ways(0, 1, 1), *both_ways(1, 2, 1))

@@ -21,6 +21,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
+from ....bounds import bounds
 from ....fabric.fabric import fabric_of
 from ....fabric.hosts import Hosts, hosts_of
 from ..trees.model import PackedTree, Packing
@@ -57,7 +58,6 @@ def pack_hosts(
     Raises:
         BadTopology: ranks that cannot reach each other.
     """
-    from ....bounds import bounds
 
     hosts = hosts_of(topology)
     if hosts is None or collective.kind not in KINDS:

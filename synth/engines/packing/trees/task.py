@@ -14,6 +14,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
 from ....base.engine import Certificate
+from ....bounds import bounds
 from ....fabric.fabric import ResourceOrbits
 from .effort import TREE_EFFORT, TreeEffort
 from .machine import TreeMachine
@@ -87,7 +88,6 @@ class TreeTask:
             BadTopology: ranks that cannot reach each other.
             UserError: too few peers.
         """
-        from ....bounds import bounds
 
         kind = collective.kind
         found = bounds(topology, collective)
