@@ -13,7 +13,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Code
 
-from .bounds import Buffers
+from .bounds import CallerBuffers
 from .graph import Graph
 
 RANK_BITS = 44  # an address is below this; shifts and offsets are 32-bit numbers
@@ -37,7 +37,7 @@ class Accesses:
     previous: Ints
 
 
-def bases(buffers: Buffers, in_place: bool) -> Ints:
+def bases(buffers: CallerBuffers, in_place: bool) -> Ints:
     """First address of i, o, s on each rank, shape (ranks, 3)."""
     base = np.empty_like(buffers.size)
     base[:, 1] = _FAR
@@ -46,12 +46,14 @@ def bases(buffers: Buffers, in_place: bool) -> Ints:
     return base
 
 
-def places(buffers: Buffers, in_place: bool, rank: Ints, buffer: Ints | int, offset: Ints) -> Ints:
+def places(
+    buffers: CallerBuffers, in_place: bool, rank: Ints, buffer: Ints | int, offset: Ints
+) -> Ints:
     """Return the places of chunks of buffers (0, 1, 2 for i, o, s)."""
     return np.asarray((rank << RANK_BITS) + bases(buffers, in_place)[rank, buffer] + offset)
 
 
-def accesses(graph: Graph, order: Ints, buffers: Buffers, in_place: bool) -> Accesses:
+def accesses(graph: Graph, order: Ints, buffers: CallerBuffers, in_place: bool) -> Accesses:
     """Return the accesses of all operations, in a topological order of them."""
     operation, place, writes, adds = _columns(graph, buffers, in_place)
     when = np.empty(graph.size, np.int64)
@@ -65,7 +67,9 @@ def accesses(graph: Graph, order: Ints, buffers: Buffers, in_place: bool) -> Acc
     return Accesses(operation, place, writes, adds, np.where(previous >= begin, previous, -1))
 
 
-def _columns(graph: Graph, buffers: Buffers, in_place: bool) -> tuple[Ints, Ints, Bools, Bools]:
+def _columns(
+    graph: Graph, buffers: CallerBuffers, in_place: bool
+) -> tuple[Ints, Ints, Bools, Bools]:
     """(operation, place, writes, adds) in no order."""
     code = graph.code
     rank = code.block_rank[graph.block()]
@@ -103,7 +107,7 @@ def _columns(graph: Graph, buffers: Buffers, in_place: bool) -> tuple[Ints, Ints
     )
 
 
-def place_name(buffers: Buffers, in_place: bool, place: int) -> str:
+def place_name(buffers: CallerBuffers, in_place: bool, place: int) -> str:
     """Return ``o[3]`` for a place, without the rank."""
     rank, address = place >> RANK_BITS, place & ((1 << RANK_BITS) - 1)
     base = bases(buffers, in_place)[rank]

@@ -21,7 +21,7 @@ _CHECKED_DST = np.array([str(op) in ("r", "rcs", "rrcs", "cpy", "re") for op in 
 
 
 @dataclass(frozen=True)
-class Buffers:
+class CallerBuffers:
     """The caller's buffers.
 
     Attributes:
@@ -35,7 +35,7 @@ class Buffers:
     in_place: bool = False
 
 
-def buffers_of_xml(algo: XmlAlgo) -> Buffers:
+def buffers_of_xml(algo: XmlAlgo) -> CallerBuffers:
     """Return the buffers by the ``coll`` attribute; as declared if it has no fixed meaning."""
     n, whole = algo.ngpus, algo.message_chunks
     part = whole // n if n else whole
@@ -53,10 +53,10 @@ def buffers_of_xml(algo: XmlAlgo) -> Buffers:
         case "reduce_scatter" | "reducescatter":
             size[:, :2] = whole, part
             shift = np.arange(n) * -part
-    return Buffers(size, shift, any(algo.placements))
+    return CallerBuffers(size, shift, any(algo.placements))
 
 
-def buffers_of_program(program: Program) -> Buffers:
+def buffers_of_program(program: Program) -> CallerBuffers:
     """Return the buffers of the program's collective, cut into the program's chunks."""
     c = program.collective
     pieces = max(1, program.message_chunks // c.message_chunks)
@@ -64,10 +64,10 @@ def buffers_of_program(program: Program) -> Buffers:
     size[:, 0] = c.input_chunks * pieces
     size[:, 1] = c.output_chunks * pieces
     shift = [c.in_place_shift(r) * pieces for r in range(len(program.ranks))]
-    return Buffers(size, np.array(shift, np.int64), program.in_place)
+    return CallerBuffers(size, np.array(shift, np.int64), program.in_place)
 
 
-def bounds(code: Code, buffers: Buffers) -> list[Finding]:
+def bounds(code: Code, buffers: CallerBuffers) -> list[Finding]:
     """Accesses outside what is declared or what is there."""
     rank = code.block_rank[code.block]
     found: list[Finding] = []
@@ -99,7 +99,7 @@ def _report(
     return at_transfers("bounds", code, transfer[bad], message, kind=kind)
 
 
-def _overlaps(code: Code, buffers: Buffers) -> list[Finding]:
+def _overlaps(code: Code, buffers: CallerBuffers) -> list[Finding]:
     """Steps that read some of the chunks they write, shifted: chunk by chunk or all at once?"""
     op, some = code.op, code.count > 1
     block = code.block

@@ -22,7 +22,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import RECEIVES
 
 from .accesses import RANK_BITS, Accesses, block_of, place_name, places
-from .bounds import Buffers
+from .bounds import CallerBuffers
 from .findings import MOST, Finding, Severity
 from .graph import Edge, Graph
 from .values import Values, WantedValues, wanted_of
@@ -90,7 +90,12 @@ def evaluate(data: ValueFlow, before: Values) -> Values:
 
 
 def meaning(
-    graph: Graph, touched: Accesses, buffers: Buffers, collective: Collective, *, in_place: bool
+    graph: Graph,
+    touched: Accesses,
+    buffers: CallerBuffers,
+    collective: Collective,
+    *,
+    in_place: bool,
 ) -> list[Finding]:
     """Output chunks that do not hold what the collective wants; input that is overwritten."""
     wanted = wanted_of(collective)
@@ -144,7 +149,7 @@ class _Teller:
         data: ValueFlow,
         values: Values,
         wanted: WantedValues,
-        buffers: Buffers,
+        buffers: CallerBuffers,
         in_place: bool,
         at_first: Ints,
     ) -> None:

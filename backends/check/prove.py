@@ -16,7 +16,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Code, Protocol
 
 from .accesses import accesses
-from .bounds import Buffers, bounds
+from .bounds import CallerBuffers, bounds
 from .connections import Connections, connect, pairing, structure
 from .deadlock import Hang, hang, waits
 from .findings import Finding, Severity, at_transfers, errors
@@ -48,7 +48,7 @@ class Claim:
     """
 
     code: Code
-    buffers: Buffers
+    buffers: CallerBuffers
     placements: Sequence[bool]
     collectives: Sequence[Collective]
     hangs: Callable[[Hang], list[Finding]]

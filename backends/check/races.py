@@ -17,7 +17,7 @@ from weft.dsl.base.arrays import Bools, Ints, Ints32
 from weft.dsl.base.layers import EdgeLevels, WaitClocks
 
 from .accesses import Accesses, accesses, block_of, in_scratch, place_name
-from .bounds import Buffers
+from .bounds import CallerBuffers
 from .findings import Finding, Severity
 from .graph import Edge, Graph
 
@@ -65,7 +65,7 @@ RELAXED = RaceQuestion(
 def races(
     graph: Graph,
     edges: EdgeLevels,
-    buffers: Buffers,
+    buffers: CallerBuffers,
     *,
     in_place: bool,
     question: RaceQuestion = FULL,

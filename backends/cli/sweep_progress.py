@@ -14,7 +14,7 @@ from .console import Console
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..sweep.question import Question
+    from ..sweep.question import SweepQuestion
 
 
 class SweepProgress:
@@ -49,12 +49,12 @@ class SweepProgress:
         """Record the number of jobs and of known answers, as :class:`Watcher` defines."""
         self._jobs, self._known, self._start = jobs, known, time.monotonic()
 
-    def started(self, question: Question, where: str) -> None:
+    def started(self, question: SweepQuestion, where: str) -> None:
         """Record the start of a job, as :class:`Watcher` defines."""
         self._begun += 1
         self._console.detail(f"  {self.seconds:6.1f}s  starts {question.label.stem()} on {where}")
 
-    def ended(self, question: Question, row: dict[str, Any], seconds: float) -> None:
+    def ended(self, question: SweepQuestion, row: dict[str, Any], seconds: float) -> None:
         """Record the end of a job, as :class:`Watcher` defines."""
         self._ended += 1
         self._states[row["status"]] += 1

@@ -178,7 +178,7 @@ def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
         UserError: something the target cannot express, in words.
         CheckFailed: a pass made something wrong of it.
     """
-    target, stages = o.target, _Stages.of(o)
+    target, stages = o.target, _PassOrder.of(o)
     for before in stages.before:
         flow = journal.run(before, flow)
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
@@ -206,7 +206,7 @@ def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stages:
+class _PassOrder:
     """The passes from the flow on: those that the options name, else what the options say."""
 
     before: list[Pass]
@@ -217,7 +217,7 @@ class _Stages:
     after: list[Pass]
 
     @staticmethod
-    def of(o: CompileOptions) -> _Stages:
+    def of(o: CompileOptions) -> _PassOrder:
         assert isinstance(o.instances, int)
         assert o.protocol is not None
         named: dict[type[Any], Any] = {type(one): one for one in o.passes}
@@ -228,7 +228,7 @@ class _Stages:
         protocol, count = o.protocol, chosen(Aggregate(count=o.count)).count
         ours = (Instances, Channels, ThreadBlocks, Aggregate)
         others = [x for x in of_form(o.passes, "flow", "flow") if not isinstance(x, ours)]
-        return _Stages(
+        return _PassOrder(
             [chosen(Instances(o.instances, o.replication)), *others],
             replace(chosen(Channels(o.lanes, policy=o.spread)), protocol=protocol, count=count),
             replace(chosen(ThreadBlocks(policy=o.pairing)), protocol=protocol, count=count),

@@ -25,7 +25,7 @@ from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
 from .compile import CompileOptions
-from .source import Emitter, Source
+from .source import CompileSource, Emitter
 
 MOST_RANKS = 64
 MOST_OPERATIONS = 50_000
@@ -44,7 +44,7 @@ SLOWER = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class ProgramTiming:
     """Time of a program at a size, beside its schedule and other numbers of instances.
 
     ``tried``: µs by number of instances, its own among them, where others were compiled too.
@@ -101,7 +101,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ProgramTimer:
     """Tells the time of programs on a machine, at one size."""
 
     topology: Topology
@@ -140,8 +140,8 @@ class Clock:
 
 
 def clock_for(
-    source: Source, backend: Emitter, target: str, sizes: SizeRange | None
-) -> Clock | str:
+    source: CompileSource, backend: Emitter, target: str, sizes: SizeRange | None
+) -> ProgramTimer | str:
     """Return the clock for what is compiled; in words what is missing, where there is none."""
     schedule, topology = source.schedule, source.topology
     size = sizes.high if sizes else schedule.bytes if schedule else None
@@ -154,18 +154,18 @@ def clock_for(
         return "no message size is given: --size names it"
     if topology.ranks > MOST_RANKS:
         return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
-    return Clock(topology, size, model)
+    return ProgramTimer(topology, size, model)
 
 
 def timing_of(
     program: Program,
-    source: Source,
+    source: CompileSource,
     backend: Emitter,
-    clock: Clock,
+    clock: ProgramTimer,
     options: CompileOptions,
     tried: dict[int, float],
     tell: Telling,
-) -> Timing | None:
+) -> ProgramTiming | None:
     """Return the time of a program; if far above the schedule's, also try more instances.
 
     ``tried``: what was tried already.
@@ -174,7 +174,7 @@ def timing_of(
     taken = clock.program_us(program)
     if taken is None:
         return None
-    found = Timing(clock.message_bytes, taken, clock.schedule_us(source.schedule), tried)
+    found = ProgramTiming(clock.message_bytes, taken, clock.schedule_us(source.schedule), tried)
     if tried or not found.slow or any(one.name == "instances" for one in options.passes):
         return found
     now = options.instances if isinstance(options.instances, int) else 1
@@ -186,9 +186,9 @@ def timing_of(
 
 def trials(
     counts: Iterable[int],
-    source: Source,
+    source: CompileSource,
     backend: Emitter,
-    clock: Clock,
+    clock: ProgramTimer,
     options: CompileOptions,
     tell: Telling,
 ) -> dict[int, float]:
@@ -210,9 +210,9 @@ def trials(
 
 
 def all_instances(
-    source: Source,
+    source: CompileSource,
     backend: Emitter,
-    clock: Clock | str,
+    clock: ProgramTimer | str,
     options: CompileOptions,
     tell: Telling,
 ) -> dict[int, float]:

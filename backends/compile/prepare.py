@@ -21,18 +21,18 @@ from weft.dsl.nouns.topology import Topology
 from ..check.checker import check_program
 from ..check.findings import require_good
 from .compile import AUTO, CompileOptions
-from .instances import Clock, Timing, all_instances, clock_for, quickest, timing_of
-from .request import Made, Request
-from .source import FORMAT, Emitter, Noun, Remark, Source, source_of
+from .instances import ProgramTimer, ProgramTiming, all_instances, clock_for, quickest, timing_of
+from .request import ProvedArtefact, Request
+from .source import FORMAT, CompileSource, ConversionRemark, Emitter, Noun, source_of
 
 
 @dataclass(frozen=True, slots=True)
-class Artefact:
+class CompileResult:
     """An artefact and what was written into it, both judged; its simulated time, where known."""
 
-    made: Made
-    remarks: tuple[Remark, ...] = ()
-    timing: Timing | None = None
+    made: ProvedArtefact
+    remarks: tuple[ConversionRemark, ...] = ()
+    timing: ProgramTiming | None = None
 
     @property
     def text(self) -> str:
@@ -55,12 +55,12 @@ def _prove(program: Program) -> None:
 
 
 def artefact_of(
-    source: Source,
+    source: CompileSource,
     backend: Emitter,
     options: CompileOptions,
     sizes: SizeRange | None = None,
     about: Request | None = None,
-) -> Artefact:
+) -> CompileResult:
     """Compile, emit and judge: every pass is proved, the artefact is read back and checked.
 
     ``options.instances`` may be ``"auto"``: the number is chosen by simulation at the largest size.
@@ -78,7 +78,7 @@ def artefact_of(
     timing = None
     if not isinstance(clock, str):
         timing = timing_of(made.code, source, backend, clock, options, settled.tried, tell)
-    return Artefact(made, source.remarks, timing)
+    return CompileResult(made, source.remarks, timing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class _Settled:
     µs by number of instances."""
 
     options: CompileOptions
-    clock: Clock | str
+    clock: ProgramTimer | str
     tried: dict[int, float]
 
 
 def _settled(
-    source: Source, backend: Emitter, options: CompileOptions, sizes: SizeRange | None
+    source: CompileSource, backend: Emitter, options: CompileOptions, sizes: SizeRange | None
 ) -> _Settled:
     clock = clock_for(source, backend, options.target.name, sizes)
     tried: dict[int, float] = {}
@@ -103,12 +103,12 @@ def _settled(
 
 
 def made_of(
-    source: Source,
+    source: CompileSource,
     backend: Emitter,
     options: CompileOptions,
     sizes: SizeRange | None,
     about: Request | None = None,
-) -> Made:
+) -> ProvedArtefact:
     """Return the artefact, judged; nothing is simulated.
 
     Raises:
@@ -141,7 +141,7 @@ def artefact(
     *,
     sizes: Sizes = None,
     topology: Topology | None = None,
-) -> Artefact:
+) -> CompileResult:
     """Compile to a format as ``weft compile`` does: the text is that of the file it writes.
 
     ``to``: a format, perhaps with options (``weft list backends``). ``sizes``: bytes of the
@@ -220,7 +220,7 @@ def _program(
     return source.compile(settled.options)
 
 
-def _backend(to: str, source: Source) -> Emitter:
+def _backend(to: str, source: CompileSource) -> Emitter:
     """A format by name, for the machine of what is compiled where that makes a difference."""
     backend: Any = BACKENDS.make(to, "to")
     made: Emitter = backend.on(source.topology) if source.topology is not None else backend

@@ -36,7 +36,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ProvedArtefact:
     """An artefact, proved: its text, what was written (a program or a script), words about it.
 
     ``lowered``: its size. ``checked``: what was judged, and ``check`` the entry of ``checks``.

@@ -30,7 +30,7 @@ from . import compile as passes
 from .analyses.grains import MOST_GRAINS as MOST_MOVED
 from .analyses.grains import coarsest
 from .compile import CompileOptions
-from .request import Made, Request
+from .request import ProvedArtefact, Request
 
 FORMAT = "msccl-xml"
 """Default format."""
@@ -53,7 +53,7 @@ def binary(chunks: int, message_chunks: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class ConversionRemark:
     """Remark on the conversion of the input, as text and for ``--json``; ``text`` takes the result:
     a program, or a script of a point-to-point format."""
 
@@ -62,7 +62,7 @@ class Remark:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[Remark]]:
+def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[ConversionRemark]]:
     """The schedule with shares that ``to`` can express in ``segments`` pieces, and the loss."""
     if not schedule.collective.sizes:
         return schedule, []
@@ -82,10 +82,10 @@ def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[R
         f"the busiest link is busy for {float(100 * loss):.3g} % longer"
     )
     facts = {"quantized": {"chunks": kept, "exact": grains, "loss": float(loss)}}
-    return quantized, [Remark("Rounded", lambda _: text, facts)]
+    return quantized, [ConversionRemark("Rounded", lambda _: text, facts)]
 
 
-def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Remark]:
+def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[ConversionRemark]:
     """Return remarks on the slices of a schedule that is cut into ``pieces`` per chunk here."""
     if schedule.segments == 1 and pieces == 1:
         return []
@@ -103,7 +103,7 @@ def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Remark
             f"--segments N cuts every chunk into N pieces"
         )
 
-    return [Remark("Sliced", text, {"segments": slices, "pieces": pieces})]
+    return [ConversionRemark("Sliced", text, {"segments": slices, "pieces": pieces})]
 
 
 def _looped(program: Program, target: str, slices: int, size: int | None) -> str:
@@ -141,7 +141,7 @@ class Emitter(Protocol):
         """Return the text of an artefact for messages of these sizes."""
         ...
 
-    def make(self, request: Request, tell: Telling = silent) -> Made:
+    def make(self, request: Request, tell: Telling = silent) -> ProvedArtefact:
         """Return the artefact of something to compile, judged from its text."""
         ...
 
@@ -151,7 +151,7 @@ class Emitter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CompileSource:
     """Something to compile, found good: its passes, collective, and the sizes and machine it is
     for, where they are known.
 
@@ -166,12 +166,12 @@ class Source:
     sizes: SizeRange | None = None
     topology: Topology | None = None
     schedule: Schedule | None = None
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[ConversionRemark, ...] = ()
 
 
 def of_schedule(
     given: Schedule, to: str = FORMAT, target: str = "msccl", segments: int = 1
-) -> Source:
+) -> CompileSource:
     """Return a schedule, verified, with shares that the format ``to`` can express.
 
     Raises:
@@ -182,7 +182,7 @@ def of_schedule(
     if schedule is not given:
         require_valid(schedule)
     remarks += sliced(schedule, to, target, segments)
-    return Source(
+    return CompileSource(
         lambda o: passes.compile_schedule(schedule, o),
         coarsest(schedule.collective).in_grains(),
         schedule,
@@ -192,9 +192,9 @@ def of_schedule(
     )
 
 
-def of_algorithm(algorithm: Algorithm, topology: Topology | None = None) -> Source:
+def of_algorithm(algorithm: Algorithm, topology: Topology | None = None) -> CompileSource:
     """Return an algorithm, which was proved when it was built."""
-    return Source(
+    return CompileSource(
         lambda o: passes.compile_algorithm(algorithm, o),
         algorithm.collective,
         algorithm,
@@ -204,9 +204,9 @@ def of_algorithm(algorithm: Algorithm, topology: Topology | None = None) -> Sour
 
 def of_program(
     program: Program, sizes: SizeRange | None = None, topology: Topology | None = None
-) -> Source:
+) -> CompileSource:
     """Return a program that the caller has checked."""
-    return Source(
+    return CompileSource(
         lambda o: passes.compile_program(program, o),
         program.collective,
         program,
@@ -220,7 +220,7 @@ def source_of(
     to: str = FORMAT,
     options: CompileOptions | None = None,
     topology: Topology | None = None,
-) -> Source:
+) -> CompileSource:
     """Return a schedule, an algorithm or a program, checked.
 
     Raises:

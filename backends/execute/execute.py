@@ -23,7 +23,7 @@ from ..formats.msccl.read.collective import collective_of, fit
 from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import XmlAlgo
 from ..formats.msccl.read.msccl_xml import read_msccl_xml
-from .interleave import POLICIES, Run, Traces, explain, interleave, unread
+from .interleave import POLICIES, Interleaving, Traces, explain, interleave, unread
 from .layout import BufferLayout, Data, data, layout, number_type, unfit
 from .machine import Control, MessageShape, assemble
 from .memory import BufferMemory, carried
@@ -94,7 +94,7 @@ def execute(
 
 def _compare(
     machine: Control,
-    run: Run,
+    run: Interleaving,
     place: BufferLayout,
     memories: list[BufferMemory],
     values: list[Data],

@@ -23,7 +23,7 @@ comes; by fixed random priorities; the block enabled last, as far as it comes; t
 
 
 @dataclass(frozen=True)
-class Run:
+class Interleaving:
     """One order; ``stuck``: nothing was enabled before all blocks had finished.
 
     ``at``: the next operation of each block; ``counters``: their values at the end.
@@ -35,7 +35,7 @@ class Run:
     counters: Ints
 
 
-def interleave(machine: Control, policy: str, seed: int) -> Run:
+def interleave(machine: Control, policy: str, seed: int) -> Interleaving:
     """Draw one order. O(operations log blocks)."""
     from .kernel import draw
 
@@ -57,10 +57,10 @@ def interleave(machine: Control, policy: str, seed: int) -> Run:
         POLICIES.index(policy),
         seed % (1 << 32),
     )
-    return Run(order[:done], done < len(order), at, counters)
+    return Interleaving(order[:done], done < len(order), at, counters)
 
 
-def explain(machine: Control, run: Run) -> str:
+def explain(machine: Control, run: Interleaving) -> str:
     """Explain a run that is stuck: a cycle of waits if there is one, else the blocks."""
     code = machine.code
     stuck = [b for b in range(code.blocks) if run.at[b] < machine.end[b]]
@@ -78,7 +78,7 @@ def explain(machine: Control, run: Run) -> str:
     return "deadlock: " + "; ".join(reasons[b][1] for b in chain[:12])
 
 
-def _reason(machine: Control, run: Run, block: int) -> tuple[int, str]:
+def _reason(machine: Control, run: Interleaving, block: int) -> tuple[int, str]:
     """Return the block that a stuck block waits for (-1: none), and in words."""
     i = int(run.at[block])
     counter = next(c for c, least in machine.needs.of(i) if run.counters[c] < least)
@@ -99,14 +99,14 @@ def _reason(machine: Control, run: Run, block: int) -> tuple[int, str]:
     return other, f"{what} on channel {channel}, where {where}"
 
 
-def _position(machine: Control, run: Run, block: int) -> str:
+def _position(machine: Control, run: Interleaving, block: int) -> str:
     code = machine.code
     if run.at[block] == machine.end[block]:
         return f"{code.describe_block(block)} has finished"
     return f"{code.describe(int(machine.operations.transfer[run.at[block]]))} is next"
 
 
-def unread(machine: Control, run: Run) -> str | None:
+def unread(machine: Control, run: Interleaving) -> str | None:
     """Return a text on a message that was not received, or None."""
     for (source, target, channel), number in machine.connections.items():
         sent, received = run.counters[2 * number : 2 * number + 2].tolist()

@@ -21,7 +21,7 @@ from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.tables import count
 
-from ..compile.request import Made, Request
+from ..compile.request import ProvedArtefact, Request
 
 if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange
@@ -43,7 +43,7 @@ GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Requirements:
     """Requirements on an artefact that command-line flags give.
 
     ``resolve``: the collective of ``-c`` for a number of ranks, or of the name given here; None
@@ -60,7 +60,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ExecutionOptions:
     """Options of an execution: data types, interleavings, seed, bytes of the message.
 
     ``given``: names of compilation flags that were given although the input is an artefact
@@ -76,7 +76,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ExecutionReport:
     """Checks and execution of an artefact: what was found, the collective's name, the ranks."""
 
     checks: list[Check]
@@ -85,7 +85,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ProgramContent:
     """The program in an artefact, found good.
 
     ``low``, ``high``: the message sizes (bytes) that it is valid for. ``facts``: for its page.
@@ -164,7 +164,7 @@ class Format:
         """
         raise self.lacks("read", where)
 
-    def held(self, text: str, where: str, asked: Asked) -> Held:
+    def held(self, text: str, where: str, asked: Requirements) -> ProgramContent:
         """Return the program in a file, found good.
 
         Raises:
@@ -173,7 +173,7 @@ class Format:
         """
         raise self.lacks("compiled", where)
 
-    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+    def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the lines of ``weft check``: the form, then the findings.
 
         Raises:
@@ -188,7 +188,14 @@ class Format:
         """Return the findings of an artefact, from its text alone."""
         raise self.lacks("checked", where)
 
-    def run(self, text: str, where: str, asked: Asked, order: Order, tell: Telling = silent) -> Ran:
+    def run(
+        self,
+        text: str,
+        where: str,
+        asked: Requirements,
+        order: ExecutionOptions,
+        tell: Telling = silent,
+    ) -> ExecutionReport:
         """Check an artefact and execute it, for ``weft run``."""
         from ..check.checks import Check, of_findings
 
@@ -208,7 +215,7 @@ class Format:
                 tell=tell,
             )
             checks.append(Check("execution", done.ok, done.detail))
-        return Ran(checks, wanted.name or str(wanted.kind), wanted.ranks)
+        return ExecutionReport(checks, wanted.name or str(wanted.kind), wanted.ranks)
 
     def require_runtime(self, text: str, where: str) -> None:
         """Refuse a file that is for another runtime than this format's, where runtimes differ.
@@ -283,7 +290,7 @@ class Format:
         """
         raise self.lacks("written")
 
-    def make(self, request: Request, tell: Telling = silent) -> Made:
+    def make(self, request: Request, tell: Telling = silent) -> ProvedArtefact:
         """Compile something to this format; the artefact is judged from its text.
 
         Raises:
@@ -321,7 +328,9 @@ class Format:
             "instructions": program.instructions,
         }
         check = Check("program", True, "no error found")
-        return Made(text, program, lowered, self.checked(request.target.name), check, facts)
+        return ProvedArtefact(
+            text, program, lowered, self.checked(request.target.name), check, facts
+        )
 
 
 class ProgramFormat(Format):
@@ -343,16 +352,16 @@ class ProgramFormat(Format):
         program = self._program(text, where)
         return program.collective
 
-    def held(self, text: str, where: str, asked: Asked) -> Held:
+    def held(self, text: str, where: str, asked: Requirements) -> ProgramContent:
         """Return the program in a file, found good by the program checker."""
         from ..check.checker import check_program
         from ..check.findings import require_good
 
         program = self._program(text, where)
         require_good(check_program(program), where)
-        return Held(program)
+        return ProgramContent(program)
 
-    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+    def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the collective and the size, then proofs and findings of the program checker."""
         from ..check.checker import report_program
         from ..check.checks import Check, of_report

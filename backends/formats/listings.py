@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 from weft.dsl.base.tables import LONGEST, count, facts, listing
@@ -179,7 +179,7 @@ def xml_sheets(x: XmlAlgo) -> dict[str, Sheet]:
         "steps": x.steps,
         "scratch chunks": max((r.scratch_chunks for r in x.ranks), default=0),
         "remarks": "; ".join(remark.message for remark in x.remarks) or None,
-        "digest": digest_of(repr(replace(x, where="", remarks=()))),
+        "digest": digest_of(json.dumps(astuple(replace(x, where="", remarks=())))),
     }
     blocks = {
         f"rank {r.id} block {b.id}": (

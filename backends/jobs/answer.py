@@ -25,7 +25,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JobResult:
     """Ending of a job, with its value or error.
 
     Attributes:
@@ -78,15 +78,15 @@ class RemoteError(Exception):
     """Cause of an error that a job raised in another process: its traceback there."""
 
 
-def of_error(error: BaseException) -> Answer:
+def of_error(error: BaseException) -> JobResult:
     """Return the answer of a job that raised something."""
     trace = "".join(traceback.format_exception(error))
     if isinstance(error, PluginFault | BrokenPlugin):
-        return Answer(Ending.REFUSED, fault={**pack(error), "trace": trace})
+        return JobResult(Ending.REFUSED, fault={**pack(error), "trace": trace})
     if isinstance(error, WeftError) and error.exit_code != WeftError.exit_code:
-        return Answer(Ending.REFUSED, fault=pack(error))
+        return JobResult(Ending.REFUSED, fault=pack(error))
     message = f"a bug in a job: {type(error).__name__}: {error}"[:400]
-    return Answer(Ending.BROKEN, fault={"message": message, "trace": trace})
+    return JobResult(Ending.BROKEN, fault={"message": message, "trace": trace})
 
 
 def pack(error: WeftError) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from weft.dsl.base.plugins import PluginWarning, warnings_to
 from weft.dsl.base.processes import end_tree
 
 from . import frames
-from .answer import Answer, Ending, of_error
+from .answer import Ending, JobResult, of_error
 from .fingerprint import fingerprint
 from .job import Job
 
@@ -61,13 +61,13 @@ def main() -> None:
             )
 
 
-def carry_out(job: Job) -> Answer:
+def carry_out(job: Job) -> JobResult:
     """Run a job here."""
     start = time.monotonic()
     heard: list[PluginWarning] = []
     with warnings_to(heard.append):
         try:
-            answer = Answer(Ending.DONE, job.run())
+            answer = JobResult(Ending.DONE, job.run())
         except BaseException as error:
             answer = of_error(error)
     spent = time.monotonic() - start
@@ -89,7 +89,7 @@ def _pipes() -> tuple[int, int]:
 
 def _listen(asked: int, wanted: queue.SimpleQueue[Any]) -> None:
     """Put requests into the queue; when the parent closes the pipe, end this process tree."""
-    reader = frames.Reader()
+    reader = frames.FrameReader()
     while part := os.read(asked, 1 << 16):
         reader.feed(part)
         while (value := reader.value()) is not None:

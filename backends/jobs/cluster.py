@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import Missing, UserError, WeftError
 
-from .answer import Answer, Ending, of_error
-from .executor import Event, Executor, Handle, Told
+from .answer import Ending, JobResult, of_error
+from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
 from .job import Job
 
@@ -157,7 +157,7 @@ class Cluster(Executor):
         self._client = client
         self._name = f"weft-{uuid.uuid4().hex[:12]}"
         self._numbers = itertools.count()
-        self._handles: dict[str, Handle] = {}
+        self._handles: dict[str, JobHandle] = {}
         self._futures: dict[str | None, Any] = {}
         self._lock = threading.Lock()
         self._unwanted: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -171,10 +171,10 @@ class Cluster(Executor):
 
     def submit(
         self, job: Job, *, deadline: float | None = None, told: Told | None = None
-    ) -> Handle:
+    ) -> JobHandle:
         """As :meth:`Executor.submit`."""
         key = f"{self._name}-{next(self._numbers)}"
-        handle = Handle(job, deadline, told, on_cancel=lambda: self._cancel(key))
+        handle = JobHandle(job, deadline, told, on_cancel=lambda: self._cancel(key))
         with self._lock:
             self._handles[key] = handle
             future = self._submit(
@@ -204,7 +204,7 @@ class Cluster(Executor):
                 self._client.unregister_worker_plugin(self._name)
             self._client.close()
         for handle in left:
-            handle.end(Answer(Ending.CANCELLED, starts=0))
+            handle.end(JobResult(Ending.CANCELLED, starts=0))
 
     def _cancel(self, key: str) -> None:
         self._unwanted.put(key)
@@ -243,10 +243,10 @@ class Cluster(Executor):
             self._futures.pop(key)
         handle.end(self._answer(handle, future))
 
-    def _answer(self, handle: Handle, future: Any) -> Answer:
+    def _answer(self, handle: JobHandle, future: Any) -> JobResult:
         if future.status == "finished":
             told = future.result()
-            return Answer(
+            return JobResult(
                 Ending(told["ending"]),
                 told["value"],
                 told["fault"],
@@ -255,19 +255,19 @@ class Cluster(Executor):
                 tuple((text, trace) for text, trace in told["remarks"]),
             )
         if handle.unwanted.is_set():
-            return Answer(Ending.CANCELLED, starts=handle.starts)
+            return JobResult(Ending.CANCELLED, starts=handle.starts)
         if future.status != "error":
             fault = {"message": "the cluster forgot it: is its scheduler gone?"}
-            return Answer(Ending.LOST, fault=fault)
+            return JobResult(Ending.LOST, fault=fault)
         error = future.exception()
         if type(error).__name__ == "KilledWorker":
             fault = {
                 "message": f"the workers that had it died: {error}"[:300],
                 "hint": "with dask worker --memory-limit 0 Dask kills none",
             }
-            return Answer(Ending.LOST, fault=fault)
+            return JobResult(Ending.LOST, fault=fault)
         if isinstance(error, WeftError):
-            return Answer(Ending.LOST, fault={"message": error.message, "hint": error.hint})
+            return JobResult(Ending.LOST, fault={"message": error.message, "hint": error.hint})
         return of_error(error)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from weft.dsl.base.plugins import PluginWarning, repeat
 
-from .answer import Answer, Ending
+from .answer import Ending, JobResult
 from .job import Job
 
 LOOK = 0.05
@@ -32,7 +32,7 @@ Told = Callable[[Event, str], None]
 
 
 @dataclass(eq=False, slots=True)
-class Handle:
+class JobHandle:
     """One job that was submitted."""
 
     job: Job
@@ -42,9 +42,9 @@ class Handle:
     starts: int = 0
     unwanted: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
-    _answer: Answer | None = None
+    _answer: JobResult | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _listeners: list[Callable[[Handle], None]] = field(default_factory=list)
+    _listeners: list[Callable[[JobHandle], None]] = field(default_factory=list)
 
     def cancel(self) -> None:
         """Kill it if it runs, drop it if it waits; nothing if it has ended."""
@@ -57,7 +57,7 @@ class Handle:
         """Return True if there is an answer."""
         return self._ended.is_set()
 
-    def answer(self, timeout: float | None = None) -> Answer:
+    def answer(self, timeout: float | None = None) -> JobResult:
         """Wait for the answer and return it.
 
         Raises:
@@ -72,7 +72,7 @@ class Handle:
         if self._answer is not None:
             self._answer = replace(self._answer, value=None)
 
-    def on_end(self, listener: Callable[[Handle], None]) -> None:
+    def on_end(self, listener: Callable[[JobHandle], None]) -> None:
         """Call a listener when the job ends, from any thread; at once if it has ended."""
         with self._lock:
             if not self._ended.is_set():
@@ -86,7 +86,7 @@ class Handle:
         if self.told is not None:
             self.told(event, where)
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: JobResult) -> None:
         """For executors: it has ended; the first word counts."""
         with self._lock:
             if self._ended.is_set():
@@ -105,7 +105,7 @@ class Step:
     ended: int
     jobs: int
     place: int
-    answer: Answer
+    answer: JobResult
 
 
 class Executor(ABC):
@@ -114,7 +114,7 @@ class Executor(ABC):
     @abstractmethod
     def submit(
         self, job: Job, *, deadline: float | None = None, told: Told | None = None
-    ) -> Handle:
+    ) -> JobHandle:
         """Run a job when there is room, in the order of submission.
 
         ``deadline``: seconds after its start when it is killed. ``told`` is called with its events.
@@ -168,7 +168,7 @@ class Executor(ABC):
         deadline: float | None = None,
         progress: Callable[[Step], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
-    ) -> list[Answer]:
+    ) -> list[JobResult]:
         """Return the answers of a function's jobs, one per argument, in their order.
 
         Args:
@@ -187,11 +187,11 @@ class Executor(ABC):
 
 
 def follow(
-    handles: Sequence[Handle],
+    handles: Sequence[JobHandle],
     *,
     progress: Callable[[Step], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
-) -> list[Answer]:
+) -> list[JobResult]:
     """Return the answers of jobs in their order; the rest as :meth:`Executor.answers`."""
     for step in ends(handles, cancelled):
         if progress is not None:
@@ -199,7 +199,9 @@ def follow(
     return [handle.answer() for handle in handles]
 
 
-def ends(handles: Sequence[Handle], cancelled: Callable[[], bool] | None = None) -> Iterator[Step]:
+def ends(
+    handles: Sequence[JobHandle], cancelled: Callable[[], bool] | None = None
+) -> Iterator[Step]:
     """Yield the jobs as they end, in this thread; all are cancelled once ``cancelled`` returns
     True, and when the iterator is closed early."""
     ended: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -224,6 +226,6 @@ def ends(handles: Sequence[Handle], cancelled: Callable[[], bool] | None = None)
         raise
 
 
-def _cancel(handles: Sequence[Handle]) -> None:
+def _cancel(handles: Sequence[JobHandle]) -> None:
     for handle in handles:
         handle.cancel()

@@ -21,7 +21,7 @@ def write(pipe: int, value: Any) -> None:
         rest = rest[os.write(pipe, rest) :]
 
 
-class Reader:
+class FrameReader:
     """Puts values together from whatever part of them has come."""
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from weft.dsl.base.errors import WeftError
 
-from .answer import Answer, Ending, of_error
-from .executor import Event, Executor, Handle, Told
+from .answer import Ending, JobResult, of_error
+from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
 from .job import Job
 from .worker import Lost, Worker
@@ -26,20 +26,22 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def local(workers: int | None = None, *, threads: int = 1, code: str | None = None) -> Local:
+def local(
+    workers: int | None = None, *, threads: int = 1, code: str | None = None
+) -> LocalExecutor:
     """Return a pool of processes on this machine, as many as there are cores by default.
 
     ``threads``: what numerical libraries may use within each job. ``code``: the fingerprint, where
     it is known already.
     """
-    return Local(workers or cores(), threads, code or fingerprint())
+    return LocalExecutor(workers or cores(), threads, code or fingerprint())
 
 
-class Local(Executor):
+class LocalExecutor(Executor):
     """Processes on this machine; see :func:`local`."""
 
     def __init__(self, workers: int, threads: int, code: str) -> None:
-        self._waiting: queue.SimpleQueue[Handle | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[JobHandle | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(
@@ -55,9 +57,9 @@ class Local(Executor):
 
     def submit(
         self, job: Job, *, deadline: float | None = None, told: Told | None = None
-    ) -> Handle:
+    ) -> JobHandle:
         """As :meth:`Executor.submit`."""
-        handle = Handle(job, deadline, told)
+        handle = JobHandle(job, deadline, told)
         self._waiting.put(handle)
         return handle
 
@@ -78,7 +80,7 @@ class Local(Executor):
             worker.kill()
 
 
-def attempt(handle: Handle, worker: Worker, closed: threading.Event) -> Answer:
+def attempt(handle: JobHandle, worker: Worker, closed: threading.Event) -> JobResult:
     """Run a job on a worker and return its answer; restart it where its process dies."""
     starts = 0
 
@@ -98,11 +100,11 @@ def attempt(handle: Handle, worker: Worker, closed: threading.Event) -> Answer:
             how = str(error)
             handle.hear(Event.LOST, how)
         except WeftError as error:  # it cannot be started here
-            return Answer(Ending.LOST, fault={"message": error.message, "hint": error.hint})
+            return JobResult(Ending.LOST, fault={"message": error.message, "hint": error.hint})
         except Exception as error:
             return of_error(error)
     fault = {
         "message": f"its process died {STARTS} times: {how}",
         "hint": "is there memory enough? fewer --jobs at a time take less",
     }
-    return Answer(Ending.LOST, fault=fault, starts=starts)
+    return JobResult(Ending.LOST, fault=fault, starts=starts)

@@ -12,7 +12,7 @@ from distributed import WorkerPlugin, get_worker
 from weft import __version__
 from weft.dsl.base.errors import WeftError
 
-from .executor import Event, Handle
+from .executor import Event, JobHandle
 from .fingerprint import fingerprint
 from .job import Job
 from .local import attempt
@@ -39,7 +39,7 @@ class Processes(WorkerPlugin):
     def setup(self, worker: DaskWorker) -> None:
         """Prepare the plugin on a worker; called once."""
         self.closed = threading.Event()
-        self.running: dict[str, Handle] = {}
+        self.running: dict[str, JobHandle] = {}
         self.idle: list[Worker] = []
         self.lock = threading.Lock()
 
@@ -82,7 +82,7 @@ def perform(name: str, key: str, function: str, text: str, deadline: float | Non
     def told(event: Event, where: str) -> None:
         worker.log_event(name, {"key": key, "event": str(event), "where": where})
 
-    handle = Handle(Job(function, text), deadline, told)
+    handle = JobHandle(Job(function, text), deadline, told)
     plugin.running[key] = handle
     process = plugin.take()
     try:

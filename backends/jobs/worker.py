@@ -17,7 +17,7 @@ from weft.dsl.base.errors import WeftError
 from weft.dsl.base.processes import Process, end, last_line, python, signal_name, start
 
 from . import frames
-from .answer import Answer, Ending
+from .answer import Ending, JobResult
 from .child import CODE
 from .executor import LOOK
 from .job import Job
@@ -46,7 +46,7 @@ class Worker:
         self._threads = threads
         self._code = code
         self._process: Process | None = None
-        self._reader = frames.Reader()
+        self._reader = frames.FrameReader()
         self._errors: BinaryIO | None = None
         self._served = 0
 
@@ -56,17 +56,17 @@ class Worker:
         deadline: float | None,
         stopped: Callable[[], bool],
         started: Callable[[str], None],
-    ) -> Answer:
+    ) -> JobResult:
         """Run a job; ``started`` is called with its place, ``stopped`` is polled.
 
         Raises:
             Lost: the process died.
         """
         if stopped():
-            return Answer(Ending.CANCELLED, starts=0)
+            return JobResult(Ending.CANCELLED, starts=0)
         process = self._ready(stopped)
         if process is None:
-            return Answer(Ending.CANCELLED, starts=0)
+            return JobResult(Ending.CANCELLED, starts=0)
         started(f"{socket.gethostname()}:{process.pid}")
         start = time.monotonic()
         try:
@@ -78,7 +78,7 @@ class Worker:
             raise
         if value is not None:
             self._served += 1
-            return Answer(
+            return JobResult(
                 Ending(value["ending"]),
                 value["value"],
                 value["fault"],
@@ -88,9 +88,9 @@ class Worker:
         self.kill()
         spent = time.monotonic() - start
         if stopped():
-            return Answer(Ending.CANCELLED, seconds=spent)
+            return JobResult(Ending.CANCELLED, seconds=spent)
         fault = {"message": f"killed at its deadline, after {spent:.1f}s"}
-        return Answer(Ending.LATE, fault=fault, seconds=spent)
+        return JobResult(Ending.LATE, fault=fault, seconds=spent)
 
     def kill(self) -> None:
         """End the process and all that it started, at once."""
@@ -138,7 +138,7 @@ class Worker:
         # As seen from here, also where a program has set its own path to modules.
         path = os.pathsep.join(sys.path)
         self._errors = tempfile.TemporaryFile(prefix="weft-job-")
-        self._reader, self._served = frames.Reader(), 0
+        self._reader, self._served = frames.FrameReader(), 0
         # A fixed seed of hashes: no answer may hang on the order of a set.
         command = python("-c", CODE, **limits, PYTHONPATH=path, PYTHONHASHSEED="0")
         pipe = subprocess.PIPE

@@ -13,11 +13,11 @@ from weft.dsl.nouns.collective import Collective
 from ..formats.p2p.data import Exam, type_named, units_of
 from ..formats.p2p.emit import function_of
 from ..formats.p2p.read import read_script
-from .recording import Watch
+from .recording import CallRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EmittedFile:
     """An emitted file, its function, and the collective as its caller sees it."""
 
     text: str
@@ -25,14 +25,14 @@ class Piece:
     units: Collective
 
     @staticmethod
-    def of(text: str, where: str = "the file") -> Piece:
+    def of(text: str, where: str = "the file") -> EmittedFile:
         """Parse an emitted file.
 
         Raises:
             BadFile: not an emitted one.
         """
         collective = read_script(text, where).collective
-        return Piece(text, function_of(collective), units_of(collective))
+        return EmittedFile(text, function_of(collective), units_of(collective))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RankJob:
     """Work of one start of the ranks.
 
     A file for fewer ranks than there are runs on a group of the last ones, whose numbers in the
     group are not those in the job. ``timeout``: seconds that a rank waits for another.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[EmittedFile, ...]
     cases: tuple[Case, ...]
     ranks: int
     timeout: float
@@ -92,11 +92,11 @@ class Job:
         (folder / "job.json").write_text(json.dumps(data), "utf-8")
 
     @staticmethod
-    def read(folder: Path) -> Job:
+    def read(folder: Path) -> RankJob:
         """Return the job in a folder."""
         data = json.loads((folder / "job.json").read_text("utf-8"))
         pieces = [
-            Piece(
+            EmittedFile(
                 (folder / f"piece_{number}.py").read_text("utf-8"),
                 piece["function"],
                 Collective.from_json(piece["units"]),
@@ -104,7 +104,7 @@ class Job:
             for number, piece in enumerate(data["pieces"])
         ]
         cases = tuple(Case(**case) for case in data["cases"])
-        return Job(tuple(pieces), cases, data["ranks"], data["timeout"])
+        return RankJob(tuple(pieces), cases, data["ranks"], data["timeout"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ class Done:
 
     wrong: str | None
     seconds: tuple[float, ...] = ()
-    watch: Watch | None = None
+    watch: CallRecord | None = None
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Done:
         """Build from its dictionary."""
-        watch = data["watch"] and Watch.of(data["watch"])
+        watch = data["watch"] and CallRecord.of(data["watch"])
         return Done(data["wrong"], tuple(data["seconds"]), watch)
 
 
@@ -137,7 +137,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RankReport:
     """Report of one rank: a :class:`Done` for each case, None where it had no part."""
 
     rank: int
@@ -149,17 +149,17 @@ class Report:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> Report:
+    def from_json(text: str) -> RankReport:
         """Parse the text of :meth:`to_json`."""
         data: dict[str, Any] = json.loads(text)
         done = tuple(d and Done.of(d) for d in data["done"])
         failure = data["failure"] and Failure(**data["failure"])
-        return Report(data["rank"], done, failure)
+        return RankReport(data["rank"], done, failure)
 
 
 def whole_job(
-    pieces: Sequence[Piece], cases: Sequence[Case], timeout: float, ranks: int | None = None
-) -> Job:
+    pieces: Sequence[EmittedFile], cases: Sequence[Case], timeout: float, ranks: int | None = None
+) -> RankJob:
     """Return a job on as many ranks as its largest piece needs, or on those that are there."""
     needed = max(piece.units.ranks for piece in pieces)
-    return Job(tuple(pieces), tuple(cases), ranks or needed, timeout)
+    return RankJob(tuple(pieces), tuple(cases), ranks or needed, timeout)

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.dsl.base.errors import CheckFailed
 
-from .job import Job, Report
+from .job import RankJob, RankReport
 from .launcher import GRACE
 from .rank import attend
 from .serve import told
@@ -64,7 +64,7 @@ def _connected(on: str, timeout: float) -> Any:
     return TorchWorld(timeout)
 
 
-def attend_joined(job: Job, world: Any) -> dict[int, Report] | None:
+def attend_joined(job: RankJob, world: Any) -> dict[int, RankReport] | None:
     """Do the cases; on the first rank, the reports of all.
 
     Raises:
@@ -73,5 +73,5 @@ def attend_joined(job: Job, world: Any) -> dict[int, Report] | None:
     if world.ranks != job.ranks:
         raise CheckFailed(f"the program is for {job.ranks} ranks; this job has {world.ranks}")
     done = attend(job, world, lambda _: None)
-    reports = world.gather(Report(world.rank, done))
+    reports = world.gather(RankReport(world.rank, done))
     return None if reports is None else {one.rank: one for one in reports}

@@ -37,7 +37,7 @@ from weft.dsl.base.processes import (
     wait,
 )
 
-from .job import Job, Report
+from .job import RankJob, RankReport
 
 _PACKAGE = __package__
 
@@ -116,7 +116,7 @@ PARTING = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class LaunchResult:
     """Result of a job.
 
     Attributes:
@@ -127,7 +127,7 @@ class Ending:
         code: the exit code of what started them, None if it was ended. ``stderr``: its end.
     """
 
-    reports: dict[int, Report]
+    reports: dict[int, RankReport]
     states: dict[int, str]
     lost: dict[int, str]
     silent: bool
@@ -135,7 +135,7 @@ class Ending:
     stderr: str
 
 
-def run_job(job: Job, launcher: Launcher) -> Ending:
+def run_job(job: RankJob, launcher: Launcher) -> LaunchResult:
     """Run a job on processes of its own.
 
     Raises:
@@ -146,7 +146,7 @@ def run_job(job: Job, launcher: Launcher) -> Ending:
         job.write(folder)
         calls = sum(1 + case.repeat + 2 * case.watch for case in job.cases)
         command = launcher(folder, job.ranks, STARTING + job.timeout * (calls + 2))
-        watch = _Watch(job, folder)
+        watch = _ProgressMonitor(job, folder)
         with owning(folder):
             try:
                 with running([command], folder, grace=TERMINATING) as (process,):
@@ -157,10 +157,10 @@ def run_job(job: Job, launcher: Launcher) -> Ending:
         return _ending(folder, silent=watch.silent, code=code)
 
 
-class _Watch:
+class _ProgressMonitor:
     """Tells from the files of the ranks when there is nothing left to wait for."""
 
-    def __init__(self, job: Job, folder: Path) -> None:
+    def __init__(self, job: RankJob, folder: Path) -> None:
         self.silent = False
         self._job, self._folder = job, folder
         self._moved, self._newest = time.monotonic(), 0
@@ -188,7 +188,7 @@ class _Watch:
         return self.silent
 
 
-def _working(folder: Path, reports: dict[int, Report]) -> bool:
+def _working(folder: Path, reports: dict[int, RankReport]) -> bool:
     """Return True if a rank works outside calls and barriers: makes data, compares …"""
     states = {rank: text for rank, text in _states(folder).items() if rank not in reports}
     return any(not text.startswith(("is in call", "is at the barrier")) for text in states.values())
@@ -226,8 +226,8 @@ def _states(folder: Path) -> dict[int, str]:
     }
 
 
-def _reports(folder: Path) -> dict[int, Report]:
-    found = [Report.from_json(path.read_text("utf-8")) for path in folder.glob("report-*")]
+def _reports(folder: Path) -> dict[int, RankReport]:
+    found = [RankReport.from_json(path.read_text("utf-8")) for path in folder.glob("report-*")]
     return {report.rank: report for report in found}
 
 
@@ -249,11 +249,11 @@ def _how(status: int) -> str:
     return f"signal {-status} ({name})" if name else f"signal {-status}"
 
 
-def _ending(folder: Path, *, silent: bool, code: int | None) -> Ending:
+def _ending(folder: Path, *, silent: bool, code: int | None) -> LaunchResult:
     stderr = (folder / STDERR).read_text("utf-8", "replace")
     reports, lost = _reports(folder), _exits(folder)
     gone = {rank: how for rank, how in lost.items() if rank not in reports}
-    return Ending(reports, _states(folder), gone, silent, code, stderr)
+    return LaunchResult(reports, _states(folder), gone, silent, code, stderr)
 
 
 PLAN, FOUND = "plan.json", "found.json"

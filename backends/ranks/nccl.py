@@ -15,7 +15,7 @@ from weft.dsl.base.errors import Missing
 
 from ..formats.p2p.data import Exam
 from ..formats.p2p.execute import arguments, loaded
-from .job import Case, Done, Job, Report
+from .job import Case, Done, RankJob, RankReport
 from .rank import restored, wrong_result
 
 SETTINGS = {
@@ -51,7 +51,7 @@ def unusable(ranks: int) -> Missing | None:
     return None
 
 
-def run_on_gpus(job: Job) -> dict[int, Report]:
+def run_on_gpus(job: RankJob) -> dict[int, RankReport]:
     """Return the reports of all ranks of a job, whose cases are run one after the other.
 
     Raises:
@@ -75,7 +75,7 @@ def run_on_gpus(job: Job) -> dict[int, Report]:
             done[rank].append(found[rank - first] if rank >= first else None)
     for ranks in groups.values():
         ranks.close(programs)
-    return {rank: Report(rank, tuple(own)) for rank, own in enumerate(done)}
+    return {rank: RankReport(rank, tuple(own)) for rank, own in enumerate(done)}
 
 
 class _Ranks:

@@ -13,8 +13,8 @@ from weft.dsl.base.arrays import AnyArray
 
 from ..formats.p2p.data import Exam
 from ..formats.p2p.execute import arguments, loaded
-from .job import Case, Done, Job, Piece
-from .recording import Watch, Watched
+from .job import Case, Done, EmittedFile, RankJob
+from .recording import CallRecord, Watched
 
 Say = Callable[[str], None]
 """Callback that reports the current state of the rank."""
@@ -83,7 +83,7 @@ class Spare:
 
 
 def attend(
-    job: Job, world: World, say: Say, programs: dict[int, types.ModuleType] | None = None
+    job: RankJob, world: World, say: Say, programs: dict[int, types.ModuleType] | None = None
 ) -> tuple[Done | None, ...]:
     """Do all cases in order; None where the rank is not of the group.
 
@@ -112,7 +112,9 @@ def _about(say: Say, name: str) -> Say:
     return lambda doing: say(f"{doing} {name}")
 
 
-def _one(program: types.ModuleType, piece: Piece, case: Case, member: Member, say: Say) -> Done:
+def _one(
+    program: types.ModuleType, piece: EmittedFile, case: Case, member: Member, say: Say
+) -> Done:
     """Run a case: the call that is compared, then those that are timed."""
     say("makes data for")
     exam = case.exam(piece.units)
@@ -153,8 +155,13 @@ def _one(program: types.ModuleType, piece: Piece, case: Case, member: Member, sa
 
 
 def _watched(
-    piece: Piece, case: Case, member: Member, loan: Loan, restore: Callable[[], None], say: Say
-) -> Watch:
+    piece: EmittedFile,
+    case: Case,
+    member: Member,
+    loan: Loan,
+    restore: Callable[[], None],
+    say: Say,
+) -> CallRecord:
     """Two more calls of a copy of the file: one that connects, and the one that is recorded."""
     watched = Watched(piece.text, member.clock)
     for turn in range(2):

@@ -28,7 +28,7 @@ class Call:
 
     bytes: int
     dtype: str
-    ranks: tuple[Watch, ...]
+    ranks: tuple[CallRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _call(data: Any, where: str) -> Call:
     return Call(size, dtype, ranks)
 
 
-def _watch(data: Any, where: str) -> Watch:
+def _watch(data: Any, where: str) -> CallRecord:
     fields = Fields(data, where)
     us, found, now = _time(fields, "us", where), [], 0.0
     for one in fields.get("rounds", list):
@@ -116,7 +116,7 @@ def _watch(data: Any, where: str) -> Watch:
         now = passed.end_us
         found.append(passed)
     fields.finish()
-    return Watch(us, tuple(found))
+    return CallRecord(us, tuple(found))
 
 
 def _time(fields: Fields, key: str, where: str) -> float:
@@ -127,7 +127,7 @@ def _time(fields: Fields, key: str, where: str) -> float:
 
 
 def recorded(
-    on: str, collective: str, rows: Sequence[tuple[int, str, Mapping[int, Watch]]]
+    on: str, collective: str, rows: Sequence[tuple[int, str, Mapping[int, CallRecord]]]
 ) -> Recording:
     """Build a recording from the ranks' reports: (bytes, type, watches by rank) of each call."""
     calls = (
@@ -158,16 +158,16 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class CallRecord:
     """Record of one rank in a call: its rounds, and the µs of the whole call."""
 
     us: float
     rounds: tuple[Passed, ...]
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Watch:
+    def of(data: Mapping[str, Any]) -> CallRecord:
         """Build from its dictionary."""
-        return Watch(data["us"], tuple(map(Passed.of, data["rounds"])))
+        return CallRecord(data["us"], tuple(map(Passed.of, data["rounds"])))
 
 
 class _Watched:
@@ -203,10 +203,10 @@ class Watched:
         """Delete the log of exchanges."""
         self._log.clear()
 
-    def seen(self, begin: float, end: float) -> Watch:
+    def seen(self, begin: float, end: float) -> CallRecord:
         """Return the record of a call, in times from its beginning."""
         rounds = tuple(
             Passed(number, 1e6 * (a - begin), 1e6 * (b - begin), to, source)
             for number, a, b, to, source in self._log
         )
-        return Watch(1e6 * (end - begin), rounds)
+        return CallRecord(1e6 * (end - begin), rounds)

@@ -13,7 +13,7 @@ from typing import Any
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.processes import end_with_owner
 
-from .job import Failure, Job, Report
+from .job import Failure, RankJob, RankReport
 from .rank import attend
 
 WIDTH = 240
@@ -27,7 +27,7 @@ def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
     """Run a rank of the job in a folder; ends the process if the rank fails."""
     folder = Path(place)
     end_with_owner(folder)
-    job = Job.read(folder)
+    job = RankJob.read(folder)
     try:
         (folder / f"pid-{number}").write_text(str(os.getpid()))
         world = connect(job.timeout)
@@ -35,11 +35,11 @@ def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
-        _report(folder, Report(number, failure=Failure(type(error).__name__, told(error))))
+        _report(folder, RankReport(number, failure=Failure(type(error).__name__, told(error))))
         # Ranks that wait for this one report next; then the parent ends all ranks.
         time.sleep(PATIENCE)
         os._exit(1)
-    _report(folder, Report(number, done))
+    _report(folder, RankReport(number, done))
     world.close()
 
 
@@ -78,7 +78,7 @@ def _state(path: Path) -> Callable[[str], None]:
     return say
 
 
-def _report(folder: Path, report: Report) -> None:
+def _report(folder: Path, report: RankReport) -> None:
     """Appears whole or not at all."""
     part = folder / f"part-{os.getpid()}"
     part.write_text(report.to_json(), "utf-8")

@@ -10,7 +10,7 @@ from weft.dsl.base.arrays import AnyArray
 
 from ..formats.p2p.embedded.threads import Hub, Threads
 from ..formats.p2p.execute import call_on, loaded
-from .job import Done, Failure, Job, Report
+from .job import Done, Failure, RankJob, RankReport
 from .rank import Loan, Spare, attend
 from .serve import told
 
@@ -42,7 +42,7 @@ class ThreadMember:
         return time.perf_counter()
 
 
-class _World:
+class _ThreadWorld:
     """The threads of a job, with a hub for each size of groups."""
 
     def __init__(self, rank: int, ranks: int, hubs: dict[int, Hub]) -> None:
@@ -54,27 +54,29 @@ class _World:
         return ThreadMember(Threads(self.hubs[count], number)) if number >= 0 else None
 
 
-def run_threads(job: Job) -> dict[int, Report]:
+def run_threads(job: RankJob) -> dict[int, RankReport]:
     """Return the reports of all ranks of a job; of those that fail, the first only says why."""
     sizes = {piece.units.ranks for piece in job.pieces} | {job.ranks}
     hubs = {count: Hub(count, job.timeout) for count in sizes}
     programs = {number: loaded(piece.text) for number, piece in enumerate(job.pieces)}
     done: dict[int, tuple[Done | None, ...]] = {}
-    reports: dict[int, Report] = {}
+    reports: dict[int, RankReport] = {}
 
     def main(wire: Threads) -> None:
         try:
-            done[wire.rank] = attend(job, _World(wire.rank, job.ranks, hubs), _nobody, programs)
+            done[wire.rank] = attend(
+                job, _ThreadWorld(wire.rank, job.ranks, hubs), _nobody, programs
+            )
         except Exception as error:
             if not any(hub.failed.is_set() for hub in hubs.values()):
                 failure = Failure(type(error).__name__, told(error))
-                reports[wire.rank] = Report(wire.rank, failure=failure)
+                reports[wire.rank] = RankReport(wire.rank, failure=failure)
             for hub in hubs.values():
                 hub.failed.set()
                 hub.meet.abort()
 
     hubs[job.ranks].run(main)
-    return reports | {rank: Report(rank, one) for rank, one in done.items()}
+    return reports | {rank: RankReport(rank, one) for rank, one in done.items()}
 
 
 def _nobody(_: str) -> None:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from weft.dsl.base.errors import CheckFailed
 
-from .job import Case, Job, Report
-from .launcher import Ending
+from .job import Case, RankJob, RankReport
+from .launcher import LaunchResult
 
 MOST_TOLD = 8
 """Ranks that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """Result of one case: errors, if any, and µs of its calls, each that of the slowest
     rank."""
 
@@ -37,7 +37,7 @@ class Result:
         return min(self.us) if self.us else None
 
 
-def results(job: Job, reports: Mapping[int, Report]) -> tuple[Result, ...]:
+def results(job: RankJob, reports: Mapping[int, RankReport]) -> tuple[CaseResult, ...]:
     """Return the results of all cases, if every rank did all of them.
 
     Raises:
@@ -45,16 +45,16 @@ def results(job: Job, reports: Mapping[int, Report]) -> tuple[Result, ...]:
     """
     failed = {rank: one.failure for rank, one in sorted(reports.items()) if one.failure}
     if failed or len(reports) < job.ranks:
-        require_whole(job, Ending(dict(reports), {}, {}, False, None, ""))
+        require_whole(job, LaunchResult(dict(reports), {}, {}, False, None, ""))
     found = []
     for number, case in enumerate(job.cases):
         done = [one for r in sorted(reports) if (one := reports[r].done[number]) is not None]
         slowest = tuple(1e6 * max(turn) for turn in zip(*(x.seconds for x in done), strict=True))
-        found.append(Result(case, tuple(x.wrong for x in done if x.wrong), slowest))
+        found.append(CaseResult(case, tuple(x.wrong for x in done if x.wrong), slowest))
     return tuple(found)
 
 
-def require_whole(job: Job, ending: Ending) -> None:
+def require_whole(job: RankJob, ending: LaunchResult) -> None:
     """Raise, with all that is known, unless every rank did all its cases.
 
     Raises:
@@ -90,7 +90,7 @@ def _named(rank: int, text: str) -> str:
     return text if f"rank {rank}" in text[:12] else f"rank {rank}: {text}"
 
 
-def _alike(ending: Ending, raised: Mapping[int, str]) -> list[str]:
+def _alike(ending: LaunchResult, raised: Mapping[int, str]) -> list[str]:
     """Return the errors of ranks, each text once, with the first rank that raised it."""
     lines = []
     for text in dict.fromkeys(raised.values()):
@@ -105,13 +105,13 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
 
 
-def _while(ending: Ending, rank: int) -> str:
+def _while(ending: LaunchResult, rank: int) -> str:
     state = ending.states.get(rank)
     return f" (it {state})" if state else ""
 
 
 def _idle(
-    job: Job, ending: Ending, missing: Sequence[int], waiting: Mapping[int, str]
+    job: RankJob, ending: LaunchResult, missing: Sequence[int], waiting: Mapping[int, str]
 ) -> list[str]:
     """Return the last states of ranks without a report, while others waited or none progressed."""
     lines = []
@@ -129,7 +129,7 @@ def _several(lines: list[str], noun: str = "ranks") -> list[str]:
     return [*lines[:MOST_TOLD], f"and {more} {noun} more"] if more > 0 else lines
 
 
-def _hint(ending: Ending, causes: bool) -> str:
+def _hint(ending: LaunchResult, causes: bool) -> str:
     """Return the usual cause of such an ending, or the end of stderr where none is known."""
     if any("SIGABRT" in how for how in ending.lost.values()):
         return (

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PointMetrics:
     """Figures of a point, computed once, since to simulate a large schedule takes seconds."""
 
     algbw_GBps: Fraction
     latency_us: float
 
     @staticmethod
-    def of(point: Point) -> Figures:
+    def of(point: Point) -> PointMetrics:
         """Return the figures by simulation, or from the load of the busiest link."""
         from weft.synth.time.latency import latency_us
 
-        return Figures(algbw(point), latency_us(point.schedule))
+        return PointMetrics(algbw(point), latency_us(point.schedule))
 
 
 def algbw(point: Point) -> Fraction:
@@ -101,7 +101,7 @@ def _gap(larger: float, smaller: float) -> float:
     return max(0.0, larger / smaller - 1) if smaller else 0.0
 
 
-def point_json(point: Point, figures: Figures, file: str | None) -> dict[str, Any]:
+def point_json(point: Point, figures: PointMetrics, file: str | None) -> dict[str, Any]:
     """Return one entry of ``points``."""
     return {
         "chunks": point.factor,

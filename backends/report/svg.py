@@ -37,7 +37,7 @@ MOST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SvgPart:
     """Part of a drawing: its elements, from (0, 0), and its size."""
 
     elements: tuple[str, ...]
@@ -46,14 +46,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GanttRow:
     """Row of a chart: its name, and stretches of time (start, end, colour, words) in µs."""
 
     name: str
     bars: Sequence[tuple[float, float, str, str]]
 
 
-def drawing(title: str, pieces: Iterable[Piece]) -> str:
+def drawing(title: str, pieces: Iterable[SvgPart]) -> str:
     """Return the file: pieces below each other."""
     parts, y = [], 34.0
     shown = list(pieces)
@@ -81,7 +81,7 @@ def drawing(title: str, pieces: Iterable[Piece]) -> str:
 # --- machines -------------------------------------------------------------------------------------
 
 
-def machine_piece(topology: Topology, use: Floats | None = None) -> Piece:
+def machine_piece(topology: Topology, use: Floats | None = None) -> SvgPart:
     """Return the drawing of a machine; ``use``: share of the time each link and resource is
     occupied."""
     found = layout(topology)
@@ -94,7 +94,7 @@ def machine_piece(topology: Topology, use: Floats | None = None) -> Piece:
     lines += [_node(topology, i, *spot) for i, spot in enumerate(found.spots)]
     legend = _legend(topology, use, found.width + 20)
     height = max(found.height, 20.0 + 16 * len(legend))
-    return Piece((*lines, *legend), found.width + (230 if legend else 0), height)
+    return SvgPart((*lines, *legend), found.width + (230 if legend else 0), height)
 
 
 def _links(topology: Topology, found: MapLayout, use: Floats | None) -> list[str]:
@@ -164,7 +164,7 @@ def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
 # --- charts ---------------------------------------------------------------------------------------
 
 
-def gantt_piece(rows: Sequence[Row], time_us: float, more: str = "") -> Piece:
+def gantt_piece(rows: Sequence[GanttRow], time_us: float, more: str = "") -> SvgPart:
     """Return a chart with a row for each worker and its activities; ``more``: note on omissions."""
     scale = WIDTH / time_us if time_us else 0.0
     height = ROW * len(rows)
@@ -186,7 +186,7 @@ def gantt_piece(rows: Sequence[Row], time_us: float, more: str = "") -> Piece:
             )
     if more:
         lines.append(_text(LABELS, height + 26, more, anchor="start"))
-    return Piece(tuple(lines), LABELS + WIDTH + 30, height + 34)
+    return SvgPart(tuple(lines), LABELS + WIDTH + 30, height + 34)
 
 
 def _ticks(time_us: float) -> list[float]:
@@ -239,7 +239,7 @@ COLOURS = {
 """Activities of a thread block in words."""
 
 
-def schedule_chart(run: Timeline) -> Piece:
+def schedule_chart(run: Timeline) -> SvgPart:
     """Return the chart of all held links and shared resources, the busiest first; a colour per
     step."""
     s = run.schedule
@@ -259,7 +259,7 @@ def schedule_chart(run: Timeline) -> Piece:
             bars.append((float(run.start_us[passage]), float(run.held_until_us[at]), colour, words))
         if len(owner) > MOST_MARKS:
             bars = joined(bars, run.time_us)
-        rows.append(Row(_short(row_name(s.topology, row)), bars))
+        rows.append(GanttRow(_short(row_name(s.topology, row)), bars))
     hidden = len(used) - len(rows)
     more = f"… and {count(hidden, 'row')} less busy" if hidden > 0 else ""
     return gantt_piece(rows, run.time_us, more)
@@ -271,7 +271,7 @@ def _short(name: str) -> str:
     return inside or name.removeprefix("resource ")
 
 
-def program_chart(run: ProgramTimeline) -> Piece:
+def program_chart(run: ProgramTimeline) -> SvgPart:
     """Return the chart of thread blocks, with their activities and waits."""
     blocks = np.unique(run.block).tolist()
     large = len(run.phase) > MOST_MARKS
@@ -291,7 +291,7 @@ def program_chart(run: ProgramTimeline) -> Piece:
                 )
             )
         name = f"rank {run.table.block_rank[block]} block {run.table.block_id[block]}"
-        rows.append(Row(name, joined(bars, run.time_us) if large else bars))
+        rows.append(GanttRow(name, joined(bars, run.time_us) if large else bars))
     hidden = len(blocks) - len(rows)
     said = [f"… and {count(hidden, 'thread block')} more"] if hidden > 0 else []
     if run.skipped:

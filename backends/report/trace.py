@@ -32,7 +32,7 @@ def nanoseconds(us: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TraceTrack:
     """Track: a thread of a process."""
 
     process: int
@@ -44,7 +44,7 @@ class Mark:
     """Slice on a track; arrows lead from one to another."""
 
     number: int
-    place: Place
+    place: TraceTrack
     start_us: float
     end_us: float
 
@@ -53,7 +53,7 @@ _Key = tuple[float, int, int, int]
 
 
 @dataclass(slots=True)
-class Trace:
+class TraceFile:
     """Events of one file, in any order until :meth:`text`.
 
     ``about``: what the viewer shows under "info": where the times come from.
@@ -75,10 +75,10 @@ class Trace:
         self._name("process_sort_index", number, 0, sort_index=number)
         return number
 
-    def track(self, process: int, name: str) -> Place:
+    def track(self, process: int, name: str) -> TraceTrack:
         """Add a track, below all others."""
         self._threads += 1
-        place = Place(process, FIRST_THREAD + self._threads)
+        place = TraceTrack(process, FIRST_THREAD + self._threads)
         self._name("thread_name", process, place.thread, name=name)
         self._name("thread_sort_index", process, place.thread, sort_index=self._threads)
         return place
@@ -88,7 +88,7 @@ class Trace:
 
     def slice(
         self,
-        place: Place,
+        place: TraceTrack,
         start_us: float,
         end_us: float,
         name: str,

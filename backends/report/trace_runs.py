@@ -31,10 +31,10 @@ from weft.synth.time.timeline import Timeline
 
 from ..formats.listings import instruction_text
 from ..ranks.recording import Call
-from .trace import Mark, Place, Trace, lanes
+from .trace import Mark, TraceFile, TraceTrack, lanes
 
 
-def add_schedule(trace: Trace, run: Timeline, group: str = "") -> None:
+def add_schedule(trace: TraceFile, run: Timeline, group: str = "") -> None:
     """Add a timeline to a trace; ``group`` begins the names of its processes."""
     s, topology = run.schedule, run.schedule.topology
     per_link = _passages_of_links(run)
@@ -90,7 +90,7 @@ def _by_source(topology: Topology, used: Iterable[int]) -> Iterator[tuple[int, l
 
 
 def _add_link(
-    trace: Trace,
+    trace: TraceFile,
     process: int,
     run: Timeline,
     link: int,
@@ -101,7 +101,7 @@ def _add_link(
     """Add the slices of a link, in as many lanes as it needs."""
     topology = run.schedule.topology
     name = link_name(topology, link)
-    places: list[Place] = []
+    places: list[TraceTrack] = []
     for passage, lane in zip(
         passages.tolist(), lanes(run.start_us[passages], run.end_us[passages]), strict=True
     ):
@@ -146,7 +146,7 @@ def transfer_facts(run: Timeline, passage: int) -> dict[str, object]:
     }
 
 
-def _add_resources(trace: Trace, run: Timeline, group: str) -> None:
+def _add_resources(trace: TraceFile, run: Timeline, group: str) -> None:
     """Add the slices in which transfers hold each shared resource."""
     topology = run.schedule.topology
     links = len(topology.links)
@@ -173,13 +173,15 @@ def _add_resources(trace: Trace, run: Timeline, group: str) -> None:
             )
 
 
-def _add_use(trace: Trace, process: int, run: Timeline, passages: np.ndarray, unit: str) -> None:
+def _add_use(
+    trace: TraceFile, process: int, run: Timeline, passages: np.ndarray, unit: str
+) -> None:
     """Add a counter of a node's links in use."""
     begin, end = run.start_us[passages], run.left_us[passages]
     _counted(trace, process, "links in use", unit, begin, end, np.ones(len(passages)))
 
 
-def _add_totals(trace: Trace, process: int, run: Timeline, s: Schedule) -> None:
+def _add_totals(trace: TraceFile, process: int, run: Timeline, s: Schedule) -> None:
     """Add counters of the bytes in flight and of all links in use."""
     _counted(trace, process, "in flight", "bytes", run.start_us, run.end_us, run.bytes)
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
@@ -197,7 +199,7 @@ def _add_totals(trace: Trace, process: int, run: Timeline, s: Schedule) -> None:
 
 
 def _counted(
-    trace: Trace, process: int, name: str, unit: str, begin: Floats, end: Floats, amount: Floats
+    trace: TraceFile, process: int, name: str, unit: str, begin: Floats, end: Floats, amount: Floats
 ) -> None:
     trace.counter(
         process, name, unit, np.concatenate([begin, end]), np.concatenate([amount, -amount])
@@ -207,7 +209,7 @@ def _counted(
 _WORK = (Activity.SENDING, Activity.LOCAL)
 
 
-def add_program(trace: Trace, run: ProgramTimeline, group: str = "") -> None:
+def add_program(trace: TraceFile, run: ProgramTimeline, group: str = "") -> None:
     """Add a timeline to a trace; ``group`` begins the names of its processes."""
     marks: dict[int, Mark] = {}
     phases = _phases(run)
@@ -228,7 +230,7 @@ def add_program(trace: Trace, run: ProgramTimeline, group: str = "") -> None:
 
 
 def _add_block(
-    trace: Trace,
+    trace: TraceFile,
     process: int,
     run: ProgramTimeline,
     block: int,
@@ -288,7 +290,7 @@ def _words(op: Op) -> str:
     return op.name.lower().replace("_", " ")
 
 
-def _add_links(trace: Trace, run: ProgramTimeline, group: str) -> None:
+def _add_links(trace: TraceFile, run: ProgramTimeline, group: str) -> None:
     """Add the slices in which messages hold each link and shared resource."""
     owner = np.repeat(np.arange(len(run.message_of)), np.diff(run.held_start))
     if not len(owner):
@@ -324,7 +326,7 @@ def _add_links(trace: Trace, run: ProgramTimeline, group: str) -> None:
             )
 
 
-def _add_gaps(trace: Trace, run: ProgramTimeline, group: str) -> None:
+def _add_gaps(trace: TraceFile, run: ProgramTimeline, group: str) -> None:
     """Add slices for skipped iterations, which repeat the ones before."""
     if not run.skipped:
         return
@@ -340,7 +342,7 @@ def _add_gaps(trace: Trace, run: ProgramTimeline, group: str) -> None:
         )
 
 
-def add_measured(trace: Trace, call: Call, group: str = "measured: ") -> None:
+def add_measured(trace: TraceFile, call: Call, group: str = "measured: ") -> None:
     """Add a recorded call to a trace; times are from the end of its ranks' barrier."""
     marks: list[list[Mark]] = []
     for rank, watch in enumerate(call.ranks):
@@ -376,7 +378,7 @@ def _round_name(to: tuple[int, ...], source: tuple[int, ...]) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def _add_arrows(trace: Trace, call: Call, marks: list[list[Mark]]) -> None:
+def _add_arrows(trace: TraceFile, call: Call, marks: list[list[Mark]]) -> None:
     """Add arrows from the round before a message is sent to the round in which it is received.
 
     The two rounds of a message overlap in time, so no arrow can lead between them: it starts at

@@ -11,7 +11,7 @@ from weft.dsl.base.tables import number
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import dumps, load
 
-from ..report.points import Figures, best, point_json, standing
+from ..report.points import PointMetrics, best, point_json, standing
 from .question import problem_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _told(problem: Problem, outcome: Outcome) -> dict[str, Any]:
 
 
 def _point(point: Point) -> dict[str, Any]:
-    told = point_json(point, Figures.of(point), None)
+    told = point_json(point, PointMetrics.of(point), None)
     return {key: value for key, value in told.items() if key != "file"}
 
 

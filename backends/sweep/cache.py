@@ -19,7 +19,7 @@ from weft.dsl.base.files import parse_json, read_text, require_kind, write_text
 
 from ..jobs.job import canonical, digest
 from .body import PROVED
-from .question import Question
+from .question import SweepQuestion
 
 Judge = Callable[[dict[str, Any], dict[str, Any]], bool]
 
@@ -33,7 +33,7 @@ def default_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """Entry of the cache, by its name and header: its size in bytes, and the code's fingerprint."""
 
     path: Path
@@ -51,7 +51,7 @@ class Cache:
     folder: Path
     code: str
 
-    def get(self, question: Question, judge: Judge) -> dict[str, Any] | None:
+    def get(self, question: SweepQuestion, judge: Judge) -> dict[str, Any] | None:
         """Return the stored answer to a question if ``judge`` accepts it, else None."""
         for path, key in (self._proved(question), self._within(question)):
             with contextlib.suppress(WeftError, KeyError, TypeError, ValueError):
@@ -60,7 +60,7 @@ class Cache:
                     return found
         return None
 
-    def put(self, question: Question, result: dict[str, Any]) -> None:
+    def put(self, question: SweepQuestion, result: dict[str, Any]) -> None:
         """Store the answer to a question.
 
         Raises:
@@ -76,10 +76,10 @@ class Cache:
         text = canonical({**head, "digest": digest([head, result]), "result": result})
         write_text(path, f"{text}\n", force=True)
 
-    def _proved(self, question: Question) -> tuple[Path, str]:
+    def _proved(self, question: SweepQuestion) -> tuple[Path, str]:
         return self._place(question.core(self.code))
 
-    def _within(self, question: Question) -> tuple[Path, str]:
+    def _within(self, question: SweepQuestion) -> tuple[Path, str]:
         return self._place(question.key(self.code))
 
     def _place(self, key: str) -> tuple[Path, str]:
@@ -102,7 +102,7 @@ def _read(path: Path, key: str) -> dict[str, Any]:
     return result
 
 
-def entries(folder: Path) -> Iterator[Entry]:
+def entries(folder: Path) -> Iterator[CacheEntry]:
     """Yield every answer in a cache's folder; damaged ones have no fingerprint."""
     for path in sorted((folder / "results").glob("??/*.json")):
         try:
@@ -111,10 +111,10 @@ def entries(folder: Path) -> Iterator[Entry]:
         except (WeftError, KeyError, TypeError):
             code = ""
         with contextlib.suppress(OSError):
-            yield Entry(path, path.stat().st_size, code)
+            yield CacheEntry(path, path.stat().st_size, code)
 
 
-def remove(entry: Entry) -> None:
+def remove(entry: CacheEntry) -> None:
     """Remove one answer; another process may have removed it already."""
     with contextlib.suppress(FileNotFoundError):
         entry.path.unlink()

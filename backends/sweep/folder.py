@@ -23,7 +23,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_text
 
 from ..jobs.job import canonical
-from .question import Question
+from .question import SweepQuestion
 
 MANIFEST, JOURNAL, SCHEDULES = "sweep.json", "journal.jsonl", "schedules"
 
@@ -64,7 +64,7 @@ class Folder:
         line = {"event": event, "key": key, "at": round(time.time(), 3), **more}
         os.write(self.journal, f"{canonical(line)}\n".encode())
 
-    def keep(self, question: Question, key: str, result: dict[str, Any], **more: Any) -> Any:
+    def keep(self, question: SweepQuestion, key: str, result: dict[str, Any], **more: Any) -> Any:
         """Write the schedules of an answer, then its row to the journal; return the row.
 
         Raises:
@@ -95,7 +95,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def row_of(
-    question: Question, key: str, result: dict[str, Any]
+    question: SweepQuestion, key: str, result: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the row of a job in ``sweep.json``, and the texts of its files by name."""
     texts = result["schedules"]

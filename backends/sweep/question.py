@@ -47,7 +47,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class SketchText:
+class SketchSource:
     """Sketch in weft's own language, and the values of its parameters."""
 
     name: str
@@ -56,7 +56,7 @@ class SketchText:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SweepQuestion:
     """One job: everything its answer depends on but the code, as canonical JSON.
 
     Attributes:
@@ -77,12 +77,12 @@ class Question:
         cls,
         label: Label,
         problem: Problem,
-        sketch: SketchText | None,
+        sketch: SketchSource | None,
         engine: str,
         *,
         seconds: float,
         threads: int,
-    ) -> Question:
+    ) -> SweepQuestion:
         """Return the question that a problem poses to an engine; ``sketch`` is the source of its
         rules.
 
@@ -113,7 +113,7 @@ class Question:
         )
 
     @classmethod
-    def none(cls, label: Label, ranks: int | None, seconds: float, refused: str) -> Question:
+    def none(cls, label: Label, ranks: int | None, seconds: float, refused: str) -> SweepQuestion:
         """Return the question of an invalid combination, with the reason."""
         return cls(label, ranks, canonical(label.to_json()), seconds, refused)
 

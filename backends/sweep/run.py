@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..jobs.answer import Answer, Ending
-from ..jobs.executor import Event, Executor, Handle, ends
+from ..jobs.answer import Ending, JobResult
+from ..jobs.executor import Event, Executor, JobHandle, ends
 from ..jobs.job import Job
 from .body import FUNCTION, believable
 from .cache import Cache
 from .folder import Folder, row_of
-from .question import Question
+from .question import SweepQuestion
 
 UNKNOWN = {
     Ending.LATE: "late",
@@ -30,10 +30,10 @@ class Watcher(Protocol):
     def begins(self, jobs: int, known: int) -> None:
         """Called once with the number of jobs and of known answers."""
 
-    def started(self, question: Question, where: str) -> None:
+    def started(self, question: SweepQuestion, where: str) -> None:
         """Called when a job has begun."""
 
-    def ended(self, question: Question, row: dict[str, Any], seconds: float) -> None:
+    def ended(self, question: SweepQuestion, row: dict[str, Any], seconds: float) -> None:
         """Called when a job has ended; ``row`` as in ``sweep.json``."""
 
     def warn(self, text: str) -> None:
@@ -45,7 +45,7 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SweepResult:
     """Result of a sweep.
 
     Attributes:
@@ -63,7 +63,7 @@ class Result:
 
 
 def run(
-    questions: Sequence[Question],
+    questions: Sequence[SweepQuestion],
     code: str,
     executor: Callable[[], Executor],
     watcher: Watcher,
@@ -71,7 +71,7 @@ def run(
     deadline: float,
     cache: Cache | None = None,
     folder: Folder | None = None,
-) -> Result:
+) -> SweepResult:
     """Answer all questions.
 
     ``executor`` is made only if something must run; ``deadline``: seconds after which a job is
@@ -82,7 +82,7 @@ def run(
         UserError: the folder cannot be written.
         KeyboardInterrupt: the second Ctrl-C; finished jobs are in folder and cache.
     """
-    work = _Work(code, watcher, cache, folder)
+    work = _SweepState(code, watcher, cache, folder)
     asked = {question.key(code): question for question in questions}
     open_ones = {key: q for key, q in asked.items() if not work.known(key, q)}
     watcher.begins(len(asked), len(asked) - len(open_ones))
@@ -93,11 +93,11 @@ def run(
     if folder is not None:
         folder.finish(code, rows)
     pending = sum(row["status"] == "pending" for row in rows)
-    return Result(rows, work.seconds, work.ran, work.cached, work.kept, pending)
+    return SweepResult(rows, work.seconds, work.ran, work.cached, work.kept, pending)
 
 
 @dataclass(slots=True)
-class _Work:
+class _SweepState:
     """State of a run: the rows so far, and the stores of answers."""
 
     code: str
@@ -111,7 +111,7 @@ class _Work:
     kept: int = 0
     warned: bool = False
 
-    def known(self, key: str, question: Question) -> bool:
+    def known(self, key: str, question: SweepQuestion) -> bool:
         """Return True if the answer is stored or no job is needed for it."""
         if self.folder is not None and key in self.folder.done:
             self.rows[key] = self.folder.done[key]
@@ -132,12 +132,12 @@ class _Work:
     def ask(
         self,
         pool: Executor,
-        questions: dict[str, Question],
+        questions: dict[str, SweepQuestion],
         deadline: float,
     ) -> None:
         """Run jobs, and store their answers as they come."""
         keys = list(questions)
-        handles: list[Handle] = []
+        handles: list[JobHandle] = []
         for key, question in questions.items():
             job = Job.of(FUNCTION, question.argument())
             handles.append(pool.submit(job, deadline=deadline, told=self._listener(key, question)))
@@ -146,12 +146,12 @@ class _Work:
             self._ended(key, questions[key], step.answer)
             handles[step.place].forget()
 
-    def row(self, question: Question, key: str) -> dict[str, Any]:
+    def row(self, question: SweepQuestion, key: str) -> dict[str, Any]:
         """Return the row of a question, with its own label: two may have one answer."""
         held = self.rows.get(key) or row_of(question, key, _without("pending", "not run"))[0]
         return {**held, **question.label.to_json()}
 
-    def _listener(self, key: str, question: Question) -> Callable[[Event, str], None]:
+    def _listener(self, key: str, question: SweepQuestion) -> Callable[[Event, str], None]:
         def told(event: Event, where: str) -> None:
             if self.folder is not None:
                 self.folder.note(str(event), key, where=where)
@@ -160,7 +160,7 @@ class _Work:
 
         return told
 
-    def _ended(self, key: str, question: Question, answer: Answer) -> None:
+    def _ended(self, key: str, question: SweepQuestion, answer: JobResult) -> None:
         if answer.ending is Ending.DONE:
             self.ran += 1
             self._store(question, answer.value)
@@ -178,7 +178,7 @@ class _Work:
         if answer.ending is not Ending.CANCELLED:
             self.watcher.ended(question, row, answer.seconds)
 
-    def _failed(self, question: Question, key: str, answer: Answer) -> dict[str, Any]:
+    def _failed(self, question: SweepQuestion, key: str, answer: JobResult) -> dict[str, Any]:
         """Return the row of a job without an answer; it is not reused next time."""
         cancelled = answer.ending is Ending.CANCELLED
         why = "not run" if cancelled else answer.error().message
@@ -197,7 +197,7 @@ class _Work:
             )
         return row
 
-    def _store(self, question: Question, result: dict[str, Any]) -> None:
+    def _store(self, question: SweepQuestion, result: dict[str, Any]) -> None:
         """Store an answer in the cache; a failure to write is reported once."""
         if self.cache is None:
             return
@@ -208,7 +208,7 @@ class _Work:
                 self.watcher.warn(f"the cache in {self.cache.folder} cannot be written: {error}")
                 self.warned = True
 
-    def _keep(self, question: Question, key: str, result: dict[str, Any], **more: Any) -> Any:
+    def _keep(self, question: SweepQuestion, key: str, result: dict[str, Any], **more: Any) -> Any:
         if self.folder is not None:
             row = self.folder.keep(question, key, result, **more)
         else:

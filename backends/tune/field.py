@@ -18,7 +18,7 @@ from weft.dsl.nouns.collective import Collective
 from .choose import EVEN, LEAST, few, limits
 from .measure import between, measured_race
 from .options import TuneOptions
-from .race import Entry, Interrupted, MapJobs, Runner, Track, clocked, run_race, short_race
+from .race import Interrupted, MapJobs, RaceEntry, Runner, Track, clocked, run_race, short_race
 from .work import FORMAT, Stand, Timer
 
 COPY = 1.003
@@ -35,7 +35,7 @@ number of parts into which the gap is cut."""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class Finalists:
     """Finalists of a race: µs on a grid, and at any size.
 
     ``own``: times of the runtime's own collective, which is no plan of ours. ``behind``: how many
@@ -44,7 +44,7 @@ class Field:
     """
 
     grid: list[int]
-    entries: list[Entry]
+    entries: list[RaceEntry]
     us: Callable[[int, int], float]
     own: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     behind: Floats = field(default_factory=lambda: np.empty((0, 0)))
@@ -52,7 +52,7 @@ class Field:
 
 def simulated(
     runners: list[Runner], collective: Collective, options: TuneOptions, jobs: MapJobs
-) -> Field:
+) -> Finalists:
     """Run the race by program simulation.
 
     Raises:
@@ -78,8 +78,8 @@ def simulated(
             hint="larger --sizes",
         )
     if options.forms:
-        return Field(grid, entries, between(entries, grid))
-    came = Field(grid, entries, _Clock(entries, track.runtime))
+        return Finalists(grid, entries, between(entries, grid))
+    came = Finalists(grid, entries, _EntryTimer(entries, track.runtime))
     return _between(came, options, track, jobs)
 
 
@@ -89,16 +89,16 @@ def measured(
     options: TuneOptions,
     jobs: MapJobs,
     tell: Telling = silent,
-) -> Field:
+) -> Finalists:
     """Run the race on real ranks; progress messages go to ``tell``."""
     assert options.measuring is not None
     grid, entries, own = measured_race(
         runners, options.sizes, options.measuring, options.seed, tell
     )
-    return Field(grid, entries, between(entries, grid), own)
+    return Finalists(grid, entries, between(entries, grid), own)
 
 
-def path(came: Field, options: TuneOptions) -> list[int]:
+def path(came: Finalists, options: TuneOptions) -> list[int]:
     """Return the entry for every size of the grid.
 
     What takes longer than the best baseline somewhere near counts as taking longer here; what takes
@@ -113,13 +113,13 @@ def path(came: Field, options: TuneOptions) -> list[int]:
     return few(times, limits(times, baseline, options.within), price)
 
 
-def _baseline(entries: Sequence[Entry]) -> Floats:
+def _baseline(entries: Sequence[RaceEntry]) -> Floats:
     """Return the µs of the best baseline at each size, infinite where there is none."""
     found = _matrix([e for e in entries if e.runner.baseline])
     return found.min(axis=0) if len(found) else np.full(len(entries[0].us), np.inf)
 
 
-def _between(came: Field, options: TuneOptions, track: Track, jobs: MapJobs) -> Field:
+def _between(came: Finalists, options: TuneOptions, track: Track, jobs: MapJobs) -> Finalists:
     """Return the field with the loss of its plans to baselines between the sizes of the grid.
 
     Programs have jumps (where a chunk no longer fits into one payload, say), and where blocks wait
@@ -144,7 +144,7 @@ def _between(came: Field, options: TuneOptions, track: Track, jobs: MapJobs) -> 
 
 
 def _ratios(
-    came: Field, pairs: list[tuple[int, int]], track: Track, jobs: MapJobs
+    came: Finalists, pairs: list[tuple[int, int]], track: Track, jobs: MapJobs
 ) -> dict[tuple[int, int], float]:
     """Return the greatest time of an entry in a gap of the grid, relative to the best baseline."""
     entries, grid = came.entries, came.grid
@@ -177,16 +177,16 @@ def _inside(low: int, high: int, parts: int) -> list[int]:
     return sorted({low + (high - low) * i // parts for i in range(1, parts)} - {low})
 
 
-def _matrix(entries: Sequence[Entry]) -> Floats:
+def _matrix(entries: Sequence[RaceEntry]) -> Floats:
     """Return the µs by entry and size, infinite where unknown."""
     return np.array([[math.inf if us is None else us for us in e.us] for e in entries])
 
 
 @dataclass(slots=True)
-class _Clock:
+class _EntryTimer:
     """Clock of entries at any size; each is compiled on first use."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[RaceEntry]
     runtime: str
     timers: dict[int, Timer | None] = field(default_factory=dict)
 

@@ -20,9 +20,9 @@ from weft.synth.time.schedule_time import simulate
 from ..compile.source import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
-from .field import Field
+from .field import Finalists
 from .options import TuneOptions
-from .race import Entry, MapJobs
+from .race import MapJobs, RaceEntry
 
 SHOWN = 24
 """Number of candidates that a library keeps beside its plans and the baselines."""
@@ -32,7 +32,7 @@ LARGE_SCHEDULE = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TuneResult:
     """Result of tuning: the manifest's entry, and the files by path in the library's folder."""
 
     tuned: Tuned
@@ -40,7 +40,7 @@ class Made:
 
 
 def make_files(
-    entries: Sequence[Entry],
+    entries: Sequence[RaceEntry],
     found: Sequence[Stretch],
     collective: Collective,
     options: TuneOptions,
@@ -67,10 +67,10 @@ def make_files(
 def entry_of(
     bound: Bounds,
     collective: Collective,
-    came: Field,
+    came: Finalists,
     found: Sequence[Stretch],
     made: Sequence[Mapping[str, Any]],
-) -> Made:
+) -> TuneResult:
     """Return the manifest's entry of a collective, with all files."""
     grid, entries = came.grid, came.entries
     files: dict[str, str] = {}
@@ -117,11 +117,11 @@ def entry_of(
             *_odd(collective, plans, [one["chunks"] for one in made]),
         ),
     )
-    return Made(tuned, files)
+    return TuneResult(tuned, files)
 
 
 def _columns(
-    grid: Sequence[int], entries: Sequence[Entry], found: Sequence[Stretch]
+    grid: Sequence[int], entries: Sequence[RaceEntry], found: Sequence[Stretch]
 ) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
     """Return the µs of the library at every size of the grid; at powers of 2 those of its
     schedules, too."""
@@ -138,7 +138,7 @@ def _columns(
     return tuple(chosen), tuple(ideas)
 
 
-def _shown(entries: Sequence[Entry], plans: set[int]) -> tuple[Candidate, ...]:
+def _shown(entries: Sequence[RaceEntry], plans: set[int]) -> tuple[Candidate, ...]:
     """Return the candidates to list: plans, baselines, then others in their order."""
     wanted = [i for i, e in enumerate(entries) if i in plans or e.runner.baseline]
     others = [i for i in range(len(entries)) if i not in wanted]

@@ -24,7 +24,7 @@ from ..formats.p2p.emit import function_of
 from ..ranks.bench.job import Bench, Contestant
 from ..ranks.bench.results import entries as results
 from ..ranks.launcher import run_program
-from .race import Entry, Runner, spaced
+from .race import RaceEntry, Runner, spaced
 from .variants import Variant
 
 CONTESTANTS = 12
@@ -58,7 +58,7 @@ def measured_race(
     how: Measuring,
     seed: int,
     tell: Callable[[str], None],
-) -> tuple[list[int], list[Entry], dict[str, tuple[float, ...]]]:
+) -> tuple[list[int], list[RaceEntry], dict[str, tuple[float, ...]]]:
     """Return the sizes, the medians of schedules in µs, and those of the runtime's own collective.
 
     Raises:
@@ -96,7 +96,7 @@ def measured_race(
         return _column(measured, [times[name, n] for n in measured], grid)
 
     own = [one.name for one in found if not one.name.isdecimal()]
-    entries = [Entry(r, Variant(), column(str(i)), rounds=True) for i, r in enumerate(chosen)]
+    entries = [RaceEntry(r, Variant(), column(str(i)), rounds=True) for i, r in enumerate(chosen)]
     return grid, entries, {name: column(name) for name in dict.fromkeys(own)}
 
 
@@ -131,7 +131,7 @@ def _promising(runners: Sequence[Runner], sizes: SizeRange) -> list[Runner]:
     return [runners[i] for i in sorted(kept)]
 
 
-def between(entries: Sequence[Entry], grid: Sequence[int]) -> Callable[[int, int], float]:
+def between(entries: Sequence[RaceEntry], grid: Sequence[int]) -> Callable[[int, int], float]:
     """Return the µs as a function of size: linear between measured sizes on a log scale."""
     at = np.log(np.array(grid, float))
     columns = [np.log([math.inf if us is None else us for us in e.us]) for e in entries]

@@ -70,7 +70,7 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class RaceEntry:
     """Schedule compiled in one way, and its µs by size; None: it could not be timed.
 
     ``rounds``: it was run as rounds of messages, which can be compiled in one way only.
@@ -104,7 +104,7 @@ class _Times:
                     mine[size] = us
                     self.best[size] = min(us, self.best.get(size, us))
 
-    def note(self, place: int, sizes: Sequence[int], entry: Entry) -> None:
+    def note(self, place: int, sizes: Sequence[int], entry: RaceEntry) -> None:
         """Add the known times of one form."""
         self.add(place, sizes, [{**entry.variant.to_json(), "us": entry.us}])
 
@@ -119,7 +119,7 @@ def spaced(sizes: SizeRange, per_octave: float) -> list[int]:
 
 def run_race(
     runners: Sequence[Runner], sizes: SizeRange, track: Track, jobs: MapJobs
-) -> tuple[list[int], list[Entry]]:
+) -> tuple[list[int], list[RaceEntry]]:
     """Return the fine grid, and the finalists' times on it."""
     coarse = spaced(sizes, COARSE)
     texts = [dump(r.schedule) for r in runners]
@@ -159,7 +159,8 @@ def run_race(
         return fine, clocked([(runners[p], v) for p, v in chosen], fine, track, jobs)
     except Interrupted:
         return coarse, [
-            Entry(runners[p], v, tuple(times.of[p, v].get(n) for n in coarse)) for p, v in chosen
+            RaceEntry(runners[p], v, tuple(times.of[p, v].get(n) for n in coarse))
+            for p, v in chosen
         ]
 
 
@@ -169,7 +170,7 @@ def short_race(
     sizes: SizeRange,
     track: Track,
     jobs: MapJobs,
-) -> tuple[list[int], list[Entry]]:
+) -> tuple[list[int], list[RaceEntry]]:
     """Three rounds: every schedule in one plain form at few sizes; those among the best of one of
     these in the given forms that are not plain (or the first), and all that have a form of their
     own in this, on a grid of powers of two; what leads then in plain forms.
@@ -183,7 +184,7 @@ def short_race(
     few = sorted({*grid[::FEW], grid[-1]})
     times, known = _Times(), _Times()
 
-    def run(pairs: Sequence[tuple[int, Variant]], at: Sequence[int]) -> list[Entry]:
+    def run(pairs: Sequence[tuple[int, Variant]], at: Sequence[int]) -> list[RaceEntry]:
         ran = clocked([(runners[place], form) for place, form in pairs], at, track, jobs)
         for (place, _), entry in zip(pairs, ran, strict=True):
             times.note(place, at, entry)
@@ -223,7 +224,7 @@ def short_race(
 
 def clocked(
     forms: Sequence[tuple[Runner, Variant]], sizes: Sequence[int], track: Track, jobs: MapJobs
-) -> list[Entry]:
+) -> list[RaceEntry]:
     """Return the times of schedules, each compiled in one way, at some sizes.
 
     Raises:
@@ -245,7 +246,7 @@ def clocked(
         raise Interrupted
     none = (None,) * len(sizes)
     return [
-        Entry(r, v, none if us is None else tuple(us))
+        RaceEntry(r, v, none if us is None else tuple(us))
         for (r, v), us in zip(forms, answers, strict=True)
     ]
 

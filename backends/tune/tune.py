@@ -15,7 +15,7 @@ from weft.synth.bounds import bounds
 from .choose import stretches
 from .field import measured, path, simulated
 from .gather import gather
-from .manifest import Made, entry_of, make_files
+from .manifest import TuneResult, entry_of, make_files
 from .options import TuneOptions
 from .race import MapJobs
 
@@ -27,7 +27,7 @@ def tune(
     jobs: MapJobs,
     say: Callable[[str, str], None] = lambda *_: None,
     tell: Telling = silent,
-) -> Made:
+) -> TuneResult:
     """Return the best plans for a collective.
 
     ``say`` is called with a label and a text for each finished step, ``tell`` with progress where

@@ -188,7 +188,7 @@ def shaped(schedule: Schedule, variant: Variant) -> Schedule:
 
 
 @dataclass(slots=True)
-class _Found:
+class _VariantTimes:
     """Times of variants of one schedule, by size."""
 
     sizes: Sequence[int]
@@ -215,7 +215,7 @@ def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     stand = Stand.of(given)
     sizes = given["sizes"]
-    found = _Found(sizes)
+    found = _VariantTimes(sizes)
     known = dict(zip(sizes, given["best"], strict=True))
     shapes, counts = (SHAPES, COPIES) if given["deep"] else (SHAPES[:1], USUAL_COPIES)
     for shape in shapes:
@@ -227,7 +227,7 @@ def _copies(
     stand: Stand,
     base: Variant,
     known: Mapping[int, float | None],
-    found: _Found,
+    found: _VariantTimes,
     counts: Sequence[int],
 ) -> None:
     """Time more and more instances, while that helps at a size that may still be won."""

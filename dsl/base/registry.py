@@ -164,9 +164,9 @@ BACKENDS = Registry(
         "msccl-xml": "weft.backends.formats.msccl.format:MscclXml",
         "mscclpp-json": "weft.backends.formats.mscclpp.format:MscclppJson",
         "program": "weft.backends.formats.program:ProgramFile",
-        "mpi": "weft.backends.formats.p2p.format:Mpi",
-        "torch": "weft.backends.formats.p2p.format:Torch",
-        "cupy-nccl": "weft.backends.formats.p2p.format:CupyNccl",
+        "mpi": "weft.backends.formats.p2p.format:MpiFile",
+        "torch": "weft.backends.formats.p2p.format:TorchFile",
+        "cupy-nccl": "weft.backends.formats.p2p.format:CupyNcclFile",
     },
 )
 """Formats of artefacts: they turn programs into files that runtimes read."""

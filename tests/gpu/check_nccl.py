@@ -32,7 +32,7 @@ from weft.backends.formats.p2p.compile import compile_script
 from weft.backends.formats.p2p.data import Exam, type_named, units_of
 from weft.backends.formats.p2p.emit import function_of
 from weft.backends.formats.p2p.execute import aliases, arguments, loaded
-from weft.backends.formats.p2p.format import CupyNccl
+from weft.backends.formats.p2p.format import CupyNcclFile
 from weft.backends.formats.p2p.model import Script
 from weft.backends.ranks.nccl import SETTINGS, on_gpu, unusable
 from weft.synth.engines.classic.text import named_algorithm
@@ -106,7 +106,7 @@ def programs(ranks: int) -> Iterator[tuple[str, Script, types.ModuleType]]:
     for pattern in PROGRAMS:
         name = pattern.replace("N", str(ranks))
         script = compile_script(named_algorithm(f"classic:{name}").algorithm)
-        yield name, script, loaded(CupyNccl().write(script))
+        yield name, script, loaded(CupyNcclFile().write(script))
 
 
 def wrong(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.backends.check.accesses import accesses
-from weft.backends.check.bounds import Buffers, buffers_of_program, buffers_of_xml
+from weft.backends.check.bounds import CallerBuffers, buffers_of_program, buffers_of_xml
 from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import FULL, _suspects, _unordered, levels
@@ -38,7 +38,7 @@ class Shown:
 
 
 def exhibit(
-    listing: Code, buffers: Buffers, collective: Collective, in_place: bool, most: int = 12
+    listing: Code, buffers: CallerBuffers, collective: Collective, in_place: bool, most: int = 12
 ) -> Shown:
     """Execute both orders of unordered pairs."""
     graph = expand(listing, connect(listing))

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from weft.backends.formats.p2p.compile import Noun, compile_script
-from weft.backends.formats.p2p.format import Mpi, ScriptFile, Torch
+from weft.backends.formats.p2p.format import MpiFile, ScriptFile, TorchFile
 from weft.backends.ranks import launcher
-from weft.backends.ranks.job import Case, Job, Piece, Report
+from weft.backends.ranks.job import Case, EmittedFile, RankJob, RankReport
 from weft.backends.ranks.launcher import Launcher, run_job
 from weft.backends.ranks.verdict import require_whole, results
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.synth.engines.classic.text import named_algorithm
 
-WRITERS: Mapping[str, ScriptFile] = {"numpy": Mpi(), "mpi": Mpi(), "torch": Torch()}
+WRITERS: Mapping[str, ScriptFile] = {"numpy": MpiFile(), "mpi": MpiFile(), "torch": TorchFile()}
 LAUNCHERS: Mapping[str, Launcher] = {"mpi": launcher.mpi, "torch": launcher.torch}
 
 no_mpi = find_spec("mpi4py") is None or launcher.mpiexec() is None
@@ -31,9 +31,11 @@ RUNTIMES = [
 """Both runtimes with real processes; each skips itself where it is not installed."""
 
 
-def piece(on: str, noun: Noun, *, in_place: bool = False, segments: int = 1) -> Piece:
+def piece(on: str, noun: Noun, *, in_place: bool = False, segments: int = 1) -> EmittedFile:
     """The file of something for a runtime."""
-    return Piece.of(WRITERS[on].write(compile_script(noun, in_place=in_place, segments=segments)))
+    return EmittedFile.of(
+        WRITERS[on].write(compile_script(noun, in_place=in_place, segments=segments))
+    )
 
 
 def algorithm(name: str) -> Algorithm:
@@ -41,7 +43,7 @@ def algorithm(name: str) -> Algorithm:
     return named_algorithm(f"classic:{name}").algorithm
 
 
-def all_right(job: Job, reports: Mapping[int, Report]) -> None:
+def all_right(job: RankJob, reports: Mapping[int, RankReport]) -> None:
     """Every case of every rank came out right, and somebody took part in each."""
     found = results(job, dict(reports))
     wrong = [(job.pieces[one.case.piece].function, str(one.case), one.wrong) for one in found]
@@ -49,10 +51,10 @@ def all_right(job: Job, reports: Mapping[int, Report]) -> None:
     assert all(len(one.us) == one.case.repeat for one in found)
 
 
-def run_right(on: str, pieces: list[Piece], cases: list[Case], timeout: float = 60.0) -> None:
+def run_right(on: str, pieces: list[EmittedFile], cases: list[Case], timeout: float = 60.0) -> None:
     """Run a job on real processes; all of it is right, and nobody is left."""
     ranks = max(one.units.ranks for one in pieces)
-    job = Job(tuple(pieces), tuple(cases), ranks, timeout)
+    job = RankJob(tuple(pieces), tuple(cases), ranks, timeout)
     ending = run_job(job, LAUNCHERS[on])
     require_whole(job, ending)
     all_right(job, ending.reports)

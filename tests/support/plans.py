@@ -12,7 +12,7 @@ from weft import Objective, Problem, synthesize
 from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
 from weft.backends.formats.mscclpp.plan.model import (
     ExecutionPlan,
-    Gpu,
+    GpuPlan,
     Operation,
     PlanOp,
     ThreadBlock,
@@ -87,7 +87,7 @@ def operations(plan: ExecutionPlan, *wanted: PlanOp) -> Iterator[tuple[Where, Op
                     yield (r, b, k), op
 
 
-def with_gpu(plan: ExecutionPlan, rank: int, change: Callable[[Gpu], Gpu]) -> ExecutionPlan:
+def with_gpu(plan: ExecutionPlan, rank: int, change: Callable[[GpuPlan], GpuPlan]) -> ExecutionPlan:
     gpus = list(plan.gpus)
     gpus[rank] = change(gpus[rank])
     return replace(plan, gpus=tuple(gpus))
@@ -96,7 +96,7 @@ def with_gpu(plan: ExecutionPlan, rank: int, change: Callable[[Gpu], Gpu]) -> Ex
 def with_block(
     plan: ExecutionPlan, rank: int, block: int, change: Callable[[ThreadBlock], ThreadBlock]
 ) -> ExecutionPlan:
-    def gpu(old: Gpu) -> Gpu:
+    def gpu(old: GpuPlan) -> GpuPlan:
         blocks = list(old.blocks)
         blocks[block] = change(blocks[block])
         return replace(old, blocks=tuple(blocks))

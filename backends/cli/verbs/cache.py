@@ -16,7 +16,7 @@ from ..exit_codes import Exit
 from ..flags.nested import CacheClearFlags, CacheListFlags
 
 if TYPE_CHECKING:
-    from ...sweep.cache import Entry
+    from ...sweep.cache import CacheEntry
 
 
 def run(args: CacheListFlags, console: Console) -> int:
@@ -54,10 +54,10 @@ def run(args: CacheListFlags, console: Console) -> int:
     return Exit.DONE
 
 
-def _told(entries: list[Entry]) -> str:
+def _told(entries: list[CacheEntry]) -> str:
     size = sum(entry.bytes for entry in entries)
     return count(len(entries), "answer") + (f", {format_bytes(size)}" if entries else "")
 
 
-def _figures(found: list[Entry], stale: list[Entry]) -> dict[str, int]:
+def _figures(found: list[CacheEntry], stale: list[CacheEntry]) -> dict[str, int]:
     return {"answers": len(found), "bytes": sum(e.bytes for e in found), "stale": len(stale)}

@@ -29,9 +29,9 @@ from ..subjects import read_subject
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
 
-    from ...compile.instances import Timing
-    from ...compile.prepare import Artefact
-    from ...compile.source import Source
+    from ...compile.instances import ProgramTiming
+    from ...compile.prepare import CompileResult
+    from ...compile.source import CompileSource
 
 USUAL_NODE = 8
 """GPUs of a usual node: more ranks are likely to be on several."""
@@ -82,11 +82,11 @@ def run(args: CompileFlags, console: Console) -> int:
 
 def _compiled(
     subject: Subject,
-    source: Source,
+    source: CompileSource,
     backend: Format,
     args: CompileFlags,
     console: Console,
-) -> Artefact:
+) -> CompileResult:
     """Return the artefact, with its simulated time where that is known."""
     backend.refuse_flags(args.lowering_given(), f"--to {backend.name}")
     about = Request(
@@ -102,7 +102,7 @@ def _compiled(
         return found
 
 
-def _tell_time(timing: Timing, args: CompileFlags, console: Console) -> None:
+def _tell_time(timing: ProgramTiming, args: CompileFlags, console: Console) -> None:
     """Print the time of the program, and a quicker option if there is one."""
     if args.instances == AUTO:
         console.say("Chosen", f"--instances {timing.fastest} of {timing.trials}")
@@ -111,7 +111,7 @@ def _tell_time(timing: Timing, args: CompileFlags, console: Console) -> None:
         console.say("Hint", timing.hint)
 
 
-def _tell_assumed(backend: Format, source: Source, console: Console) -> None:
+def _tell_assumed(backend: Format, source: CompileSource, console: Console) -> None:
     """Print the assumptions about the machine; a warning where they are likely to be wrong."""
     ranks, machine = source.collective.ranks, source.topology
     if told := backend.assumed(ranks, machine.name if machine else None):

@@ -10,7 +10,7 @@ from weft.dsl.base.progress import Telling
 from weft.dsl.nouns.collective import Collective
 
 from ...check.checks import checks_text
-from ...formats.format import DEFAULT, Format, Order, Ran, format_named
+from ...formats.format import DEFAULT, ExecutionOptions, ExecutionReport, Format, format_named
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import LOWERING, RunFlags
@@ -33,13 +33,13 @@ def run(args: RunFlags, console: Console) -> int:
     return _told(console, ran, started)
 
 
-def _run(subject: Subject, args: RunFlags, tell: Telling) -> Ran:
+def _run(subject: Subject, args: RunFlags, tell: Telling) -> ExecutionReport:
     """Check and execute an artefact, or the one compiled from the input.
 
     Raises:
         UserError: nothing that can be executed, or an option that contradicts it.
     """
-    order = Order(
+    order = ExecutionOptions(
         dtypes=tuple(t.strip() for t in args.dtype.split(",") if t.strip()),
         interleavings=args.interleavings,
         seed=args.seed,
@@ -91,7 +91,7 @@ def _compiled(
     return text_of(subject, format, args, tell)
 
 
-def _told(console: Console, ran: Ran, started: float) -> int:
+def _told(console: Console, ran: ExecutionReport, started: float) -> int:
     good = all(c.ok for c in ran.checks)
     console.result(
         checks_text(ran.checks),

@@ -17,7 +17,7 @@ from weft.synth.base.engine import Budget, Status
 from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict
 
-from ...report.points import Figures, file_names, point_json
+from ...report.points import PointMetrics, file_names, point_json
 from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
@@ -89,7 +89,7 @@ def _tell(
     bound = bounds(problem.topology, problem.collective)
     files = _write(args, problem, points, console)
     proved = outcome.status is Status.OPTIMAL
-    shown = [Figures.of(point) for point in points]
+    shown = [PointMetrics.of(point) for point in points]
     standing = _standing(points, problem, bound)
     said = [*_at_size(problem, standing), *outcome.statements]
     data = {
@@ -178,7 +178,7 @@ def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
     return [f"{where}: {took:,.3f} µs, {above}"]
 
 
-def _table(points: tuple[Point, ...], shown: list[Figures]) -> str:
+def _table(points: tuple[Point, ...], shown: list[PointMetrics]) -> str:
     rows = [
         (
             p.steps,

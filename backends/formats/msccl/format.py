@@ -13,7 +13,7 @@ from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
-from ..format import GOOD, Asked, Format, Held, Order, Ran
+from ..format import GOOD, ExecutionOptions, ExecutionReport, Format, ProgramContent, Requirements
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -54,7 +54,7 @@ class MscclXml(Format):
         """Return the algorithm in a file."""
         return _read(text, where)
 
-    def held(self, text: str, where: str, asked: Asked) -> Held:
+    def held(self, text: str, where: str, asked: Requirements) -> ProgramContent:
         """Return the program in a file that no check rejects.
 
         Raises:
@@ -77,9 +77,9 @@ class MscclXml(Format):
             require_good(check_xml(algo, asked.target, collective), where)
         program = program_of(algo, collective, in_place=True if asked.in_place else None)
         remarks = tuple(str(one) for one in algo.remarks)
-        return Held(program, algo.min_bytes, algo.max_bytes, remarks)
+        return ProgramContent(program, algo.min_bytes, algo.max_bytes, remarks)
 
-    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+    def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the form, then proofs and findings of the program checker."""
         from ...check.checker import report_xml
         from ...check.checks import Check, of_report
@@ -102,7 +102,14 @@ class MscclXml(Format):
 
         return check_xml(_read(text, where), target)
 
-    def run(self, text: str, where: str, asked: Asked, order: Order, tell: Telling = silent) -> Ran:
+    def run(
+        self,
+        text: str,
+        where: str,
+        asked: Requirements,
+        order: ExecutionOptions,
+        tell: Telling = silent,
+    ) -> ExecutionReport:
         """Check the file and execute it.
 
         Raises:
@@ -141,7 +148,7 @@ class MscclXml(Format):
                 tell=tell,
             )
             checks.append(Check("execution", done.ok, done.detail))
-        return Ran(checks, algo.coll, algo.ngpus)
+        return ExecutionReport(checks, algo.coll, algo.ngpus)
 
     def execute(
         self,
@@ -218,7 +225,7 @@ def _read(text: str, where: str) -> XmlAlgo:
     return read_msccl_xml(text, where)
 
 
-def _asked(asked: Asked, algo: XmlAlgo) -> Collective | None:
+def _asked(asked: Requirements, algo: XmlAlgo) -> Collective | None:
     """Return the collective that flags name: by ``-c``, or the file's own with ``--root``.
 
     Raises:
@@ -233,7 +240,7 @@ def _asked(asked: Asked, algo: XmlAlgo) -> Collective | None:
     return asked.resolve(algo.coll if asked.rooted else None, algo.ngpus)
 
 
-def _collective(asked: Asked, algo: XmlAlgo) -> Collective:
+def _collective(asked: Requirements, algo: XmlAlgo) -> Collective:
     """Return the collective that flags or the file name, in chunks of the file."""
     from .read import collective_of, fit
 

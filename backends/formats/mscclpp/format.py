@@ -11,7 +11,7 @@ from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
-from ..format import Asked, Format, Order, Ran
+from ..format import ExecutionOptions, ExecutionReport, Format, Requirements
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -62,7 +62,7 @@ class MscclppJson(Format):
 
         return read_plan(text, where)
 
-    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+    def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the form, the findings of the plan checker, and what the plan computes."""
         from ...check.checks import Check, of_findings
         from .check import check_plan
@@ -88,7 +88,14 @@ class MscclppJson(Format):
 
         return check_plan(self.read(text, where))
 
-    def run(self, text: str, where: str, asked: Asked, order: Order, tell: Telling = silent) -> Ran:
+    def run(
+        self,
+        text: str,
+        where: str,
+        asked: Requirements,
+        order: ExecutionOptions,
+        tell: Telling = silent,
+    ) -> ExecutionReport:
         """Check a plan and execute it.
 
         Raises:
@@ -121,7 +128,7 @@ class MscclppJson(Format):
                 tell=tell,
             )
             checks.append(Check("execution", done.ok, done.detail))
-        return Ran(checks, plan.collective, len(plan.gpus))
+        return ExecutionReport(checks, plan.collective, len(plan.gpus))
 
     def execute(
         self,
@@ -219,7 +226,7 @@ def steps(plan: ExecutionPlan) -> int:
     return 6 * sum(len(b.ops) for g in plan.gpus for b in g.blocks)
 
 
-def _asked(asked: Asked, plan: ExecutionPlan) -> Collective | None:
+def _asked(asked: Requirements, plan: ExecutionPlan) -> Collective | None:
     """Return the collective that flags name: by ``-c``, or the plan's own with ``--root``."""
     return asked.resolve(plan.collective if asked.rooted else None, len(plan.gpus))
 

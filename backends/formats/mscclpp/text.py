@@ -7,8 +7,8 @@ from weft.dsl.base.tables import count, facts, listing
 from .plan.model import (
     UNLIMITED,
     ExecutionPlan,
-    Gpu,
-    Local,
+    GpuPlan,
+    LocalChunks,
     Multicast,
     Operand,
     Operation,
@@ -43,9 +43,9 @@ def plan_text(plan: ExecutionPlan) -> str:
     return listing(head, lines)
 
 
-def _operation(gpu: Gpu, block: ThreadBlock, op: Operation) -> str:
+def _operation(gpu: GpuPlan, block: ThreadBlock, op: Operation) -> str:
     def place(x: Operand) -> str:
-        if isinstance(x, Local):
+        if isinstance(x, LocalChunks):
             name = str(x.buffer)
         elif isinstance(x, Multicast):
             name = f"switch {x.channel_id} "

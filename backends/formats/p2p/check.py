@@ -20,7 +20,7 @@ from weft.dsl.nouns.program import Buffer
 
 from ...check.findings import Finding, Severity
 from ...check.values import Values, WantedValues, wanted_of
-from .model import Part, Round, Script
+from .model import ChunkRange, Round, Script
 
 _BUFFERS = {Buffer.INPUT: 0, Buffer.OUTPUT: 1, Buffer.SCRATCH: 2}
 _NONE = -1
@@ -29,7 +29,7 @@ _MOST = 20
 
 
 @dataclass(frozen=True, eq=False)
-class _Memory:
+class _BufferRows:
     """Rows of all buffers, i and o sharing them in place.
 
     ``base``: the first row, and ``size``, both of shape (ranks, 3).
@@ -40,7 +40,7 @@ class _Memory:
     rows: int
 
     @staticmethod
-    def of(script: Script) -> _Memory:
+    def of(script: Script) -> _BufferRows:
         c, ranks = script.collective, len(script.ranks)
         size = np.array([(c.input_chunks, c.output_chunks, s) for s in script.scratch], np.int64)
         first = np.zeros((ranks, 3), np.int64)
@@ -49,7 +49,7 @@ class _Memory:
         first[:, 1] = np.maximum(np.negative(shift), 0)
         first[:, 2] = np.maximum(first[:, 0] + size[:, 0], first[:, 1] + size[:, 1])
         total = first[:, 2] + size[:, 2]
-        return _Memory(first + (np.cumsum(total) - total)[:, None], size, int(total.sum()))
+        return _BufferRows(first + (np.cumsum(total) - total)[:, None], size, int(total.sum()))
 
     def name(self, row: int) -> str:
         """``rank 1 o[3]``."""
@@ -80,9 +80,9 @@ def check_script(script: Script) -> list[Finding]:
     found = _form(script)
     if found:
         return found
-    memory = _Memory.of(script)
+    memory = _BufferRows.of(script)
     sends, recvs = (_messages(script, memory, which) for which in ("sends", "recvs"))
-    work = _Work.of(script, memory)
+    work = _WorkRows.of(script, memory)
     found = _pairs(sends, recvs) or _exclusive(sends, recvs, memory) + _overlaps(work, memory)
     return found or _result(script, memory, sends, recvs, work)
 
@@ -131,14 +131,14 @@ def _rounds(script: Script) -> Iterator[tuple[int, int, Round]]:
             yield rank, number, one
 
 
-def _all_parts(one: Round) -> Iterable[Part]:
+def _all_parts(one: Round) -> Iterable[ChunkRange]:
     yield from (m.part for m in (*one.sends, *one.recvs))
     for work in one.work:
         yield work.into
         yield from work.terms
 
 
-def _messages(script: Script, memory: _Memory, which: str) -> _Parts:
+def _messages(script: Script, memory: _BufferRows, which: str) -> _Parts:
     rows = [
         (number, rank, m.peer, _row(memory, rank, m.part), m.part.count)
         for rank, number, one in _rounds(script)
@@ -148,7 +148,7 @@ def _messages(script: Script, memory: _Memory, which: str) -> _Parts:
     return _Parts(*(np.ascontiguousarray(table[:, i]) for i in range(5)))
 
 
-def _row(memory: _Memory, rank: int, part: Part) -> int:
+def _row(memory: _BufferRows, rank: int, part: ChunkRange) -> int:
     return int(memory.base[rank, _BUFFERS[part.buffer]]) + part.first
 
 
@@ -172,7 +172,7 @@ def _pairs(sends: _Parts, recvs: _Parts) -> list[Finding]:
     return found
 
 
-def _exclusive(sends: _Parts, recvs: _Parts, memory: _Memory) -> list[Finding]:
+def _exclusive(sends: _Parts, recvs: _Parts, memory: _BufferRows) -> list[Finding]:
     """Return a finding for each part received that the rank's round also sends or receives."""
     read, reader = sends.cells()
     write, writer = recvs.cells()
@@ -191,7 +191,7 @@ def _exclusive(sends: _Parts, recvs: _Parts, memory: _Memory) -> list[Finding]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class _WorkRows:
     """Work as columns; ``place`` counts the work of a rank in a round."""
 
     round: Ints
@@ -202,7 +202,7 @@ class _Work:
     count: Ints
 
     @staticmethod
-    def of(script: Script, memory: _Memory) -> _Work:
+    def of(script: Script, memory: _BufferRows) -> _WorkRows:
         rows = [
             (
                 number,
@@ -217,10 +217,10 @@ class _Work:
         ]
         table = np.array(rows, np.int64).reshape(-1, 6)
         table = table[np.lexsort((table[:, 1], table[:, 0]))]
-        return _Work(*(np.ascontiguousarray(table[:, i]) for i in range(6)))
+        return _WorkRows(*(np.ascontiguousarray(table[:, i]) for i in range(6)))
 
 
-def _overlaps(work: _Work, memory: _Memory) -> list[Finding]:
+def _overlaps(work: _WorkRows, memory: _BufferRows) -> list[Finding]:
     """Work that reads some of what it writes, shifted: libraries differ in what they make of it."""
     found = []
     for term in (work.first, work.second):
@@ -232,7 +232,7 @@ def _overlaps(work: _Work, memory: _Memory) -> list[Finding]:
 
 
 def _result(
-    script: Script, memory: _Memory, sends: _Parts, recvs: _Parts, work: _Work
+    script: Script, memory: _BufferRows, sends: _Parts, recvs: _Parts, work: _WorkRows
 ) -> list[Finding]:
     """Replay on contributions, and compare with the postcondition."""
     wanted = wanted_of(script.collective)
@@ -262,7 +262,7 @@ def _moved(sends: _Parts, recvs: _Parts) -> tuple[tuple[Ints, Ints], tuple[Ints,
     )
 
 
-def _do(work: _Work, number: int, held: Values) -> None:
+def _do(work: _WorkRows, number: int, held: Values) -> None:
     """The work of a round, the k-th of all ranks at once."""
     begin, end = np.searchsorted(work.round, [number, number + 1])
     for some in _runs(work.place, int(begin), int(end)):
@@ -281,7 +281,7 @@ def _runs(column: Ints, begin: int, end: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges) if a < b]
 
 
-def _wrong(wanted: WantedValues, held: Values, memory: _Memory) -> list[Finding]:
+def _wrong(wanted: WantedValues, held: Values, memory: _BufferRows) -> list[Finding]:
     rows = memory.base[wanted.rank, 1] + wanted.offset
     bad = np.flatnonzero(~held.take(rows).same(wanted.values))
     return [
@@ -290,7 +290,7 @@ def _wrong(wanted: WantedValues, held: Values, memory: _Memory) -> list[Finding]
     ]
 
 
-def _overwritten(script: Script, first: Values, held: Values, memory: _Memory) -> list[Finding]:
+def _overwritten(script: Script, first: Values, held: Values, memory: _BufferRows) -> list[Finding]:
     """Out of place, the input must stay what it was."""
     if script.in_place or not script.collective.input_chunks:
         return []

@@ -11,8 +11,8 @@ from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
-from ...compile.request import Made, Request
-from ..format import Asked, Format
+from ...compile.request import ProvedArtefact, Request
+from ..format import Format, Requirements
 from .model import Script
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ScriptFile(Format):
 
         return read_script(text, where)
 
-    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+    def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the form, and the findings of the checker of scripts."""
         from ...check.checks import Check, of_findings
         from .judge import judge
@@ -83,7 +83,10 @@ class ScriptFile(Format):
         read_script(text, where)
         made_for = runtime_of(text)
         if made_for not in (self.name, None):
-            place = next((c.runtime for c in (Mpi, Torch) if c.name == made_for), CupyNccl.runtime)
+            place = next(
+                (c.runtime for c in (MpiFile, TorchFile) if c.name == made_for),
+                CupyNcclFile.runtime,
+            )
             raise UserError(
                 f"the file is for {made_for}",
                 where=where,
@@ -166,7 +169,7 @@ class ScriptFile(Format):
             )
         return script
 
-    def make(self, request: Request, tell: Telling = silent) -> Made:
+    def make(self, request: Request, tell: Telling = silent) -> ProvedArtefact:
         """Make and prove the file, from what is compiled: a program's thread blocks are not needed.
 
         Raises:
@@ -181,24 +184,26 @@ class ScriptFile(Format):
         tell("prove")
         require_good(self.findings(text, "the file"), "the file")
         facts = {**facts_of(script), "to": self.name}
-        return Made(text, script, size_of(script), GOOD, Check("script", True, GOOD), facts)
+        return ProvedArtefact(
+            text, script, size_of(script), GOOD, Check("script", True, GOOD), facts
+        )
 
 
-class Mpi(ScriptFile):
+class MpiFile(ScriptFile):
     """A Python file for mpi4py; NumPy arrays."""
 
     name: ClassVar[str] = "mpi"
     runtime: ClassVar[str] = "mpi"
 
 
-class Torch(ScriptFile):
+class TorchFile(ScriptFile):
     """A Python file for torch.distributed; tensors on the host (gloo) or on GPUs (NCCL)."""
 
     name: ClassVar[str] = "torch"
     runtime: ClassVar[str] = "torch"
 
 
-class CupyNccl(ScriptFile):
+class CupyNcclFile(ScriptFile):
     """A Python file for NCCL through CuPy; arrays on GPUs."""
 
     name: ClassVar[str] = "cupy-nccl"

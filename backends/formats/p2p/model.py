@@ -16,7 +16,7 @@ from weft.dsl.nouns.program import Buffer
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChunkRange:
     """Chunks ``first … first + count - 1`` of a buffer."""
 
     buffer: Buffer
@@ -28,16 +28,16 @@ class Part:
 class Message:
     """One end of a message: what is read or written here, and the rank at the other end."""
 
-    part: Part
+    part: ChunkRange
     peer: int
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LocalOperation:
     """``into = terms[0]``, or the sum of two; all parts have as many chunks."""
 
-    into: Part
-    terms: tuple[Part, ...]
+    into: ChunkRange
+    terms: tuple[ChunkRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Round:
 
     sends: tuple[Message, ...] = ()
     recvs: tuple[Message, ...] = ()
-    work: tuple[Work, ...] = ()
+    work: tuple[LocalOperation, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.sends or self.recvs or self.work)

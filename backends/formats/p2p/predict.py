@@ -65,14 +65,14 @@ def predict(
     if message_bytes < 1 or min(sum_GBps, overhead_us) < 0:
         raise UserError("a message has bytes; rates and overheads are not negative")
     chunk = message_bytes / script.collective.message_chunks
-    run = _Run(_plan(script, topology, chunk, sum_GBps, overhead_us), topology.ranks)
+    run = _RoundSimulation(_plan(script, topology, chunk, sum_GBps, overhead_us), topology.ranks)
     run.go()
     ends = tuple(x / TICKS for x in run.time)
     return Prediction(max(ends), ends)
 
 
 @dataclass(frozen=True, slots=True)
-class _Cost:
+class _MessageCost:
     """Resources a message occupies, each with its duration, and the times it leaves and arrives."""
 
     holds: tuple[tuple[int, int], ...]
@@ -81,11 +81,11 @@ class _Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _MessageTable:
     """Messages by number, the earlier rounds first; those of each rank's rounds, and its work."""
 
     ends: list[tuple[int, int]]
-    costs: list[_Cost]
+    costs: list[_MessageCost]
     of_round: list[list[list[int]]]
     work: list[list[int]]
     rows: int
@@ -93,7 +93,7 @@ class _Plan:
 
 def _plan(
     script: Script, topology: Topology, chunk: float, sum_GBps: float, overhead_us: float
-) -> _Plan:
+) -> _MessageTable:
     messages: list[tuple[int, int, int, int]] = []
     of_round: list[list[list[int]]] = [[[] for _ in own] for own in script.ranks]
     for number in range(script.rounds):
@@ -111,14 +111,14 @@ def _plan(
     per_byte = [TICKS / float(x * BYTES_PER_US_PER_GBPS) for x in fabric.bandwidth]
 
     @cache
-    def cost(links: Route, count: int) -> _Cost:
+    def cost(links: Route, count: int) -> _MessageCost:
         holds: dict[int, int] = defaultdict(lambda: round(overhead_us * TICKS))
         for link in links:
             for row in fabric.loaded[link]:
                 holds[row] += max(1, round(per_byte[row] * chunk * count))
         leaves = max(holds.values())
         alpha = round(float(sum(topology.links[i].latency for i in links)) * TICKS)
-        return _Cost(tuple(holds.items()), leaves, leaves + alpha)
+        return _MessageCost(tuple(holds.items()), leaves, leaves + alpha)
 
     per_sum = TICKS / (sum_GBps * BYTES_PER_US_PER_GBPS) if sum_GBps else 0.0
     work = [
@@ -128,7 +128,7 @@ def _plan(
         ]
         for own in script.ranks
     ]
-    return _Plan(
+    return _MessageTable(
         [(a, b) for a, b, _, _ in messages],
         [cost(route[a, b, k], n) for a, b, k, n in messages],
         of_round,
@@ -137,14 +137,14 @@ def _plan(
     )
 
 
-class _Run:
+class _RoundSimulation:
     """A run: rounds of ranks, and messages that queue (:mod:`weft.synth.time.queue_kernel`).
 
     Events are about a row (it is free), or about a rank: ``-1 - rank`` says that one of its
     messages is through, ``-1 - ranks - rank`` that its next round begins.
     """
 
-    def __init__(self, plan: _Plan, ranks: int) -> None:
+    def __init__(self, plan: _MessageTable, ranks: int) -> None:
         self.plan = plan
         self.ranks = ranks
         self.time = [0] * ranks
@@ -207,7 +207,7 @@ class _Run:
         q.push(self.m, now + cost.arrives, -1 - target)
 
 
-def _memory(plan: _Plan, ranks: int) -> tuple[list[int], int]:
+def _memory(plan: _MessageTable, ranks: int) -> tuple[list[int], int]:
     """Return the memory of the queues, and where its clients begin: the messages."""
     index = {cost: leg for leg, cost in enumerate(dict.fromkeys(plan.costs))}
     lengths = np.array([len(cost.holds) for cost in index], np.int64)

@@ -27,7 +27,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 
-from .model import Part, Round, Script
+from .model import ChunkRange, Round, Script
 
 SHORTEST = 3
 """Rounds that make a loop."""
@@ -36,7 +36,7 @@ WIDE = 92
 """Columns of a line of code, without its indentation."""
 
 
-class Shape(StrEnum):
+class PeerFormula(StrEnum):
     """Formula of u in the rank r; c is the turn, g the ranks of a group."""
 
     CONSTANT = "0"
@@ -55,14 +55,14 @@ class Formula:
     ``groups``: ranks of a group, where u is about groups, else all of them.
     """
 
-    shape: Shape
+    shape: PeerFormula
     base: int
     factor: int = 0
     turn: int = 0
     modulus: int = 1
     groups: int = 1
 
-    def key(self) -> tuple[Shape, int, int, int]:
+    def key(self) -> tuple[PeerFormula, int, int, int]:
         """Return the part that must be equal in all rounds of a loop."""
         return self.shape, self.factor, self.modulus, self.groups
 
@@ -129,7 +129,7 @@ def _pieces(one: Round) -> Iterator[tuple[str, int]]:
             yield from _part(sign, term)
 
 
-def _part(before: str, part: Part) -> Iterator[tuple[str, int]]:
+def _part(before: str, part: ChunkRange) -> Iterator[tuple[str, int]]:
     yield f"{before}{part.buffer}[{part.count}", part.first
 
 
@@ -139,20 +139,20 @@ def fit(column: Ints) -> Formula | None:
     base = int(column.min())
     apart = column - base
     if not apart.any():
-        return Formula(Shape.CONSTANT, base)
+        return Formula(PeerFormula.CONSTANT, base)
     factor = int(np.gcd.reduce(apart))
     u, r = apart // factor, np.arange(ranks)
     groups = [g for g in range(2, ranks) if ranks % g == 0]
     tried: list[Formula] = [
-        Formula(Shape.TURNED, base, factor, int(u[0]), ranks),
-        Formula(Shape.MIRRORED, base, factor, int(u[0]), ranks),
-        Formula(Shape.FLIPPED, base, factor, int(u[0]), ranks),
+        Formula(PeerFormula.TURNED, base, factor, int(u[0]), ranks),
+        Formula(PeerFormula.MIRRORED, base, factor, int(u[0]), ranks),
+        Formula(PeerFormula.FLIPPED, base, factor, int(u[0]), ranks),
     ]
     for g in groups:
         tried += [
-            Formula(Shape.INSIDE, base, factor, int(u[0]), g, g),
-            Formula(Shape.PLACE, base, factor, int(u[0]), g, g),
-            Formula(Shape.GROUP, base, factor, int(u[0]), ranks // g, g),
+            Formula(PeerFormula.INSIDE, base, factor, int(u[0]), g, g),
+            Formula(PeerFormula.PLACE, base, factor, int(u[0]), g, g),
+            Formula(PeerFormula.GROUP, base, factor, int(u[0]), ranks // g, g),
         ]
     return next((one for one in tried if (_values(one, r) == u).all()), None)
 
@@ -162,15 +162,15 @@ def _values(one: Formula, r: Ints) -> Ints:
     m, c, g = one.modulus, one.turn, one.groups
     result: Ints
     match one.shape:
-        case Shape.TURNED:
+        case PeerFormula.TURNED:
             result = (r + c) % m
-        case Shape.MIRRORED:
+        case PeerFormula.MIRRORED:
             result = (c - r) % m
-        case Shape.FLIPPED:
+        case PeerFormula.FLIPPED:
             result = r ^ c
-        case Shape.INSIDE:
+        case PeerFormula.INSIDE:
             result = r // g * g + (r + c) % m
-        case Shape.PLACE:
+        case PeerFormula.PLACE:
             result = (r + c) % m
         case _:
             result = (r // g + c) % m
@@ -193,7 +193,7 @@ def _run(patterns: Sequence[_Pattern]) -> tuple[int, tuple[tuple[int, int], ...]
         if change is not None and step != change:
             break
         if any(
-            turn and f.shape == Shape.FLIPPED
+            turn and f.shape == PeerFormula.FLIPPED
             for (_, turn), f in zip(step, first.numbers, strict=True)
         ):
             break
@@ -260,27 +260,27 @@ def _braced(expression: str) -> str:
 def _expression(number: Formula, base: int, turn: int) -> str:
     """Return the formula in r, and in step where it changes."""
     constant = _sum([(base, "step")], number.base)
-    if number.shape == Shape.CONSTANT:
+    if number.shape == PeerFormula.CONSTANT:
         return constant
     m, g = number.modulus, number.groups
-    fixed = _centred(number.turn, m) if number.shape != Shape.FLIPPED else number.turn
+    fixed = _centred(number.turn, m) if number.shape != PeerFormula.FLIPPED else number.turn
     moved = [(turn, "step")]
     match number.shape:
-        case Shape.TURNED:
+        case PeerFormula.TURNED:
             u = _modulo([(1, "r"), *moved], fixed, m) if fixed or turn else "r"
-        case Shape.MIRRORED:
+        case PeerFormula.MIRRORED:
             u = _modulo([*moved, (-1, "r")], number.turn, m)
-        case Shape.FLIPPED:
+        case PeerFormula.FLIPPED:
             u = f"(r ^ {fixed})"
-        case Shape.INSIDE:
+        case PeerFormula.INSIDE:
             u = f"(r // {g} * {g} + {_modulo([(1, 'r'), *moved], fixed, m)})"
-        case Shape.PLACE:
+        case PeerFormula.PLACE:
             u = _modulo([(1, "r"), *moved], fixed, m)
         case _:
             u = _modulo([(1, f"r // {g}"), *moved], fixed, m)
             u = f"r // {g}" if not fixed and not turn else u
     if number.factor != 1:
-        alone = u.isalnum() or number.shape in (Shape.FLIPPED, Shape.INSIDE)
+        alone = u.isalnum() or number.shape in (PeerFormula.FLIPPED, PeerFormula.INSIDE)
         u = f"{number.factor} * {u if alone else f'({u})'}"
     return u if constant == "0" else f"{u} + {constant}".replace("+ -", "- ")
 

@@ -28,7 +28,7 @@ from weft.dsl.nouns.slots import NONE, SCRATCH, WIDE, slice_of
 
 from ...compile.analyses.flow import Flow
 from ...compile.analyses.landing import Slots
-from .model import Message, Part, Round, Script, Work
+from .model import ChunkRange, LocalOperation, Message, Round, Script
 from .room import packed
 
 MOST_LINES = 2_000_000
@@ -51,7 +51,7 @@ class _Talk:
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class _LocalWork:
     """Local work as columns, in order; ``second`` is NONE for a copy."""
 
     round: Ints
@@ -108,7 +108,7 @@ def _staged(flow: Flow, number: Ints, scratch: Slots) -> Ints:
     return landing
 
 
-def _all_work(flow: Flow, number: Ints, landing: Ints, after: Ints) -> _Work:
+def _all_work(flow: Flow, number: Ints, landing: Ints, after: Ints) -> _LocalWork:
     """Copies out of scratch, sums of what came, and the flow's own local work, in that order."""
     m, local = flow.messages, flow.local
     late = np.flatnonzero(landing != m.recv)
@@ -131,7 +131,7 @@ def _all_work(flow: Flow, number: Ints, landing: Ints, after: Ints) -> _Work:
     order = np.lexsort(
         (place, _copies_first(kind, local.reduce), turn, kind, columns[1], columns[0])
     )
-    return _Work(*(x[order] for x in (*columns, np.ones(len(order), np.int64))))
+    return _LocalWork(*(x[order] for x in (*columns, np.ones(len(order), np.int64))))
 
 
 def _copies_first(kind: Ints, reduce: Ints) -> Ints:
@@ -149,14 +149,16 @@ def _merged_talk(t: _Talk) -> _Talk:
     return _Talk(t.round[rows], t.src[rows], t.dst[rows], t.send[rows], t.recv[rows], counts)
 
 
-def _merged_work(w: _Work) -> _Work:
+def _merged_work(w: _LocalWork) -> _LocalWork:
     joins = _same(w.round, w.rank) & _next(w.into) & _next(w.first)
     copies = w.second == NONE
     joins &= _next(w.second) | copies
     joins[1:] &= copies[1:] == copies[:-1]
     rows = np.flatnonzero(~joins)
     counts = np.diff(rows, append=len(joins))
-    return _Work(w.round[rows], w.rank[rows], w.into[rows], w.first[rows], w.second[rows], counts)
+    return _LocalWork(
+        w.round[rows], w.rank[rows], w.into[rows], w.first[rows], w.second[rows], counts
+    )
 
 
 def _same(*columns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -173,7 +175,9 @@ def _next(slots: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return result
 
 
-def _with_room(talk: _Talk, work: _Work, ranks: int) -> tuple[_Talk, _Work, tuple[int, ...]]:
+def _with_room(
+    talk: _Talk, work: _LocalWork, ranks: int
+) -> tuple[_Talk, _LocalWork, tuple[int, ...]]:
     """Scratch slots renumbered so that memory is used again; and how much each rank needs."""
     uses = (  # rank, slot, count, time: messages of a round come before its work
         (talk.src, talk.send, talk.count, talk.round * 2),
@@ -202,7 +206,9 @@ def _with_room(talk: _Talk, work: _Work, ranks: int) -> tuple[_Talk, _Work, tupl
     )
 
 
-def _written(talk: _Talk, work: _Work, ranks: int, rounds: int) -> tuple[tuple[Round, ...], ...]:
+def _written(
+    talk: _Talk, work: _LocalWork, ranks: int, rounds: int
+) -> tuple[tuple[Round, ...], ...]:
     """Return the rounds of all ranks as values, without an empty first round."""
     sends, recvs, local = (defaultdict(list) for _ in range(3))
     for number, src, dst, send, recv, count in zip(
@@ -220,7 +226,7 @@ def _written(talk: _Talk, work: _Work, ranks: int, rounds: int) -> tuple[tuple[R
     ):
         terms = (first,) if second == NONE else (first, second)
         local[rank, number].append(
-            Work(_part(into, count), tuple(_part(term, count) for term in terms))
+            LocalOperation(_part(into, count), tuple(_part(term, count) for term in terms))
         )
     for (rank, _), own in (*sends.items(), *recvs.items()):
         # Nearest peers come first: all ranks alike, and no two begin with the same peer.
@@ -235,6 +241,6 @@ def _written(talk: _Talk, work: _Work, ranks: int, rounds: int) -> tuple[tuple[R
     return tuple(own[begin:] for own in every)
 
 
-def _part(slot: int, count: int) -> Part:
+def _part(slot: int, count: int) -> ChunkRange:
     where = slice_of(slot)
-    return Part(where.buffer, where.offset, count)
+    return ChunkRange(where.buffer, where.offset, count)

@@ -18,7 +18,7 @@ import re
 from weft.dsl.base.errors import BadFile
 from weft.dsl.nouns.program import Buffer
 
-from .model import Message, Part, Round, Work
+from .model import ChunkRange, LocalOperation, Message, Round
 
 _PART = re.compile(r"([ios])\[(\d+)(?::(\d+))?\]")
 _MESSAGE = re.compile(r"(\S+) ([<>]) (\d+)")
@@ -32,7 +32,7 @@ def write(one: Round) -> str:
     return ", ".join(talk) + (f"; {', '.join(work)}" if work else "")
 
 
-def _part(part: Part) -> str:
+def _part(part: ChunkRange) -> str:
     end = f":{part.first + part.count}" if part.count > 1 else ""
     return f"{part.buffer}[{part.first}{end}]"
 
@@ -60,20 +60,20 @@ def _pieces(text: str) -> list[str]:
     return [piece.strip() for piece in text.split(",")] if text.strip() else []
 
 
-def _work(text: str, where: str) -> Work:
+def _work(text: str, where: str) -> LocalOperation:
     into, equals, rest = text.partition(" = ")
     terms = tuple(_read_part(term, where) for term in rest.split(" + "))
     if not equals or len(terms) > 2:
         raise _bad(text, "work such as o[3] = i[3] + s[0]", where)
-    return Work(_read_part(into, where), terms)
+    return LocalOperation(_read_part(into, where), terms)
 
 
-def _read_part(text: str, where: str) -> Part:
+def _read_part(text: str, where: str) -> ChunkRange:
     match = _PART.fullmatch(text)
     if not match:
         raise _bad(text, "chunks such as o[3] or s[0:2]", where)
     first = int(match[2])
-    return Part(Buffer(match[1]), first, int(match[3]) - first if match[3] else 1)
+    return ChunkRange(Buffer(match[1]), first, int(match[3]) - first if match[3] else 1)
 
 
 def _bad(text: str, wanted: str, where: str) -> BadFile:

@@ -16,7 +16,7 @@ Predict = Callable[[int], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BenchTime:
     """One contestant at one size: the median and the least µs of its turns.
 
     ``predicted``: µs, where a topology was given.
@@ -47,7 +47,7 @@ class Entry:
 
 def entries(
     rows: Iterable[Mapping[str, Any]], units: Collective, predictions: Mapping[str, Predict]
-) -> list[Entry]:
+) -> list[BenchTime]:
     """Return the results of the ranks, by size and contestant."""
     found = []
     for row in rows:
@@ -55,7 +55,7 @@ def entries(
         algbw = size / us / BYTES_PER_US_PER_GBPS
         predict = predictions.get(row["name"])
         found.append(
-            Entry(
+            BenchTime(
                 row["name"],
                 size,
                 us,

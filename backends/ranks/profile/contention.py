@@ -15,9 +15,9 @@ from scipy.stats import binomtest
 
 from weft.dsl.base.arrays import Floats
 
-from .model import Flow, Line, Shared
+from .model import AlphaBeta, Flow, Shared
 from .noise import Known, classes, pooled, standard_errors
-from .plan import Trial
+from .plan import ContentionTrial
 
 SLOWED = 1.25
 """Flows that take so many times longer together share something."""
@@ -28,10 +28,10 @@ OFTEN = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _TrialGroup:
     """Trials that are alike: µs per byte when together, and how many times that of one alone."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[ContentionTrial, ...]
     slope: Known
     slowed: Known
     certain: bool
@@ -44,15 +44,15 @@ class _Candidate:
     def rate(self) -> float:
         return self.flows / self.slope.value
 
-    def members(self, trial: Trial) -> Iterator[tuple[str, frozenset[Flow]]]:
+    def members(self, trial: ContentionTrial) -> Iterator[tuple[str, frozenset[Flow]]]:
         yield from trial.like or ((trial.name, trial.members),)
 
 
 def shared(
-    trials: Sequence[Trial],
+    trials: Sequence[ContentionTrial],
     alone: Floats,
     together: Floats,
-    lines: dict[Flow, Line],
+    lines: dict[Flow, AlphaBeta],
     *,
     crowded: bool = False,
 ) -> tuple[list[Shared], list[str]]:
@@ -71,7 +71,7 @@ def shared(
         for c in candidates
         if c not in kept and c.slowed.value > SLOWED
     ]
-    gone: list[_Candidate] = []
+    gone: list[_TrialGroup] = []
     for one in reversed(tuple(kept)):  # wide before narrow: mixtures go first
         rest = [c for c in kept if c is not one]
         if one not in whole and all(_explained(trial, one, rest, lines) for trial in one.trials):
@@ -88,7 +88,9 @@ def shared(
     return list(found.values()), remarks
 
 
-def _candidates(trials: Sequence[Trial], alone: Floats, together: Floats) -> Iterator[_Candidate]:
+def _candidates(
+    trials: Sequence[ContentionTrial], alone: Floats, together: Floats
+) -> Iterator[_TrialGroup]:
     """Yield candidates by kind and number of flows, and within these by classes of like values."""
     kinds: dict[tuple[str, int], list[int]] = {}
     for i, trial in enumerate(trials):
@@ -101,7 +103,7 @@ def _candidates(trials: Sequence[Trial], alone: Floats, together: Floats) -> Ite
             some = [rows[i] for i in np.flatnonzero(label == name)]
             slowed = pooled(slower[some]).at_least(usual / np.sqrt(len(some)))
             certain = _certain(slower[some], slowed)
-            yield _Candidate(
+            yield _TrialGroup(
                 tuple(trials[i] for i in some), pooled(together[some]), slowed, certain
             )
 
@@ -116,7 +118,10 @@ def _certain(slower: Floats, slowed: Known) -> bool:
 
 
 def _explained(
-    trial: Trial, one: _Candidate, rest: Sequence[_Candidate], lines: dict[Flow, Line]
+    trial: ContentionTrial,
+    one: _TrialGroup,
+    rest: Sequence[_TrialGroup],
+    lines: dict[Flow, AlphaBeta],
 ) -> bool:
     """Return True if the other candidates alone explain the slowness of a trial."""
     slope = max(lines[flow].beta for flow in trial.flows)
@@ -127,7 +132,7 @@ def _explained(
     return slope * SLOWED > one.slope.value
 
 
-def _name(c: _Candidate) -> str:
+def _name(c: _TrialGroup) -> str:
     first = c.trials[0]
     if first.like:
         return (

@@ -10,7 +10,7 @@ from scipy.optimize import least_squares
 
 from weft.dsl.base.arrays import Floats, Ints
 
-from .model import Flow, Line, LinkClass
+from .model import AlphaBeta, Flow, LinkClass
 from .noise import MAD, classes
 
 LOSS_SCALE = 0.1
@@ -54,7 +54,7 @@ def _both_ways(flows: Sequence[Flow], samples: Floats) -> Floats:
     return np.asarray((samples + samples[:, [place[flow[::-1]] for flow in flows]]) / 2)
 
 
-def line_of(sizes: Ints, us: Floats) -> Line:
+def line_of(sizes: Ints, us: Floats) -> AlphaBeta:
     """Return the line of echoes that take ``us``.
 
     An echo takes there and back: ``α + β·bytes`` one way, and an answer of one byte the other.
@@ -76,7 +76,7 @@ def line_of(sizes: Ints, us: Floats) -> Line:
     covariance = np.linalg.pinv(jacobian.T @ jacobian) * deviation**2
     alpha, beta = found.x * start
     error = np.sqrt(np.diag(covariance)) * start
-    return Line(
+    return AlphaBeta(
         float(alpha) / 2,
         max(float(beta), CERTAIN * float(error[1]), 1e-9),
         float(error[0] / max(alpha, 1e-12)),

@@ -10,12 +10,12 @@ from weft.dsl.base.errors import Missing
 
 from ...formats.p2p.embedded.nccl import Connection, Nccl, connect
 from ..nccl import SETTINGS, unusable
-from .model import Effort, Findings
+from .model import Findings, ProbeLimits
 from .probe import Probe, Tell
 from .survey import survey
 
 
-class Timed(Nccl):
+class TimedNccl(Nccl):
     """NCCL, whose clock stands still until the stream is empty."""
 
     def clock(self) -> float:
@@ -24,12 +24,12 @@ class Timed(Nccl):
         return super().clock()
 
 
-def probe_of(connection: Connection, effort: Effort) -> Probe:
+def probe_of(connection: Connection, effort: ProbeLimits) -> Probe:
     """The probe of a rank, on its current GPU and stream. NCCL waits on the GPU: one transport
     serves short and long waits."""
     import cupy
 
-    wire = Timed(connection, cupy.cuda.get_current_stream(), "float32")
+    wire = TimedNccl(connection, cupy.cuda.get_current_stream(), "float32")
     return Probe(wire, wire, cupy.asarray, cupy.asnumpy, effort.batches)
 
 
@@ -59,7 +59,7 @@ def connected() -> Connection:
     return connect(world)
 
 
-def measure_nccl(effort: Effort, seed: int, tell: Tell) -> Findings | None:
+def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
     """Run a rank that MPI started; return the findings on rank 0.
 
     Raises:

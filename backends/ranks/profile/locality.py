@@ -15,13 +15,15 @@ from scipy.spatial.distance import squareform
 
 from weft.dsl.base.arrays import Floats
 
-from .model import Flow, Line
+from .model import AlphaBeta, Flow
 from .noise import ALIKE
 
 Groups = tuple[tuple[int, ...], ...]
 
 
-def groups_of(found: Mapping[Flow, Line], ranks: int, largest: int) -> tuple[Groups, str | None]:
+def groups_of(
+    found: Mapping[Flow, AlphaBeta], ranks: int, largest: int
+) -> tuple[Groups, str | None]:
     """The groups, that of rank 0 first, one if all are near; and what is not clear, in words.
 
     All ranks of a group are nearer to each other than to any rank outside it.
@@ -45,7 +47,7 @@ def groups_of(found: Mapping[Flow, Line], ranks: int, largest: int) -> tuple[Gro
     return whole, None if flat else "links differ, but not so that ranks fall into groups"
 
 
-def _distances(found: Mapping[Flow, Line], ranks: int, largest: int) -> Floats:
+def _distances(found: Mapping[Flow, AlphaBeta], ranks: int, largest: int) -> Floats:
     """Logarithms, so that a tree of them looks at ratios; 0 where nothing is nearer."""
     distance = np.zeros((ranks, ranks))
     for (a, b), line in found.items():

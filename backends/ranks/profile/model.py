@@ -21,7 +21,7 @@ Session = tuple[Echo, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class ProbeLimits:
     """Limits of a measurement.
 
     Attributes:
@@ -46,7 +46,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AlphaBeta:
     """Line of message times: α in µs, β in µs per byte, each with its relative standard error.
 
     ``residual``: how far times are from the line, relative, in the median; ``worst``: at most.
@@ -69,7 +69,7 @@ class LinkClass:
     """Directions that could not be told apart, and the one line of them all."""
 
     flows: tuple[Flow, ...]
-    line: Line
+    line: AlphaBeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,6 @@ class Findings:
     overhead: float
     remarks: tuple[str, ...]
 
-    def line_of(self) -> dict[Flow, Line]:
+    def line_of(self) -> dict[Flow, AlphaBeta]:
         """Return the line of every direction."""
         return {flow: one.line for one in self.classes for flow in one.flows}

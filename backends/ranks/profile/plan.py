@@ -19,7 +19,7 @@ FLOWS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ContentionTrial:
     """Flows that may share something.
 
     Attributes:
@@ -56,13 +56,13 @@ def trial_sizes(largest: int) -> tuple[int, int]:
     return max(1, largest // 4), largest
 
 
-def session_of(trial: Trial, largest: int) -> Session:
+def session_of(trial: ContentionTrial, largest: int) -> Session:
     """Return a trial's echoes: one of its flows alone, then all together; at both sizes."""
     sizes = trial_sizes(largest)
     return tuple(Echo(flows, size) for flows in (trial.flows[:1], trial.flows) for size in sizes)
 
 
-def trials(groups: Sequence[Sequence[int]], classes: Sequence[LinkClass]) -> list[Trial]:
+def trials(groups: Sequence[Sequence[int]], classes: Sequence[LinkClass]) -> list[ContentionTrial]:
     """Return the trials of flows that may share a resource, narrow before wide."""
     ranks = sorted(rank for group in groups for rank in group)
     everything = frozenset(permutations(ranks, 2))
@@ -76,7 +76,7 @@ def trials(groups: Sequence[Sequence[int]], classes: Sequence[LinkClass]) -> lis
             found += _of_group(number, group, ranks, everything)
     if len(ranks) > 3:
         ring = tuple(zip(ranks, [*ranks[1:], ranks[0]], strict=True))
-        found.append(Trial("everybody", "everybody", ring, everything))
+        found.append(ContentionTrial("everybody", "everybody", ring, everything))
     beta = {flow: one.line.beta for one in classes for flow in one.flows}
     return [replace(one, flows=tuple(sorted(one.flows, key=lambda f: -beta[f]))) for one in found]
 
@@ -88,7 +88,7 @@ def spread(things: Sequence[int], count: int) -> list[int]:
     return [things[i * len(things) // count] for i in range(count)]
 
 
-def _of_pairs(classes: Sequence[LinkClass]) -> Iterator[Trial]:
+def _of_pairs(classes: Sequence[LinkClass]) -> Iterator[ContentionTrial]:
     """Yield the two directions of pairs, by what classes they are in."""
     label = {flow: i for i, one in enumerate(classes) for flow in one.flows}
     kinds: dict[tuple[int, ...], list[Flow]] = {}
@@ -98,23 +98,29 @@ def _of_pairs(classes: Sequence[LinkClass]) -> Iterator[Trial]:
         like = tuple((f"pair {a}-{b}", frozenset(((a, b), (b, a)))) for a, b in some)
         for i in spread(range(len(some)), WITNESSES):
             a, b = some[i]
-            yield Trial(f"pairs of kind {number}", like[i][0], ((a, b), (b, a)), like[i][1], like)
+            yield ContentionTrial(
+                f"pairs of kind {number}", like[i][0], ((a, b), (b, a)), like[i][1], like
+            )
 
 
-def _of_rank(rank: int, near: Sequence[int], everything: frozenset[Flow]) -> list[Trial]:
+def _of_rank(rank: int, near: Sequence[int], everything: frozenset[Flow]) -> list[ContentionTrial]:
     peers = near[:FLOWS]
     out = frozenset(f for f in everything if f[0] == rank)
     into = frozenset(f for f in everything if f[1] == rank)
     return [
-        Trial("out of ranks", f"out of rank {rank}", tuple((rank, x) for x in peers), out),
-        Trial("into ranks", f"into rank {rank}", tuple((x, rank) for x in peers), into),
-        Trial("at ranks", f"rank {rank}", ((rank, peers[0]), (peers[1], rank)), out | into),
+        ContentionTrial(
+            "out of ranks", f"out of rank {rank}", tuple((rank, x) for x in peers), out
+        ),
+        ContentionTrial("into ranks", f"into rank {rank}", tuple((x, rank) for x in peers), into),
+        ContentionTrial(
+            "at ranks", f"rank {rank}", ((rank, peers[0]), (peers[1], rank)), out | into
+        ),
     ]
 
 
 def _of_group(
     number: int, group: Sequence[int], ranks: Sequence[int], everything: frozenset[Flow]
-) -> list[Trial]:
+) -> list[ContentionTrial]:
     """Return trials of flows out of a group, into it, and both; a rank has one message at most."""
     own = set(group)
     others = [rank for rank in ranks if rank not in own]
@@ -127,19 +133,21 @@ def _of_group(
     half = width // 2
     mixed = (*cross[:half], *(f[::-1] for f in cross[half:]))
     return [
-        Trial("out of groups", f"out of group {number}", cross, out),
-        Trial("into groups", f"into group {number}", tuple(f[::-1] for f in cross), into),
-        Trial("at groups", f"around group {number}", mixed, out | into),
+        ContentionTrial("out of groups", f"out of group {number}", cross, out),
+        ContentionTrial("into groups", f"into group {number}", tuple(f[::-1] for f in cross), into),
+        ContentionTrial("at groups", f"around group {number}", mixed, out | into),
         *_inside(number, group),
     ]
 
 
-def _inside(number: int, group: Sequence[int]) -> list[Trial]:
+def _inside(number: int, group: Sequence[int]) -> list[ContentionTrial]:
     if len(group) < 4:
         return []
     ring = tuple(zip(group, [*group[1:], group[0]], strict=True))
     return [
-        Trial("inside groups", f"inside group {number}", ring, frozenset(permutations(group, 2)))
+        ContentionTrial(
+            "inside groups", f"inside group {number}", ring, frozenset(permutations(group, 2))
+        )
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 
 from ...formats.p2p.embedded.wire import Array, Wire
-from .model import Echo, Effort, Flow, Session
+from .model import Echo, Flow, ProbeLimits, Session
 from .noise import standard_errors
 
 THERE, BACK, MEET, GO, TURN, GIVE, LENGTH, TEXT = range(1, 9)
@@ -175,7 +175,12 @@ Tell = Callable[[str], None]
 
 
 def sweep_all(
-    probe: Probe, sessions: Sequence[Session], effort: Effort, until: float, seed: int, tell: Tell
+    probe: Probe,
+    sessions: Sequence[Session],
+    effort: ProbeLimits,
+    until: float,
+    seed: int,
+    tell: Tell,
 ) -> Floats:
     """µs of every flow of every echo, in their order, a row for each sweep: shape (sweeps, flows).
 
@@ -196,7 +201,7 @@ def sweep_all(
     return table
 
 
-def _enough(table: Floats, effort: Effort, late: bool) -> bool:
+def _enough(table: Floats, effort: ProbeLimits, late: bool) -> bool:
     sweeps = len(table)
     if sweeps < effort.least:
         return False
@@ -205,7 +210,7 @@ def _enough(table: Floats, effort: Effort, late: bool) -> bool:
     return bool(np.median(standard_errors(np.log(np.maximum(table, 1e-9)).T)) <= effort.error)
 
 
-def _times(sessions: Sequence[Session], us: Floats, effort: Effort) -> list[list[int]]:
+def _times(sessions: Sequence[Session], us: Floats, effort: ProbeLimits) -> list[list[int]]:
     """Return the number of echoes for a batch of the desired duration."""
     at, result = 0, []
     for session in sessions:

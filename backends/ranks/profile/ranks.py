@@ -28,7 +28,7 @@ from ...formats.p2p.embedded.torch import Torch
 from ..launcher import FOUND, PLAN, leave
 from .gpus import measure_nccl
 from .machine import topology_of
-from .model import Effort, Findings
+from .model import Findings, ProbeLimits
 from .probe import Probe
 from .survey import survey
 
@@ -56,7 +56,7 @@ class Patient(Mpi):
             time.sleep(min(REST, waited / 10))
 
 
-def measure_mpi(effort: Effort, seed: int, tell: Tell) -> Findings | None:
+def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
     """Run a rank of MPI; return the findings on rank 0.
 
     Raises:
@@ -68,7 +68,7 @@ def measure_mpi(effort: Effort, seed: int, tell: Tell) -> Findings | None:
     return survey(Probe(wire, patient, np.copy, np.asarray, effort.batches), effort, seed, tell)
 
 
-def measure_torch(effort: Effort, seed: int, tell: Tell, place: Path | None = None) -> Any:
+def measure_torch(effort: ProbeLimits, seed: int, tell: Tell, place: Path | None = None) -> Any:
     """Run a rank of torch.distributed (gloo), of torchrun or of a job with a folder.
 
     Raises:
@@ -99,7 +99,7 @@ def measure_torch(effort: Effort, seed: int, tell: Tell, place: Path | None = No
     return found
 
 
-def measure_threads(ranks: int, effort: Effort, seed: int, tell: Tell) -> Findings:
+def measure_threads(ranks: int, effort: ProbeLimits, seed: int, tell: Tell) -> Findings:
     """Ranks that are threads of this process."""
     found: list[Findings] = []
 
@@ -142,7 +142,7 @@ def serve(on: str, place: str) -> None:
     folder = Path(place)
     end_with_owner(folder)
     plan = json.loads((folder / PLAN).read_text("utf-8"))
-    effort, seed = Effort(**plan["effort"]), plan["seed"]
+    effort, seed = ProbeLimits(**plan["effort"]), plan["seed"]
 
     def tell(text: str) -> None:
         sys.stdout.write(text + "\n")

@@ -11,9 +11,9 @@ from weft.dsl.base.arrays import Floats
 from .contention import shared
 from .fit import link_classes
 from .locality import groups_of
-from .model import Echo, Effort, Findings, Flow, Line, LinkClass
+from .model import AlphaBeta, Echo, Findings, Flow, LinkClass, ProbeLimits
 from .noise import spread as noise_of
-from .plan import SMALL, Trial, ladder, pairs, session_of, trial_sizes, trials
+from .plan import SMALL, ContentionTrial, ladder, pairs, session_of, trial_sizes, trials
 from .probe import Probe, Tell, sweep_all
 
 ALPHA_SHARE = 0.05
@@ -31,7 +31,7 @@ FOR_PAIRS = 0.6
 """Share of the time that pairs get."""
 
 
-def survey(probe: Probe, effort: Effort, seed: int, tell: Tell) -> Findings | None:
+def survey(probe: Probe, effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
     """Measure; what was found, on rank 0.
 
     Raises:
@@ -49,7 +49,7 @@ def survey(probe: Probe, effort: Effort, seed: int, tell: Tell) -> Findings | No
     flows, us = _by_flow(us, probe.ranks, sizes)
     classes: tuple[LinkClass, ...] = ()
     remark: str | None = None
-    asked: list[Trial] = []
+    asked: list[ContentionTrial] = []
     if not probe.rank:
         classes = link_classes(flows, sizes, us)
         lines = {flow: one.line for one in classes for flow in one.flows}
@@ -83,7 +83,7 @@ def survey(probe: Probe, effort: Effort, seed: int, tell: Tell) -> Findings | No
     )
 
 
-def _largest(probe: Probe, effort: Effort) -> int:
+def _largest(probe: Probe, effort: ProbeLimits) -> int:
     """A size that takes long against an empty message between the first ranks and the last."""
     ends = tuple(dict.fromkeys(((0, 1), (0, probe.ranks - 1))))
 
@@ -104,7 +104,9 @@ def _by_flow(table: Floats, ranks: int, sizes: Sequence[int]) -> tuple[list[Flow
     return flows, table.reshape(len(table), len(flows), len(sizes))
 
 
-def _slopes(asked: Sequence[Trial], table: Floats, sizes: tuple[int, int]) -> tuple[Floats, Floats]:
+def _slopes(
+    asked: Sequence[ContentionTrial], table: Floats, sizes: tuple[int, int]
+) -> tuple[Floats, Floats]:
     """µs per byte of each trial's first flow alone, and of all its flows together (the slowest)."""
     at = 0
     columns: list[Floats] = []
@@ -128,7 +130,7 @@ def _crowd(probe: Probe) -> float:
     return float(np.max(rows, axis=1).min())  # the slowest of many ranks is often unlucky
 
 
-def _overhead(us: float, lines: Mapping[Flow, Line], ranks: int) -> float:
+def _overhead(us: float, lines: Mapping[Flow, AlphaBeta], ranks: int) -> float:
     """µs of a message of all at once beyond its α; 0 if that hardly counts.
 
     There and back, ``ranks`` messages pass through the machine one after the other.

@@ -1,6 +1,6 @@
 """Line charts as plain figures: positions of lines, marks and labels.
 
->>> drawn = chart("t", Axis("size", [1, 4], log=True), Axis("µs", [0, 10]),
+>>> drawn = chart("t", ChartAxis("size", [1, 4], log=True), ChartAxis("µs", [0, 10]),
 ...               [Series("ring", [(1, 2.0), (4, 10.0)])])
 >>> drawn["series"][0]["path"]
 'M64.0 223.6L610.0 22.0'
@@ -23,7 +23,7 @@ STYLES = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ChartAxis:
     """Axis of a chart: its title, its values, from whose least to largest it goes, and its
     scale."""
 
@@ -49,10 +49,12 @@ class Series:
     labels: Sequence[str] = ()
 
 
-def chart(title: str, x: Axis, y: Axis, series: Sequence[Series], note: str = "") -> dict[str, Any]:
+def chart(
+    title: str, x: ChartAxis, y: ChartAxis, series: Sequence[Series], note: str = ""
+) -> dict[str, Any]:
     """Return the figures of a chart."""
-    across = _Scale.of(x, LEFT, WIDTH - RIGHT)
-    up = _Scale.of(y, HEIGHT - BOTTOM, TOP)
+    across = _AxisScale.of(x, LEFT, WIDTH - RIGHT)
+    up = _AxisScale.of(y, HEIGHT - BOTTOM, TOP)
     drawn, other = [], 0
     for one in series:
         kind = one.style or f"s{other % STYLES}"
@@ -99,22 +101,22 @@ def _path(spots: Sequence[tuple[float, float]], stairs: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
-    axis: Axis
+class _AxisScale:
+    axis: ChartAxis
     low: float
     high: float
     start: float
     end: float
 
     @staticmethod
-    def of(axis: Axis, start: float, end: float) -> _Scale:
+    def of(axis: ChartAxis, start: float, end: float) -> _AxisScale:
         values = [v for v in axis.values if v > 0 or not axis.log]
         low, high = min(values, default=1.0), max(values, default=1.0)
         if axis.log and low == high:
             low, high = low / 2, high * 2
         elif low == high:
             low, high = low - 1, high + 1
-        return _Scale(axis, low, high, start, end)
+        return _AxisScale(axis, low, high, start, end)
 
     def place(self, value: float) -> float:
         if self.axis.log:
@@ -128,7 +130,7 @@ class _Scale:
         return [[round(self.place(v), 1), self.axis.words(v)] for v in values]
 
 
-def _powers(scale: _Scale, most: int) -> list[float]:
+def _powers(scale: _AxisScale, most: int) -> list[float]:
     base = scale.axis.base
     first = math.ceil(math.log(scale.low, base) - 1e-9)
     last = math.floor(math.log(scale.high, base) + 1e-9)
@@ -140,7 +142,7 @@ def _powers(scale: _Scale, most: int) -> list[float]:
     return [float(base) ** e for e in range(first, last + 1, by)]
 
 
-def _round(scale: _Scale, most: int) -> list[float]:
+def _round(scale: _AxisScale, most: int) -> list[float]:
     span = scale.high - scale.low
     rough = span / max(1, most - 1)
     size = 10.0 ** math.floor(math.log10(rough))
@@ -164,8 +166,8 @@ def over_size(
     sizes = [a for one in curves for a, _ in one.points]
     values = [b for one in curves for _, b in one.points]
     low = [] if log else [min([*values, 1.0])]
-    x = Axis("message size", sizes, log=True, base=2, words=size_words)
-    y = Axis(unit, [*values, *low], log=log, words=lambda v: f"{v:,.6g}")
+    x = ChartAxis("message size", sizes, log=True, base=2, words=size_words)
+    y = ChartAxis(unit, [*values, *low], log=log, words=lambda v: f"{v:,.6g}")
     return chart(title, x, y, curves, note)
 
 

@@ -30,7 +30,7 @@ def chunks_moved(program: Program) -> list[Labels]:
         CheckFailed: it deadlocks, or two ends of a connection do not match.
     """
     pieces = max(1, program.message_chunks // max(1, program.collective.message_chunks))
-    memory = _Memory(program, pieces)
+    memory = _SlotContents(program, pieces)
     order = np.argsort(ProgramOrder.of(program).positions(), kind="stable")
     blocks = [(rank, block) for rank, r in enumerate(program.ranks) for block in r]
     ways: dict[tuple[int, int, int], deque[Labels]] = defaultdict(deque)
@@ -59,7 +59,7 @@ def _either(one: Labels, other: Labels) -> Labels:
     return tuple(a if a != NOTHING else b for a, b in zip(one, other, strict=False))
 
 
-class _Memory:
+class _SlotContents:
     """Contents of each slot of each rank."""
 
     def __init__(self, program: Program, pieces: int) -> None:

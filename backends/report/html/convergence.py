@@ -8,7 +8,7 @@ from weft.dsl.base.errors import BadFile
 from weft.dsl.base.files import parse_json
 from weft.dsl.nouns.schedule import Schedule
 
-from .chart import Axis, Series, chart
+from .chart import ChartAxis, Series, chart
 from .page import figure
 
 
@@ -83,7 +83,7 @@ def _chart(spots: list[tuple[float, float, float]], end: float, unit: str) -> di
     room = 0.08 * (max(values) - min(values)) or 0.05 * max(values)
     return chart(
         "Best schedule and bound",
-        Axis("seconds", [0.0, max(end, best[-1][0])]),
-        Axis(unit, [min(values) - room, max(values) + room]),
+        ChartAxis("seconds", [0.0, max(end, best[-1][0])]),
+        ChartAxis(unit, [min(values) - room, max(values) + room]),
         series,
     )

@@ -56,7 +56,7 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LaneRow:
     """Name of a row, the number of its link or resource (-1: neither), and its share of the
     time."""
 
@@ -68,7 +68,7 @@ class Row:
 def lane(
     title: str,
     what: str,
-    rows: Sequence[Row],
+    rows: Sequence[LaneRow],
     bars: Bars,
     span: float,
     most: int = MOST_BARS,

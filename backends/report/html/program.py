@@ -17,7 +17,7 @@ from weft.synth.time.routes import routes_of
 from weft.synth.time.runtime_model import MSCCL, RuntimeModel
 
 from .code import chunks_moved
-from .lanes import MOST_BARS, TICKS, Bars, Row, lane
+from .lanes import MOST_BARS, TICKS, Bars, LaneRow, lane
 from .loads import row_order, short_name
 from .page import byte_words
 
@@ -98,7 +98,7 @@ def program_lanes(
     o = run.table
     busy = np.bincount(block[sends], bars.length[sends], o.blocks) / (span or 1.0)
     rows = [
-        Row(f"rank {o.block_rank[b]} block {o.block_id[b]}", -1, float(busy[b]))
+        LaneRow(f"rank {o.block_rank[b]} block {o.block_id[b]}", -1, float(busy[b]))
         for b in range(o.blocks)
     ]
     found.append(lane("Thread blocks", "blocks", rows, bars, span, most))
@@ -112,12 +112,12 @@ def _in_time(run: ProgramTimeline) -> Ints:
     return number
 
 
-def _link_rows(run: ProgramTimeline) -> list[Row]:
+def _link_rows(run: ProgramTimeline) -> list[LaneRow]:
     t = run.topology
     start = np.repeat(run.message_start_us, np.diff(run.held_start))
     width = len(t.links) + len(t.resources)
     busy = np.bincount(run.held_row, run.held_until_us - start, width) / (run.time_us or 1.0)
-    return [Row(short_name(t, i), i, float(busy[i])) for i in range(width)]
+    return [LaneRow(short_name(t, i), i, float(busy[i])) for i in range(width)]
 
 
 def _held(run: ProgramTimeline, number: Ints) -> Bars:

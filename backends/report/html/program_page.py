@@ -18,7 +18,7 @@ from ...compile.analyses.order import ProgramOrder
 from .chunks import chunk_names
 from .code import chunks_moved
 from .curves import baselines, bound_curve, program_curve
-from .lanes import MOST_BARS, TICKS, Bars, Row, lane
+from .lanes import MOST_BARS, TICKS, Bars, LaneRow, lane
 from .listing import listing
 from .loads import Loads, load_facts, short_name
 from .machine import machine_map
@@ -202,7 +202,7 @@ def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None
     number = np.arange(p.instructions)
     bars = Bars(p.block, level, np.full(p.instructions, 0.86), number, np.array(kinds, np.int64))
     rows = [
-        Row(f"rank {rank} block {at}", -1, len(block.code) / span)
+        LaneRow(f"rank {rank} block {at}", -1, len(block.code) / span)
         for rank, r in enumerate(p.ranks)
         for at, block in enumerate(r)
     ]

@@ -16,7 +16,7 @@ from weft.synth.fabric.occupancy import transfer_of_link
 from weft.synth.time.timeline import timeline
 
 from .chunks import FEW_NAMED, MOST_NAMED, chunk_names
-from .lanes import MOST_BARS, TICKS, Bars, Row, lane
+from .lanes import MOST_BARS, TICKS, Bars, LaneRow, lane
 from .loads import Loads, load_facts, row_order, short_name
 from .page import byte_words
 
@@ -60,7 +60,8 @@ def schedule_view(
     t = s.topology
     share = found.simulation.busy_us / look.time_us if look.time_us else found.simulation.busy_us
     rows = [
-        Row(short_name(t, i), i, float(share[i])) for i in range(len(t.links) + len(t.resources))
+        LaneRow(short_name(t, i), i, float(share[i]))
+        for i in range(len(t.links) + len(t.resources))
     ]
     chart = lane(
         "Links and shared resources", "links", rows, bars, look.time_us, most, row_order(t)

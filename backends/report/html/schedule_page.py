@@ -17,7 +17,7 @@ from weft.synth.time.latency import latency_us
 from weft.synth.time.program_time import simulate_program
 
 from ...compile.compile import CompileOptions, compile_schedule
-from .chart import Axis, Series, chart
+from .chart import ChartAxis, Series, chart
 from .compare import compare_section, difference_section
 from .curves import baselines, bound_curve, program_curve, schedule_curve
 from .lanes import MOST_BARS
@@ -297,11 +297,11 @@ def _frontier(several: Sequence[Shown]) -> Facts:
     least = float(several[0].bound.latency_us)
     xs, ys = [x for x, _ in spots], [y for _, y in spots]
     room = max(0.08 * (max([*xs, least]) - min([*xs, least])), 0.05 * max([*xs, least], default=1))
-    x = Axis(
+    x = ChartAxis(
         "α alone, µs (less is better)",
         [max(0.0, min([*xs, least]) - room), max([*xs, least]) + room],
     )
-    y = Axis("algbw of large messages, GB/s (more is better)", [0.0, max([*ys, most]) * 1.08])
+    y = ChartAxis("algbw of large messages, GB/s (more is better)", [0.0, max([*ys, most]) * 1.08])
     ends = x.values
     lines = [
         Series("bandwidth bound", [(ends[0], most), (ends[1], most)], "bound"),

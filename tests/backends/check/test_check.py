@@ -22,7 +22,7 @@ from msccl_files import (
 from networks import networks
 from operations import topological_order
 
-from weft.backends.check.bounds import Buffers
+from weft.backends.check.bounds import CallerBuffers
 from weft.backends.check.checker import check_program, check_xml
 from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import hang, waits
@@ -325,7 +325,9 @@ def test_races_are_those_of_the_definition(text: str, in_place: bool) -> None:
         for a, a_writes in cell
         for b, b_writes in cell
     )
-    buffers = Buffers(np.full((listing.rank_count, 3), 8), np.zeros(listing.rank_count, np.int64))
+    buffers = CallerBuffers(
+        np.full((listing.rank_count, 3), 8), np.zeros(listing.rank_count, np.int64)
+    )
     assert bool(races(graph, levels(graph), buffers, in_place=in_place)) == racing
 
 

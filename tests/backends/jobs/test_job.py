@@ -129,7 +129,7 @@ def test_frames_come_together_from_any_parts(values: list[object], size: int) ->
 
     sender = threading.Thread(target=send)
     sender.start()
-    reader, found = frames.Reader(), []
+    reader, found = frames.FrameReader(), []
     while part := os.read(into, size):
         reader.feed(part)
         while (value := reader.value()) is not None:

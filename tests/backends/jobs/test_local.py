@@ -15,7 +15,7 @@ import pytest
 from weft.backends.jobs.answer import Ending
 from weft.backends.jobs.executor import Event, Step
 from weft.backends.jobs.job import Job
-from weft.backends.jobs.local import Local, local
+from weft.backends.jobs.local import LocalExecutor, local
 from weft.dsl.base.errors import Infeasible, NothingFound, Refusal, UserError, WeftError
 from weft.dsl.base.processes import descendants
 from weft.dsl.base.spans import Span
@@ -24,7 +24,7 @@ BODIES = "job_bodies"
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Local]:
+def pool() -> Iterator[LocalExecutor]:
     with local(workers=2) as found:
         yield found
 
@@ -48,7 +48,7 @@ def pids(folder: Path) -> list[int]:
     return [int(x) for file in folder.glob("pids-*") for x in file.read_text().split()]
 
 
-def test_answers_come_in_the_order_of_the_arguments(pool: Local) -> None:
+def test_answers_come_in_the_order_of_the_arguments(pool: LocalExecutor) -> None:
     steps: list[Step] = []
     assert pool.map(f"{BODIES}:sleeps", [0.3, 0.0, 0.1], progress=steps.append) == [0.3, 0.0, 0.1]
     assert [step.ended for step in steps] == [1, 2, 3]
@@ -56,21 +56,21 @@ def test_answers_come_in_the_order_of_the_arguments(pool: Local) -> None:
     assert steps[-1].place == 0
 
 
-def test_nothing_is_a_list_of_nothing(pool: Local) -> None:
+def test_nothing_is_a_list_of_nothing(pool: LocalExecutor) -> None:
     assert pool.map(f"{BODIES}:double", []) == []
 
 
-def test_processes_serve_job_after_job_with_few_threads(pool: Local) -> None:
+def test_processes_serve_job_after_job_with_few_threads(pool: LocalExecutor) -> None:
     assert len(set(pool.map(f"{BODIES}:process", range(20)))) <= 2
     [found] = pool.map(f"{BODIES}:surroundings", [None])
     assert found == {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
 
-def test_what_a_job_prints_is_no_answer(pool: Local) -> None:
+def test_what_a_job_prints_is_no_answer(pool: LocalExecutor) -> None:
     assert pool.map(f"{BODIES}:prints", [1, 2, 3]) == [1, 2, 3]
 
 
-def test_errors_of_users_arrive_as_they_were(pool: Local) -> None:
+def test_errors_of_users_arrive_as_they_were(pool: LocalExecutor) -> None:
     with pytest.raises(UserError) as user:
         pool.map(f"{BODIES}:refuses", ["user"])
     assert isinstance(user.value.where, Span)
@@ -85,14 +85,14 @@ def test_errors_of_users_arrive_as_they_were(pool: Local) -> None:
     assert infeasible.value.exit_code == 1
 
 
-def test_the_first_error_counts_and_answers_keep_all(pool: Local) -> None:
+def test_the_first_error_counts_and_answers_keep_all(pool: LocalExecutor) -> None:
     with pytest.raises(Refusal):
         pool.map(f"{BODIES}:refuses", ["refusal", "user"])
     ends = [a.ending for a in pool.answers(f"{BODIES}:refuses", ["user", "infeasible"])]
     assert ends == [Ending.REFUSED, Ending.REFUSED]
 
 
-def test_anything_else_that_escapes_is_a_bug_with_its_trace(pool: Local) -> None:
+def test_anything_else_that_escapes_is_a_bug_with_its_trace(pool: LocalExecutor) -> None:
     with pytest.raises(WeftError) as bug:
         pool.map(f"{BODIES}:fails", [None])
     assert bug.value.exit_code == 70
@@ -103,14 +103,14 @@ def test_anything_else_that_escapes_is_a_bug_with_its_trace(pool: Local) -> None
     assert pool.map(f"{BODIES}:double", [4]) == [8]  # and the process serves on
 
 
-def test_a_late_job_is_killed_and_the_others_are_not(pool: Local) -> None:
+def test_a_late_job_is_killed_and_the_others_are_not(pool: LocalExecutor) -> None:
     answers = pool.answers(f"{BODIES}:sleeps", [60, 0.1, 60, 0.2], deadline=1.0)
     assert [a.ending for a in answers] == [Ending.LATE, Ending.DONE, Ending.LATE, Ending.DONE]
     with pytest.raises(NothingFound, match="deadline"):
         answers[0].get()
 
 
-def test_a_job_whose_process_dies_is_started_again(pool: Local, tmp_path: Path) -> None:
+def test_a_job_whose_process_dies_is_started_again(pool: LocalExecutor, tmp_path: Path) -> None:
     heard: list[Event] = []
     job = Job.of(f"{BODIES}:dies", str(tmp_path / "once"))
     answer = pool.submit(job, told=lambda event, _: heard.append(event)).answer(60)
@@ -118,7 +118,7 @@ def test_a_job_whose_process_dies_is_started_again(pool: Local, tmp_path: Path) 
     assert heard == [Event.STARTED, Event.LOST, Event.STARTED]
 
 
-def test_a_job_that_always_kills_its_process_is_given_up(pool: Local) -> None:
+def test_a_job_that_always_kills_its_process_is_given_up(pool: LocalExecutor) -> None:
     [answer, other] = [
         pool.submit(Job.of(f"{BODIES}:{name}", 1)).answer(60) for name in ("always_dies", "double")
     ]
@@ -146,7 +146,7 @@ def test_cancelling_kills_grandchildren_in_sessions_of_their_own(tmp_path: Path)
         assert pool.map(f"{BODIES}:double", [1]) == [2]  # the pool is as good as before
 
 
-def test_one_job_is_cancelled_alone(pool: Local) -> None:
+def test_one_job_is_cancelled_alone(pool: LocalExecutor) -> None:
     long, short = (pool.submit(Job.of(f"{BODIES}:sleeps", s)) for s in (60, 0.5))
     long.cancel()
     assert long.answer(5).ending is Ending.CANCELLED

@@ -16,7 +16,7 @@ from weft.backends.compile.compile import compile_schedule
 from weft.backends.report.html.chunks import runs
 from weft.backends.report.html.code import chunks_moved
 from weft.backends.report.html.convergence import convergence_section
-from weft.backends.report.html.lanes import CELLS, TICKS, Bars, Row, density, lane
+from weft.backends.report.html.lanes import CELLS, TICKS, Bars, LaneRow, density, lane
 from weft.backends.report.html.library_page import middle, size_words
 from weft.backends.report.html.listing import same_ranks
 from weft.backends.report.html.page import byte_words, microseconds, render, script_json
@@ -111,7 +111,7 @@ def test_density_is_the_share_of_each_cell():
     bars = Bars(*(np.array(x) for x in ([0, 0], [0.0, 5.0], [2.5, 5.0], [0, 1], [0, 0])))
     cells = density(bars, 0, 10.0)
     assert cells == "9" * (CELLS // 4) + "0" * (CELLS // 4) + "9" * (CELLS // 2)
-    chart = lane("t", "links", [Row("a", 0, 0.75)], bars, 10.0)
+    chart = lane("t", "links", [LaneRow("a", 0, 0.75)], bars, 10.0)
     assert chart["whole"]
     assert unpacked(chart["rows"][0]) == [(0, 5000, 0, 0), (10000, 20000, 1, 0)]
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from weft.backends.report.trace import Trace
+from weft.backends.report.trace import TraceFile
 from weft.backends.report.trace_check import faults, require_sound
 
 
@@ -81,7 +81,7 @@ def test_what_is_no_trace_is_found(text) -> None:
 
 
 def test_nothing_unsound_is_written() -> None:
-    trace = Trace()
+    trace = TraceFile()
     place = trace.track(trace.process("one"), "track")
     trace.slice(place, 0, 2, "a", "x", {})
     require_sound(trace.text())

@@ -13,7 +13,7 @@ from strategies import planned_schedules, ring, schedules
 from timed_programs import ring_allgather, stream
 
 from weft.backends.compile.compile import CompileOptions, compile_schedule
-from weft.backends.report.trace import Trace, lanes
+from weft.backends.report.trace import TraceFile, lanes
 from weft.backends.report.trace_check import faults
 from weft.backends.report.trace_runs import add_program, add_schedule
 from weft.dsl.base.errors import UserError
@@ -29,7 +29,7 @@ NS = 0.000_501  # µs: times are rounded to whole nanoseconds
 
 def written(add, run) -> list[dict]:
     """The events of a trace that its judge accepts."""
-    trace = Trace()
+    trace = TraceFile()
     add(trace, run)
     text = trace.text()
     assert faults(text) == []

@@ -13,7 +13,7 @@ import pytest
 from weft.backends.jobs.job import digest
 from weft.backends.sweep.body import believable, solve
 from weft.backends.sweep.cache import Cache, default_folder, entries, remove
-from weft.backends.sweep.question import Label, Question, SketchText, problem_of
+from weft.backends.sweep.question import Label, SketchSource, SweepQuestion, problem_of
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
@@ -29,16 +29,16 @@ def question(
     seconds: float = 10.0,
     seed: int = 0,
     threads: int = 2,
-    sketch: SketchText | None = None,
-) -> Question:
+    sketch: SketchSource | None = None,
+) -> SweepQuestion:
     there = topology(machine)
     problem = Problem(there, make(kind, there.ranks), None, Objective.TIME, size)
     label = Label(machine, kind, "", engine, size, "time", seed)
-    return Question.of(label, problem, sketch, engine, seconds=seconds, threads=threads)
+    return SweepQuestion.of(label, problem, sketch, engine, seconds=seconds, threads=threads)
 
 
 ASKED = question()
-RING = SketchText("s", "sketch s\nforbid links 0 -> 1\n")
+RING = SketchSource("s", "sketch s\nforbid links 0 -> 1\n")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ RING = SketchText("s", "sketch s\nforbid links 0 -> 1\n")
         question(sketch=replace(RING, arguments=(("nodes", 2),))),
     ],
 )
-def test_every_part_of_a_question_is_in_its_key(other: Question) -> None:
+def test_every_part_of_a_question_is_in_its_key(other: SweepQuestion) -> None:
     assert other.core(CODE) != ASKED.core(CODE)
     assert other.key(CODE) != ASKED.key(CODE)
 
@@ -191,7 +191,7 @@ def test_the_body_says_what_is_refused_infeasible_and_found() -> None:
     refused = solve(question(engine="classic{algorithm=bruck}", kind="allreduce").argument())
     assert refused["status"] == "refused"
     assert refused["why"]
-    whole = SketchText("s", "sketch s\nforbid links 0 -> 1\nforbid links 0 -> 3\n")
+    whole = SketchSource("s", "sketch s\nforbid links 0 -> 1\nforbid links 0 -> 3\n")
     infeasible = solve(question(engine="exact", sketch=whole).argument())
     assert infeasible["status"] == "infeasible"
     assert "0" in infeasible["why"]

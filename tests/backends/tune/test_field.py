@@ -9,10 +9,10 @@ import numpy as np
 import patterns
 import pytest
 
-from weft.backends.tune.field import Field, _between, path
+from weft.backends.tune.field import Finalists, _between, path
 from weft.backends.tune.measure import between
 from weft.backends.tune.options import TuneOptions
-from weft.backends.tune.race import Entry, Runner, Track
+from weft.backends.tune.race import RaceEntry, Runner, Track
 from weft.backends.tune.variants import Variant
 from weft.dsl.base.units import SizeRange
 
@@ -39,12 +39,14 @@ def taken(slow: range, lead: float) -> list[str]:
     """Who is taken at each size of the grid."""
     schedule = patterns.ring_allgather(2, 1)
     entries = [
-        Entry(Runner("plan", schedule), PLAN, tuple(n / lead for n in GRID)),
-        Entry(Runner("baseline", schedule, baseline=True), BASELINE, tuple(float(n) for n in GRID)),
+        RaceEntry(Runner("plan", schedule), PLAN, tuple(n / lead for n in GRID)),
+        RaceEntry(
+            Runner("baseline", schedule, baseline=True), BASELINE, tuple(float(n) for n in GRID)
+        ),
     ]
     options = TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))
     came = _between(
-        Field(GRID, entries, between(entries, GRID)), options, TRACK, jobs_for(slow, lead)
+        Finalists(GRID, entries, between(entries, GRID)), options, TRACK, jobs_for(slow, lead)
     )
     return [entries[i].runner.name for i in path(came, options)]
 
@@ -79,11 +81,11 @@ def test_what_is_slower_than_a_baseline_at_a_size_is_out() -> None:
     schedule = patterns.ring_allgather(2, 1)
     times = tuple(float(n) for n in GRID)
     entries = [
-        Entry(Runner("plan", schedule), PLAN, tuple(1.001 * t for t in times)),
-        Entry(Runner("baseline", schedule, baseline=True), BASELINE, times),
+        RaceEntry(Runner("plan", schedule), PLAN, tuple(1.001 * t for t in times)),
+        RaceEntry(Runner("baseline", schedule, baseline=True), BASELINE, times),
     ]
     behind = np.array([[1.002] * len(GRID), [1.01] * len(GRID)])
-    came = Field(GRID, entries, between(entries, GRID), behind=behind)
+    came = Finalists(GRID, entries, between(entries, GRID), behind=behind)
     assert path(came, TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))) == [1] * len(GRID)
 
 
@@ -91,10 +93,10 @@ def test_who_interrupts_the_looks_between_sizes_keeps_the_race() -> None:
     schedule = patterns.ring_allgather(2, 1)
     times = tuple(float(n) for n in GRID)
     entries = [
-        Entry(Runner("plan", schedule), PLAN, times),
-        Entry(Runner("baseline", schedule, baseline=True), BASELINE, times),
+        RaceEntry(Runner("plan", schedule), PLAN, times),
+        RaceEntry(Runner("baseline", schedule, baseline=True), BASELINE, times),
     ]
-    came = Field(GRID, entries, between(entries, GRID))
+    came = Finalists(GRID, entries, between(entries, GRID))
     options = TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))
     looked = _between(came, options, TRACK, lambda *given: [None] * len(given[2]))
     assert path(looked, options) == path(came, options)

@@ -15,12 +15,12 @@ from ....check.findings import Finding, Severity
 from ..plan.model import (
     Channel,
     ExecutionPlan,
-    Gpu,
-    Local,
+    GpuPlan,
+    LocalChunks,
     Multicast,
     Operation,
     PlanOp,
-    Remote,
+    RemoteChunks,
     ThreadBlock,
 )
 
@@ -57,7 +57,7 @@ SIGNALS = frozenset(
 )
 PUTS = frozenset({PlanOp.PUT, PlanOp.PUT_SIGNAL, PlanOp.PUT_SIGNAL_FLUSH})
 
-_L, _R = Local, Remote
+_L, _R = LocalChunks, RemoteChunks
 _SHAPES: dict[PlanOp, tuple[Sequence[type], Sequence[type]]] = {
     # (kinds of the sources, of the destinations); the last kind may repeat
     PlanOp.PUT: ((_L,), (_R,)),
@@ -92,7 +92,7 @@ class PlanPlace:
     step: int
 
     @property
-    def gpu(self) -> Gpu:
+    def gpu(self) -> GpuPlan:
         """Its GPU."""
         return self.plan.gpus[self.rank]
 
@@ -159,7 +159,7 @@ def _furthest(plan: ExecutionPlan) -> int:
     return most
 
 
-def _gpu(plan: ExecutionPlan, rank: int, gpu: Gpu) -> Iterator[Finding]:
+def _gpu(plan: ExecutionPlan, rank: int, gpu: GpuPlan) -> Iterator[Finding]:
     def wrong(check: str, message: str) -> Finding:
         return Finding(check, Severity.ERROR, message, rank)
 
@@ -273,7 +273,7 @@ def _ids(place: PlanPlace, op: Operation) -> Iterator[Finding]:
 
 def _operands(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     for side in (op.src, op.dst):
-        remote = sum(isinstance(x, Remote) for x in side)
+        remote = sum(isinstance(x, RemoteChunks) for x in side)
         if len(side) > MAX_OPERANDS or remote > MAX_IDS:
             yield place.finding(
                 "limits",
@@ -314,7 +314,7 @@ def _bounds(place: PlanPlace, op: Operation) -> Iterator[Finding]:
         if isinstance(x, Multicast):
             continue
         gpu, name = place.gpu, ""
-        if isinstance(x, Remote):
+        if isinstance(x, RemoteChunks):
             known = place.thread_block.buffer_ids(op.channel or Channel.MEMORY)
             if not 0 <= x.buffer_id < len(known):
                 yield place.finding(
@@ -344,7 +344,9 @@ def _bounds(place: PlanPlace, op: Operation) -> Iterator[Finding]:
             )
 
 
-def _channel_leads_elsewhere(place: PlanPlace, op: Operation, x: Remote, rank: int) -> str | None:
+def _channel_leads_elsewhere(
+    place: PlanPlace, op: Operation, x: RemoteChunks, rank: int
+) -> str | None:
     """Return a text if the channel and the buffer of a port transfer have different peers."""
     if op.channel is not Channel.PORT or x not in op.dst or not op.ids:
         return None
@@ -383,7 +385,7 @@ _PACKET_SIDES: dict[PlanOp, tuple[int | None, int | None]] = {
 }
 
 
-def size_of(gpu: Gpu, buffer: Buffer) -> int:
+def size_of(gpu: GpuPlan, buffer: Buffer) -> int:
     """Return the declared chunks of a buffer."""
     if buffer is Buffer.INPUT:
         return gpu.input_chunks
@@ -412,12 +414,12 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
             "traps",
             "`ppkt` through a port is right only for the first context of a process; use `rppkt`",
         )
-    letters = {x.buffer for x in op.src if isinstance(x, Local)}
+    letters = {x.buffer for x in op.src if isinstance(x, LocalChunks)}
     if op.op is PlanOp.PUT and op.channel is Channel.MEMORY and len(letters) > 1:
         yield place.finding("traps", "`put` takes all its sources from the buffer of the first")
     if plan.double_scratch and op.op not in PACKET_OPS:
         for x in (*op.src, *op.dst):
-            if isinstance(x, Remote) and _is_scratch(place, op, x):
+            if isinstance(x, RemoteChunks) and _is_scratch(place, op, x):
                 yield place.finding(
                     "traps",
                     f"`{op.op}` to a peer's scratch always means its "
@@ -425,6 +427,6 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
                 )
 
 
-def _is_scratch(place: PlanPlace, op: Operation, x: Remote) -> bool:
+def _is_scratch(place: PlanPlace, op: Operation, x: RemoteChunks) -> bool:
     number = place.thread_block.buffer_ids(op.channel or Channel.MEMORY)[x.buffer_id]
     return place.gpu.remote[number].buffer is Buffer.SCRATCH

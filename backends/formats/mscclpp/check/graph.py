@@ -19,12 +19,12 @@ from weft.dsl.nouns.program import Buffer
 from ..plan.model import (
     Channel,
     ExecutionPlan,
-    Local,
+    LocalChunks,
     Multicast,
     Operand,
     Operation,
     PlanOp,
-    Remote,
+    RemoteChunks,
 )
 from .form import PUTS, packet_sides
 
@@ -263,7 +263,7 @@ class _PlanWalk:
         if isinstance(x, Multicast):
             return None
         owner, buffer = self.rank, Buffer.SCRATCH
-        if isinstance(x, Remote):
+        if isinstance(x, RemoteChunks):
             kind = op.channel or Channel.MEMORY
             remote = self.plan.gpus[self.rank].remote[self.block.buffer_ids(kind)[x.buffer_id]]
             owner, buffer = remote.rank, remote.buffer
@@ -312,7 +312,7 @@ class _PlanWalk:
             posted = self._alone(j, step)
             done = self.graph.moment(posted, step=step)
             for operand, writes in ((x, False), (y, True)):
-                assert isinstance(operand, Local | Remote)
+                assert isinstance(operand, LocalChunks | RemoteChunks)
                 made = self._access(
                     operand, op, step, posted, done, writes=writes, packets=False, late=True
                 )

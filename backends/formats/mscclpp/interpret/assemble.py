@@ -11,12 +11,12 @@ from weft.dsl.nouns.program import Buffer
 from ..plan.model import (
     Channel,
     ExecutionPlan,
-    Local,
+    LocalChunks,
     Multicast,
     Operand,
     Operation,
     PlanOp,
-    Remote,
+    RemoteChunks,
     ThreadBlock,
 )
 from .memory import MemoryPlace, chunks_of
@@ -121,12 +121,12 @@ class Assembler:
         packets = _is_packet(op, x, source, k)
         if isinstance(x, Multicast):
             raise Unfit(f"`{op.op}` is not executed here: it needs a switch")
-        if isinstance(x, Local):
+        if isinstance(x, LocalChunks):
             owner, buffer = rank, Buffer.SCRATCH if packets else x.buffer
             if (
                 op.op is PlanOp.PUT
                 and op.channel is Channel.MEMORY
-                and isinstance(op.src[0], Local)
+                and isinstance(op.src[0], LocalChunks)
             ):
                 buffer = op.src[0].buffer  # the kernel uses the first letter for all
         else:
@@ -144,11 +144,11 @@ class Assembler:
                 f"{x.index + x.size - 1}] of rank {owner}, which has "
                 f"{have} chunks"
             )
-        first = isinstance(x, Remote) and not packets
+        first = isinstance(x, RemoteChunks) and not packets
         return MemoryPlace(owner, buffer, low, high, packets, first)
 
     def _remote(
-        self, rank: int, block: ThreadBlock, op: Operation, x: Remote
+        self, rank: int, block: ThreadBlock, op: Operation, x: RemoteChunks
     ) -> tuple[int, Buffer]:
         known = block.buffer_ids(op.channel or Channel.MEMORY)
         number = known[x.buffer_id] if 0 <= x.buffer_id < len(known) else -1

@@ -18,7 +18,7 @@ from weft.dsl.base.arrays import AnyArray
 from weft.dsl.nouns.program import Buffer
 
 from ....execute.layout import BufferLayout
-from ..plan.model import ExecutionPlan, Gpu
+from ..plan.model import ExecutionPlan, GpuPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class PlanMemory:
         return values[low:high], marks[low:high]
 
 
-def chunks_of(gpu: Gpu, buffer: Buffer) -> int:
+def chunks_of(gpu: GpuPlan, buffer: Buffer) -> int:
     """Return the declared size of a buffer."""
     sizes = {
         Buffer.INPUT: gpu.input_chunks,

@@ -14,7 +14,7 @@ from weft.dsl.nouns.collective import Collective, Kind, make
 
 from ....execute.execute import Execution
 from ....execute.layout import BufferLayout, Data, data, layout
-from ..plan.model import MOST_CHUNKS, Channel, ExecutionPlan, Gpu, Remote
+from ..plan.model import MOST_CHUNKS, Channel, ExecutionPlan, GpuPlan, RemoteChunks
 from ..plan.read import read_plan
 from .assemble import Unfit
 from .machine import LATENESS, POLICIES, PlanMachine
@@ -81,9 +81,9 @@ def _flow(plan: ExecutionPlan) -> Iterator[tuple[int, int]]:
             for op in (one for outer in block.ops for one in (outer, *outer.body)):
                 known = block.buffer_ids(op.channel or Channel.MEMORY)
                 peers = [gpu.remote[k].rank if 0 <= k < len(gpu.remote) else rank for k in known]
-                for x in (x for x in op.dst if isinstance(x, Remote)):
+                for x in (x for x in op.dst if isinstance(x, RemoteChunks)):
                     yield from ((rank, peer) for peer in peers[x.buffer_id : x.buffer_id + 1])
-                for x in (x for x in op.src if isinstance(x, Remote)):
+                for x in (x for x in op.src if isinstance(x, RemoteChunks)):
                     yield from ((peer, rank) for peer in peers[x.buffer_id : x.buffer_id + 1])
 
 
@@ -168,7 +168,7 @@ def run_plan(
 
 
 def _too_large(plan: ExecutionPlan, place: BufferLayout) -> str | None:
-    def sizes(g: Gpu) -> tuple[int, int]:
+    def sizes(g: GpuPlan) -> tuple[int, int]:
         return g.input_chunks, g.output_chunks
 
     for rank, gpu in enumerate(plan.gpus):

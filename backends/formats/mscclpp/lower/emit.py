@@ -29,7 +29,7 @@ from weft.dsl.nouns.program import BUFFER_NUMBER, Block, Buffer, Program, Protoc
 from ..plan.model import (
     Channel,
     ExecutionPlan,
-    Gpu,
+    GpuPlan,
     Operation,
     PlanChannels,
     RemoteBuffer,
@@ -85,7 +85,7 @@ def plan_of(
             f"{len(nodes)} nodes are named for {program.rank_count} ranks", where=program.name
         )
     packets = program.protocol is Protocol.LL
-    gpus = _Emitter(_one_name_per_place(program), nodes, packets=packets).gpus()
+    gpus = _PlanEmitter(_one_name_per_place(program), nodes, packets=packets).gpus()
     low, high = _sizes(program, gpus, sizes, packets=packets)
     plan = ExecutionPlan(
         program.name,
@@ -136,7 +136,7 @@ def kept_buffer(collective: Collective) -> Buffer:
 
 
 def _sizes(
-    program: Program, gpus: Sequence[Gpu], sizes: SizeRange | None, *, packets: bool
+    program: Program, gpus: Sequence[GpuPlan], sizes: SizeRange | None, *, packets: bool
 ) -> tuple[int, int]:
     """Smallest and largest size as the loader counts it (input bytes; output for allgather)."""
     c, chunks = program.collective, program.message_chunks
@@ -177,7 +177,7 @@ class _Rank:
 
 
 @dataclass(eq=False)
-class _Made:
+class _EmittedBlock:
     """A block's operations, its channels, and the remote buffers it names by position."""
 
     parts: list[tuple[Operation, ...]]
@@ -186,7 +186,7 @@ class _Made:
     remote: tuple[tuple[int, Buffer], ...]
 
 
-class _Emitter:
+class _PlanEmitter:
     """Makes the GPUs of a plan."""
 
     def __init__(self, program: Program, nodes: Sequence[int] | None, *, packets: bool) -> None:
@@ -215,11 +215,11 @@ class _Emitter:
                 state.channels[self.kinds[k]].append(k)
                 state.peers[self.kinds[k]].append(peer)
 
-    def gpus(self) -> tuple[Gpu, ...]:
+    def gpus(self) -> tuple[GpuPlan, ...]:
         """Return the GPUs of the plan."""
         return tuple(self._gpu(rank) for rank in range(len(self.program.ranks)))
 
-    def _gpu(self, rank: int) -> Gpu:
+    def _gpu(self, rank: int) -> GpuPlan:
         state, c = self.state[rank], self.program.collective
         pieces = self.program.message_chunks // c.message_chunks
         made = self._blocks(rank)
@@ -233,7 +233,7 @@ class _Emitter:
             for m in made
             for part in m.parts
         )
-        return Gpu(
+        return GpuPlan(
             max(1, c.input_chunks * pieces),
             max(1, c.output_chunks * pieces),
             self.landing.scratch[rank],
@@ -247,7 +247,7 @@ class _Emitter:
             (0,) * state.semaphores,
         )
 
-    def _blocks(self, rank: int) -> list[_Made]:
+    def _blocks(self, rank: int) -> list[_EmittedBlock]:
         acquires, releases = self._semaphores(rank)
         made = [
             self._block(rank, b, acquires, releases)
@@ -284,7 +284,7 @@ class _Emitter:
         b: int,
         acquires: dict[tuple[int, int], list[int]],
         releases: dict[tuple[int, int], list[int]],
-    ) -> _Made:
+    ) -> _EmittedBlock:
         block, state = self.program.ranks[rank].blocks[b], self.state[rank]
         first = int(self.program.block_start[self.program.first_block[rank] + b])
         maker = _BlockState(self, rank, block, self._ends(rank, block, first))
@@ -303,7 +303,7 @@ class _Emitter:
         access = maker.ends[0].channel if maker.ends[0] else Channel.MEMORY
         for key in remote:
             state.remote[key].add(access)
-        return _Made(arrange(groups, state.semaphore), maker.channels, access, remote)
+        return _EmittedBlock(arrange(groups, state.semaphore), maker.channels, access, remote)
 
     def _ends(self, rank: int, block: Block, first: int) -> tuple[int, int]:
         """Return the connections that a block sends to and takes from, or -1."""
@@ -331,7 +331,7 @@ class _BlockState:
     """Lowers the instructions of one block."""
 
     def __init__(
-        self, emitter: _Emitter, rank: int, block: Block, connections: tuple[int, int]
+        self, emitter: _PlanEmitter, rank: int, block: Block, connections: tuple[int, int]
     ) -> None:
         self.emitter, self.block, self.connections = emitter, block, connections
         lists: dict[Channel, list[int]] = defaultdict(list)

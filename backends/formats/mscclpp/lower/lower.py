@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 from weft.dsl.nouns.program import Buffer, Instr, Op, Slice
 
-from ..plan.model import Channel, Local, Operation, PlanOp, Remote
+from ..plan.model import Channel, LocalChunks, Operation, PlanOp, RemoteChunks
 
 MAX_SOURCES = 10
 """Operands on one side of an operation."""
@@ -88,9 +88,9 @@ class Outgoing:
     stage: Slice | None
     remote: Callable[[Buffer], int]
 
-    def operand(self, count: int) -> Remote:
+    def operand(self, count: int) -> RemoteChunks:
         """Return the landing place as an operand."""
-        return Remote(self.remote(self.place.buffer), self.place.offset, count)
+        return RemoteChunks(self.remote(self.place.buffer), self.place.offset, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +103,15 @@ class Lowering:
     temp: Slice | None = None
     guarded: bool = False
 
-    def _own(self, where: Slice) -> Local:
-        return Local(where.buffer, where.offset, self.instr.count)
+    def _own(self, where: Slice) -> LocalChunks:
+        return LocalChunks(where.buffer, where.offset, self.instr.count)
 
     @property
-    def _src(self) -> Local:
+    def _src(self) -> LocalChunks:
         return self._own(self.instr.src)
 
     @property
-    def _dst(self) -> Local:
+    def _dst(self) -> LocalChunks:
         return self._own(self.instr.dst)
 
     # --- plain data -----------------------------------------------------------------------------
@@ -135,13 +135,13 @@ class Lowering:
         elif self.instr.op is Op.REDUCE:
             yield Operation(PlanOp.REDUCE, src=(self._dst, self._src), dst=(self._dst,))
 
-    def _take(self, landed: Local, direct: bool) -> Iterator[Operation]:
+    def _take(self, landed: LocalChunks, direct: bool) -> Iterator[Operation]:
         if not direct:
             yield Operation(PlanOp.COPY, src=(landed,), dst=(self._dst,))
         if self.out:
             yield from self._put(landed)
 
-    def _sum(self, landed: Local) -> Iterator[Operation]:
+    def _sum(self, landed: LocalChunks) -> Iterator[Operation]:
         """Yield the sum, into its destination, or over the message if it is not kept."""
         keeps = self.instr.op is not Op.RECV_REDUCE_SEND
         result, sources = self._dst if keeps else landed, (self._src, landed)
@@ -158,7 +158,7 @@ class Lowering:
         )
         yield self.out.end.signal()
 
-    def _put(self, source: Local) -> Iterator[Operation]:
+    def _put(self, source: LocalChunks) -> Iterator[Operation]:
         assert self.out
         end, target = self.out.end, self.out.operand(self.instr.count)
         if end.channel is Channel.MEMORY:
@@ -194,7 +194,7 @@ class Lowering:
                     dst=(self.out.operand(self.instr.count),),
                 )
 
-    def _sum_packets(self, landed: Local) -> Iterator[Operation]:
+    def _sum_packets(self, landed: LocalChunks) -> Iterator[Operation]:
         keeps = self.instr.op is not Op.RECV_REDUCE_SEND
         result = self._dst if keeps else self._own(self._temporary())
         if self.guarded:
@@ -225,7 +225,7 @@ class Lowering:
         assert self.temp
         return self.temp
 
-    def _send_packets(self, source: Local) -> Iterator[Operation]:
+    def _send_packets(self, source: LocalChunks) -> Iterator[Operation]:
         assert self.out
         if self.out.stage is None:
             yield Operation(
@@ -239,7 +239,7 @@ class Lowering:
         yield Operation(PlanOp.COPY_PACKETS, src=(source,), dst=(staged,))
         yield self._post(staged)
 
-    def _post(self, staged: Local) -> Operation:
+    def _post(self, staged: LocalChunks) -> Operation:
         """Own packets, through a port channel: it waits for them by itself."""
         assert self.out
         return Operation(
@@ -380,12 +380,12 @@ def _overlap(one: Sequence[object], other: Sequence[object]) -> bool:
     return any(
         a.buffer is b.buffer and a.index < b.index + b.size and b.index < a.index + a.size
         for a in one
-        if isinstance(a, Local)
+        if isinstance(a, LocalChunks)
         for b in other
-        if isinstance(b, Local)
+        if isinstance(b, LocalChunks)
     )
 
 
-def scratch(index: int, size: int) -> Local:
+def scratch(index: int, size: int) -> LocalChunks:
     """Chunks of the block's own GPU's scratch."""
-    return Local(Buffer.SCRATCH, index, size)
+    return LocalChunks(Buffer.SCRATCH, index, size)

@@ -60,7 +60,7 @@ class PlanOp(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalChunks:
     """``size`` chunks from ``index`` of an own buffer."""
 
     buffer: Buffer
@@ -69,7 +69,7 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteChunks:
     """``size`` chunks from ``index`` of a peer's buffer, by its position in the block's list."""
 
     buffer_id: int
@@ -86,7 +86,7 @@ class Multicast:
     size: int
 
 
-Operand = Local | Remote | Multicast
+Operand = LocalChunks | RemoteChunks | Multicast
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class RemoteBuffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuPlan:
     """One GPU's part of the plan. ``semaphores`` are initial values."""
 
     input_chunks: int
@@ -182,7 +182,7 @@ class ExecutionPlan:
     collective: str
     protocol: str
     in_place: bool
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuPlan, ...]
     reuse_resources: bool = False
     double_scratch: bool = False
     alignment: int = 16

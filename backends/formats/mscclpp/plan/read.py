@@ -20,15 +20,15 @@ from .model import (
     UNLIMITED,
     Channel,
     ExecutionPlan,
-    Gpu,
-    Local,
+    GpuPlan,
+    LocalChunks,
     Multicast,
     Operand,
     Operation,
     PlanChannels,
     PlanOp,
-    Remote,
     RemoteBuffer,
+    RemoteChunks,
     ThreadBlock,
 )
 
@@ -80,7 +80,7 @@ class _PlanReader:
             remarks=tuple(dict.fromkeys(self.remarks)),
         )
 
-    def gpu(self, data: Any, rank: int, where: str) -> Gpu:
+    def gpu(self, data: Any, rank: int, where: str) -> GpuPlan:
         if isinstance(data, dict) and OLD_KEYS & data.keys():
             raise BadFile(
                 "a plan of the schema before August 2025",
@@ -93,7 +93,7 @@ class _PlanReader:
             raise BadFile(
                 f"entry {rank} has the id {number}; the loader wants them in order", where=where
             )
-        gpu = Gpu(
+        gpu = GpuPlan(
             _chunks(f, "input_chunks", where),
             _chunks(f, "output_chunks", where),
             _chunks(f, "scratch_chunks", where),
@@ -168,9 +168,9 @@ class _PlanReader:
         if "switch_channel_id" in data:
             made = Multicast(f.get("switch_channel_id", int), index, size)
         elif "buffer_id" in data:
-            made = Remote(f.get("buffer_id", int), index, size)
+            made = RemoteChunks(f.get("buffer_id", int), index, size)
         else:
-            made = Local(_name(Buffer, f, "type", where), index, size)
+            made = LocalChunks(_name(Buffer, f, "type", where), index, size)
         self.rest(f, where, _IGNORED)
         return made
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from .model import (
     ExecutionPlan,
-    Gpu,
-    Local,
+    GpuPlan,
+    LocalChunks,
     Multicast,
     Operand,
     Operation,
@@ -47,7 +47,7 @@ def _compact(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def _gpu(rank: int, gpu: Gpu) -> str:
+def _gpu(rank: int, gpu: GpuPlan) -> str:
     head = {
         "id": rank,
         "input_chunks": gpu.input_chunks,
@@ -100,7 +100,7 @@ def operation_json(op: Operation) -> dict[str, Any]:
 
 
 def _operand(x: Operand) -> dict[str, Any]:
-    if isinstance(x, Local):
+    if isinstance(x, LocalChunks):
         return {"type": str(x.buffer), "index": x.index, "size": x.size}
     if isinstance(x, Multicast):
         return {"switch_channel_id": x.channel_id, "index": x.index, "size": x.size}

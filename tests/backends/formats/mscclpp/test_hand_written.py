@@ -12,14 +12,14 @@ from weft.backends.formats.mscclpp.interpret import run_plan
 from weft.backends.formats.mscclpp.plan.model import (
     Channel,
     ExecutionPlan,
-    Gpu,
-    Local,
+    GpuPlan,
+    LocalChunks,
     Operand,
     Operation,
     PlanChannels,
     PlanOp,
-    Remote,
     RemoteBuffer,
+    RemoteChunks,
     ThreadBlock,
 )
 from weft.backends.formats.mscclpp.plan.read import read_plan
@@ -36,7 +36,7 @@ def sync(op: PlanOp) -> Operation:
 
 
 def data(op: PlanOp, src: tuple[Operand, ...], dst: tuple[Operand, ...]) -> Operation:
-    remote = any(isinstance(x, Remote) for x in (*src, *dst))
+    remote = any(isinstance(x, RemoteChunks) for x in (*src, *dst))
     return Operation(op, MEMORY if remote else None, src=src, dst=dst)
 
 
@@ -52,7 +52,7 @@ def pair(
 ) -> ExecutionPlan:
     """Two ranks, a block and a memory channel each, and one remote buffer."""
     gpus = tuple(
-        Gpu(
+        GpuPlan(
             *chunks,
             (ThreadBlock(ops, ((MEMORY, (0,)),), ((MEMORY, (0,)),)),),
             (PlanChannels(MEMORY, (1 - r,)),),
@@ -74,8 +74,8 @@ def reasons(plan: ExecutionPlan) -> set[str]:
 
 def pipelined(rank: int) -> tuple[Operation, ...]:
     """An allgather of two chunks each, a chunk at a time."""
-    own, there = Local(INPUT, 0, 2), Local(OUTPUT, 2 * rank, 2)
-    put = data(PlanOp.PUT, (own,), (Remote(0, 2 * rank, 2),))
+    own, there = LocalChunks(INPUT, 0, 2), LocalChunks(OUTPUT, 2 * rank, 2)
+    put = data(PlanOp.PUT, (own,), (RemoteChunks(0, 2 * rank, 2),))
     send = Operation(PlanOp.PIPELINE, unit=16, chunks=2, body=(put, NOP, sync(PlanOp.SIGNAL)))
     take = Operation(PlanOp.PIPELINE, unit=16, chunks=2, body=(sync(PlanOp.WAIT), NOP))
     return (*READY, send, data(PlanOp.COPY, (own,), (there,)), take)
@@ -93,8 +93,12 @@ def test_a_pipeline_is_its_body_chunk_by_chunk() -> None:
 
 def reading(rank: int) -> tuple[Operation, ...]:
     """An allreduce that reads the peer's input."""
-    one = Local(INPUT, 0, 1)
-    return (*READY, data(PlanOp.READ_REDUCE, (one, Remote(0, 0, 1)), (Local(OUTPUT, 0, 1),)), *DONE)
+    one = LocalChunks(INPUT, 0, 1)
+    return (
+        *READY,
+        data(PlanOp.READ_REDUCE, (one, RemoteChunks(0, 0, 1)), (LocalChunks(OUTPUT, 0, 1),)),
+        *DONE,
+    )
 
 
 def test_a_peer_does_not_end_while_it_is_read() -> None:
@@ -109,18 +113,18 @@ def alone(*blocks: tuple[Operation, ...], scratch: int = 4) -> ExecutionPlan:
     """One GPU, whose allreduce is a copy."""
     made = tuple(ThreadBlock(ops) for ops in blocks)
     return ExecutionPlan(
-        "alone", "allreduce", "Simple", False, (Gpu(4, 4, scratch, made),), max_bytes=1 << 20
+        "alone", "allreduce", "Simple", False, (GpuPlan(4, 4, scratch, made),), max_bytes=1 << 20
     )
 
 
 def test_blocks_share_a_range_and_meet_at_a_barrier() -> None:
-    whole = Local(INPUT, 0, 4), Local(SCRATCH, 0, 4)
+    whole = LocalChunks(INPUT, 0, 4), LocalChunks(SCRATCH, 0, 4)
     meet = Operation(PlanOp.BARRIER, barrier=(3, 2))
 
     def half(k: int) -> Operation:
         return replace(data(PlanOp.COPY, whole[:1], whole[1:]), share=(k, 2))
 
-    out = data(PlanOp.COPY, (Local(SCRATCH, 0, 4),), (Local(OUTPUT, 0, 4),))
+    out = data(PlanOp.COPY, (LocalChunks(SCRATCH, 0, 4),), (LocalChunks(OUTPUT, 0, 4),))
     plan = alone((half(0), meet, out), (half(1), meet))
     assert right(plan)
     apart = alone((half(0), NOP, out), (half(1),))
@@ -134,11 +138,11 @@ def test_semaphores_count() -> None:
     """Two releases by two blocks are both needed for the second acquire, not for the first."""
 
     def piece(k: int) -> tuple[Operation, ...]:
-        copy = data(PlanOp.COPY, (Local(INPUT, 2 * k, 2),), (Local(SCRATCH, 2 * k, 2),))
+        copy = data(PlanOp.COPY, (LocalChunks(INPUT, 2 * k, 2),), (LocalChunks(SCRATCH, 2 * k, 2),))
         return (copy, NOP, Operation(PlanOp.RELEASE, ids=(0,)))
 
     take = Operation(PlanOp.ACQUIRE, ids=(0,))
-    out = data(PlanOp.COPY, (Local(SCRATCH, 0, 4),), (Local(OUTPUT, 0, 4),))
+    out = data(PlanOp.COPY, (LocalChunks(SCRATCH, 0, 4),), (LocalChunks(OUTPUT, 0, 4),))
 
     def gathered(*ops: Operation) -> ExecutionPlan:
         plan = alone(piece(0), piece(1), ops)

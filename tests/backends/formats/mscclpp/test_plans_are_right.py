@@ -15,7 +15,7 @@ from weft.backends.compile.compile import CompileOptions, compile_algorithm, com
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
 from weft.backends.formats.mscclpp.lower.emit import plan_of
-from weft.backends.formats.mscclpp.plan.model import Channel, PlanOp, Remote
+from weft.backends.formats.mscclpp.plan.model import Channel, PlanOp, RemoteChunks
 from weft.backends.formats.mscclpp.plan.read import read_plan
 from weft.backends.formats.mscclpp.plan.write import write_plan
 from weft.dsl.catalogue import topology
@@ -124,7 +124,7 @@ def test_what_is_received_once_lands_where_it_is_wanted() -> None:
         plan.gpus[r].remote[plan.gpus[r].blocks[b].buffer_ids(Channel.MEMORY)[x.buffer_id]]
         for (r, b, _), op in plans.operations(plan, PlanOp.PUT)
         for x in op.dst
-        if isinstance(x, Remote)
+        if isinstance(x, RemoteChunks)
     ]
     assert {t.buffer for t in targets} == {"o"}
 

@@ -18,13 +18,13 @@ from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.mscclpp.plan.model import (
     Channel,
     ExecutionPlan,
-    Local,
+    LocalChunks,
     Multicast,
     Operation,
     PlanChannels,
     PlanOp,
-    Remote,
     RemoteBuffer,
+    RemoteChunks,
 )
 from weft.dsl.nouns.program import Buffer, Protocol
 
@@ -56,7 +56,7 @@ def nop_before(plan: ExecutionPlan, op: PlanOp) -> ExecutionPlan:
     raise AssertionError(f"no nop before {op}")
 
 
-def moved(x: Local, by: int) -> Local:
+def moved(x: LocalChunks, by: int) -> LocalChunks:
     return replace(x, index=x.index + by)
 
 
@@ -79,7 +79,7 @@ def swap_buffers(plan: ExecutionPlan) -> ExecutionPlan:
 
 
 PUT = first(RING, PlanOp.PUT)[1]
-ONE = Local(Buffer.INPUT, 0, 1)
+ONE = LocalChunks(Buffer.INPUT, 0, 1)
 
 WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
     # how, the check that must find it, words of its message
@@ -165,28 +165,30 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
         "used by 1",
     ),
     "an index beyond the buffer": (
-        lambda: change(RING, PlanOp.PUT, src=(Local(Buffer.INPUT, 4, 1),)),
+        lambda: change(RING, PlanOp.PUT, src=(LocalChunks(Buffer.INPUT, 4, 1),)),
         "bounds",
         "i[4",
     ),
     "a remote index beyond the buffer": (
-        lambda: change(RING, PlanOp.PUT, dst=(Remote(0, 9, 1),)),
+        lambda: change(RING, PlanOp.PUT, dst=(RemoteChunks(0, 9, 1),)),
         "bounds",
         "rank 1 s[9",
     ),
     "a size beyond the buffer": (
-        lambda: change(RING, PlanOp.PUT, src=(Local(Buffer.INPUT, 3, 2),), dst=(Remote(0, 0, 2),)),
+        lambda: change(
+            RING, PlanOp.PUT, src=(LocalChunks(Buffer.INPUT, 3, 2),), dst=(RemoteChunks(0, 0, 2),)
+        ),
         "bounds",
         "i[3",
     ),
     "a negative index": (
-        lambda: change(RING, PlanOp.PUT, src=(Local(Buffer.INPUT, -1, 1),)),
+        lambda: change(RING, PlanOp.PUT, src=(LocalChunks(Buffer.INPUT, -1, 1),)),
         "bounds",
         "i[-1",
     ),
     "a channel beyond the list": (lambda: change(RING, PlanOp.WAIT, ids=(2,)), "ids", "channel 2"),
     "a remote buffer beyond the list": (
-        lambda: change(RING, PlanOp.PUT, dst=(Remote(5, 0, 1),)),
+        lambda: change(RING, PlanOp.PUT, dst=(RemoteChunks(5, 0, 1),)),
         "ids",
         "remote buffer 5",
     ),
@@ -230,7 +232,7 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
         "no other end",
     ),
     "unequal sizes": (
-        lambda: change(RING, PlanOp.PUT, src=(Local(Buffer.INPUT, 0, 2),)),
+        lambda: change(RING, PlanOp.PUT, src=(LocalChunks(Buffer.INPUT, 0, 2),)),
         "form",
         "do not match",
     ),
@@ -238,14 +240,20 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
     "a sum of one": (lambda: change(RING, PlanOp.REDUCE_SEND, src=(ONE,)), "form", "src_buff"),
     "a put from two buffers": (
         lambda: change(
-            RING, PlanOp.PUT, src=(ONE, Local(Buffer.OUTPUT, 0, 1)), dst=(*PUT.dst, Remote(0, 1, 1))
+            RING,
+            PlanOp.PUT,
+            src=(ONE, LocalChunks(Buffer.OUTPUT, 0, 1)),
+            dst=(*PUT.dst, RemoteChunks(0, 1, 1)),
         ),
         "traps",
         "buffer of the first",
     ),
     "a port put on one channel for two": (
         lambda: change(
-            PORTS, PlanOp.PUT_SIGNAL, src=(ONE, ONE), dst=(Remote(0, 0, 1), Remote(0, 1, 1))
+            PORTS,
+            PlanOp.PUT_SIGNAL,
+            src=(ONE, ONE),
+            dst=(RemoteChunks(0, 0, 1), RemoteChunks(0, 1, 1)),
         ),
         "form",
         "a channel for each",
@@ -268,8 +276,8 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
             Operation(
                 PlanOp.GET,
                 Channel.MEMORY,
-                src=(Remote(0, 0, 1),),
-                dst=(Local(Buffer.OUTPUT, 1, 1),),
+                src=(RemoteChunks(0, 0, 1),),
+                dst=(LocalChunks(Buffer.OUTPUT, 1, 1),),
             ),
         ),
         "traps",
@@ -354,7 +362,7 @@ def unflushed() -> ExecutionPlan:
         op,
         Operation(PlanOp.FLUSH, Channel.PORT, (0,)),
         NOP,
-        Operation(PlanOp.COPY, src=(Local(Buffer.OUTPUT, 0, 1),), dst=(source,)),
+        Operation(PlanOp.COPY, src=(LocalChunks(Buffer.OUTPUT, 0, 1),), dst=(source,)),
     )
 
 
@@ -366,7 +374,9 @@ def twice() -> ExecutionPlan:
 def mixed() -> ExecutionPlan:
     where, op = first(PACKETS, PlanOp.UNPACK)
     copy = Operation(
-        PlanOp.COPY, src=(Local(Buffer.OUTPUT, 0, 1),), dst=(Local(Buffer.SCRATCH, 2, 1),)
+        PlanOp.COPY,
+        src=(LocalChunks(Buffer.OUTPUT, 0, 1),),
+        dst=(LocalChunks(Buffer.SCRATCH, 2, 1),),
     )
     return put_in(PACKETS, where, op, NOP, copy)
 
@@ -405,7 +415,7 @@ def test_plain_data_has_the_room_of_packets() -> None:
     """Under LL scratch is twice as large: the checker and the interpreter agree how large."""
     have = PACKETS.gpus[0].scratch_chunks
     for last, right in ((2 * have + 3, True), (2 * have + 4, False)):
-        copy = Operation(PlanOp.COPY, src=(ONE,), dst=(Local(Buffer.SCRATCH, last, 1),))
+        copy = Operation(PlanOp.COPY, src=(ONE,), dst=(LocalChunks(Buffer.SCRATCH, last, 1),))
         plan = with_gpu(
             PACKETS,
             0,

@@ -11,7 +11,7 @@ import time
 import pytest
 from jobs import FAULTS, LAUNCHERS, RUNTIMES, algorithm, faulty, piece, ranks_left
 
-from weft.backends.ranks.job import Case, Job, Piece
+from weft.backends.ranks.job import Case, EmittedFile, RankJob
 from weft.backends.ranks.launcher import GRACE, PARTING, run_job
 from weft.backends.ranks.threads import run_threads
 from weft.backends.ranks.verdict import require_whole, results
@@ -40,7 +40,7 @@ def mark(monkeypatch):
     return word
 
 
-def ring(on: str) -> Piece:
+def ring(on: str) -> EmittedFile:
     return piece(on, algorithm("ring{collective=allreduce,ranks=4}"))
 
 
@@ -50,8 +50,8 @@ def test_faults(on, fault, mark):
     whole = ring(on)
     # The first call makes the connections; who leaves in the second is missed in a round.
     call = 2 if fault == "leaves" else 1
-    wrong = Piece(faulty(on, whole.text, 2, fault, call), whole.function, whole.units)
-    job = Job((wrong,), (Case(0, 1000, "float32", repeat=1),), 4, TIMEOUT)
+    wrong = EmittedFile(faulty(on, whole.text, 2, fault, call), whole.function, whole.units)
+    job = RankJob((wrong,), (Case(0, 1000, "float32", repeat=1),), 4, TIMEOUT)
     begin = time.monotonic()
     with pytest.raises(CheckFailed) as failed:
         require_whole(job, run_job(job, LAUNCHERS[on]))
@@ -69,7 +69,9 @@ def test_a_wrong_result_names_the_rank_and_the_element(on, mark):
     assert code in whole.text
     cut = "CODE = ((CODE[0][0].partition(';')[0], *CODE[0][1:]), *CODE[1:])\n"
     text = whole.text.replace(code, code + cut)
-    job = Job((Piece(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 4, TIMEOUT)
+    job = RankJob(
+        (EmittedFile(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 4, TIMEOUT
+    )
     found = results(job, run_job(job, LAUNCHERS[on]).reports)
     assert any("of rank" in line and "not" in line for line in found[0].wrong)
     assert ranks_left(mark) == []
@@ -78,8 +80,8 @@ def test_a_wrong_result_names_the_rank_and_the_element(on, mark):
 @pytest.mark.parametrize("on", RUNTIMES)
 def test_a_file_for_more_ranks_than_there_are(on, mark):
     bigger = piece(on, algorithm("ring{collective=allreduce,ranks=5}"))
-    lying = Piece(bigger.text, bigger.function, ring(on).units)
-    job = Job((lying,), (Case(0, 8, "int32"),), 4, TIMEOUT)
+    lying = EmittedFile(bigger.text, bigger.function, ring(on).units)
+    job = RankJob((lying,), (Case(0, 8, "int32"),), 4, TIMEOUT)
     with pytest.raises(CheckFailed, match="the program is for 5 ranks; this job has 4"):
         require_whole(job, run_job(job, LAUNCHERS[on]))
     assert ranks_left(mark) == []
@@ -114,7 +116,9 @@ def test_a_rank_that_hangs_while_nobody_waits_for_it(on, mark):
     whole = piece(on, algorithm("chain{collective=broadcast,ranks=3}"))
     text = f"{whole.text}\n\nright = call\n\n\ndef call(wire, *all):\n    right(wire, *all)\n"
     text += "    import time\n    time.sleep(600 if wire.rank == 2 else 0)\n"
-    job = Job((Piece(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 3, TIMEOUT)
+    job = RankJob(
+        (EmittedFile(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 3, TIMEOUT
+    )
     begin = time.monotonic()
     with pytest.raises(CheckFailed, match="rank 2 is in call 1 of broadcast"):
         require_whole(job, run_job(job, LAUNCHERS[on]))
@@ -124,10 +128,10 @@ def test_a_rank_that_hangs_while_nobody_waits_for_it(on, mark):
 
 def test_a_rank_that_raises_ends_the_threads_of_all():
     whole = piece("numpy", algorithm("ring{collective=allreduce,ranks=4}"))
-    job = Job((whole,), (Case(0, 8, "int32"),), 5, TIMEOUT)
+    job = RankJob((whole,), (Case(0, 8, "int32"),), 5, TIMEOUT)
     bad = "def play(*_):\n    raise ArithmeticError('x')\n\n\ndef _("
     text = whole.text.replace("def play(", bad)
-    broken = Job((Piece(text, whole.function, whole.units),), job.cases, 4, TIMEOUT)
+    broken = RankJob((EmittedFile(text, whole.function, whole.units),), job.cases, 4, TIMEOUT)
     with pytest.raises(CheckFailed, match="ArithmeticError: x"):
         results(broken, run_threads(broken))
     assert not results(job, run_threads(job))[0].wrong

@@ -20,7 +20,7 @@ from weft.backends.formats.p2p.compile import compile_script
 from weft.backends.formats.p2p.data import Exam, type_named, units_of
 from weft.backends.formats.p2p.emit import function_of
 from weft.backends.formats.p2p.execute import arguments, loaded
-from weft.backends.formats.p2p.format import CupyNccl
+from weft.backends.formats.p2p.format import CupyNcclFile
 from weft.backends.formats.p2p.model import Script
 from weft.backends.formats.p2p.read import read_script
 from weft.backends.ranks.nccl import on_gpu
@@ -42,7 +42,7 @@ def gpu(request) -> Iterator[Standin]:
 
 def written(script: Script) -> str:
     assert check_script(script) == []
-    text = CupyNccl().write(script)
+    text = CupyNcclFile().write(script)
     assert read_script(text, "file") == script
     return text
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.backends.formats.p2p.compile import compile_script
-from weft.backends.formats.p2p.model import Message, Part, Round, Script, Work
+from weft.backends.formats.p2p.model import ChunkRange, LocalOperation, Message, Round, Script
 from weft.backends.formats.p2p.predict import predict
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
@@ -86,8 +86,8 @@ def test_all_at_once_takes_what_the_simulator_says(name):
     rounds = [
         (
             Round(
-                tuple(Message(Part(I, 0, 1), b) for a, b in pairs if a == r),
-                tuple(Message(Part(O, a, 1), a) for a, b in pairs if b == r),
+                tuple(Message(ChunkRange(I, 0, 1), b) for a, b in pairs if a == r),
+                tuple(Message(ChunkRange(O, a, 1), a) for a, b in pairs if b == r),
             ),
         )
         for r in ranks
@@ -105,10 +105,12 @@ def script_of(ranks: int, rounds: list[list[tuple[int, int, int]]], work: int = 
         own.append(
             tuple(
                 Round(
-                    tuple(Message(Part(I, 0, n), b) for a, b, n in some if a == rank),
-                    tuple(Message(Part(S, 0, n), a) for a, b, n in some if b == rank),
+                    tuple(Message(ChunkRange(I, 0, n), b) for a, b, n in some if a == rank),
+                    tuple(Message(ChunkRange(S, 0, n), a) for a, b, n in some if b == rank),
                     tuple(
-                        Work(Part(S, 0, n), (Part(S, 0, n), Part(I, 0, n)))
+                        LocalOperation(
+                            ChunkRange(S, 0, n), (ChunkRange(S, 0, n), ChunkRange(I, 0, n))
+                        )
                         for a, b, n in some
                         if b == rank
                         for _ in range(work)

@@ -13,7 +13,7 @@ from weft.backends.compile.passes.trace import Trace
 from weft.backends.formats.p2p.check import check_script
 from weft.backends.formats.p2p.compile import compile_script
 from weft.backends.formats.p2p.execute import execute
-from weft.backends.formats.p2p.format import Mpi
+from weft.backends.formats.p2p.format import MpiFile
 from weft.backends.formats.p2p.model import Script
 from weft.backends.formats.p2p.read import read_script
 from weft.backends.formats.p2p.rounds import script_of
@@ -42,7 +42,7 @@ CLASSICS = [
 def right(script: Script) -> str:
     """Prove it, write it, read it, run it; the text of the file."""
     assert check_script(script) == []
-    text = Mpi().write(script)
+    text = MpiFile().write(script)
     assert read_script(text, "file") == script
     done = execute(text, script.collective, lengths=(0, 1, 7))
     assert done.ok, done.detail

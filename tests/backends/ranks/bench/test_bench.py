@@ -118,13 +118,15 @@ def test_collectives_of_torch_with_a_root_are_called_right(weft, kind, tmp_path)
 def test_a_wrong_result_is_told(tmp_path):
     """A file that is right by its rounds, and whose arithmetic is not."""
     from weft.backends.formats.p2p.compile import compile_script
-    from weft.backends.formats.p2p.format import Mpi
+    from weft.backends.formats.p2p.format import MpiFile
     from weft.backends.ranks.bench.job import Bench, Contestant
     from weft.backends.ranks.launcher import run_program
     from weft.synth.engines.classic.text import named_algorithm
 
     script = compile_script(named_algorithm("classic:ring{collective=allreduce,ranks=3}").algorithm)
-    text = Mpi().write(script).replace("COMBINE[op](a, b, out=out)", "COMBINE[op](a, a, out=out)")
+    text = (
+        MpiFile().write(script).replace("COMBINE[op](a, b, out=out)", "COMBINE[op](a, a, out=out)")
+    )
     bench = Bench(
         (Contestant("ring", text, "allreduce"),),
         make("allreduce", 3),

@@ -11,12 +11,12 @@ from weft.backends.cli import main
 from weft.backends.formats.p2p.embedded.nccl import on_comm
 from weft.backends.ranks.profile.gpus import probe_of
 from weft.backends.ranks.profile.machine import topology_of
-from weft.backends.ranks.profile.model import Effort
+from weft.backends.ranks.profile.model import ProbeLimits
 from weft.backends.ranks.profile.survey import survey
 
 
 def test_a_survey_over_nccl():
-    effort, found = Effort(seconds=0.5), []
+    effort, found = ProbeLimits(seconds=0.5), []
     with installed() as gpu:
         import cupy
 

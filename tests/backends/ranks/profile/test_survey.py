@@ -9,15 +9,15 @@ import pytest
 from virtual_wire import Machine, VirtualHub, VirtualWire, flat
 
 from weft.backends.ranks.profile.machine import topology_of
-from weft.backends.ranks.profile.model import Effort, Findings
+from weft.backends.ranks.profile.model import Findings, ProbeLimits
 from weft.backends.ranks.profile.probe import Probe
 from weft.backends.ranks.profile.survey import survey
 from weft.dsl.nouns.topology import Topology
 
-EFFORT = Effort(seconds=1e9, batches=3, most_in_batch=2, least=5, most=5)
+EFFORT = ProbeLimits(seconds=1e9, batches=3, most_in_batch=2, least=5, most=5)
 
 
-def found_on(machine: Machine, effort: Effort = EFFORT, seed: int = 0) -> Findings:
+def found_on(machine: Machine, effort: ProbeLimits = EFFORT, seed: int = 0) -> Findings:
     found = []
 
     def main(wire: VirtualWire) -> None:
