@@ -12,7 +12,7 @@ are loaded to recognize one file, and their tools only when they are used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from weft.dsl.base.errors import Missing, PluginFault, UserError, an
@@ -21,7 +21,10 @@ from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.tables import count
 
+from ..check.checks import Check, of_findings, of_report
+from ..check.findings import require_good
 from ..compile.request import ProvedArtefact, Request
+from .listings import program_sheets, program_text
 
 if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange
@@ -60,11 +63,11 @@ class Requirements:
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutionOptions:
-    """Options of an execution: data types, interleavings, seed, bytes of the message.
+class ExecutionRequest:
+    """Execution of an artefact: data types, interleavings, seed, bytes of the message.
 
     ``given``: names of compilation flags that were given although the input is an artefact
-    already. ``wanted``: the collective, where the artefact was compiled for it.
+    already. ``collective``: the one to compare with; None: the one that the artefact declares.
     """
 
     dtypes: tuple[str, ...] = ("float32", "int32")
@@ -72,7 +75,7 @@ class ExecutionOptions:
     seed: int = 0
     message_bytes: int | None = None
     given: tuple[str, ...] = ()
-    wanted: Collective | None = None
+    collective: Collective | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +182,6 @@ class Format:
         Raises:
             BadFile: it is not well formed.
         """
-        from ..check.checks import Check, of_findings
-
         found = self.findings(text, where, asked.target)
         return [Check("form", True, self.noun), *of_findings(found, GOOD)]
 
@@ -193,27 +194,18 @@ class Format:
         text: str,
         where: str,
         asked: Requirements,
-        order: ExecutionOptions,
+        request: ExecutionRequest,
         tell: Telling = silent,
     ) -> ExecutionReport:
         """Check an artefact and execute it, for ``weft run``."""
-        from ..check.checks import Check, of_findings
-
-        if order.given:
-            flag = order.given[0].replace("_", "-")
+        if request.given:
+            flag = request.given[0].replace("_", "-")
             raise UserError(f"--{flag} says nothing about {an(self.noun)}", where=where)
-        wanted = order.wanted or self.collective(text, where)
+        wanted = request.collective or self.collective(text, where)
         tell("check")
         checks = of_findings(self.findings(text, where, asked.target), "no error found")
         if all(c.ok for c in checks):
-            done = self.execute(
-                text,
-                where,
-                wanted,
-                interleavings=order.interleavings,
-                seed=order.seed,
-                tell=tell,
-            )
+            done = self.execute(text, where, replace(request, collective=wanted), tell)
             checks.append(Check("execution", done.ok, done.detail))
         return ExecutionReport(checks, wanted.name or str(wanted.kind), wanted.ranks)
 
@@ -225,14 +217,7 @@ class Format:
         """
 
     def execute(
-        self,
-        text: str,
-        where: str,
-        collective: Collective,
-        *,
-        interleavings: int,
-        seed: int,
-        tell: Telling = silent,
+        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
     ) -> Execution:
         """Execute the artefact on real data and compare with the collective."""
         raise self.lacks("run", where)
@@ -297,9 +282,6 @@ class Format:
             CheckFailed: a checker rejects the program, or the text.
             UserError: the format cannot express it.
         """
-        from ..check.checks import Check
-        from ..check.findings import require_good
-
         assert request.program is not None
         assert request.target is not None
         program = request.program()
@@ -355,7 +337,6 @@ class ProgramFormat(Format):
     def held(self, text: str, where: str, asked: Requirements) -> ProgramContent:
         """Return the program in a file, found good by the program checker."""
         from ..check.checker import check_program
-        from ..check.findings import require_good
 
         program = self._program(text, where)
         require_good(check_program(program), where)
@@ -364,7 +345,6 @@ class ProgramFormat(Format):
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the collective and the size, then proofs and findings of the program checker."""
         from ..check.checker import report_program
-        from ..check.checks import Check, of_report
 
         program = self._program(text, where)
         size = f"{program.collective}, {count(program.instructions, 'instruction')}"
@@ -378,25 +358,18 @@ class ProgramFormat(Format):
         return check_program(self._program(text, where), target)
 
     def execute(
-        self,
-        text: str,
-        where: str,
-        collective: Collective,
-        *,
-        interleavings: int,
-        seed: int,
-        tell: Telling = silent,
+        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
     ) -> Execution:
         """Run the program in the interpreter."""
         from ..execute.execute import run_program
 
         program = self._program(text, where)
-        return run_program(program, interleavings=interleavings, seed=seed, tell=tell)
+        return run_program(
+            program, interleavings=request.interleavings, seed=request.seed, tell=tell
+        )
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return the listing of the program."""
-        from .listings import program_text
-
         program = self._program(text, where)
         collective = program.collective
         return program_text(program), {
@@ -408,8 +381,6 @@ class ProgramFormat(Format):
 
     def sheets(self, text: str, where: str) -> Sheets | None:
         """Facts, how many instructions of each kind there are, and the code."""
-        from .listings import program_sheets
-
         return program_sheets(self._program(text, where))
 
 

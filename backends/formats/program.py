@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from weft.dsl.base.files import parse_json
 from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.program import dump, load
 
 from .format import ProgramFormat
 
@@ -27,14 +28,10 @@ class ProgramFile(ProgramFormat):
 
     def read(self, text: str, where: str) -> Program:
         """Return the program in a file: well formed, not proved."""
-        from weft.dsl.nouns.program import load
-
         return load(parse_json(text, where), where)
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
         """Return the JSON text; the sizes make no difference to it."""
-        from weft.dsl.nouns.program import dump
-
         return json.dumps(dump(program), separators=(",", ":")) + "\n"
 
     def checked(self, target: str) -> str:

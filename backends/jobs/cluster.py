@@ -121,9 +121,7 @@ def _check_workers(client: Any, address: str, code: str) -> None:
 
 def _asked(client: Any, address: str) -> dict[str, dict[str, Any]]:
     """Return the description of every worker."""
-    from .supervise import probe
-
-    found: dict[str, Any] = client.run(probe, on_error="return")
+    found: dict[str, Any] = client.run(_supervise().probe, on_error="return")
     for worker, told in found.items():
         if isinstance(told, BaseException):
             raise UserError(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import count, facts, microseconds, number, table
 from weft.dsl.base.units import format_bytes
+from weft.synth.explain.critical import WaitReason, gap_words
+from weft.synth.fabric.occupancy import row_name
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.sketch import Rule
@@ -133,7 +135,6 @@ LONGEST = 40
 
 def binding_text(found: Binding) -> str:
     """Return time, bound, busiest resource, gap in words, and chain as text."""
-    from weft.synth.explain.critical import gap_words
 
     s, time = found.schedule, found.simulation.time_us
     head = facts(
@@ -175,8 +176,6 @@ def _row(found: Binding, link: ChainLink) -> tuple[object, ...]:
 
 
 def _why(found: Binding, link: ChainLink) -> str:
-    from weft.synth.explain.critical import WaitReason
-    from weft.synth.fabric.occupancy import row_name
 
     s, j = found.schedule, link.freed_by
     if link.waits is WaitReason.START:
@@ -189,7 +188,6 @@ def _why(found: Binding, link: ChainLink) -> str:
 
 def binding_json(found: Binding) -> dict[str, Any]:
     """Return one entry of ``sizes``."""
-    from weft.synth.explain.critical import gap_words
 
     run = found.simulation
     return {
@@ -205,7 +203,6 @@ def binding_json(found: Binding) -> dict[str, Any]:
 
 
 def _link(found: Binding, link: ChainLink) -> dict[str, Any]:
-    from weft.synth.fabric.occupancy import row_name
 
     s, i = found.schedule, link.transfer
     return {

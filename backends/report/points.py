@@ -7,6 +7,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import number, rational
+from weft.dsl.nouns.problem import Objective
+from weft.synth.bounds import lower_bound_us
+from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.time.latency import latency_us
+from weft.synth.time.schedule_time import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,16 +31,12 @@ class PointMetrics:
     @staticmethod
     def of(point: Point) -> PointMetrics:
         """Return the figures by simulation, or from the load of the busiest link."""
-        from weft.synth.time.latency import latency_us
-
         return PointMetrics(algbw(point), latency_us(point.schedule))
 
 
 def algbw(point: Point) -> Fraction:
     """Return GB/s for large messages: M over the simulated time without α, as in ``weft
     simulate``."""
-    from weft.synth.fabric.occupancy import us_per_byte
-    from weft.synth.time.schedule_time import simulate
 
     schedule = point.schedule
     if point.rate is not None:  # in the limit of many segments, exactly
@@ -50,15 +51,12 @@ def algbw(point: Point) -> Fraction:
 
 def time_us(point: Point, message_bytes: int) -> float:
     """Return the time (µs) of one message in the documented cost model."""
-    from weft.synth.time.schedule_time import simulate
 
     return float(simulate(point.schedule, message_bytes).time_us)
 
 
 def measure(problem: Problem) -> Callable[[Point], tuple[Any, ...]]:
     """Return the objective as a function of a point, least first: for a frontier the rate."""
-    from weft.dsl.nouns.problem import Objective
-    from weft.synth.time.latency import latency_us
 
     if problem.objective is Objective.LATENCY:
         return lambda p: (latency_us(p.schedule), p.steps, p.rounds_per_chunk)
@@ -77,9 +75,6 @@ def best(points: tuple[Point, ...], problem: Problem) -> Point:
 def standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict[str, Any]:
     """Return ``value`` of the objective and ``gap``: the distance from the proven bound, 0 for
     none."""
-    from weft.dsl.nouns.problem import Objective
-    from weft.synth.bounds import lower_bound_us
-    from weft.synth.time.latency import latency_us
 
     if problem.objective is Objective.FRONTIER:
         if any(p.rounds_per_chunk and not p.bound for p in points):

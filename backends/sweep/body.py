@@ -10,6 +10,12 @@ from weft.dsl.base.files import parse_json
 from weft.dsl.base.tables import number
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import dumps, load
+from weft.synth.base.engine import Budget
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.explain.conflicts import find_conflict
+from weft.synth.judge.verify import verify
+from weft.synth.time.latency import latency_us
+from weft.synth.time.schedule_time import simulate
 
 from ..report.points import PointMetrics, best, point_json, standing
 from .question import problem_of
@@ -36,7 +42,6 @@ def solve(data: dict[str, Any]) -> dict[str, Any]:
         Missing: the engine cannot run here.
     """
     from weft.synth.api import synthesize
-    from weft.synth.base.engine import Budget
 
     problem = problem_of(data)
     budget = Budget(data["seconds"], data["threads"], data["seed"])
@@ -73,7 +78,6 @@ def _blamed(problem: Problem, found: dict[str, Any]) -> dict[str, Any]:
     any."""
     if problem.sketch is None:
         return found
-    from weft.synth.explain.conflicts import find_conflict
 
     conflict = find_conflict(problem.topology, problem.collective, problem.sketch)
     if conflict is None:
@@ -83,7 +87,6 @@ def _blamed(problem: Problem, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(problem: Problem, outcome: Outcome) -> dict[str, Any]:
-    from weft.synth.bounds import bounds
 
     points = outcome.points
     if problem.objective is not Objective.FRONTIER:
@@ -107,7 +110,6 @@ def _point(point: Point) -> dict[str, Any]:
 
 def _least(problem: Problem, bound: Bounds) -> float | None:
     """Return the bound in the unit of the value: µs (least), or GB/s (greatest)."""
-    from weft.synth.bounds import lower_bound_us
 
     match problem.objective:
         case Objective.TIME:
@@ -128,9 +130,6 @@ def believable(data: dict[str, Any], result: dict[str, Any]) -> bool:
 
     Nothing else of it can be checked cheaply: bounds are trusted as they were stored.
     """
-    from weft.synth.judge.verify import verify
-    from weft.synth.time.latency import latency_us
-    from weft.synth.time.schedule_time import simulate
 
     problem = problem_of(data)
     asked = problem.collective

@@ -22,6 +22,8 @@ from ..check.findings import require_good
 from ..compile.analyses.grains import coarsest
 from ..compile.compile import compile_schedule
 from ..compile.source import fitted
+from ..formats.format import ExecutionRequest
+from ..formats.msccl.emit import collective_name
 from ..formats.msccl.format import MscclXml
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.format import ScriptFile
@@ -78,7 +80,6 @@ def require_expressible(wanted: Wanted, collective: Collective) -> None:
     Raises:
         UserError: the runtime has no name for the collective, or none takes it in place.
     """
-    from ..formats.msccl.emit import collective_name
 
     kind = collective.kind
     collective_name(kind, target_of(wanted.runtime))
@@ -171,7 +172,8 @@ def _prove(
     # Equal chunks, whatever the schedule's are: a file with instances cuts them once more.
     wanted = coarsest(schedule.collective).in_grains()
     orders = ORDERS if schedule.topology.ranks <= MANY else FEW_ORDERS
-    done = backend.execute(text, where, wanted, interleavings=orders, seed=seed)
+    request = ExecutionRequest(interleavings=orders, seed=seed, collective=wanted)
+    done = backend.execute(text, where, request)
     if not done.ok:
         raise CheckFailed(
             f"the artefact computes something else: {done.detail}",

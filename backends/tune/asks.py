@@ -8,9 +8,13 @@ from typing import Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.language.elaborate import elaborate, machine_of
+from weft.dsl.language.load import find_sketch, sketch_names
+from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.topology import Topology
+from weft.synth.engines.classic.place import find_algorithm, names_for
 
 OCTAVES = 4
 """Doublings between two sizes that the engines are asked about."""
@@ -125,7 +129,6 @@ def _ladder(sizes: SizeRange) -> list[int]:
 
 
 def _classic(collective: Collective) -> Iterator[Ask]:
-    from weft.synth.engines.classic.place import find_algorithm, names_for
 
     for name in names_for(collective.kind):
         usual = name in BASELINES.get(collective.kind, ())
@@ -161,9 +164,6 @@ def _at(engine: str, size: int, sketch: Named | None = None) -> Ask:
 
 def fitting_sketches(topology: Topology, collective: Collective) -> list[Named]:
     """Return the sketches of the catalogue that name this machine, and this collective or none."""
-    from weft.dsl.language.elaborate import elaborate, machine_of
-    from weft.dsl.language.load import find_sketch, sketch_names
-    from weft.dsl.language.parse import parse
 
     found = []
     for name in sketch_names():

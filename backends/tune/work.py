@@ -20,6 +20,9 @@ from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.dsl.nouns.topology import Topology
+from weft.synth.base.engine import Budget
+from weft.synth.judge.verify import require_valid
+from weft.synth.reductions.allreduce import one_shot_allreduce_from
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.runtime_model import RuntimeModel, model_of
 
@@ -63,7 +66,6 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
     ``sketch``, ``one_shot``, ``seconds``, ``seed``.
     """
     from weft.synth.api import synthesize
-    from weft.synth.base.engine import Budget
 
     try:
         outcome = synthesize(
@@ -84,8 +86,6 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_shot(gather: Schedule) -> Schedule:
-    from weft.synth.judge.verify import require_valid
-    from weft.synth.reductions.allreduce import one_shot_allreduce_from
 
     schedule = one_shot_allreduce_from(gather)
     require_valid(schedule)

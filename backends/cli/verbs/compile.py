@@ -11,7 +11,7 @@ from weft.dsl.base.files import write_text
 
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
-from ...formats.format import Format, format_named
+from ...formats.format import ExecutionRequest, Format, format_named
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import AUTO, MOST_EXECUTED, ORDERS, CompileFlags
@@ -132,14 +132,10 @@ def _executed(
         console.say("Executed", f"not: {wanted.ranks} ranks are proved only{insists}")
         return []
     with telling(console, "Executing") as tell:
-        done = backend.execute(
-            text,
-            "the artefact",
-            wanted,
-            interleavings=args.interleavings or ORDERS,
-            seed=args.seed,
-            tell=tell,
+        request = ExecutionRequest(
+            interleavings=args.interleavings or ORDERS, seed=args.seed, collective=wanted
         )
+        done = backend.execute(text, "the artefact", request, tell)
     if not done.ok:
         raise CheckFailed(
             f"the artefact computes something else: {done.detail}",

@@ -10,7 +10,7 @@ from weft.dsl.base.progress import Telling
 from weft.dsl.nouns.collective import Collective
 
 from ...check.checks import checks_text
-from ...formats.format import DEFAULT, ExecutionOptions, ExecutionReport, Format, format_named
+from ...formats.format import DEFAULT, ExecutionReport, ExecutionRequest, Format, format_named
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import LOWERING, RunFlags
@@ -39,7 +39,7 @@ def _run(subject: Subject, args: RunFlags, tell: Telling) -> ExecutionReport:
     Raises:
         UserError: nothing that can be executed, or an option that contradicts it.
     """
-    order = ExecutionOptions(
+    request = ExecutionRequest(
         dtypes=tuple(t.strip() for t in args.dtype.split(",") if t.strip()),
         interleavings=args.interleavings,
         seed=args.seed,
@@ -48,24 +48,24 @@ def _run(subject: Subject, args: RunFlags, tell: Telling) -> ExecutionReport:
     format = subject.format
     if format is not None and format.interpreted:
         given = args.given((*LOWERING, "size"))
-        order = replace(order, given=given)
+        request = replace(request, given=given)
         return format.run(
             subject.text,
             subject.where,
             asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place),
-            order,
+            request,
             tell,
         )
     format = format_named(DEFAULT)
     # A file compiled here is judged for the target of its compilation.
     args = args.with_defaults()
     text, wanted = _compiled(subject, format, args, tell)
-    order = replace(order, wanted=wanted)
+    request = replace(request, collective=wanted)
     return format.run(
         text,
         subject.where,
         asked_of(args, target=args.target, protocol=args.protocol, in_place=args.in_place),
-        order,
+        request,
         tell,
     )
 

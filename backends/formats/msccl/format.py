@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,8 +12,12 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
+from weft.synth.time.runtime_model import model_of
 
-from ..format import GOOD, ExecutionOptions, ExecutionReport, Format, ProgramContent, Requirements
+from ...check.checks import Check, of_findings, of_report
+from ...check.findings import require_good
+from ..format import GOOD, ExecutionReport, ExecutionRequest, Format, ProgramContent, Requirements
+from ..listings import xml_sheets, xml_text
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -61,20 +65,18 @@ class MscclXml(Format):
             UserError: the file is for separate buffers, or flags contradict it.
             CheckFailed: it is wrong.
         """
-        from ...check.checker import check_xml
-        from ...check.findings import require_good
         from .read import program_of
 
         algo = _read(text, where)
         if asked.in_place and True not in algo.placements:
             raise UserError("the file is for separate buffers (inplace=0)", where=algo.where)
         if asked.may_hang:
-            found = check_xml(algo, asked.target)
+            found = _findings(algo, asked.target)
             require_good([f for f in found if f.check != "deadlock"], where)
             collective = _collective(asked, algo)
         else:
             collective = _collective(asked, algo)
-            require_good(check_xml(algo, asked.target, collective), where)
+            require_good(_findings(algo, asked.target, collective), where)
         program = program_of(algo, collective, in_place=True if asked.in_place else None)
         remarks = tuple(str(one) for one in algo.remarks)
         return ProgramContent(program, algo.min_bytes, algo.max_bytes, remarks)
@@ -82,7 +84,6 @@ class MscclXml(Format):
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the form, then proofs and findings of the program checker."""
         from ...check.checker import report_xml
-        from ...check.checks import Check, of_report
 
         algo = _read(text, where)
         collective = _asked(asked, algo)
@@ -98,16 +99,14 @@ class MscclXml(Format):
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         """Check the file with the program checker."""
-        from ...check.checker import check_xml
-
-        return check_xml(_read(text, where), target)
+        return _findings(_read(text, where), target)
 
     def run(
         self,
         text: str,
         where: str,
         asked: Requirements,
-        order: ExecutionOptions,
+        request: ExecutionRequest,
         tell: Telling = silent,
     ) -> ExecutionReport:
         """Check the file and execute it.
@@ -115,11 +114,7 @@ class MscclXml(Format):
         Raises:
             UserError: a flag says nothing about a file that is compiled already, or contradicts it.
         """
-        from ...check.checker import check_xml
-        from ...check.checks import Check, of_findings
-        from ...execute.execute import run_algo
-
-        given = [name for name in order.given if name not in ("target", "size")]
+        given = [name for name in request.given if name not in ("target", "size")]
         if given:
             flag = given[0].replace("_", "-")
             raise UserError(
@@ -132,52 +127,29 @@ class MscclXml(Format):
                 where=algo.where,
                 hint="compile it with --in-place",
             )
-        collective = _asked(asked, algo) or order.wanted
+        collective = _asked(asked, algo) or request.collective
         tell("check")
         # The result is judged by executing, not by the proof.
-        found = [f for f in check_xml(algo, asked.target, collective) if f.check != "result"]
+        found = [f for f in _findings(algo, asked.target, collective) if f.check != "result"]
         checks = of_findings(found, "no error found")
         if all(c.ok for c in checks):
-            done = run_algo(
-                algo,
-                collective,
-                dtypes=order.dtypes,
-                interleavings=order.interleavings,
-                elements_per_chunk=_elements(order.message_bytes, algo),
-                seed=order.seed,
-                tell=tell,
-            )
+            done = _executed(algo, replace(request, collective=collective), tell)
             checks.append(Check("execution", done.ok, done.detail))
         return ExecutionReport(checks, algo.coll, algo.ngpus)
 
     def execute(
-        self,
-        text: str,
-        where: str,
-        collective: Collective,
-        *,
-        interleavings: int,
-        seed: int,
-        tell: Telling = silent,
+        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
     ) -> Execution:
         """Run the file in the interpreter."""
-        from ...execute.execute import run_algo
-
-        return run_algo(
-            _read(text, where), collective, interleavings=interleavings, seed=seed, tell=tell
-        )
+        return _executed(_read(text, where), request, tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return the listing of the file."""
-        from ..listings import xml_text
-
         algo = _read(text, where)
         return xml_text(algo), {"name": algo.name, "collective": algo.coll, "ranks": algo.ngpus}
 
     def sheets(self, text: str, where: str) -> Sheets | None:
         """Facts, how many instructions of each kind there are, and the code, as it stands there."""
-        from ..listings import xml_sheets
-
         return xml_sheets(_read(text, where))
 
     # --- compiling --------------------------------------------------------------------------------
@@ -197,8 +169,6 @@ class MscclXml(Format):
 
     def runtime_model(self, target: str) -> RuntimeModel | None:
         """Return the model of the runtime that reads the file."""
-        from weft.synth.time.runtime_model import model_of
-
         return model_of(target)
 
     def sizes_remark(self, program: Program, chunks: int) -> str:
@@ -223,6 +193,30 @@ def _read(text: str, where: str) -> XmlAlgo:
     from .read import read_msccl_xml
 
     return read_msccl_xml(text, where)
+
+
+def _findings(
+    algo: XmlAlgo, target: str | None, collective: Collective | None = None
+) -> Sequence[Finding]:
+    """Return the findings of the program checker."""
+    from ...check.checker import check_xml
+
+    return check_xml(algo, target, collective)
+
+
+def _executed(algo: XmlAlgo, request: ExecutionRequest, tell: Telling) -> Execution:
+    """Run a file in the interpreter."""
+    from ...execute.execute import run_algo
+
+    return run_algo(
+        algo,
+        request.collective,
+        elements_per_chunk=_elements(request.message_bytes, algo),
+        dtypes=request.dtypes,
+        interleavings=request.interleavings,
+        seed=request.seed,
+        tell=tell,
+    )
 
 
 def _asked(asked: Requirements, algo: XmlAlgo) -> Collective | None:

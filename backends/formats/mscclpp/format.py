@@ -11,7 +11,10 @@ from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
-from ..format import ExecutionOptions, ExecutionReport, Format, Requirements
+from ...check.checks import Check, of_findings
+from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
+from .plan.read import read_plan
+from .text import plan_text
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -58,15 +61,10 @@ class MscclppJson(Format):
 
     def read(self, text: str, where: str) -> ExecutionPlan:
         """Return the plan in a file."""
-        from .plan.read import read_plan
-
         return read_plan(text, where)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the form, the findings of the plan checker, and what the plan computes."""
-        from ...check.checks import Check, of_findings
-        from .check import check_plan
-
         if asked.target:
             raise UserError("a plan is for MSCCL++; --target is for MSCCL XML", where=where)
         plan = self.read(text, where)
@@ -79,21 +77,19 @@ class MscclppJson(Format):
             )
         )
         wanted = _asked(asked, plan)
-        checks = [Check("form", True, size), *of_findings(check_plan(plan), GOOD)]
+        checks = [Check("form", True, size), *of_findings(_findings(plan), GOOD)]
         return [*checks, _result(plan, wanted)] if all(c.ok for c in checks) else checks
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         """Check the plan; it is for one runtime, whatever the target."""
-        from .check import check_plan
-
-        return check_plan(self.read(text, where))
+        return _findings(self.read(text, where))
 
     def run(
         self,
         text: str,
         where: str,
         asked: Requirements,
-        order: ExecutionOptions,
+        request: ExecutionRequest,
         tell: Telling = silent,
     ) -> ExecutionReport:
         """Check a plan and execute it.
@@ -101,12 +97,8 @@ class MscclppJson(Format):
         Raises:
             UserError: a flag says nothing about a plan, or contradicts it.
         """
-        from ...check.checks import Check, of_findings
-        from .check import check_plan
-        from .interpret import run_plan
-
-        if order.given:
-            flag = order.given[0].replace("_", "-")
+        if request.given:
+            flag = request.given[0].replace("_", "-")
             raise UserError(f"--{flag} says nothing about a plan", where=where)
         plan = self.read(text, where)
         if asked.in_place and not plan.in_place:
@@ -117,40 +109,22 @@ class MscclppJson(Format):
             )
         wanted = _asked(asked, plan)
         tell("check")
-        checks = of_findings(check_plan(plan), "no error found")
+        checks = of_findings(_findings(plan), "no error found")
         if all(c.ok for c in checks):
-            done = run_plan(
-                plan,
-                wanted,
-                dtypes=order.dtypes,
-                orders=order.interleavings,
-                seed=order.seed,
-                tell=tell,
-            )
+            done = _executed(plan, replace(request, collective=wanted), tell)
             checks.append(Check("execution", done.ok, done.detail))
         return ExecutionReport(checks, plan.collective, len(plan.gpus))
 
     def execute(
-        self,
-        text: str,
-        where: str,
-        collective: Collective,
-        *,
-        interleavings: int,
-        seed: int,
-        tell: Telling = silent,
+        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
     ) -> Execution:
         """Run the plan in the interpreter; a large one in fewer orders."""
-        from .interpret import run_plan
-
         plan = self.read(text, where)
-        orders = max(2, min(interleavings, MOST_STEPS // max(1, steps(plan))))
-        return run_plan(plan, collective, orders=orders, seed=seed, tell=tell)
+        orders = max(2, min(request.interleavings, MOST_STEPS // max(1, steps(plan))))
+        return _executed(plan, replace(request, interleavings=orders), tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return the listing of the plan."""
-        from .text import plan_text
-
         plan = self.read(text, where)
         return plan_text(plan), {
             "name": plan.name,
@@ -231,15 +205,35 @@ def _asked(asked: Requirements, plan: ExecutionPlan) -> Collective | None:
     return asked.resolve(plan.collective if asked.rooted else None, len(plan.gpus))
 
 
+def _findings(plan: ExecutionPlan) -> Sequence[Finding]:
+    """Return the findings of the checker of plans."""
+    from .check import check_plan
+
+    return check_plan(plan)
+
+
+def _executed(plan: ExecutionPlan, request: ExecutionRequest, tell: Telling = silent) -> Execution:
+    """Run a plan in the interpreter."""
+    from .interpret import run_plan
+
+    return run_plan(
+        plan,
+        request.collective,
+        dtypes=request.dtypes,
+        orders=request.interleavings,
+        seed=request.seed,
+        tell=tell,
+    )
+
+
 def _result(plan: ExecutionPlan, wanted: Collective | None) -> Check:
     """Execute a few orders, once the checker has found that all compute the same.
 
     Contributions are random 64-bit integers and a result is a fixed sum of some, so that a wrong
     one equals the right one with a probability of about 2^-64 per element.
     """
-    from ...check.checks import Check
     from .check.form import SWITCH_OPS
-    from .interpret import collective_of, run_plan
+    from .interpret import collective_of
 
     def unjudged(why: str) -> Check:
         return Check("note", True, f"the result is not judged: {why}")
@@ -255,5 +249,5 @@ def _result(plan: ExecutionPlan, wanted: Collective | None) -> Check:
             hint = "; -c names what it must achieve, and --root its root"
             return unjudged(f"{error.message}{hint}")
     orders = max(1, min(ORDERS, MOST_STEPS // 4 // max(1, steps(plan))))
-    done = run_plan(plan, wanted, dtypes=("int64",), orders=orders)
+    done = _executed(plan, ExecutionRequest(("int64",), orders, collective=wanted))
     return Check("result", done.ok, f"executed {done.detail}" if done.ok else done.detail)

@@ -11,12 +11,15 @@ from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
+from ...check.checks import Check, of_findings
+from ...check.findings import require_good
 from ...compile.request import ProvedArtefact, Request
-from ..format import Format, Requirements
+from ..format import ExecutionRequest, Format, Requirements
 from .model import Script
+from .read import looks_like_script, read_script, runtime_of
+from .text import write
 
 if TYPE_CHECKING:
-    from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.runtime import Target
 
@@ -45,19 +48,14 @@ class ScriptFile(Format):
 
     def recognizes(self, text: str, data: object) -> bool:
         """Return True if weft wrote the file, for any runtime: all are read alike."""
-        from .read import looks_like_script
-
         return data is None and looks_like_script(text)
 
     def read(self, text: str, where: str) -> Script:
         """Return the script in a file."""
-        from .read import read_script
-
         return read_script(text, where)
 
     def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
         """Return the form, and the findings of the checker of scripts."""
-        from ...check.checks import Check, of_findings
         from .judge import judge
 
         if asked.target:
@@ -78,8 +76,6 @@ class ScriptFile(Format):
         Raises:
             UserError: it is.
         """
-        from .read import read_script, runtime_of
-
         read_script(text, where)
         made_for = runtime_of(text)
         if made_for not in (self.name, None):
@@ -94,27 +90,19 @@ class ScriptFile(Format):
             )
 
     def execute(
-        self,
-        text: str,
-        where: str,
-        collective: Collective,
-        *,
-        interleavings: int = 1,
-        seed: int = 0,
-        tell: Telling = silent,
+        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
     ) -> Execution:
         """Run the file's own code on ranks that are threads, in and out of place.
 
-        The order of messages makes no difference, so ``interleavings`` does not either.
+        The order of messages makes no difference, so the interleavings do not either.
         """
         from .execute import execute
 
-        return execute(text, collective, seed=seed, tell=tell)
+        collective = request.collective or self.read(text, where).collective
+        return execute(text, collective, seed=request.seed, tell=tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return the rounds of every rank."""
-        from .text import write
-
         script = self.read(text, where)
         lines = [f"{script.name}: {script.collective}, {size_of(script)}"]
         for rank, own in enumerate(script.ranks):
@@ -175,9 +163,6 @@ class ScriptFile(Format):
         Raises:
             CheckFailed: what was made is wrong.
         """
-        from ...check.checks import Check
-        from ...check.findings import require_good
-
         tell("rounds")
         script = self.script(request)
         text = self.write(script, request.provenance, request.module)

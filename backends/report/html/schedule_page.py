@@ -12,7 +12,7 @@ from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 from weft.synth.explain.critical import gap_words
-from weft.synth.fabric.occupancy import rounds_per_chunk
+from weft.synth.fabric.occupancy import rounds_per_chunk, us_per_byte
 from weft.synth.time.latency import latency_us
 from weft.synth.time.program_time import simulate_program
 
@@ -285,7 +285,6 @@ def _points_name(one: Shown) -> str:
 
 def _algbw(one: Shown) -> float:
     """Return the bandwidth in GB/s for large messages."""
-    from weft.synth.fabric.occupancy import us_per_byte
 
     load = us_per_byte(one.schedule)
     return float(1 / (1000 * load)) if load else 0.0
