@@ -2,7 +2,7 @@
 
 >>> line = "o[3] > 1, s[0:2] < 7; o[2] = i[2] + s[0], o[4] = i[4]"
 >>> parse(line).recvs
-(Message(part=Part(buffer=<Buffer.SCRATCH: 's'>, first=0, count=2), peer=7),)
+(Message(part=ChunkRange(buffer=<Buffer.SCRATCH: 's'>, first=0, count=2), peer=7),)
 >>> write(parse(line)) == line
 True
 
