@@ -5,7 +5,7 @@
 >>> from weft.dsl.nouns.schedule import Schedule, Transfer
 >>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25))
 >>> s = Schedule.of(pair, make("allgather", 2), [Transfer(0, 0, 1, (0,)), Transfer(1, 1, 0, (1,))])
->>> compile_schedule(s, CompileOptions(instances=2)).message_chunks
+>>> lower_schedule(s, CompileOptions(instances=2)).message_chunks
 4
 """
 
@@ -92,7 +92,7 @@ class CompileOptions:
         return Journal(self.target, self.verify, self.observe, self.tell)
 
 
-def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) -> Program:
+def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) -> Program:
     """Return the program of a schedule for a target.
 
     Raises:
@@ -118,7 +118,7 @@ def _in_order(schedule: Schedule, target: Target) -> Schedule:
     return planned(schedule) if most + ranks + target.max_blocks < target.max_nodes else schedule
 
 
-def compile_algorithm(
+def lower_algorithm(
     algorithm: Algorithm, options: CompileOptions | None = None, journal: Journal | None = None
 ) -> Program:
     """Return the program of an algorithm for a target; a journal that has been begun goes on.
@@ -140,7 +140,7 @@ def compile_algorithm(
     return compile_flow(journal.run(Trace(), algorithm), o, journal)
 
 
-def compile_program(program: Program, options: CompileOptions | None = None) -> Program:
+def lower_program(program: Program, options: CompileOptions | None = None) -> Program:
     """Return a program from elsewhere, compiled anew: lifted to its moves, then as an algorithm.
 
     The program must be free of races; it keeps its placement, its name as provenance, and, unless
@@ -157,7 +157,7 @@ def compile_program(program: Program, options: CompileOptions | None = None) -> 
     if not o.lanes:
         o = replace(o, lanes=_lanes(program))
     journal = o.journal()
-    return compile_algorithm(journal.run(Lift(), program), o, journal)
+    return lower_algorithm(journal.run(Lift(), program), o, journal)
 
 
 def _lanes(program: Program) -> int:

@@ -183,7 +183,7 @@ def of_schedule(
         require_valid(schedule)
     remarks += sliced(schedule, to, target, segments)
     return CompileSource(
-        lambda o: passes.compile_schedule(schedule, o),
+        lambda o: passes.lower_schedule(schedule, o),
         coarsest(schedule.collective).in_grains(),
         schedule,
         topology=schedule.topology,
@@ -195,7 +195,7 @@ def of_schedule(
 def of_algorithm(algorithm: Algorithm, topology: Topology | None = None) -> CompileSource:
     """Return an algorithm, which was proved when it was built."""
     return CompileSource(
-        lambda o: passes.compile_algorithm(algorithm, o),
+        lambda o: passes.lower_algorithm(algorithm, o),
         algorithm.collective,
         algorithm,
         topology=topology,
@@ -207,7 +207,7 @@ def of_program(
 ) -> CompileSource:
     """Return a program that the caller has checked."""
     return CompileSource(
-        lambda o: passes.compile_program(program, o),
+        lambda o: passes.lower_program(program, o),
         program.collective,
         program,
         sizes=sizes,

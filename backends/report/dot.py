@@ -88,11 +88,12 @@ def _links(topology: Topology, use: Floats) -> Iterator[str]:
 
 def _resources(topology: Topology, use: Floats | None) -> Iterator[str]:
     """Yield a note for each shared resource, tied to the nodes that send through it."""
-    for at, resource in enumerate(topology.resources):
+    for row, resource in topology.shared_rows():
+        at = row - len(topology.links)
         label = f"{resource.name}: {float(resource.bandwidth):.4g} GB/s shared"
         colour = "gray40"
         if use is not None:
-            share = float(use[len(topology.links) + at])
+            share = float(use[row])
             label, colour = f"{label}, {share_words(share)}", shade(share)
         yield f'  r{at} [label={quoted(label)}, shape=note, fontsize=8, color="{colour}"];'
         for node in sorted({topology.links[i].src for i in resource.links}):

@@ -154,7 +154,7 @@ def _add_resources(trace: TraceFile, run: Timeline, group: str) -> None:
     if not (run.held_row >= links).any():
         return
     process = trace.process(f"{group}shared resources")
-    for row, resource in enumerate(topology.resources, links):
+    for row, resource in topology.shared_rows():
         held = np.flatnonzero(run.held_row == row)
         if not len(held):
             continue

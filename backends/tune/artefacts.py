@@ -20,7 +20,7 @@ from weft.dsl.nouns.schedule import Schedule, load
 
 from ..check.findings import require_good
 from ..compile.analyses.grains import coarsest
-from ..compile.compile import compile_schedule
+from ..compile.compile import lower_schedule
 from ..compile.source import fitted
 from ..formats.format import ExecutionRequest
 from ..formats.msccl.emit import collective_name
@@ -148,7 +148,7 @@ def _text(
     target = target_of(runtime)
     options = variant.options(target, in_place=in_place, name=name)
     # Not judged after every pass: the final result is proved from its text.
-    program = compile_schedule(schedule, options)
+    program = lower_schedule(schedule, options)
     return backend.emit(program, target, written_sizes(backend.name, runtime, sizes))
 
 

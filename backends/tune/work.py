@@ -26,7 +26,7 @@ from weft.synth.reductions.allreduce import one_shot_allreduce_from
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.runtime_model import RuntimeModel, model_of
 
-from ..compile.compile import compile_schedule
+from ..compile.compile import lower_schedule
 from ..compile.source import fitted
 from ..formats.msccl.emit import require_fit
 from .binary_grid import on_binary_grid
@@ -147,7 +147,7 @@ class Stand:
             return None
         target = target_of(self.runtime)
         try:
-            program = compile_schedule(shaped(self.schedule, variant), variant.options(target))
+            program = lower_schedule(shaped(self.schedule, variant), variant.options(target))
             require_fit(program, target)
         except UserError:
             return None
@@ -160,7 +160,7 @@ class Stand:
         target = target_of(self.runtime)
         try:
             options = variant.options(target, in_place=True)
-            require_fit(compile_schedule(shaped(self.schedule, variant), options), target)
+            require_fit(lower_schedule(shaped(self.schedule, variant), options), target)
         except UserError:
             return False
         return True

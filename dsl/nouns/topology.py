@@ -15,7 +15,7 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -133,6 +133,10 @@ class Topology:
         links = len(self.links)
         return (self.links[row] if row < links else self.resources[row - links]).bandwidth
 
+    def shared_rows(self) -> Iterator[tuple[int, Resource]]:
+        """Yield each shared resource with its row of :meth:`usage`."""
+        return enumerate(self.resources, len(self.links))
+
     def usage(self) -> npt.NDArray[np.int8]:
         """Return the 0/1 matrix of resources loaded by each link, shape (links + resources, links).
 
@@ -141,8 +145,8 @@ class Topology:
         """
         rows = np.zeros((len(self.links) + len(self.resources), len(self.links)), np.int8)
         np.fill_diagonal(rows, 1)
-        for i, resource in enumerate(self.resources):
-            rows[len(self.links) + i, list(resource.links)] = 1
+        for row, resource in self.shared_rows():
+            rows[row, list(resource.links)] = 1
         return rows
 
     def round_bandwidth(self) -> Fraction:

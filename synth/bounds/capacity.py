@@ -48,10 +48,7 @@ def crossing(topology: Topology, links: Iterable[int]) -> Crossing:
     """
     chosen = tuple(sorted(set(links)))
     inside = set(chosen)
-    shared = [
-        (len(topology.links) + i, frozenset(inside.intersection(r.links)))
-        for i, r in enumerate(topology.resources)
-    ]
+    shared = [(row, frozenset(inside.intersection(r.links))) for row, r in topology.shared_rows()]
     shared = [(row, members) for row, members in shared if members]
     if _nested([members for _, members in shared]):
         rows = _nested_cover(topology, chosen, shared)

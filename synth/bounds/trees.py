@@ -75,9 +75,8 @@ def _solved(topology: Topology) -> tuple[Certified, Fraction] | None:
 def _loads(topology: Topology, routes: list[set[int]]) -> tuple[Ints, Ints, Ints]:
     """Entries (resource, hop, times): how often a hop loads a link or a shared resource."""
     cells = [(i, h, 1) for h, route in enumerate(routes) for i in route]
-    for k, resource in enumerate(topology.resources):
+    for row, resource in topology.shared_rows():
         members = set(resource.links)
-        row = len(topology.links) + k
         shared = [(h, len(members & route)) for h, route in enumerate(routes)]
         cells += [(row, h, times) for h, times in shared if times]
     table = np.array(cells, np.int64).reshape(-1, 3)

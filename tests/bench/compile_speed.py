@@ -24,7 +24,7 @@ from rich.table import Table
 
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.pipeline import DEFAULT_PASSES, Pass, of_form
 from weft.backends.formats.msccl.emit import emit
 from weft.dsl.nouns.program import Program
@@ -93,7 +93,7 @@ def measure(name: str, sizes: tuple[int, ...]) -> dict[str, float]:
     started = time.process_time()
     last = of_form(DEFAULT_PASSES, "program", "program")
     passes = tuple(Timed(one, clock) if one in last else one for one in DEFAULT_PASSES)
-    program = compile_schedule(schedule, CompileOptions(passes=passes, verify=verify))
+    program = lower_schedule(schedule, CompileOptions(passes=passes, verify=verify))
     total = time.process_time() - started
     clock.seconds["lower"] = total - sum(clock.seconds.values())
     since = time.process_time()

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes.channels import Spread
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.compile.pipeline import DEFAULT_PASSES, of_form
@@ -50,18 +50,18 @@ SHOWN = (
 def stages(schedule: Schedule) -> Iterator[tuple[str, Program]]:
     """The program after more and more passes, then with other choices."""
     plain = CompileOptions(in_place=True, count=1, lanes=1, pairing=Pairing.NONE, passes=())
-    yield "plain lowering", compile_schedule(schedule, plain)
+    yield "plain lowering", lower_schedule(schedule, plain)
     o = replace(plain, lanes=0, pairing=Pairing.AUTO)
-    yield "+ channels, threadblocks", compile_schedule(schedule, o)
+    yield "+ channels, threadblocks", lower_schedule(schedule, o)
     o = replace(o, count=0)
-    yield "+ aggregate", compile_schedule(schedule, o)
+    yield "+ aggregate", lower_schedule(schedule, o)
     last = of_form(DEFAULT_PASSES, "program", "program")
     for k, one in enumerate(last, 1):
-        yield f"+ {one.name}", compile_schedule(schedule, replace(o, passes=tuple(last[:k])))
+        yield f"+ {one.name}", lower_schedule(schedule, replace(o, passes=tuple(last[:k])))
     o = replace(o, passes=DEFAULT_PASSES)
     fewest = replace(o, pairing=Pairing.FEWEST)
-    yield "threadblocks{policy=fewest}", compile_schedule(schedule, fewest)
-    yield "channels{policy=chains}", compile_schedule(schedule, replace(o, spread=Spread.CHAINS))
+    yield "threadblocks{policy=fewest}", lower_schedule(schedule, fewest)
+    yield "channels{policy=chains}", lower_schedule(schedule, replace(o, spread=Spread.CHAINS))
 
 
 def rules(schedule: Schedule) -> Iterator[tuple[str, Program | None]]:
@@ -104,7 +104,7 @@ def memory() -> Table:
     without = tuple(one for one in DEFAULT_PASSES if one.name != "scratch")
     for name, build in contenders.CASES.items():
         o = CompileOptions(in_place=True, target=RCCL)
-        pair = (compile_schedule(build(), replace(o, passes=p)) for p in (without, DEFAULT_PASSES))
+        pair = (lower_schedule(build(), replace(o, passes=p)) for p in (without, DEFAULT_PASSES))
         table.add_row(name, *(str(sum(r.scratch_chunks for r in one.ranks)) for one in pair))
     return table
 

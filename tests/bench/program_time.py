@@ -13,7 +13,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.topology import Topology
@@ -38,7 +38,7 @@ def programs() -> Iterator[tuple[str, Program, Topology]]:
         made = classic_algorithm(name, kind, machine.ranks)
         yield (
             f"{name} {kind}, {where}",
-            compile_algorithm(made, CompileOptions(instances=instances)),
+            lower_algorithm(made, CompileOptions(instances=instances)),
             machine,
         )
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from weft.backends.check.checker import check_program, check_xml
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.execute.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
@@ -64,7 +64,7 @@ def judge(schedule: Schedule, in_place: bool, instances: int, interleavings: int
     alltoall = schedule.collective.kind is Kind.ALLTOALL
     target = EXECUTOR if in_place and alltoall else MSCCL
     try:
-        program = compile_schedule(schedule, CompileOptions(target, instances, in_place))
+        program = lower_schedule(schedule, CompileOptions(target, instances, in_place))
         text = emit(program, target)
     except UserError as error:
         return f"refused: {error.message}"

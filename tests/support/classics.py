@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.backends.compile.pipeline import DEFAULT_PASSES
 from weft.backends.execute.execute import run_program
 from weft.dsl.catalogue import topology
@@ -47,7 +47,7 @@ class Case:
             instances=self.instances,
             protocol=self.protocol,
         )
-        return compile_algorithm(made, CompileOptions(in_place=self.in_place))
+        return lower_algorithm(made, CompileOptions(in_place=self.in_place))
 
 
 def wrong(program: Program, interleavings: int) -> str:

@@ -8,7 +8,7 @@ from math import prod
 
 from classics import SIZES, planes
 
-from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.dsl.author.builder import Builder
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.algorithm import Algorithm
@@ -53,7 +53,7 @@ class Case:
 
     def program(self) -> Program:
         """Compiled for MSCCL."""
-        return compile_algorithm(self.algorithm(), CompileOptions(in_place=self.in_place))
+        return lower_algorithm(self.algorithm(), CompileOptions(in_place=self.in_place))
 
 
 def levels_of(grid: RankGrid) -> NestedPartitions:

@@ -19,7 +19,7 @@ from xml_edit import File
 
 from weft.backends.check.checker import check_program, check_xml
 from weft.backends.check.findings import Finding, errors
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.execute.execute import run_algo, run_program
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
@@ -57,8 +57,8 @@ def programs() -> tuple[Program, ...]:
             in_place=number % 2 == 0,
             protocol=list(Protocol)[number % 3],
         )
-        found.append(compile_schedule(schedule, options))
-        found.append(compile_schedule(schedule, replace(options, in_place=not options.in_place)))
+        found.append(lower_schedule(schedule, options))
+        found.append(lower_schedule(schedule, replace(options, in_place=not options.in_place)))
     return tuple(found)
 
 

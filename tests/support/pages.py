@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import MANIFEST, Candidate, Library, Tuned, TunedPlan, dumps
@@ -108,5 +108,5 @@ def library(folder: Path, spec: str, kind: str, names: tuple[str, str]) -> Path:
 
 def _time(schedule: Schedule, protocol: str, size: int) -> float:
     options = CompileOptions(protocol=Protocol(protocol))
-    program = compile_schedule(schedule, options)
+    program = lower_schedule(schedule, options)
     return simulate_program(program, schedule.topology, size, most_operations=50_000).time_us

@@ -9,7 +9,7 @@ from functools import cache
 import patterns
 
 from weft import Objective, Problem, synthesize
-from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_algorithm, lower_schedule
 from weft.backends.formats.mscclpp.plan.model import (
     ExecutionPlan,
     GpuPlan,
@@ -41,7 +41,7 @@ def hierarchical(in_place: bool, protocol: Protocol) -> Program:
     """Two-level allreduce on 2 boxes of 3: reduce_scatter inside, ring across, allgather inside."""
     b = Builder(make("allreduce", 6, chunks=6), in_place=in_place)
     write_allreduce(b, plain_grid((3, 2)), ["direct", "ring"])
-    return compile_algorithm(b.algorithm(), CompileOptions(in_place=in_place, protocol=protocol))
+    return lower_algorithm(b.algorithm(), CompileOptions(in_place=in_place, protocol=protocol))
 
 
 SCHEDULES: dict[str, tuple[Callable[[], Schedule], tuple[int, ...] | None]] = {
@@ -65,7 +65,7 @@ def program(name: str, protocol: Protocol = Protocol.SIMPLE, in_place: bool = Fa
     """A program of one of :data:`SCHEDULES`, or the hierarchical one."""
     if name == "hierarchical":
         return hierarchical(in_place, protocol)
-    return compile_schedule(
+    return lower_schedule(
         SCHEDULES[name][0](), CompileOptions(protocol=protocol, in_place=in_place)
     )
 

@@ -9,7 +9,7 @@ import patterns
 from hypothesis import strategies as st
 from strategies import schedules
 
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.schedule import Schedule
@@ -42,7 +42,7 @@ def cases(draw: st.DrawFn, most_turns: int) -> tuple[Program, Topology, int]:
     machine = schedule.topology
     if not machine.resources and draw(st.booleans()):
         machine = topology(f"hub:{machine.ranks},bw={draw(st.sampled_from([7, 25]))}GB/s")
-    compiled = compile_schedule(schedule, options)
+    compiled = lower_schedule(schedule, options)
     payload = MSCCL.protocols[compiled.protocol].payload
     eighths = 8 * draw(st.integers(0, most_turns - 1)) + draw(st.integers(1, 8))
     size = eighths * payload // 8 * compiled.message_chunks + draw(st.integers(-1, 1))

@@ -159,7 +159,7 @@ def loads_of(look: Look) -> Loads:
     grain = look.message_bytes / s.collective.message_chunks
     carried = grain * s.collective.grains[s.chunk[transfer_of_link(s)]]
     np.add.at(moved, s.route_links.astype(np.int64), carried)
-    for row, resource in enumerate(s.topology.resources, len(s.topology.links)):
+    for row, resource in s.topology.shared_rows():
         moved[row] = moved[list(resource.links)].sum()
     return Loads(s.topology, moved, look.found.simulation.busy_us)
 

@@ -16,7 +16,7 @@ from weft.synth.fabric.occupancy import rounds_per_chunk, us_per_byte
 from weft.synth.time.latency import latency_us
 from weft.synth.time.program_time import simulate_program
 
-from ...compile.compile import CompileOptions, compile_schedule
+from ...compile.compile import CompileOptions, lower_schedule
 from .chart import ChartAxis, Series, chart
 from .compare import compare_section, difference_section
 from .curves import baselines, bound_curve, program_curve, schedule_curve
@@ -175,7 +175,7 @@ def compiled(schedule: Schedule, options: CompileOptions | None = None) -> Progr
     if len(schedule) * schedule.segments > MOST_COMPILED:
         return None
     try:
-        return compile_schedule(schedule, options)
+        return lower_schedule(schedule, options)
     except WeftError:
         return None
 

@@ -138,7 +138,7 @@ def _tables(topology: Topology, chunk_bytes: Fraction, unit: int) -> tuple[Any, 
         for bandwidth in topology.capacities()
     ]
     members = [[i] for i in range(len(topology.links))]
-    for row, resource in enumerate(topology.resources, len(topology.links)):
+    for row, resource in topology.shared_rows():
         for i in resource.links:
             members[i].append(row)
     arrives = [

@@ -18,7 +18,7 @@ from proof import prove, steps
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.analyses.forwarding import earliest, urgency
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes.channels import Channels, Spread
 from weft.backends.compile.passes.lower import Lower
 from weft.backends.compile.passes.threadblocks import Pairing
@@ -66,7 +66,7 @@ def test_no_worse_than_the_published_rules(name: str, protocol: Protocol) -> Non
     ours = []
     for pairing, spread in product((Pairing.AUTO, Pairing.FEWEST), Spread):
         options = CompileOptions(in_place=True, protocol=protocol, pairing=pairing, spread=spread)
-        program = compile_schedule(schedule, options)
+        program = lower_schedule(schedule, options)
         prove(program, MSCCL)
         ours.append(size(program))
     for together in (1, 2, 4, 8):
@@ -111,7 +111,7 @@ TIMED = {
 def test_auto_costs_no_time(name: str) -> None:
     """Against a block for every end that forwards nothing: fewer or as many blocks, as fast."""
     schedule = TIMED[name]()
-    by = {p: compile_schedule(schedule, CompileOptions(pairing=p)) for p in Pairing}
+    by = {p: lower_schedule(schedule, CompileOptions(pairing=p)) for p in Pairing}
     blocks = {p: sum(len(rank.blocks) for rank in program.ranks) for p, program in by.items()}
     assert blocks[Pairing.FEWEST] <= blocks[Pairing.AUTO] <= blocks[Pairing.FORWARD]
     for message in (1 << 12, 1 << 26):
@@ -127,7 +127,7 @@ def test_fusion_costs_no_time_where_a_sum_goes_to_many() -> None:
     without = replace(o, passes=tuple(one for one in o.passes if one.name != "fuse"))
     for message in (1 << 12, 1 << 20, 1 << 26):
         time = [
-            simulate_program(compile_schedule(schedule, x), schedule.topology, message).time_us
+            simulate_program(lower_schedule(schedule, x), schedule.topology, message).time_us
             for x in (o, without)
         ]
         assert time[0] <= time[1]
@@ -136,7 +136,7 @@ def test_fusion_costs_no_time_where_a_sum_goes_to_many() -> None:
 def test_phases_of_a_tree_overlap_from_one_iteration_to_the_next() -> None:
     """A block of both phases would hold the loop up for the whole way up and down."""
     schedule = contenders.CASES["tree 16"]()
-    by = {p: compile_schedule(schedule, CompileOptions(in_place=True, pairing=p)) for p in Pairing}
+    by = {p: lower_schedule(schedule, CompileOptions(in_place=True, pairing=p)) for p in Pairing}
     time = {p: simulate_program(x, schedule.topology, 1 << 26).time_us for p, x in by.items()}
     assert size(by[Pairing.FEWEST]).blocks + 1 == size(by[Pairing.AUTO]).blocks
     assert 5 * time[Pairing.AUTO] < time[Pairing.FEWEST]
@@ -157,7 +157,7 @@ def test_whatever_is_chosen_is_right(data: st.DataObject) -> None:
         spread=data.draw(st.sampled_from(Spread)),
         protocol=data.draw(st.sampled_from(Protocol)),
     )
-    prove(compile_schedule(schedule, options), target)
+    prove(lower_schedule(schedule, options), target)
 
 
 @settings(max_examples=40)
@@ -168,7 +168,7 @@ def test_fewest_is_the_fewest(data: st.DataObject) -> None:
         data.draw(st.integers(2, 6)), data.draw(st.integers(1, 4)), data.draw(st.integers(0, 10**6))
     )
     options = CompileOptions(in_place=True, pairing=Pairing.FEWEST, count=1)
-    program = compile_schedule(schedule, options)
+    program = lower_schedule(schedule, options)
     for rank in program.ranks:
         ends: dict[int, list[int]] = defaultdict(lambda: [0, 0])
         blocks: dict[int, int] = defaultdict(int)
@@ -200,7 +200,7 @@ def test_chains_over_the_same_hops_share_a_channel() -> None:
 
 def test_a_chain_has_its_blocks_for_itself() -> None:
     schedule = patterns.ring_reduce_scatter(4, 1)
-    program = compile_schedule(schedule, CompileOptions(spread=Spread.CHAINS, in_place=True))
+    program = lower_schedule(schedule, CompileOptions(spread=Spread.CHAINS, in_place=True))
     prove(program, MSCCL)
     sends = [
         [len(b.code) for b in rank if (b.send, b.recv) != (None, None)] for rank in program.ranks
@@ -211,7 +211,7 @@ def test_a_chain_has_its_blocks_for_itself() -> None:
 def test_more_chains_than_channels_are_refused() -> None:
     schedule = patterns.ring_allgather(40, 1)
     with pytest.raises(UserError, match="chains of their own need more than 32 channels"):
-        compile_schedule(schedule, CompileOptions(spread=Spread.CHAINS))
+        lower_schedule(schedule, CompileOptions(spread=Spread.CHAINS))
 
 
 # --- what is critical -------------------------------------------------------------------------

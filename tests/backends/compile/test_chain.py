@@ -7,7 +7,7 @@ import pytest
 
 from weft.backends.check.checker import check_program, check_xml
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes.chain import Chain
 from weft.backends.compile.passes.sync import Sync
 from weft.backends.execute.execute import run_program
@@ -34,7 +34,7 @@ def runs(program: Program, target: Target) -> list[int]:
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_one_shot_sums_at_once(target: Target, ranks: int) -> None:
     options = CompileOptions(target=target, passes=(Sync(),))
-    program = compile_schedule(patterns.one_shot(ranks, 1), options)
+    program = lower_schedule(patterns.one_shot(ranks, 1), options)
     chained = Chain().apply(program, target)
     before, after = runs(program, target), runs(chained, target)
     assert sum(before) == sum(after) == ranks * (ranks - 1)
@@ -46,7 +46,7 @@ def test_one_shot_sums_at_once(target: Target, ranks: int) -> None:
 
 
 def test_no_more_sources_than_the_runtime_adds_up_right() -> None:
-    program = compile_schedule(patterns.one_shot(18, 1), CompileOptions(passes=(Sync(),)))
+    program = lower_schedule(patterns.one_shot(18, 1), CompileOptions(passes=(Sync(),)))
     found = runs(Chain().apply(program, MSCCL), MSCCL)
     assert sum(found) == 18 * 17
     assert max(found) == MSCCL.max_fused_reduces

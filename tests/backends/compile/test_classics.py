@@ -11,7 +11,7 @@ import random
 import pytest
 from classics import NO_FUSION, Case, numbers, off_by, wrong
 
-from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.dsl import catalogue as catalog
 from weft.dsl.nouns.program import Protocol
 from weft.synth.engines.classic.catalog import classic, classic_algorithm
@@ -84,6 +84,6 @@ def test_a_ring_laid_along_the_cables_takes_its_formula(
         name, "allreduce", topology.ranks, order=order_for(one, topology), in_place=True
     )
     options = CompileOptions(in_place=True, passes=NO_FUSION)
-    found = simulate_program(compile_algorithm(made, options), topology, size).time_us
+    found = simulate_program(lower_algorithm(made, options), topology, size).time_us
     formula = one.cost(topology.ranks).us(size, 0.7, bandwidth)
     assert found == pytest.approx(formula, rel=0.02 if name == "biring" else 1e-6)

@@ -13,7 +13,7 @@ import xml_runtime as runtime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_algorithm, lower_schedule
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.formats.msccl.emit import emit
 from weft.dsl.author.builder import Builder
@@ -73,7 +73,7 @@ MSCCL_ONLY = {
 
 
 def build(schedule: Schedule, **options: object) -> tuple[Program, runtime.Machine]:
-    program = compile_schedule(schedule, CompileOptions(**options))
+    program = lower_schedule(schedule, CompileOptions(**options))
     target = options.get("target", MSCCL)
     m = runtime.read(emit(program, target, max_bytes=1 << 20))
     runtime.check_shape(m, LIMITS[target.name])
@@ -340,7 +340,7 @@ def test_targets_and_protocols_go_by_name() -> None:
     p.chunk(0, 0).copy_to(rank=1)
     named = CompileOptions(target="rccl", protocol="LL")  # type: ignore[arg-type]
     assert named == CompileOptions(target=RCCL, protocol=Protocol.LL)
-    program = compile_algorithm(p.algorithm(), named)
+    program = lower_algorithm(p.algorithm(), named)
     assert emit(program, "rccl") == emit(program, RCCL)
     with pytest.raises(UnknownName, match="unknown target 'rcl'"):
         CompileOptions(target="rcl")  # type: ignore[arg-type]

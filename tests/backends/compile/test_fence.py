@@ -7,7 +7,7 @@ from classics import wrong
 
 from weft.backends.check.checker import check_program, check_xml
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.backends.compile.passes.fence import Fence
 from weft.backends.compile.pipeline import DEFAULT_PASSES
 from weft.backends.formats.msccl.emit import emit
@@ -23,7 +23,7 @@ NAMES = ("biring", "double_tree", "recursive_doubling", "halving_doubling", "swi
 def compiled(name: str, in_place: bool, protocol: Protocol, *, fenced: bool = True) -> Program:
     passes = tuple(p for p in DEFAULT_PASSES if fenced or not isinstance(p, Fence))
     options = CompileOptions(RCCL, protocol=protocol, in_place=in_place, passes=passes)
-    return compile_algorithm(classic_algorithm(name, "allreduce", 8, in_place=in_place), options)
+    return lower_algorithm(classic_algorithm(name, "allreduce", 8, in_place=in_place), options)
 
 
 @pytest.mark.parametrize("in_place", [False, True])

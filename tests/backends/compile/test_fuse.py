@@ -10,7 +10,7 @@ from wait_programs import local_edges, longest, message_edges
 
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes import fuse
 from weft.backends.compile.passes.elide import Elide
 from weft.backends.compile.passes.fuse import Fuse
@@ -32,7 +32,7 @@ def test_random_programs(data: st.DataObject) -> None:
     schedule = patterns.random_allreduce(
         data.draw(st.integers(2, 6)), data.draw(st.integers(1, 6)), data.draw(st.integers(0, 10**6))
     )
-    woven = compile_schedule(
+    woven = lower_schedule(
         schedule,
         CompileOptions(
             passes=(),

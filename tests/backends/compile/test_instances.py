@@ -6,7 +6,7 @@ import patterns
 import pytest
 from proof import prove
 
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes.instances import Instances, Replication
 from weft.backends.compile.passes.lower import Lower
 from weft.dsl.nouns.collective import Kind
@@ -48,18 +48,18 @@ def test_both_policies_keep_the_meaning(kind: Kind, policy: Replication) -> None
     schedule = KINDS[kind]()
     for count in (2, 3):
         options = CompileOptions(instances=count, replication=policy)
-        program = compile_schedule(schedule, options)
+        program = lower_schedule(schedule, options)
         assert program.message_chunks == count * schedule.collective.message_chunks
         prove(program, MSCCL)
     if kind in PORTABLE:
         options = CompileOptions(instances=2, replication=policy, in_place=True, target=RCCL)
-        prove(compile_schedule(schedule, options), RCCL)
+        prove(lower_schedule(schedule, options), RCCL)
 
 
 @pytest.mark.parametrize("policy", Replication)
 def test_one_shot_sums_its_own_instances(policy: Replication) -> None:
     schedule = patterns.one_shot(3, 2)
-    prove(compile_schedule(schedule, CompileOptions(instances=2, replication=policy)), MSCCL)
+    prove(lower_schedule(schedule, CompileOptions(instances=2, replication=policy)), MSCCL)
 
 
 def touched(program: Program, rank: int, channel: int) -> set[int]:
@@ -79,9 +79,7 @@ def test_who_takes_which_chunks() -> None:
     schedule = patterns.tree_broadcast(2, patterns.both([(0, 1)]), 3)
     taken = {
         policy: [
-            touched(
-                compile_schedule(schedule, CompileOptions(instances=2, replication=policy)), 1, i
-            )
+            touched(lower_schedule(schedule, CompileOptions(instances=2, replication=policy)), 1, i)
             for i in range(2)
         ]
         for policy in Replication
@@ -90,7 +88,7 @@ def test_who_takes_which_chunks() -> None:
     assert taken[Replication.INTERLEAVED] == [{0, 2, 4}, {1, 3, 5}]
     # An allgather's output is one unit per rank: nobody reaches into the unit of another.
     schedule = patterns.direct_alltoall(2, 2)
-    program = compile_schedule(schedule, CompileOptions(instances=2))
+    program = lower_schedule(schedule, CompileOptions(instances=2))
     assert [touched(program, 1, i) for i in range(2)] == [{0, 1}, {2, 3}]
 
 

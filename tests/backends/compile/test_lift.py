@@ -18,9 +18,9 @@ from weft.backends.check.checker import check_program, check_xml
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import (
     CompileOptions,
-    compile_algorithm,
-    compile_program,
-    compile_schedule,
+    lower_algorithm,
+    lower_program,
+    lower_schedule,
 )
 from weft.backends.compile.passes.lift import Lift, folded
 from weft.backends.compile.passes.trace import Trace
@@ -69,12 +69,12 @@ def lanes(program: Program) -> int:
 def test_published_files_are_compiled_anew(path, target: Target, protocol: Protocol) -> None:  # type: ignore[no-untyped-def]
     program, collective = imported(path.read_text())
     options = CompileOptions(target, protocol=protocol)
-    again = compile_program(program, options)
+    again = lower_program(program, options)
     judged(again, collective, target)
     assert again.name == program.name
     assert lanes(again) == lanes(program)
     if target.fuses:
-        alone = compile_program(program, replace(options, lanes=1))
+        alone = lower_program(program, replace(options, lanes=1))
         assert alone.instructions <= program.instructions
 
 
@@ -84,7 +84,7 @@ def test_published_files_are_compiled_anew(path, target: Target, protocol: Proto
 )
 def test_files_written_by_hand(text: str, target: Target) -> None:
     program, collective = imported(text)
-    again = compile_program(program, CompileOptions(target))
+    again = lower_program(program, CompileOptions(target))
     judged(again, collective, target)
     if target is not RCCL:
         assert again.instructions <= program.instructions
@@ -106,11 +106,11 @@ def test_files_written_by_hand(text: str, target: Target) -> None:
 @pytest.mark.parametrize("protocol", [Protocol.SIMPLE, Protocol.LL])
 def test_what_we_compiled_gets_no_worse(make, protocol: Protocol) -> None:  # type: ignore[no-untyped-def]
     options = CompileOptions(protocol=protocol)
-    program = compile_schedule(make(), options)
-    again = compile_program(program, options)
+    program = lower_schedule(make(), options)
+    again = lower_program(program, options)
     good(again)
     assert again.instructions <= program.instructions
-    third = compile_program(again, options)
+    third = lower_program(again, options)
     good(third)
     assert third.instructions <= again.instructions
 
@@ -118,9 +118,9 @@ def test_what_we_compiled_gets_no_worse(make, protocol: Protocol) -> None:  # ty
 def test_unfused_programs_are_fused_again() -> None:
     """From RCCL, which has no fused steps, back to a runtime that has them."""
     schedule = patterns.ring_allreduce(4, 1)
-    plain = compile_schedule(schedule, CompileOptions(RCCL, in_place=True))
-    fused = compile_schedule(schedule, CompileOptions(MSCCL, in_place=True))
-    again = compile_program(plain)
+    plain = lower_schedule(schedule, CompileOptions(RCCL, in_place=True))
+    fused = lower_schedule(schedule, CompileOptions(MSCCL, in_place=True))
+    again = lower_program(plain)
     good(again)
     assert again.instructions == fused.instructions < plain.instructions
     assert {i.op for r in again.ranks for b in r for i in b.code} >= {Op.RECV_REDUCE_SEND}
@@ -141,8 +141,8 @@ def test_schedules_survive_two_compilers(
     instances: int,
     in_place: bool,  # type: ignore[no-untyped-def]
 ) -> None:
-    program = compile_schedule(schedule, CompileOptions(first, instances, in_place))
-    good(compile_program(program, CompileOptions(second)))
+    program = lower_schedule(schedule, CompileOptions(first, instances, in_place))
+    good(lower_program(program, CompileOptions(second)))
 
 
 @settings(max_examples=20, deadline=None)
@@ -165,8 +165,8 @@ def test_moves_survive_two_compilers(
     protocol: Protocol,
 ) -> None:
     algorithm = random_algorithm(seed, ranks=ranks, chunks=chunks, moves=count, in_place=in_place)
-    program = compile_algorithm(algorithm, CompileOptions(target, 2, protocol=protocol))
-    good(compile_program(program, CompileOptions(MSCCL, 2)))
+    program = lower_algorithm(algorithm, CompileOptions(target, 2, protocol=protocol))
+    good(lower_program(program, CompileOptions(MSCCL, 2)))
 
 
 def test_sharing_scratch_puts_nothing_in_a_row() -> None:
@@ -179,10 +179,10 @@ def test_sharing_scratch_puts_nothing_in_a_row() -> None:
     c = custom("relay", 3, [(0, k, [0], k) for k in range(3)], [(2, k, [0], k) for k in range(3)])
     serial = Algorithm("relay", c, moves(*rows), [0, 1, 0])
     assert Trace().apply(serial, MSCCL).messages.step.max() == 5
-    lifted = Lift().apply(compile_algorithm(serial), MSCCL)
+    lifted = Lift().apply(lower_algorithm(serial), MSCCL)
     assert Trace().apply(lifted, MSCCL).messages.step.max() <= 3
     assert lifted.scratch[1] == 3
-    good(compile_algorithm(lifted))
+    good(lower_algorithm(lifted))
 
 
 def test_a_file_that_hangs_with_long_messages_hangs_no_more() -> None:
@@ -195,7 +195,7 @@ def test_a_file_that_hangs_with_long_messages_hangs_no_more() -> None:
     text = algo(gpus, "allgather", 8, inplace=1, outofplace=0)
     program, collective = imported(text)
     assert errors(check_program(program))
-    judged(compile_program(program), collective, MSCCL)
+    judged(lower_program(program), collective, MSCCL)
 
 
 def test_two_moves_fold_where_nothing_is_in_between() -> None:

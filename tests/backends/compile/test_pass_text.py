@@ -15,9 +15,9 @@ from weft.backends.check.findings import errors
 from weft.backends.compile.analyses.flow import Flow
 from weft.backends.compile.compile import (
     CompileOptions,
-    compile_algorithm,
-    compile_program,
-    compile_schedule,
+    lower_algorithm,
+    lower_program,
+    lower_schedule,
 )
 from weft.backends.compile.pipeline import ORDER, form, parse_passes, require_applicable
 from weft.dsl.base.errors import CheckFailed, UserError
@@ -35,7 +35,7 @@ def ran(options: CompileOptions) -> tuple[Program, list[str]]:
         seen.append(name)
         good(program)
 
-    return compile_schedule(RING, replace(options, observe=observe)), seen
+    return lower_schedule(RING, replace(options, observe=observe)), seen
 
 
 def test_every_pass_is_registered_under_its_name_and_has_a_place() -> None:
@@ -50,9 +50,9 @@ def test_all_passes_are_seen_in_their_order_and_right_after_each() -> None:
     _, seen = ran(CompileOptions())
     by_default = [name for name in ORDER if name != "chain"]
     assert seen == [name for name in by_default if name not in ("lift", "dead", "trace")]
-    program = compile_schedule(RING)
+    program = lower_schedule(RING)
     names: list[str] = []
-    compile_program(program, CompileOptions(observe=lambda name, _: names.append(name)))
+    lower_program(program, CompileOptions(observe=lambda name, _: names.append(name)))
     assert names == [name for name in by_default if name != "lower"]
 
 
@@ -64,12 +64,12 @@ def test_optional_passes_run_only_if_named_and_in_the_users_order() -> None:
 
 def test_what_is_named_stands_for_what_the_options_say() -> None:
     text = "instances{count=2,policy=interleaved},channels{lanes=3},threadblocks{policy=forward}"
-    program = compile_schedule(RING, CompileOptions(passes=parse_passes(text)))
+    program = lower_schedule(RING, CompileOptions(passes=parse_passes(text)))
     assert program.message_chunks == 2 * 16
     assert program.channels == 6
     assert {i.count for r in program.ranks for b in r for i in b.code} == {1}  # no aggregate
     apart, together = (
-        compile_schedule(RING, CompileOptions(passes=parse_passes(t), protocol=Protocol.LL))
+        lower_schedule(RING, CompileOptions(passes=parse_passes(t), protocol=Protocol.LL))
         for t in ("fuse", "fuse,aggregate")
     )
     assert together.instructions < apart.instructions
@@ -124,15 +124,13 @@ def test_a_flow_pass_that_spoils_the_flow_is_named() -> None:
 
     options = CompileOptions(MSCCL, passes=(Spoil(),), verify=verify)
     with pytest.raises(CheckFailed, match="after the pass spoil"):
-        compile_schedule(RING, options)
+        lower_schedule(RING, options)
 
 
 def test_moves_that_nobody_needs_are_dropped() -> None:
     algorithm = random_algorithm(7, ranks=3, chunks=3, moves=80, in_place=True)
-    kept = compile_algorithm(algorithm, CompileOptions(passes=parse_passes("aggregate,fuse")))
-    dropped = compile_algorithm(
-        algorithm, CompileOptions(passes=parse_passes("dead,aggregate,fuse"))
-    )
+    kept = lower_algorithm(algorithm, CompileOptions(passes=parse_passes("aggregate,fuse")))
+    dropped = lower_algorithm(algorithm, CompileOptions(passes=parse_passes("dead,aggregate,fuse")))
     good(kept)
     good(dropped)
     assert dropped.instructions < kept.instructions

@@ -11,7 +11,7 @@ from msccl_files import algo, exchange, pairs_allreduce, ring_allgather, samples
 from weft.backends.check.checker import check_xml, report_xml
 from weft.backends.check.findings import errors
 from weft.backends.cli import main
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.execute.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
@@ -46,7 +46,7 @@ def waits_for_sends(program: Program) -> bool:
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_runtime_accepts_the_file(name: str, protocol: Protocol, in_place: bool) -> None:
     options = CompileOptions(PORTABLE, in_place=in_place, protocol=protocol)
-    program = compile_schedule(SOURCES[name], options)
+    program = lower_schedule(SOURCES[name], options)
     if in_place and name == "alltoall":
         with pytest.raises(UserError, match="refuses alltoall in place"):
             emit(program, PORTABLE)
@@ -64,7 +64,7 @@ def test_every_runtime_accepts_the_file(name: str, protocol: Protocol, in_place:
 
 def test_reduce_scatter_has_two_spellings() -> None:
     schedule: Schedule = patterns.ring_reduce_scatter(3, 1)
-    program = compile_schedule(schedule, CompileOptions(PORTABLE))
+    program = lower_schedule(schedule, CompileOptions(PORTABLE))
     with pytest.raises(UserError, match="reduce_scatter, rccl and executor reducescatter") as told:
         emit(program, PORTABLE)
     assert "two files" in told.value.hint

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proof import prove
 
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes.prune import Prune
 from weft.backends.compile.passes.scratch import Scratch
 from weft.backends.compile.pipeline import DEFAULT_PASSES
@@ -104,8 +104,8 @@ def memory(program: Program) -> int:
 
 
 def before_and_after(schedule: Schedule, **options: object) -> tuple[Program, Program]:
-    plain = compile_schedule(schedule, CompileOptions(passes=WITHOUT, **options))
-    return plain, compile_schedule(schedule, CompileOptions(**options))
+    plain = lower_schedule(schedule, CompileOptions(passes=WITHOUT, **options))
+    return plain, lower_schedule(schedule, CompileOptions(**options))
 
 
 CLASSICS = {

@@ -16,7 +16,7 @@ from weft.backends.check.checker import check_program
 from weft.backends.compile.analyses.grains import coarsest, schedule_in_grains
 from weft.backends.compile.analyses.planned import planned
 from weft.backends.compile.analyses.unroll import unrolled
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.execute.execute import run_program
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
@@ -52,8 +52,8 @@ def test_slices_are_the_loop_of_the_runtime(shape: str) -> None:
     schedule = SHAPES[shape]()
     for target in (MSCCL, RCCL, EXECUTOR):
         options = CompileOptions(target=target)
-        once = compile_schedule(schedule, options)
-        assert compile_schedule(replace(schedule, segments=7), options) == once
+        once = lower_schedule(schedule, options)
+        assert lower_schedule(replace(schedule, segments=7), options) == once
     good(once)
 
 
@@ -66,7 +66,7 @@ def test_the_loop_takes_as_long_as_the_slices() -> None:
     size, slices = 512 << 20, 256  # slices of 2 MiB, as the runtime under Simple
     wanted = simulate(replace(schedule, segments=slices), size).time_us
     assert simulate(schedule, size).time_us > 2.5 * wanted
-    run = simulate_program(compile_schedule(schedule), chain, size)
+    run = simulate_program(lower_schedule(schedule), chain, size)
     assert wanted <= run.time_us < 1.02 * wanted
 
 
@@ -78,13 +78,11 @@ def test_written_out_slices_overlap_where_nobody_loops() -> None:
     schedule = Schedule.of(chain, make("broadcast", 4), hops)
     size = 2 << 20
     one, eight = (
-        simulate_program(
-            compile_schedule(schedule, CompileOptions(segments=k)), chain, size
-        ).time_us
+        simulate_program(lower_schedule(schedule, CompileOptions(segments=k)), chain, size).time_us
         for k in (1, 8)
     )
     assert eight < 0.6 * one
-    assert compile_schedule(schedule, CompileOptions(segments=8)).message_chunks == 8
+    assert lower_schedule(schedule, CompileOptions(segments=8)).message_chunks == 8
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -94,15 +92,15 @@ def test_written_out_slices_are_right(shape: str, pieces: int) -> None:
     many = unrolled(schedule, pieces)
     require_valid(many)
     assert len(many) == pieces * len(schedule)
-    good(compile_schedule(schedule, CompileOptions(segments=pieces)))
+    good(lower_schedule(schedule, CompileOptions(segments=pieces)))
 
 
 def test_slices_that_cannot_be_written_out() -> None:
     schedule = patterns.ring_allgather(4, 1)
     with pytest.raises(UserError, match="into 0 pieces"):
-        compile_schedule(schedule, CompileOptions(segments=0))
+        lower_schedule(schedule, CompileOptions(segments=0))
     with pytest.raises(UserError, match="too many to write out"):
-        compile_schedule(schedule, CompileOptions(segments=1 << 26))
+        lower_schedule(schedule, CompileOptions(segments=1 << 26))
 
 
 @settings(max_examples=25, deadline=None)
@@ -114,8 +112,8 @@ def test_allgathers_of_unequal_chunks(n: int, most: int, seed: int, in_place: bo
     schedule = in_pieces(patterns.ring_allgather(n, 1), pieces)
     require_valid(schedule)
     require_valid(schedule_in_grains(schedule))
-    good(compile_schedule(schedule, CompileOptions(in_place=in_place)))
-    good(compile_schedule(schedule, CompileOptions(segments=2, target=RCCL)))
+    good(lower_schedule(schedule, CompileOptions(in_place=in_place)))
+    good(lower_schedule(schedule, CompileOptions(segments=2, target=RCCL)))
 
 
 @settings(max_examples=25, deadline=None)
@@ -124,7 +122,7 @@ def test_allreduces_of_unequal_chunks(n: int, seed: int, target: object) -> None
     dice = Random(seed)
     schedule = with_sizes(patterns.ring_allreduce(n, 1), [dice.randint(1, 9) for _ in range(n)])
     require_valid(schedule)
-    good(compile_schedule(schedule, CompileOptions(target=target)))
+    good(lower_schedule(schedule, CompileOptions(target=target)))
 
 
 def test_a_chunk_of_many_grains_is_one_message() -> None:
@@ -134,7 +132,7 @@ def test_a_chunk_of_many_grains_is_one_message() -> None:
         schedule = in_pieces(direct, [[1, grains - 1]] * 9 if grains > 72 else [[grains]] * 9)
         assert schedule_in_grains(schedule).collective.chunks == 9  # grains of 20 are one
         odd = in_pieces(direct, [[grains], *[[1, grains - 1]] * 8])
-        program = compile_schedule(odd)
+        program = lower_schedule(odd)
         sends = [x for r in program.ranks for b in r for x in b.code if x.op is Op.SEND]
         assert len(sends) == 6 * messages
         assert sum(x.count for x in sends) == 6 * grains
@@ -148,7 +146,7 @@ def test_the_coarsest_grains_are_taken() -> None:
     assert coarsest(plain) is plain
     fine = in_pieces(patterns.ring_allgather(3, 1), [[1, 10**7]] * 3)
     with pytest.raises(UserError, match="grains are moved"):
-        compile_schedule(fine)
+        lower_schedule(fine)
 
 
 @settings(max_examples=20, deadline=None)
@@ -161,9 +159,9 @@ def test_any_planned_order_is_right(shape: str, most: int, seed: int) -> None:
     assert sorted(columns.T.tolist()) == sorted(
         np.stack([schedule.chunk, schedule.src, schedule.dst]).T.tolist()
     )
-    program = compile_schedule(schedule)
+    program = lower_schedule(schedule)
     assert check_program(program) == ()
-    good(compile_schedule(schedule, CompileOptions(segments=2)))
+    good(lower_schedule(schedule, CompileOptions(segments=2)))
 
 
 def test_a_connection_serves_the_least_priority_that_is_ready() -> None:
@@ -188,7 +186,7 @@ def test_a_connection_serves_the_least_priority_that_is_ready() -> None:
 def test_equal_priorities_travel_together_as_before() -> None:
     schedule = patterns.ring_allgather(4, 6)
     same = replace(schedule, priority=np.zeros(len(schedule), np.int32))
-    assert compile_schedule(same) == compile_schedule(schedule)
+    assert lower_schedule(same) == lower_schedule(schedule)
 
 
 def test_ranks_that_exchange_a_chunk_keep_their_steps() -> None:

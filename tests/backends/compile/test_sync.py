@@ -10,7 +10,7 @@ from wait_programs import COPY, after, local_edges, longest, message_edges, prog
 
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes.fuse import Fuse
 from weft.backends.compile.passes.sync import Sync
 from weft.backends.execute.execute import run_program
@@ -87,7 +87,7 @@ def test_programs_with_messages(data: st.DataObject) -> None:
     schedule = patterns.random_allreduce(
         data.draw(st.integers(2, 5)), data.draw(st.integers(1, 6)), data.draw(st.integers(0, 10**6))
     )
-    woven = compile_schedule(
+    woven = lower_schedule(
         schedule,
         CompileOptions(
             passes=data.draw(st.sampled_from([(), (Fuse(),)])),
@@ -152,7 +152,7 @@ def test_fewer_flags_and_steps_in_real_programs() -> None:
             steps,
         ),
     ):
-        program = compile_schedule(schedule, CompileOptions(passes=(Fuse(),), **options))
+        program = lower_schedule(schedule, CompileOptions(passes=(Fuse(),), **options))
         reduced, moved = Sync().apply(program, MSCCL), Sync(move=True).apply(program, MSCCL)
         assert fewer(moved) < fewer(reduced)
         assert not errors(check_program(moved))

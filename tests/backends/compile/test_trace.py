@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proof import good
 from random_moves import moves, random_algorithm
 
-from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.backends.compile.passes.trace import Trace
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.algorithm import Algorithm, Moves
@@ -35,7 +35,7 @@ def test_a_compiled_algorithm_does_what_its_moves_do(
     seed: int, ranks: int, chunks: int, count: int, in_place: bool, target: Target, instances: int
 ) -> None:
     algorithm = random_algorithm(seed, ranks=ranks, chunks=chunks, moves=count, in_place=in_place)
-    program = compile_algorithm(algorithm, CompileOptions(target, instances, in_place))
+    program = lower_algorithm(algorithm, CompileOptions(target, instances, in_place))
     assert all(i.op in target.ops for r in program.ranks for b in r for i in b.code)
     good(program)
 
@@ -58,7 +58,7 @@ def ring_allreduce(n: int, k: int = 1) -> Algorithm:
 def test_a_ring_takes_its_steps_and_chunks_travel_together(target: Target) -> None:
     flow = Trace().apply(ring_allreduce(4, 2), target)
     assert flow.messages.step.reshape(6, 8).tolist() == [[t] * 8 for t in range(6)]
-    program = compile_algorithm(ring_allreduce(4, 2), CompileOptions(target, protocol=Protocol.LL))
+    program = lower_algorithm(ring_allreduce(4, 2), CompileOptions(target, protocol=Protocol.LL))
     good(program)
     counts = {i.count for r in program.ranks for b in r for i in b.code}
     assert counts == {2}
@@ -72,7 +72,7 @@ def test_a_first_sum_from_input_to_output_travels_in_one_piece() -> None:
     rows = [(k, 1, INPUT + k, 0, OUTPUT + k, INPUT + k) for k in range(4)]
     rows += [(k, 0, OUTPUT + k, 1, OUTPUT + k) for k in range(4)]
     algorithm = Algorithm("pair", make("allreduce", 2, chunks=4), moves(*rows), [0, 0])
-    program = compile_algorithm(algorithm, CompileOptions(protocol=Protocol.LL))
+    program = lower_algorithm(algorithm, CompileOptions(protocol=Protocol.LL))
     good(program)
     counts = {i.count for r in program.ranks for b in r for i in b.code}
     assert counts == {4}
@@ -96,7 +96,7 @@ def test_a_pipeline_stays_one() -> None:
     chain = Algorithm("chain", make("broadcast", n, chunks=chunks), moves(*rows), [0] * n)
     m = Trace().apply(chain, MSCCL).messages
     assert all(s == k + r for s, k, r in zip(m.step, m.chunk, m.src, strict=True))
-    program = compile_algorithm(chain)
+    program = lower_algorithm(chain)
     good(program)
     assert [i.op for i in program.ranks[1].blocks[0].code] == [Op.RECV_COPY_SEND] * chunks
 
@@ -119,7 +119,7 @@ def test_the_earliest_free_step_of_a_connection_is_taken() -> None:
     c = make("broadcast", 2, chunks=2)
     algorithm = Algorithm("twice", c, moves(*rows), [2, 2])
     assert Trace().apply(algorithm, MSCCL).messages.step.tolist() == [0, 1, 2, 1, 2, 3]
-    good(compile_algorithm(algorithm))
+    good(lower_algorithm(algorithm))
 
 
 def test_sums_into_one_slot_share_a_step() -> None:
@@ -130,7 +130,7 @@ def test_sums_into_one_slot_share_a_step() -> None:
     assert m.step.tolist() == [0] * 4
     assert m.turn.tolist() == [0, 1, 2, 3]
     for target in (MSCCL, RCCL):
-        good(compile_algorithm(star, CompileOptions(target)))
+        good(lower_algorithm(star, CompileOptions(target)))
 
 
 def test_a_slot_is_sent_before_it_is_overwritten() -> None:
@@ -144,7 +144,7 @@ def test_a_slot_is_sent_before_it_is_overwritten() -> None:
     flow = Trace().apply(in_place, MSCCL)
     assert (flow.messages.step.tolist(), flow.local.step.tolist()) == ([0, 0], [0])
     assert flow.messages.contended.tolist() == [False, True]
-    good(compile_algorithm(in_place))
+    good(lower_algorithm(in_place))
 
 
 def test_what_the_author_asks_for_arrives() -> None:
@@ -156,9 +156,9 @@ def test_what_the_author_asks_for_arrives() -> None:
 def test_instances_and_protocol_are_the_algorithms_unless_said_otherwise() -> None:
     ring = ring_allreduce(3)
     wished = Algorithm(ring.name, ring.collective, ring.moves, ring.scratch, True, 2, Protocol.LL)
-    program = compile_algorithm(wished)
+    program = lower_algorithm(wished)
     assert (program.message_chunks, program.protocol) == (6, Protocol.LL)
-    program = compile_algorithm(wished, CompileOptions(instances=1, protocol=Protocol.SIMPLE))
+    program = lower_algorithm(wished, CompileOptions(instances=1, protocol=Protocol.SIMPLE))
     assert (program.message_chunks, program.protocol, program.name) == (3, Protocol.SIMPLE, "ring")
 
 
@@ -166,7 +166,7 @@ def test_out_of_place_cannot_be_made_in_place() -> None:
     rows = [(0, 0, INPUT, 1, OUTPUT), (0, 0, INPUT, 0, OUTPUT)]
     algorithm = Algorithm("a", make("broadcast", 2), moves(*rows), [0, 0])
     with pytest.raises(UserError, match="written out of place"):
-        compile_algorithm(algorithm, CompileOptions(in_place=True))
+        lower_algorithm(algorithm, CompileOptions(in_place=True))
 
 
 def test_tracing_is_linear() -> None:
@@ -182,4 +182,4 @@ def test_a_fused_send_takes_its_place_in_the_order_with_it() -> None:
     """Found at random: who waited for a send that fusion moved up relied on what was before it."""
     algorithm = random_algorithm(1656, ranks=4, chunks=4, moves=63, in_place=False)
     for protocol in Protocol:
-        good(compile_algorithm(algorithm, CompileOptions(instances=3, protocol=protocol)))
+        good(lower_algorithm(algorithm, CompileOptions(instances=3, protocol=protocol)))

@@ -12,7 +12,7 @@ import pytest
 from pages import classic, library, sharing, written
 
 from weft.backends.cli import main
-from weft.backends.compile.compile import compile_schedule
+from weft.backends.compile.compile import lower_schedule
 from weft.backends.report.html.chunks import runs
 from weft.backends.report.html.code import chunks_moved
 from weft.backends.report.html.convergence import convergence_section
@@ -127,7 +127,7 @@ def test_density_is_the_share_of_each_cell():
 )
 def test_chunks_of_a_program_are_those_of_its_schedule(name, kind):
     schedule = classic("dgx1", name, kind)
-    program = compile_schedule(schedule)
+    program = lower_schedule(schedule)
     moved = chunks_moved(program)
     code = [x for rank in program.ranks for block in rank for x in block.code]
     assert len(moved) == len(code)
@@ -141,7 +141,7 @@ def test_chunks_of_a_program_are_those_of_its_schedule(name, kind):
 
 
 def test_ranks_that_do_the_same_are_listed_once():
-    ring = compile_schedule(classic("ring:8", "ring", "allgather"))
+    ring = lower_schedule(classic("ring:8", "ring", "allgather"))
     groups = same_ranks(ring)
     assert sorted(r for _, ranks in groups for r in ranks) == list(range(8))
     assert len(groups) < 8

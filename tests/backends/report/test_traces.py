@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import planned_schedules, ring, schedules
 from timed_programs import ring_allgather, stream
 
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.report.trace import TraceFile, lanes
 from weft.backends.report.trace_check import faults
 from weft.backends.report.trace_runs import add_program, add_schedule
@@ -120,7 +120,7 @@ def test_lanes_are_reused() -> None:
 @given(schedules(max_ranks=4), st.sampled_from([1000, 1 << 20]))
 def test_every_operation_of_a_program_is_there_once(s, size) -> None:
     try:
-        run = record_program(compile_schedule(s, CompileOptions()), s.topology, size)
+        run = record_program(lower_schedule(s, CompileOptions()), s.topology, size)
     except UserError:
         return
     events = written(add_program, run)

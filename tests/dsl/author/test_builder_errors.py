@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from moves import achieves
 
-from weft.backends.compile.compile import compile_algorithm
+from weft.backends.compile.compile import lower_algorithm
 from weft.dsl.author.builder import Builder
 from weft.dsl.author.recipe import program
 from weft.dsl.author.standard import (
@@ -344,7 +344,7 @@ def test_numbers_of_numpy_serve(number: Callable[[int], int]) -> None:
     same, plain = written(number), written(int)
     assert same.collective == plain.collective
     assert columns(same) == columns(plain)
-    assert compile_algorithm(same) == compile_algorithm(plain)
+    assert lower_algorithm(same) == lower_algorithm(plain)
 
 
 @pytest.mark.parametrize(

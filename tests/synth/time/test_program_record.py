@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import schedules
 from timed_programs import chain_broadcast, ring_allgather, ring_allreduce, stream
 
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Op, Program
@@ -46,7 +46,7 @@ def _agrees(p: Program, machine: Topology, size: int) -> ProgramTimeline:
 def test_a_record_sums_to_the_totals(s, size) -> None:
     machine = s.topology
     try:
-        p = compile_schedule(s, CompileOptions())
+        p = lower_schedule(s, CompileOptions())
         simulate_program(p, machine, size)
     except UserError:
         return

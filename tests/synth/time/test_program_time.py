@@ -25,7 +25,7 @@ from timed_programs import (
     stream,
 )
 
-from weft.backends.compile.compile import compile_schedule
+from weft.backends.compile.compile import lower_schedule
 from weft.dsl.base.errors import BadTopology, CheckFailed, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Block, Program, Protocol
@@ -381,7 +381,7 @@ def test_where_no_state_returns_in_time_the_rest_is_extrapolated() -> None:
 @given(schedules(max_ranks=5), st.integers(1, 1 << 26))
 def test_never_below_the_bound(schedule: Schedule, size: int) -> None:
     try:
-        compiled = compile_schedule(schedule)
+        compiled = lower_schedule(schedule)
     except UserError:  # what the target cannot express
         return
     found = simulate_program(compiled, schedule.topology, size)

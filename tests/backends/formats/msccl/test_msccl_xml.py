@@ -10,7 +10,7 @@ import patterns
 import pytest
 import xml_runtime as runtime
 
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.formats.msccl.emit import emit, require_fit
 from weft.dsl.base.errors import UnknownName, UserError
 from weft.dsl.nouns.collective import make
@@ -48,7 +48,7 @@ def alone(*blocks: list[Instr], protocol: Protocol = Protocol.SIMPLE) -> Program
 )
 def test_golden(name: str, schedule: patterns.Schedule, options: CompileOptions) -> None:
     """WEFT_GOLDEN=write rewrites them; read the difference before you commit it."""
-    text = emit(compile_schedule(schedule, options), options.target, max_bytes=1 << 20)
+    text = emit(lower_schedule(schedule, options), options.target, max_bytes=1 << 20)
     if os.environ.get("WEFT_GOLDEN") == "write":
         (GOLDEN / name).write_text(text, encoding="utf-8")
     assert text == (GOLDEN / name).read_text(encoding="utf-8")
@@ -58,13 +58,13 @@ def test_each_runtime_has_its_own_word_for_reduce_scatter() -> None:
     schedule = patterns.ring_reduce_scatter(3, 1)
     words = []
     for t in (MSCCL, RCCL, EXECUTOR):
-        text = emit(compile_schedule(schedule, CompileOptions(target=t)), t)
+        text = emit(lower_schedule(schedule, CompileOptions(target=t)), t)
         words.append(runtime.read(text).algo["coll"])
     assert words == ["reduce_scatter", "reducescatter", "reducescatter"]
 
 
 def test_the_header() -> None:
-    program = compile_schedule(
+    program = lower_schedule(
         patterns.ring_allgather(3, 2), CompileOptions(instances=2, protocol=Protocol.LL128)
     )
     text = emit(program, MSCCL, name="my ring", min_bytes=1024, max_bytes=4096)

@@ -8,7 +8,7 @@ from random import Random
 import patterns
 import pytest
 
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
@@ -33,7 +33,7 @@ EDITS = {
 def texts(target: Target) -> list[str]:
     made = [patterns.ring_allreduce(4, 2), patterns.one_shot(4, 1), patterns.ring_allgather(3, 2)]
     options = CompileOptions(target=target, pairing=Pairing.NONE)
-    return [emit(compile_schedule(s, options), target) for s in made]
+    return [emit(lower_schedule(s, options), target) for s in made]
 
 
 def slowly(text: str, monkeypatch: pytest.MonkeyPatch) -> XmlAlgo | str:

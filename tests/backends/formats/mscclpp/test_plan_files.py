@@ -12,7 +12,7 @@ import plans
 import pytest
 
 from weft.backends.check.findings import Severity, errors
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.format import MscclppJson
 from weft.backends.formats.mscclpp.interpret import collective_of, run_plan
@@ -194,10 +194,10 @@ def test_sizes_stay_within_what_32_bits_address() -> None:
 
 def test_an_allgather_counts_its_output_and_others_their_input() -> None:
     sizes = SizeRange(1 << 12, 1 << 20)
-    gather = plan_of(compile_schedule(patterns.ring_allgather(4, 1)), sizes=sizes)
+    gather = plan_of(lower_schedule(patterns.ring_allgather(4, 1)), sizes=sizes)
     assert (gather.min_bytes, gather.max_bytes) == (1 << 12, 1 << 20)
     collect = patterns.routed("gather", 4, patterns.hub(4), 1)
-    plan = plan_of(compile_schedule(collect), sizes=sizes)
+    plan = plan_of(lower_schedule(collect), sizes=sizes)
     assert (plan.min_bytes, plan.max_bytes) == (1 << 10, 1 << 18)
 
 
@@ -229,7 +229,7 @@ def test_the_collective_is_told_from_the_plan() -> None:
         )
     for name in ("gather", "scatter"):
         schedule = patterns.routed(name, 4, patterns.hub(4), 1, roots=(2,))
-        assert collective_of(plan_of(compile_schedule(schedule))) == schedule.collective
+        assert collective_of(plan_of(lower_schedule(schedule))) == schedule.collective
     scatter = plan_of(plans.program("reduce_scatter"))
     assert scatter.collective == "reducescatter"
     assert collective_of(scatter).kind == "reduce_scatter"
@@ -299,6 +299,6 @@ def test_in_place_plans_speak_of_one_buffer() -> None:
         (patterns.ring_reduce_scatter(3, 1), "i"),
         (patterns.ring_allreduce(3, 1), "o"),
     ):
-        plan = plan_of(compile_schedule(schedule, CompileOptions(in_place=True)))
+        plan = plan_of(lower_schedule(schedule, CompileOptions(in_place=True)))
         assert letters(plan) <= {buffer, "s"}
         assert run_plan(plan, orders=24).ok

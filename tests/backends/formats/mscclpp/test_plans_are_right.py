@@ -11,7 +11,7 @@ from random_moves import random_algorithm
 
 from weft import Objective, Problem, synthesize
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_algorithm, lower_schedule
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
 from weft.backends.formats.mscclpp.lower.emit import plan_of
@@ -70,7 +70,7 @@ def test_every_rooted_collective_has_a_plan_in_place(
     problem = Problem(found, make(kind, 4, roots=roots), objective=Objective.LATENCY)
     schedule = synthesize(problem).points[0].schedule
     options = CompileOptions(protocol=protocol, in_place=True)
-    judge(compile_schedule(schedule, options), (0, 0, 1, 1), orders=60)
+    judge(lower_schedule(schedule, options), (0, 0, 1, 1), orders=60)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -90,11 +90,11 @@ def test_plans_of_random_algorithms_are_right(seed: int) -> None:
         instances=rng.choice((1, 2)),
     )
     nodes = rng.choice((None, tuple(rng.randrange(2) for _ in range(ranks)), tuple(range(ranks))))
-    judge(compile_algorithm(written, options), nodes, orders=12, seed=seed)
+    judge(lower_algorithm(written, options), nodes, orders=12, seed=seed)
 
 
 def test_long_blocks_are_cut_and_stay_right() -> None:
-    program = compile_schedule(patterns.ring_allreduce(9, 1))
+    program = lower_schedule(patterns.ring_allreduce(9, 1))
     plan = plan_of(program)
     assert max(len(r.blocks) for r in program.ranks) < max(len(g.blocks) for g in plan.gpus)
     assert max(len(b.ops) for g in plan.gpus for b in g.blocks) <= 64

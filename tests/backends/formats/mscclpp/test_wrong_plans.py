@@ -11,7 +11,7 @@ import pytest
 from plans import operations, put_in, with_block, with_gpu
 
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, lower_schedule
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
 from weft.backends.formats.mscclpp.lower.emit import plan_of
@@ -387,7 +387,7 @@ def port_packets() -> ExecutionPlan:
 
 
 def moving() -> ExecutionPlan:
-    program = compile_schedule(patterns.ring_allgather(3, 1), CompileOptions(in_place=True))
+    program = lower_schedule(patterns.ring_allgather(3, 1), CompileOptions(in_place=True))
     plan = plan_of(program)
     buffers = (replace(plan.gpus[0].remote[0], buffer=Buffer.INPUT), *plan.gpus[0].remote[1:])
     return with_gpu(plan, 0, lambda g: replace(g, remote=buffers))
@@ -436,13 +436,13 @@ def test_a_switch_is_left_to_others() -> None:
 # --- what the checker accepts is right, and what execution shows wrong is rejected ----------------
 
 SMALL = {
-    "ring": plan_of(compile_schedule(patterns.ring_allreduce(3, 1))),
-    "ring, ports": plan_of(compile_schedule(patterns.ring_allreduce(3, 1)), (0, 0, 1)),
+    "ring": plan_of(lower_schedule(patterns.ring_allreduce(3, 1))),
+    "ring, ports": plan_of(lower_schedule(patterns.ring_allreduce(3, 1)), (0, 0, 1)),
     "ring, packets": plan_of(
-        compile_schedule(patterns.ring_allreduce(3, 1), CompileOptions(protocol=Protocol.LL))
+        lower_schedule(patterns.ring_allreduce(3, 1), CompileOptions(protocol=Protocol.LL))
     ),
-    "hub": plan_of(compile_schedule(patterns.tree_reduce(3, patterns.hub(3), 2)), (0, 0, 1)),
-    "shots": plan_of(compile_schedule(patterns.trees_allreduce(3, patterns.full(3), 1)), (0, 1, 0)),
+    "hub": plan_of(lower_schedule(patterns.tree_reduce(3, patterns.hub(3), 2)), (0, 0, 1)),
+    "shots": plan_of(lower_schedule(patterns.trees_allreduce(3, patterns.full(3), 1)), (0, 1, 0)),
 }
 SYNCHRONIZES = frozenset(
     {
