@@ -15,8 +15,8 @@ from weft.synth.engines.classic.text import named_algorithm
 from ..check.checker import check_program, report_program
 from ..check.checks import Check, of_report
 from ..check.findings import require_good
-from ..compile.compile import CompileOptions, compile_algorithm
-from ..formats.format import GOOD, Asked, Held
+from ..compile.compile import CompileOptions, lower_algorithm
+from ..formats.format import GOOD, ProgramContent, Requirements
 from ..formats.listings import algorithm_text
 from .console import Console
 from .flags.files import CheckFlags
@@ -41,15 +41,15 @@ class AlgorithmNoun(ProgramNoun):
             return None
         return named_algorithm(subject.named).topology
 
-    def held(self, subject: Subject, asked: Asked, done: str) -> Held:
+    def held(self, subject: Subject, asked: Requirements, done: str) -> ProgramContent:
         """Return the program compiled by default options; ``compile`` has the options."""
         algorithm = subject.algorithm()
         protocol = Protocol(asked.protocol) if asked.protocol else None
         options = CompileOptions(target=target(asked.target or "msccl"), protocol=protocol)
-        program = compile_algorithm(algorithm, options)
+        program = lower_algorithm(algorithm, options)
         require_good(check_program(program), subject.where)
         facts = (("algorithm", algorithm.name), ("moves", len(algorithm.moves)))
-        return Held(program, facts=facts)
+        return ProgramContent(program, facts=facts)
 
     def check(self, subject: Subject, args: CheckFlags, console: Console) -> list[Check]:
         """Check the algorithm's operations, then the program compiled from it."""
@@ -57,7 +57,7 @@ class AlgorithmNoun(ProgramNoun):
         size = f"{count(len(algorithm.moves), 'move')}, {algorithm.collective}"
         checks = [Check("form", True, size), Check("algorithm", True, "achieves its collective")]
         chosen = CompileOptions(target(args.target)) if args.target else CompileOptions()
-        found = report_program(compile_algorithm(algorithm, chosen), args.target)
+        found = report_program(lower_algorithm(algorithm, chosen), args.target)
         return [*checks, *of_report(found, GOOD)]
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from weft.synth.time.schedule_time import simulate
 from ..ranks.recording import Call, load
 from ..report.dot import machine_dot
 from ..report.svg import drawing, machine_piece, program_chart, schedule_chart
-from ..report.trace import Trace
+from ..report.trace import TraceFile
 from ..report.trace_check import require_sound
 from ..report.trace_runs import add_measured, add_program, add_schedule
 from .flags.files import ShowFlags
@@ -37,7 +37,7 @@ def perfetto(subject: Subject, args: ShowFlags) -> Drawn:
     Raises:
         UserError: a kind of file that is not simulated.
     """
-    trace = Trace()
+    trace = TraceFile()
     call = _measured(args)
     group = "predicted: " if call else ""
     if call:
@@ -65,7 +65,9 @@ def _measured(args: ShowFlags) -> Call | None:
     return recording.call_of(args.size, args.measured)
 
 
-def _add_run(trace: Trace, subject: Subject, args: ShowFlags, group: str) -> tuple[str, float, int]:
+def _add_run(
+    trace: TraceFile, subject: Subject, args: ShowFlags, group: str
+) -> tuple[str, float, int]:
     """Add the simulation to a trace; return a description, µs, and the message's bytes."""
     if subject.kind == FileKind.SCHEDULE:
         run = schedule_timeline(subject, args)

@@ -16,7 +16,7 @@ from weft.dsl.nouns.runtime import target
 from ..compile.compile import CompileOptions
 from ..compile.pipeline import DEFAULT_PASSES, parse_passes, require_applicable
 from ..compile.prepare import made_of
-from ..compile.source import Source, of_algorithm, of_program, of_schedule
+from ..compile.source import CompileSource, of_algorithm, of_program, of_schedule
 from ..formats.format import DEFAULT, Format
 from ..formats.listings import program_text
 from .flags.files import CompileFlags, RunFlags
@@ -24,7 +24,7 @@ from .noun import FileKind, Subject, asked_of, not_whole
 from .program_noun import FormatNoun
 
 
-def source_of(subject: Subject, args: CompileFlags | RunFlags) -> Source:
+def source_of(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
     """Return the verified contents of a file, and the way to compile it.
 
     Raises:
@@ -47,17 +47,17 @@ def source_of(subject: Subject, args: CompileFlags | RunFlags) -> Source:
     )
 
 
-def _schedule(subject: Subject, args: CompileFlags | RunFlags) -> Source:
+def _schedule(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
     to = args.to if isinstance(args, CompileFlags) else DEFAULT
     return of_schedule(subject.schedule(), to.partition("{")[0], args.target, args.segments)
 
 
-def _algorithm(subject: Subject, args: CompileFlags | RunFlags) -> Source:
+def _algorithm(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
     algorithm = subject.algorithm(in_place=args.in_place or None)
     return of_algorithm(algorithm, subject.machine())
 
 
-def _artefact(subject: Subject, args: CompileFlags | RunFlags) -> Source:
+def _artefact(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
     """Return the program in an artefact."""
     assert isinstance(subject.noun, FormatNoun)
     held = subject.noun.held(
@@ -70,7 +70,7 @@ def _artefact(subject: Subject, args: CompileFlags | RunFlags) -> Source:
     return of_program(program, sizes)
 
 
-def provenance_of(subject: Subject, source: Source) -> tuple[str, ...]:
+def provenance_of(subject: Subject, source: CompileSource) -> tuple[str, ...]:
     """Return the provenance of a source as lines of text."""
     lines = [f"Made by weft {__version__} from {subject.named or subject.where}."]
     if source.topology is not None:

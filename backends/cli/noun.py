@@ -24,7 +24,7 @@ from weft.dsl.nouns.schedule import load as load_schedule
 from weft.dsl.nouns.topology import Topology
 
 from ..check.checks import Check
-from ..formats.format import Asked, Format
+from ..formats.format import Format, Requirements
 from .console import Console
 from .flags.files import CheckFlags, SimulateFlags
 from .flags.shared import CollectiveChoice, Flags
@@ -135,7 +135,7 @@ def asked_of(
     protocol: str | None = None,
     in_place: bool = False,
     may_hang: bool = False,
-) -> Asked:
+) -> Requirements:
     """Return the flags of a verb that apply to an artefact: ``-c``, ``--root``, ``--target`` …"""
 
     def resolve(name: str | None, ranks: int) -> Collective | None:
@@ -146,7 +146,7 @@ def asked_of(
         return collective_for(chosen, tuple(range(ranks)))
 
     rooted = args.root is not None or args.roots is not None
-    return Asked(
+    return Requirements(
         target=target,
         protocol=protocol,
         in_place=in_place,

@@ -13,7 +13,7 @@ from weft.dsl.nouns.schedule import Schedule, read
 from weft.dsl.nouns.topology import Topology
 from weft.synth.judge.verify import require_valid
 
-from ..formats.format import Asked
+from ..formats.format import Requirements
 from ..report.html.bench_page import results_page
 from ..report.html.convergence import convergence_section
 from ..report.html.library_page import library_page
@@ -151,7 +151,7 @@ def _convergence(args: ShowFlags, shown: Shown) -> Any:
 
 def _program(noun: ProgramNoun, subject: Subject, args: ShowFlags) -> Make:
     """Return the page of a program."""
-    held = noun.held(subject, Asked(may_hang=True), "shown")
+    held = noun.held(subject, Requirements(may_hang=True), "shown")
     machine = _machine_of(args, len(held.program.ranks)) or noun.machine(subject)
     if args.log is not None:
         raise UserError("--log draws a search, and a program comes from none", where=args.log)

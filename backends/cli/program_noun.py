@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..check.checks import Check
-from ..formats.format import Asked, Format, Held
+from ..formats.format import Format, ProgramContent, Requirements
 from .console import Console
 from .flags.files import CheckFlags, SimulateFlags
 from .noun import Noun, SimulationSetup, Subject, asked_of
@@ -17,7 +17,7 @@ class ProgramNoun(Noun, ABC):
     """Base of nouns that hold or become a program, timed by the runtime's model."""
 
     @abstractmethod
-    def held(self, subject: Subject, asked: Asked, done: str) -> Held:
+    def held(self, subject: Subject, asked: Requirements, done: str) -> ProgramContent:
         """Return the verified program; ``done``: the word for the verb's action in a refusal."""
         raise NotImplementedError
 
@@ -51,7 +51,7 @@ class FormatNoun(ProgramNoun):
         if not self.format.compiled:
             raise self.format.lacks(done, subject.where)
 
-    def held(self, subject: Subject, asked: Asked, done: str) -> Held:
+    def held(self, subject: Subject, asked: Requirements, done: str) -> ProgramContent:
         """Return the program in the artefact."""
         self.require(subject, done)
         return self.format.held(subject.text, subject.where, asked)

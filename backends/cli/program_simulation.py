@@ -18,7 +18,7 @@ from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import model_of
 
-from ..formats.format import Asked, Held
+from ..formats.format import ProgramContent, Requirements
 from .flags.files import SimulateFlags
 from .machines import read_topology
 from .noun import USUAL_SIZES, SimulationSetup, Subject, asked_of, refuse_flags
@@ -27,7 +27,7 @@ RULE_FLAGS = ("alpha_occupies", "store_and_forward", "barrier")
 
 
 def simulation_of(
-    subject: Subject, args: SimulateFlags, held_for: Callable[[Asked], Held]
+    subject: Subject, args: SimulateFlags, held_for: Callable[[Requirements], ProgramContent]
 ) -> SimulationSetup:
     """Return the simulation by the runtime's model, on the machine of ``-t``.
 
@@ -84,7 +84,7 @@ def _explain(topology: Topology, run: Any) -> str:
     return told
 
 
-def sizes_of(held: Held) -> SizeRange:
+def sizes_of(held: ProgramContent) -> SizeRange:
     """Return the usual message sizes for which a program is valid."""
     usual = parse_size_range(USUAL_SIZES)
     low, high = max(usual.low, held.low or 0), min(usual.high, held.high or usual.high)

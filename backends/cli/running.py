@@ -21,7 +21,7 @@ from ..check.findings import require_good
 from ..formats.p2p.data import type_named
 from ..formats.p2p.format import GOOD
 from ..ranks import joined, launcher
-from ..ranks.job import Case, Piece, whole_job
+from ..ranks.job import Case, EmittedFile, whole_job
 from ..ranks.joined import attend_joined
 from ..ranks.nccl import run_on_gpus
 from ..ranks.recording import dumps, recorded
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.schedule import Schedule
 
-    from ..ranks.job import Job, Report
-    from ..ranks.verdict import Result
+    from ..ranks.job import RankJob, RankReport
+    from ..ranks.verdict import CaseResult
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
 TIMEOUT = 60.0
@@ -57,7 +57,7 @@ LARGEST_ROUGH = 1 << 24
 class RunPlan:
     """Program to run, with its schedule and the machine's costs where it was compiled from one."""
 
-    piece: Piece
+    piece: EmittedFile
     collective: Collective
     schedule: Schedule | None
 
@@ -90,7 +90,7 @@ def _as_rank(world: Any, subject: Subject, args: RunFlags, console: Console) -> 
     return _told(plan, job, reports, args, console, started) if reports is not None else Exit.DONE
 
 
-def _reports(job: Job, on: str) -> dict[int, Report]:
+def _reports(job: RankJob, on: str) -> dict[int, RankReport]:
     if on == "numpy":
         return run_threads(job)
     if on == "nccl":
@@ -129,7 +129,7 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
         schedule = source.schedule
         text = script_text(format, subject, source, either)
     require_good(format.findings(text, subject.where), subject.where)
-    piece = Piece.of(text, subject.where)
+    piece = EmittedFile.of(text, subject.where)
     if args.topology:
         schedule = _costs(schedule, args.topology, subject.where)
     return RunPlan(piece, piece.units, schedule)
@@ -145,7 +145,7 @@ def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
     return on_machine(schedule, topology)
 
 
-def _job(plan: RunPlan, args: RunFlags) -> Job:
+def _job(plan: RunPlan, args: RunFlags) -> RankJob:
     sizes = args.size or SIZES
     if max(sizes) > LARGEST:
         raise UserError("messages of up to 1GiB are run", where="--size")
@@ -169,8 +169,8 @@ def _cases(plan: RunPlan, args: RunFlags, dtype: str, size: int) -> list[Case]:
 
 def _told(
     plan: RunPlan,
-    job: Job,
-    reports: dict[int, Report],
+    job: RankJob,
+    reports: dict[int, RankReport],
     args: RunFlags,
     console: Console,
     started: float,
@@ -222,8 +222,8 @@ def _check_trace(args: RunFlags) -> None:
 def _write_recording(
     path: str,
     plan: RunPlan,
-    job: Job,
-    reports: dict[int, Report],
+    job: RankJob,
+    reports: dict[int, RankReport],
     args: RunFlags,
     console: Console,
 ) -> None:
@@ -239,7 +239,7 @@ def _write_recording(
     console.say("Recorded", f"{path}: {count(len(rows), 'call')} of {job.ranks} ranks")
 
 
-def _compared(found: Sequence[Result]) -> Check:
+def _compared(found: Sequence[CaseResult]) -> Check:
     wrong = [(one, text) for one in found for text in one.wrong]
     if wrong:
         one, text = wrong[0]
@@ -260,7 +260,7 @@ def _prediction(schedule: Schedule | None) -> Predict:
     return lambda size: simulate(schedule, size).time_us
 
 
-def _entry(collective: Collective, one: Result, predict: Predict) -> dict[str, Any]:
+def _entry(collective: Collective, one: CaseResult, predict: Predict) -> dict[str, Any]:
     """Return one entry of ``sizes``."""
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks

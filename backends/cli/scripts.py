@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..compile.request import Request
-from ..compile.source import Source
+from ..compile.source import CompileSource
 from ..formats.format import of_runtime
 from ..formats.p2p.format import ScriptFile
 from .flags.files import LoweringFlags
@@ -20,7 +20,9 @@ def format_on(on: str) -> ScriptFile:
     return found
 
 
-def script_text(format: ScriptFile, subject: Subject, source: Source, args: LoweringFlags) -> str:
+def script_text(
+    format: ScriptFile, subject: Subject, source: CompileSource, args: LoweringFlags
+) -> str:
     """Return the text of the file compiled for the processes of a runtime."""
     request = Request(
         source.noun,

@@ -8,7 +8,7 @@ from weft.synth.judge.verify import verify
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.schedule_time import simulate
 
-from ..formats.format import Asked
+from ..formats.format import Requirements
 from ..formats.listings import Sheets
 from ..report.difference import (
     algorithm_sheets,
@@ -80,7 +80,7 @@ def _program_times(noun: ProgramNoun, subject: Subject, args: DiffFlags) -> Shee
     machine = read_topology(args.topology) if args.topology else noun.machine(subject)
     if machine is None:
         return {}
-    program = noun.held(subject, Asked(may_hang=True), "simulated").program
+    program = noun.held(subject, Requirements(may_hang=True), "simulated").program
     return times(_sizes(args), lambda size: simulate_program(program, machine, size).time_us)
 
 

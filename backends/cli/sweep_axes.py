@@ -17,7 +17,7 @@ from weft.dsl.language.load import find_sketch
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import Kind
 
-from ..sweep.question import Label, Question, SketchText
+from ..sweep.question import Label, SketchSource, SweepQuestion
 from .console import Console
 from .flags.search import SweepFlags, SynthFlags
 from .flags.shared import OBJECTIVES
@@ -259,7 +259,7 @@ def _at(where: str, parse: Callable[[str], T], text: str) -> T:
 # --- what they ask --------------------------------------------------------------------------------
 
 
-def questions_of(plan: SweepPlan, console: Console) -> list[Question]:
+def questions_of(plan: SweepPlan, console: Console) -> list[SweepQuestion]:
     """Return the questions of all jobs; names and files are read here only.
 
     A combination that makes no sense (a sketch for another machine, a root that is not there) is
@@ -302,7 +302,7 @@ def _question(
     plan: SweepPlan,
     held: dict[Setting, tuple[Topology, Collective]],
     console: Console,
-) -> Question:
+) -> SweepQuestion:
     more = ",".join(f"{k}={v}" for k in ("root", "roots", "group") if (v := getattr(one, k)))
     label = Label(
         one.topology,
@@ -328,12 +328,12 @@ def _question(
             if not one.engine and sketch.engine:
                 label = replace(label, engine=sketch.engine)
         problem = make_problem(args, topology, collective, sketch)
-        return Question.of(
+        return SweepQuestion.of(
             label, problem, text, label.engine, seconds=plan.seconds, threads=plan.threads
         )
     except UserError as error:
         console.detail(f"  refused {label.stem()}: {error.message}")
-        return Question.none(label, count, plan.seconds, error.message)
+        return SweepQuestion.none(label, count, plan.seconds, error.message)
 
 
 def _flags_of(one: Setting, plan: SweepPlan) -> SynthFlags:
@@ -350,7 +350,7 @@ def _flags_of(one: Setting, plan: SweepPlan) -> SynthFlags:
     )
 
 
-def _sketch(text: str, topology: Topology, collective: Collective) -> tuple[SketchText, Any]:
+def _sketch(text: str, topology: Topology, collective: Collective) -> tuple[SketchSource, Any]:
     """Return a sketch as a text in weft's language, and its rules on a machine."""
     name, arguments = split_arguments(text)
     source = find_sketch(name)
@@ -358,4 +358,4 @@ def _sketch(text: str, topology: Topology, collective: Collective) -> tuple[Sket
     if found.lstrip().startswith("{"):
         found = translated(found, source.name, topology, str(collective.kind)).text
     rules = read_sketch(text, topology, collective, Console(quiet=True))
-    return SketchText(source.name, found, tuple(sorted(arguments.items()))), rules
+    return SketchSource(source.name, found, tuple(sorted(arguments.items()))), rules

@@ -6,7 +6,7 @@ from weft.dsl.base.errors import UserError, an
 from weft.synth.time.program_record import ProgramTimeline, record_program
 from weft.synth.time.timeline import Timeline, timeline
 
-from ..formats.format import Asked
+from ..formats.format import Requirements
 from ..report.timed_text import program_run_text, run_text
 from .flags.files import ShowFlags
 from .machines import read_topology
@@ -50,7 +50,7 @@ def program_timeline(
     machine = read_topology(args.topology) if args.topology else noun.machine(subject)
     if machine is None:
         raise no_machine(subject)
-    held = noun.held(subject, Asked(may_hang=True), done)
+    held = noun.held(subject, Requirements(may_hang=True), done)
     usual = sizes_of(held)
     size = args.size or min(max(DEFAULT_BYTES, usual.low), usual.high)
     return record_program(held.program, machine, size)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
 
     from ...formats.p2p.model import Script
-    from ...ranks.bench.results import Entry, Predict
+    from ...ranks.bench.results import BenchTime, Predict
 
 LARGEST = 1 << 30
 
@@ -152,7 +152,7 @@ def _time_us(script: Script, machine: Topology, overhead: float, size: int) -> f
     return predict(script, machine, size, overhead_us=overhead).time_us
 
 
-def _text(found: list[Entry]) -> str:
+def _text(found: list[BenchTime]) -> str:
     predicted = any(x.predicted_us is not None for x in found)
     best = {size: min(x.us for x in found if x.bytes == size) for size in {x.bytes for x in found}}
     rows = []

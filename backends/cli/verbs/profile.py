@@ -15,7 +15,7 @@ from weft.dsl.nouns.topology import Topology
 from ...ranks.joined import is_joined
 from ...ranks.launcher import run_program
 from ...ranks.nccl import unusable
-from ...ranks.profile.model import Effort
+from ...ranks.profile.model import ProbeLimits
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.machines import RANKS, ProfileFlags
@@ -27,7 +27,7 @@ from ..stages import telling
 def run(args: ProfileFlags, console: Console) -> int:
     """Measure on existing ranks, or on ranks started here, and write the topology."""
     started = time.monotonic()
-    effort = Effort(seconds=args.time)
+    effort = ProbeLimits(seconds=args.time)
     if args.on == "nccl" and (missing := unusable(0)):
         raise missing
     if is_joined(args.on):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.library import Library, Tuned
     from weft.dsl.nouns.schedule import Schedule
 
-    from ...tune.manifest import Made
+    from ...tune.manifest import TuneResult
     from ...tune.options import TuneOptions
     from ...tune.variants import Variant
 
@@ -125,7 +125,7 @@ def _tuned(
     asked: list[Collective],
     options: TuneOptions,
     console: Console,
-) -> tuple[list[Made], TuningPool]:
+) -> tuple[list[TuneResult], TuningPool]:
     """Return the tuning result of every collective, and the pool that ran the jobs."""
     # Forms for another runtime may exceed the limits of this one: then all forms race.
     alike = options.measuring or _clock(old.timing) == _clock(timing_of(options))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...jobs.executor import Executor
-    from ...sweep.run import Result
+    from ...sweep.run import SweepResult
 
 ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 
@@ -85,7 +85,7 @@ def _executor(args: SweepFlags, plan: SweepPlan, code: str) -> Callable[[], Exec
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _tell(args: SweepFlags, result: Result, progress: SweepProgress, console: Console) -> int:
+def _tell(args: SweepFlags, result: SweepResult, progress: SweepProgress, console: Console) -> int:
     """Print the table and the missing answers; return the exit code."""
     answered = [row for row in result.rows if row["status"] in ANSWERS]
     if result.pending and not answered:
@@ -127,7 +127,7 @@ def _tell(args: SweepFlags, result: Result, progress: SweepProgress, console: Co
     return _ending(args, result, len(answered), console)
 
 
-def _ending(args: SweepFlags, result: Result, answered: int, console: Console) -> int:
+def _ending(args: SweepFlags, result: SweepResult, answered: int, console: Console) -> int:
     """Print the jobs without an answer; return the exit code."""
     if result.pending:
         lost = args.no_cache and not args.output
@@ -143,13 +143,13 @@ def _ending(args: SweepFlags, result: Result, answered: int, console: Console) -
     return Exit.DONE if answered + result.pending == len(result.rows) else Exit.NOTHING_FOUND
 
 
-def _status(result: Result, answered: int) -> str:
+def _status(result: SweepResult, answered: int) -> str:
     if result.pending:
         return "interrupted"
     return "ok" if answered == len(result.rows) else "incomplete"
 
 
-def _text(result: Result) -> str:
+def _text(result: SweepResult) -> str:
     rows = result.rows
     unit = "GB/s" if rows[0]["objective"] == "bandwidth" else "µs"
     shown: dict[str, list[object]] = {

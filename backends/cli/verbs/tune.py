@@ -17,7 +17,7 @@ from weft.dsl.nouns.library import Library
 from ...tune.artefacts import Wanted, require_expressible, require_formats
 from ...tune.asks import Named
 from ...tune.folder import texts_of
-from ...tune.manifest import Made, stem_of
+from ...tune.manifest import TuneResult, stem_of
 from ...tune.measure import Measuring
 from ...tune.options import TuneOptions
 from ...tune.race import Interrupted
@@ -44,7 +44,7 @@ def run(args: TuneFlags, console: Console) -> int:
     topology, collectives = _read(args, console)
     options = options_of(args, topology, collectives)
     # Loaded when the question is known to be right: they take a second.
-    made: list[Made] = []
+    made: list[TuneResult] = []
     with TuningPool(console, args.jobs, "Tuning") as pool:
         for one in collectives:
             pool.about = one.name or str(one.kind)
