@@ -20,9 +20,10 @@ from . import distance, report
 from .composite import Composite, Wants, always, average, envelope, of_cut
 from .cut import CutFinder, NodeCut, best_cut, best_of, host_cuts
 from .demand import CopyDemand, copying_demand, is_allreduce, wanted_items
+from .effort import BOUND_EFFORT, BoundEffort
 from .flow import best_prices, level_sets
 from .mix import best_mix
-from .network import network
+from .network import MaxFlow, network
 from .orbit_prices import orbit_prices
 from .partition import best_partition, least_cut, plain_partition
 from .rank_orbits import representatives
@@ -119,7 +120,8 @@ def fewest_steps(topology: Topology, collective: Collective) -> int:
     """Return the hops of the farthest required pair, ``Bounds.steps``, and no other bound."""
     whole = collective.plain() if collective.sizes else collective
     needs = distance.required_matrix(whole, copying_demand(whole))
-    path = distance.step_path(topology, needs, representatives(topology))
+    orbits = representatives(topology, BOUND_EFFORT.few_ranks)
+    path = distance.step_path(topology, needs, orbits)
     return 0 if path is None else int(path.length)
 
 
@@ -139,8 +141,10 @@ def binding(found: Bounds, message_bytes: int) -> tuple[Fraction, Certificate]:
 
 
 @kept()
-def bounds(topology: Topology, collective: Collective) -> Bounds:
-    """Return all lower bounds of a collective on a machine.
+def bounds(
+    topology: Topology, collective: Collective, effort: BoundEffort = BOUND_EFFORT
+) -> Bounds:
+    """Return all lower bounds of a collective on a machine; ``effort`` limits the search for them.
 
     Raises:
         BadTopology: different numbers of ranks, or no path from a rank to one that needs its data.
@@ -154,10 +158,10 @@ def bounds(topology: Topology, collective: Collective) -> Bounds:
         collective = collective.plain()
     demand = copying_demand(collective)
     needs = distance.required_matrix(collective, demand)
-    speakers = representatives(topology)
+    speakers = representatives(topology, effort.few_ranks)
     latency = distance.latency_path(topology, needs, speakers)
     steps = distance.step_path(topology, needs, speakers)
-    flow = _bandwidth(topology, collective, demand, speakers)
+    flow = _bandwidth(topology, collective, demand, speakers, effort)
     plain_chunks = Fraction(collective.message_chunks, collective.factor)
     rounds = flow.us_per_byte * BYTES_PER_US_PER_GBPS * topology.round_bandwidth() * plain_chunks
     return Bounds(
@@ -170,7 +174,7 @@ def bounds(topology: Topology, collective: Collective) -> Bounds:
         report.path_certificate(topology, steps, "hops"),
         flow.attainable,
         flow.remark,
-        _composites(topology, collective, demand, latency, flow, speakers),
+        _composites(topology, collective, demand, latency, flow, speakers, effort),
     )
 
 
@@ -181,6 +185,7 @@ def _composites(
     farthest: distance.Path | None,
     flow: _Bandwidth,
     speakers: Ints,
+    effort: BoundEffort,
 ) -> tuple[Composite, ...]:
     """Composite bounds: latency added to the bandwidth bound and to cuts near ranks and hosts."""
     if farthest is None or not farthest.length or not flow.us_per_byte:
@@ -193,9 +198,9 @@ def _composites(
     for wants in _wants(collective, demand):
         machine = topology.reversed() if wants.backwards else topology
         turned = lengths.turned() if wants.backwards else lengths
-        for inside in sides(topology, ends, given, speakers):
+        for inside in sides(topology, ends, given, speakers, effort.side_ranks):
             side = ~inside if wants.backwards else inside
-            for line in of_cut(machine, turned, side, wants, latency):
+            for line in of_cut(machine, turned, side, wants, latency, effort):
                 us, slope = line.us(machine), _per_byte(collective, line.time)
                 shown = line.turned()
                 found.append(
@@ -251,17 +256,25 @@ _NOTHING = _Bandwidth(
 
 
 def _bandwidth(
-    topology: Topology, collective: Collective, demand: CopyDemand | None, speakers: Ints
+    topology: Topology,
+    collective: Collective,
+    demand: CopyDemand | None,
+    speakers: Ints,
+    effort: BoundEffort,
 ) -> _Bandwidth:
     if demand is not None:
-        return _copying(topology, collective, demand, speakers)
+        return _copying(topology, collective, demand, speakers, effort)
     if is_allreduce(collective):
-        return _allreduce(topology, collective, speakers)
-    return _any_cut(topology, collective)
+        return _allreduce(topology, collective, speakers, effort)
+    return _any_cut(topology, collective, effort)
 
 
 def _copying(
-    topology: Topology, collective: Collective, demand: CopyDemand, speakers: Ints
+    topology: Topology,
+    collective: Collective,
+    demand: CopyDemand,
+    speakers: Ints,
+    effort: BoundEffort,
 ) -> _Bandwidth:
     """Copying collectives, and reducing ones as their duals."""
     if not demand.classes:
@@ -274,12 +287,13 @@ def _copying(
     if (demand.spread or len(demand.sinks()) == 1) and (attained or not topology.resources):
         return _of_cut(topology, collective, found, demand.backwards, attained)
     from_sources = _seen_from_sources(machine, demand, speakers)
-    found = best_of(found, from_sources, *host_cuts(machine, demand.across))
+    near_hosts = host_cuts(machine, demand.across, effort.cut_ranks)
+    found = best_of(found, from_sources, *near_hosts)
     if found is None:
         return _NOTHING
     if demand.unicast:
-        return _unicast(topology, collective, demand, found)
-    return _mixed(topology, collective, demand, found)
+        return _unicast(topology, collective, demand, found, effort)
+    return _mixed(topology, collective, demand, found, effort)
 
 
 def _seen_from_sources(machine: Topology, demand: CopyDemand, speakers: Ints) -> NodeCut | None:
@@ -294,11 +308,15 @@ def _seen_from_sources(machine: Topology, demand: CopyDemand, speakers: Ints) ->
 
 
 def _mixed(
-    topology: Topology, collective: Collective, demand: CopyDemand, cut: NodeCut
+    topology: Topology,
+    collective: Collective,
+    demand: CopyDemand,
+    cut: NodeCut,
+    effort: BoundEffort,
 ) -> _Bandwidth:
     """Bound of several cuts together, where a single cut may not be the best bound."""
     machine = topology.reversed() if demand.backwards else topology
-    mix = best_mix(machine, demand, [cut])
+    mix = best_mix(machine, demand, [cut], effort)
     if mix is None or mix.time < cut.time:
         return _of_cut(topology, collective, cut, demand.backwards, "")
     trees = "attained by packing trees (Edmonds 1973)"
@@ -357,16 +375,21 @@ def _of_cut(
 
 
 def _unicast(
-    topology: Topology, collective: Collective, demand: CopyDemand, cut: NodeCut | None
+    topology: Topology,
+    collective: Collective,
+    demand: CopyDemand,
+    cut: NodeCut | None,
+    effort: BoundEffort,
 ) -> _Bandwidth:
     """Alltoall: bound by prices; where a cut gives the same bound, the cut is the certificate."""
     machine = topology.reversed() if demand.backwards else topology
-    solved = best_prices(machine, demand) or orbit_prices(machine, demand)
+    solved = best_prices(machine, demand, effort) or orbit_prices(machine, demand, effort)
     if solved is None:
         return _of_cut(topology, collective, cut, demand.backwards, "")
     prices, flow_time = solved
     finder = CutFinder.of(machine, demand.across)
-    cut = best_of(cut, *(finder.cut(inside) for inside in level_sets(machine, prices)))
+    free = level_sets(machine, prices, effort.level_sources)
+    cut = best_of(cut, *map(finder.cut, free))
     attained = None if flow_time is None else _per_byte(collective, flow_time)
     remark = "" if attained is None else "attained by a fractional multi-commodity flow"
     if cut is not None and cut.time >= prices.time:
@@ -380,12 +403,17 @@ def _unicast(
     return _Bandwidth(found.us_per_byte, found.certificate, attained, remark)
 
 
-def _allreduce(topology: Topology, collective: Collective, speakers: Ints) -> _Bandwidth:
+def _allreduce(
+    topology: Topology, collective: Collective, speakers: Ints, effort: BoundEffort
+) -> _Bandwidth:
     """The larger bound of cut and partition; every chunk of the collective is one more buffer."""
     if topology.ranks < 2:
         return _NOTHING
     composed = _composed(topology, speakers)
-    cut = best_of(*host_cuts(topology, lambda inside: int(inside.any() and not inside.all())))
+    divided = host_cuts(
+        topology, lambda inside: int(inside.any() and not inside.all()), effort.cut_ranks
+    )
+    cut = best_of(*divided)
     partition = plain_partition(topology, Fraction(0) if cut is None else cut.time)
     if composed is None or composed.time not in (x.time for x in (cut, partition) if x):
         # Nothing that composing attains meets them: all cuts and partitions count.
@@ -401,7 +429,7 @@ def _allreduce(topology: Topology, collective: Collective, speakers: Ints) -> _B
         value = _per_byte(collective, cut.time * chunks)
         whole = NodeCut(cut.inside, chunks, cut.crossing)
         certificate = report.cut_certificate(topology, whole, of, value)
-    attainable, remark = _allreduce_attainable(topology, collective, value, composed)
+    attainable, remark = _allreduce_attainable(topology, collective, value, composed, effort)
     return _Bandwidth(value, certificate, attainable, remark)
 
 
@@ -430,7 +458,11 @@ def _composed(topology: Topology, speakers: Ints) -> _ComposedTime | None:
 
 
 def _allreduce_attainable(
-    topology: Topology, collective: Collective, bound: Fraction, composed: _ComposedTime | None
+    topology: Topology,
+    collective: Collective,
+    bound: Fraction,
+    composed: _ComposedTime | None,
+    effort: BoundEffort,
 ) -> tuple[Fraction | None, str]:
     """Reduce_scatter then allgather if that meets the bound, else the tree program."""
     if (
@@ -439,7 +471,7 @@ def _allreduce_attainable(
         and _per_byte(collective, composed.time * collective.chunks) == bound
     ):
         return bound, "attained by reduce_scatter and allgather, one after the other"
-    trees = tree_time(topology)
+    trees = tree_time(topology, effort)
     if trees is None:
         return None, ""
     value = _per_byte(collective, trees * collective.chunks)
@@ -447,7 +479,7 @@ def _allreduce_attainable(
     return value, f"attained by reducing to roots and broadcasting, shares by linear program{equal}"
 
 
-def _any_cut(topology: Topology, collective: Collective) -> _Bandwidth:
+def _any_cut(topology: Topology, collective: Collective, effort: BoundEffort) -> _Bandwidth:
     """Custom combining collectives: minimum cuts between required pairs, and between hosts."""
     chunk, _, holder, dest = wanted_items(collective)
     if not len(chunk):
@@ -457,20 +489,18 @@ def _any_cut(topology: Topology, collective: Collective) -> _Bandwidth:
         return len(np.unique(chunk[inside[holder] & ~inside[dest]]))
 
     finder = CutFinder.of(topology, across)
-    cuts = [*host_cuts(topology, across)]
-    cuts += [finder.cut(inside) for inside in _pair_cuts(topology, holder, dest)]
+    cuts = [*host_cuts(topology, across, effort.cut_ranks)]
+    cuts += [finder.cut(inside) for inside in _pair_cuts(topology, holder, dest, effort.cut_pairs)]
     return _of_cut(topology, collective, best_of(*cuts), False, "")
 
 
-def _pair_cuts(topology: Topology, holder: Ints, dest: Ints) -> list[Bools]:
-    """Source sides of minimum cuts for every required pair (at most 4096 of them)."""
-    from .network import MaxFlow, network
-
+def _pair_cuts(topology: Topology, holder: Ints, dest: Ints, most: int) -> list[Bools]:
+    """Source sides of minimum cuts for every required pair (at most ``most`` of them)."""
     net = network(topology)
     flow = MaxFlow(net, np.zeros((2, 0), np.int64), net.vertices)
     flow.set(1, [])
     sides = []
-    for src, dst in np.unique(np.stack([holder, dest], axis=1), axis=0)[:4096].tolist():
+    for src, dst in np.unique(np.stack([holder, dest], axis=1), axis=0)[:most].tolist():
         flow.solve(src, dst)
         sides.append(flow.source_side()[: net.nodes])
     return sides

@@ -45,13 +45,8 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from .cut import CutFinder, NodeCut
 from .demand import CopyDemand
+from .effort import BoundEffort
 from .windows import Lengths
-
-MAX_ENTRIES = 64
-"""GPUs behind a cut that are told apart; with more, copies are not counted."""
-
-MAX_HEADS = 12
-"""Distances from the cut for which its chunks are counted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +161,12 @@ def always(topology: Topology, lengths: Lengths, rows: Iterable[int], latency: F
 
 
 def of_cut(
-    topology: Topology, lengths: Lengths, inside: Bools, wants: Wants, latency: Fraction
+    topology: Topology,
+    lengths: Lengths,
+    inside: Bools,
+    wants: Wants,
+    latency: Fraction,
+    effort: BoundEffort,
 ) -> Iterator[CompositeLine]:
     """The composite bounds of one cut; ``topology`` is the machine that ``wants`` is read on."""
     ranks = topology.ranks
@@ -176,10 +176,11 @@ def of_cut(
     if cut is None or not len(targets):
         return
     models = [
-        _CutWindows(topology, cut, targets, wants, lengths, through) for through in (False, True)
+        _CutWindows(topology, cut, targets, wants, lengths, through, effort.entries)
+        for through in (False, True)
     ]
     away = models[0].away()
-    heads = _some(np.unique(away[(held > 0) & (away >= 0)]))
+    heads = _some(np.unique(away[(held > 0) & (away >= 0)]), effort.heads)
     for head in heads[-1:] if wants.joint else heads:
         far = np.flatnonzero((held > 0) & (away >= head))
         chunks = wants.joint or int(held[far].sum())
@@ -187,9 +188,9 @@ def of_cut(
         yield min(best, key=lambda line: line.us(topology))
 
 
-def _some(values: Ints) -> list[int]:
-    if len(values) > MAX_HEADS:
-        values = values[np.linspace(0, len(values) - 1, MAX_HEADS).astype(int)]
+def _some(values: Ints, most: int) -> list[int]:
+    if len(values) > most:
+        values = values[np.linspace(0, len(values) - 1, most).astype(int)]
     return [int(x) for x in values]
 
 
@@ -219,6 +220,7 @@ class _CutWindows:
         wants: Wants,
         lengths: Lengths,
         through: bool,
+        most_entries: int,
     ) -> None:
         self._topology, self._cut, self._wants, self._lengths = topology, cut, wants, lengths
         self._through = through
@@ -237,6 +239,7 @@ class _CutWindows:
         self._tail = self._on + np.maximum(near[head], 0)
         if wants.backwards and through:
             self._tail = np.zeros_like(alpha)
+        self._most_entries = most_entries
         self._spread = self._serving(targets)
 
     def away(self) -> Ints:
@@ -272,7 +275,7 @@ class _CutWindows:
             return []
         found = [(int(soonest.max()), 0)]
         capable = any(x.multicast or x.reduces for x in self._topology.nodes)
-        if capable or len(entries) > MAX_ENTRIES or len(targets) < 2:
+        if capable or len(entries) > self._most_entries or len(targets) < 2:
             return found
         reach = lengths.from_each(self._outer, entries)[:, targets]
         wait = np.where(reach < 0, np.iinfo(np.int64).max, reach + cost[:, None])

@@ -104,12 +104,17 @@ def best_cut(topology: Topology, demand: CopyDemand, speakers: Ints) -> NodeCut 
     return best
 
 
-def host_cuts(topology: Topology, across: Callable[[Bools], int]) -> Iterator[NodeCut | None]:
-    """The cuts out of and into every host and every single rank: candidates, not a maximum."""
+def host_cuts(
+    topology: Topology, across: Callable[[Bools], int], most_ranks: int
+) -> Iterator[NodeCut | None]:
+    """The cuts out of and into every host: candidates, not a maximum.
+
+    Those of every single rank, too, on machines of at most ``most_ranks``.
+    """
     finder = CutFinder.of(topology, across)
     host = np.array([-1 if x.host is None else x.host for x in topology.nodes])
     groups = [host == h for h in np.unique(host[host >= 0])]
-    if topology.ranks <= 256:
+    if topology.ranks <= most_ranks:
         groups += [~_all_but(topology, v) for v in range(topology.ranks)]
     sides = [side for group in groups for side in (group, ~group)]
     if not topology.resources:

@@ -25,12 +25,7 @@ from weft.dsl.nouns.topology import Topology
 from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .demand import CopyDemand
-
-MAX_COLUMNS = 400_000
-"""Flow programs larger than this are not tried; cuts alone bound them."""
-
-SECONDS = 20.0
-"""The longest a flow program may take."""
+from .effort import BoundEffort
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +72,7 @@ def priced(topology: Topology, pairs: Ints, rows: Ints) -> ResourcePrices | None
 
 
 def best_prices(
-    topology: Topology, demand: CopyDemand
+    topology: Topology, demand: CopyDemand, effort: BoundEffort
 ) -> tuple[ResourcePrices, Fraction | None] | None:
     """The best prices by the flow program, and the time that a rational flow attains, if found.
 
@@ -86,12 +81,12 @@ def best_prices(
     pairs = demand.pairs
     from_sources = (pairs.sum(axis=1) > 0).sum() <= (pairs.sum(axis=0) > 0).sum()
     one_way, machine = (pairs, topology) if from_sources else (pairs.T, topology.reversed())
-    if int((one_way.sum(axis=1) > 0).sum()) * len(topology.links) > MAX_COLUMNS:
+    if int((one_way.sum(axis=1) > 0).sum()) * len(topology.links) > effort.flow_columns:
         return None
     size, unit, exact = as_small_integers(topology.capacities())
     program = _flow_program(machine, one_way, size)
     try:
-        answer = certified_minimum(program, seconds=SECONDS)
+        answer = certified_minimum(program, seconds=effort.program_seconds)
     except WeftError:
         return None
     prices = priced(topology, pairs, _row_prices(answer, len(topology.capacities())))
@@ -157,8 +152,11 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     return LinearProgram(cost, a_ub, np.zeros(len(size), np.int64), a_eq[rows], need.ravel()[rows])
 
 
-def level_sets(topology: Topology, prices: ResourcePrices) -> list[Bools]:
-    """Sets of nodes that a rank reaches at price 0; an optimal cut is often one of them."""
+def level_sets(topology: Topology, prices: ResourcePrices, sources: int) -> list[Bools]:
+    """Sets of nodes that one of the first ranks (``sources`` of them) reaches at price 0.
+
+    An optimal cut is often one of them.
+    """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
@@ -169,6 +167,6 @@ def level_sets(topology: Topology, prices: ResourcePrices) -> list[Bools]:
     free = [(x.src, x.dst) for x, p in zip(links, price.tolist(), strict=True) if not p]
     at = np.array(free, np.int64).reshape(-1, 2)
     graph = csr_array((np.ones(len(at)), (at[:, 0], at[:, 1])), shape=(n, n))
-    starts = np.arange(min(topology.ranks, 64))
+    starts = np.arange(min(topology.ranks, sources))
     reach = np.isfinite(dijkstra(graph, indices=starts, unweighted=True))
     return list(np.unique(reach, axis=0))

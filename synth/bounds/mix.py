@@ -27,13 +27,8 @@ from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .cut import CutFinder, NodeCut, Supply
 from .demand import CopyDemand
+from .effort import BoundEffort
 from .network import network
-
-MAX_ROUNDS = 40
-"""Rounds of adding violated cuts; each round adds at most one for every destination."""
-
-MAX_LINKS = 4_000
-"""Machines with more links are left to single cuts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,18 +59,20 @@ class Mix:
         return replace(self, cuts=tuple(c.turned() for c in self.cuts))
 
 
-def best_mix(topology: Topology, demand: CopyDemand, first: Sequence[NodeCut]) -> Mix | None:
+def best_mix(
+    topology: Topology, demand: CopyDemand, first: Sequence[NodeCut], effort: BoundEffort
+) -> Mix | None:
     """The best mix of cuts, starting from some; None where it is too large or was not solved."""
-    if len(topology.links) > MAX_LINKS:
+    if len(topology.links) > effort.mix_links:
         return None
     finder = CutFinder.of(topology, demand.across)
     cuts = {c.inside.tobytes(): c for c in first}
     size, _, exact = as_small_integers(topology.capacities())
     best: Mix | None = None
-    for _ in range(MAX_ROUNDS):
+    for _ in range(effort.mix_rounds):
         chosen = tuple(cuts.values())
         try:
-            answer = _solve(topology, chosen, size)
+            answer = _solve(topology, chosen, size, effort.program_seconds)
         except WeftError:
             return best
         new = [
@@ -90,7 +87,7 @@ def best_mix(topology: Topology, demand: CopyDemand, first: Sequence[NodeCut]) -
     return best
 
 
-def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints) -> Certified:
+def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints, seconds: float) -> Certified:
     """Least T for loads that meet the cuts. Columns: load of each link, then T."""
     from scipy.sparse import coo_array
 
@@ -112,7 +109,7 @@ def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints) -> Certifi
     right = np.concatenate([np.zeros(len(size), np.int64), -np.array([c.chunks for c in cuts])])
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1
-    return certified_minimum(LinearProgram(cost, a_ub, right), seconds=20.0)
+    return certified_minimum(LinearProgram(cost, a_ub, right), seconds=seconds)
 
 
 def _violated(

@@ -25,14 +25,9 @@ from weft.dsl.symmetry.symmetry import orbits
 from ..fabric.fabric import fabric_of
 from ..lp.congestion import Congestion
 from .demand import CopyDemand
+from .effort import BoundEffort
 from .flow import ResourcePrices
 from .rank_orbits import alike
-
-ROUNDS = 40
-"""Of column generation; transitive machines need two or three."""
-
-MAX_SOURCES = 64
-"""Orbits of ranks; with more the program is not worth its time."""
 
 _GRIDS = (1, 2, 3, 4, 6, 12, 60, 840, 1 << 20)  # denominators tried for the prices
 _CLOSE = 1e-9
@@ -54,7 +49,8 @@ class _PriceOrbits:
     use: tuple[Ints, Ints]
 
     @staticmethod
-    def of(topology: Topology) -> _PriceOrbits:
+    def of(topology: Topology, orbit: Ints) -> _PriceOrbits:
+        """``orbit``: the smallest rank of the orbit of each rank."""
         made, nodes = structure_of(topology), len(topology.nodes)
         found = (made.act(np.array(image)) for image in topology.symmetries)
         moves = [x[nodes:].astype(np.int64) - nodes for x in found if x is not None]
@@ -62,7 +58,7 @@ class _PriceOrbits:
         width = [Fraction(0)] * (int(row.max()) + 1)
         for at, bandwidth in zip(row.tolist(), topology.capacities(), strict=True):
             width[at] += bandwidth
-        source, size = np.unique(alike(topology), return_counts=True)
+        source, size = np.unique(orbit, return_counts=True)
         return _PriceOrbits(topology, row, tuple(width), source, size, fabric_of(topology).pairs)
 
     def link_prices(self, price: AnyArray) -> AnyArray:
@@ -83,21 +79,24 @@ class _PriceOrbits:
         return found
 
 
-def orbit_prices(topology: Topology, demand: CopyDemand) -> tuple[ResourcePrices, Fraction] | None:
+def orbit_prices(
+    topology: Topology, demand: CopyDemand, effort: BoundEffort
+) -> tuple[ResourcePrices, Fraction] | None:
     """The best prices found, and the time of a fractional flow, in chunks per GB/s.
 
     None where the demand is not the same for all pairs or the machine is not symmetric enough.
     """
     if not demand.unicast or not demand.uniform or not topology.symmetries:
         return None
-    if len(np.unique(alike(topology))) > MAX_SOURCES:
+    orbit = alike(topology, effort.few_ranks)
+    if len(np.unique(orbit)) > effort.price_sources:
         return None
-    classes = _PriceOrbits.of(topology)
+    classes = _PriceOrbits.of(topology, orbit)
     width = np.array([float(w) for w in classes.width])
     price = 1.0 / width
     pool: list[list[Ints]] = [[] for _ in classes.source]
     best, proved = price, 0.0
-    for _ in range(ROUNDS):
+    for _ in range(effort.price_rounds):
         trees, spent = _cheapest(classes, price)
         value = spent / float(price @ width)
         if value > proved:

@@ -8,20 +8,18 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.symmetry import orbits, verified
 
-FEW = 8
-"""Machines with fewer ranks are not worth the comparison."""
 
-
-def alike(topology: Topology) -> Ints:
+def alike(topology: Topology, few: int) -> Ints:
     """Return for every rank the smallest one that a symmetry maps it to, shape (ranks,).
 
-    Declared symmetries count as far as they hold; a broken link breaks them.
+    Declared symmetries count as far as they hold; a broken link breaks them. Machines with fewer
+    than ``few`` ranks are not compared: there each rank is an orbit.
     """
-    if topology.ranks < FEW or not topology.symmetries:
+    if topology.ranks < few or not topology.symmetries:
         return np.arange(topology.ranks)
     return orbits(verified(topology), topology.ranks)
 
 
-def representatives(topology: Topology) -> Ints:
-    """The smallest rank of every orbit, ascending."""
-    return np.unique(alike(topology))
+def representatives(topology: Topology, few: int) -> Ints:
+    """The smallest rank of every orbit (:func:`alike`), ascending."""
+    return np.unique(alike(topology, few))

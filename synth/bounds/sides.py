@@ -9,20 +9,21 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
-MAX_RANKS = 8
-"""Ranks whose own cuts are looked at, with those of their hosts."""
-
 
 def sides(
-    topology: Topology, ends: tuple[int, int], given: Sequence[int] | None, speakers: Ints
+    topology: Topology,
+    ends: tuple[int, int],
+    given: Sequence[int] | None,
+    speakers: Ints,
+    most: int,
 ) -> Iterator[Bools]:
     """Sets S such that something may have to leave S, as masks over the nodes.
 
-    ``ends`` are the two farthest ranks, ``speakers`` one of each orbit; ``given`` is
-    the tight cut, if the bound is one.
+    ``ends`` are the two farthest ranks, ``speakers`` one of each orbit, of which the first ``most``
+    are used; ``given`` is the tight cut, if the bound is one.
     """
     seen: set[bytes] = set()
-    for inside in _candidates(topology, ends, given, speakers):
+    for inside in _candidates(topology, ends, given, speakers[:most]):
         ranks = inside[: topology.ranks]
         if inside.tobytes() not in seen and ranks.any() and not ranks.all():
             seen.add(inside.tobytes())
@@ -36,7 +37,7 @@ def _candidates(
     if given is not None:
         yield _mask(count, given)
     host = np.array([-1 if x.host is None else x.host for x in topology.nodes])
-    for rank in dict.fromkeys([*ends, *speakers[:MAX_RANKS].tolist()]):
+    for rank in dict.fromkeys([*ends, *speakers.tolist()]):
         own = [_mask(count, [rank])]
         if host[rank] >= 0:
             own.append(host == host[rank])

@@ -22,43 +22,38 @@ from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import as_small_integers
 from ..lp.certified import Certified, LinearProgram, certified_minimum
-
-MAX_COLUMNS = 20_000
-"""Tree programs larger than this are not tried."""
-
-SECONDS = 20.0
-"""The longest a tree program may take."""
+from .effort import BOUND_EFFORT, BoundEffort
 
 
-def tree_time(topology: Topology) -> Fraction | None:
+def tree_time(topology: Topology, effort: BoundEffort = BOUND_EFFORT) -> Fraction | None:
     """Buffers per GB/s (times M / 1000 it is µs) of the best fractional packing of trees.
 
     A rational solution that was checked exactly; None where the program is too large, was
     not solved, or its solution could not be made rational.
     """
-    solved = _solved(topology)
+    solved = _solved(topology, effort)
     if solved is None or solved[0].attained is None:
         return None
     return solved[0].attained / solved[1]
 
 
-def tree_bound(topology: Topology) -> Fraction | None:
+def tree_bound(topology: Topology, effort: BoundEffort = BOUND_EFFORT) -> Fraction | None:
     """Lower bound on the time of any fractional packing of trees, from the dual of the program.
 
     In the unit of :func:`tree_time`. Prices of the program's rows prove it in integers, also where
     that function finds no rational solution. None if the program is too large or was not solved.
     """
-    solved = _solved(topology)
+    solved = _solved(topology, effort)
     return None if solved is None else solved[0].lower / solved[1]
 
 
-def _solved(topology: Topology) -> tuple[Certified, Fraction] | None:
+def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fraction] | None:
     """The solved program, and the divisor of its value."""
     n = topology.ranks
-    if n < 2 or n * len(topology.links) > MAX_COLUMNS:
+    if n < 2 or n * len(topology.links) > effort.tree_columns:
         return None
     hops = find_hops(topology).hops
-    if 2 * n * len(hops) > MAX_COLUMNS:
+    if 2 * n * len(hops) > effort.tree_columns:
         return None
     ends = np.array([(h.src, h.dst) for h in hops], np.int64).T
     size, unit, exact = as_small_integers(topology.capacities())
@@ -67,7 +62,9 @@ def _solved(topology: Topology) -> tuple[Certified, Fraction] | None:
     routes = [set(h.route) for h in hops]
     load = _loads(topology, routes)
     try:
-        return certified_minimum(_program(n, ends, load, size), seconds=SECONDS), unit
+        return certified_minimum(
+            _program(n, ends, load, size), seconds=effort.program_seconds
+        ), unit
     except WeftError:
         return None
 

@@ -1,0 +1,64 @@
+"""Limits of the search for lower bounds: sizes and seconds of its linear programs, sets it tries.
+
+Every bound that is found holds whatever these numbers are; smaller ones find weaker bounds sooner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+from ..base.effort import Effort, setting
+
+
+@dataclass(frozen=True, slots=True)
+class BoundEffort(Effort):
+    """Limits of :func:`weft.synth.bounds.bounds.bounds`.
+
+    >>> from weft.dsl.catalogue import topology
+    >>> from weft.dsl.nouns.collective import make
+    >>> from weft.synth.bounds import bounds
+    >>> torus, alltoall = topology("torus:4x3"), make("alltoall", 12)
+    >>> bounds(torus, alltoall).certificate.kind
+    'prices'
+    >>> bounds(torus, alltoall, BoundEffort(flow_columns=0, price_sources=0)).certificate.kind
+    'cut'
+    """
+
+    program_seconds: float = setting(20.0, "seconds that one linear program may take")
+    flow_columns: int = setting(
+        400_000,
+        "columns of a multi-commodity flow program (alltoall), at most; cuts bound larger ones",
+    )
+    tree_columns: int = setting(
+        20_000, "columns of the program of allreduce trees, at most; larger ones are not solved"
+    )
+    mix_links: int = setting(4_000, "links of a machine up to which several cuts are combined")
+    mix_rounds: int = setting(
+        40, "rounds in which violated cuts are added, at most one for every destination each"
+    )
+    price_rounds: int = setting(
+        40,
+        "rounds of column generation for prices of orbits; transitive machines need 2 or 3",
+    )
+    price_sources: int = setting(64, "orbits of ranks up to which prices of orbits are computed")
+    few_ranks: int = setting(8, "machines with fewer ranks are not searched for orbits of ranks")
+    cut_ranks: int = setting(256, "ranks of a machine up to which the cut of each rank is computed")
+    cut_pairs: int = setting(
+        4096, "required pairs of a custom collective whose minimum cuts are computed, at most"
+    )
+    level_sources: int = setting(64, "ranks from which sets of price 0 are grown as cuts, at most")
+    side_ranks: int = setting(8, "ranks with cuts of their own in composite bounds, at most")
+    entries: int = setting(
+        64, "GPUs behind a cut that are told apart; with more, composite bounds count no copies"
+    )
+    heads: int = setting(
+        12, "distances from a cut for which its chunks are counted in composite bounds, at most"
+    )
+
+    def anchors(self) -> tuple[object, ...]:
+        """The values, by which kept bounds are told apart (:mod:`weft.dsl.base.kept`)."""
+        return astuple(self)
+
+
+BOUND_EFFORT = BoundEffort()
+"""Default limits."""
