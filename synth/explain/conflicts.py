@@ -12,7 +12,7 @@ from weft.dsl.nouns.sketch import Only, Rule, Sketch
 from weft.dsl.nouns.topology import Topology
 
 from ..base.conflict import smallest_conflict
-from .feasibility import Feasibility
+from .feasibility import EXPLAIN_EFFORT, ExplainEffort, Feasibility
 
 Unit = tuple[Rule, ...]
 """Rules that are left out together."""
@@ -80,12 +80,12 @@ def _flat(units: Sequence[Unit]) -> tuple[Rule, ...]:
     return tuple(rule for unit in units for rule in unit)
 
 
-PROVABLE = 128
-"""Chunks times ranks of a problem that is given to the exact engine."""
-
-
 def prove_conflict(
-    topology: Topology, collective: Collective, sketch: Sketch, seconds: float
+    topology: Topology,
+    collective: Collective,
+    sketch: Sketch,
+    seconds: float,
+    effort: ExplainEffort = EXPLAIN_EFFORT,
 ) -> Conflict | None:
     """Rules that exclude each other though each chunk by itself has a way, as the engine ``exact``
     proves it; None where it does not, or the machine is too large for that."""
@@ -93,7 +93,7 @@ def prove_conflict(
     from ..engines.exact import Exact
     from ..reductions.solve import solve
 
-    if collective.chunks * collective.ranks > PROVABLE:
+    if collective.chunks * collective.ranks > effort.provable:
         return None
     problem = Problem(topology, collective, sketch, Objective.LATENCY)
     engine = Exact()

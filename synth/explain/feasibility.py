@@ -34,11 +34,25 @@ from weft.dsl.nouns.sketch import (
 )
 from weft.dsl.nouns.topology import Hop, Topology
 
+from ..base.effort import Effort, setting
 from ..judge.allowed_pairs import off_relays
 from ..judge.paths import UNREACHED, longest_paths
 
-LARGEST = 1 << 27
-"""Chunks times pairs of ranks that are looked at."""
+
+@dataclass(frozen=True, slots=True)
+class ExplainEffort(Effort):
+    """Limits of explanations: sizes up to which problems are analysed."""
+
+    feasible_cells: int = setting(
+        1 << 27, "chunks times pairs of ranks up to which feasibility is tested"
+    )
+    provable: int = setting(
+        128, "chunks times ranks up to which the engine exact is asked to prove a conflict"
+    )
+
+
+EXPLAIN_EFFORT = ExplainEffort()
+"""Default limits."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +61,11 @@ class Feasibility:
 
     topology: Topology
     collective: Collective
+    effort: ExplainEffort = EXPLAIN_EFFORT
 
     def __post_init__(self) -> None:
         cells = self.collective.chunks * self.topology.ranks**2
-        if cells > LARGEST:
+        if cells > self.effort.feasible_cells:
             raise UserError(
                 f"{self.collective} on {self.topology.ranks} ranks is too large to be explained",
                 hint="the same sketch on fewer nodes conflicts alike",

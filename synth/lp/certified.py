@@ -33,6 +33,7 @@ import numpy.typing as npt
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.errors import Infeasible, NothingFound, UserError
 
+from .effort import PROGRAM_EFFORT, ProgramEffort
 from .highs import INFEASIBLE, OPTIMAL, solve_lp
 from .quotient import quotient
 
@@ -41,7 +42,6 @@ UNBOUNDED = np.iinfo(np.int64).max
 
 _EXACT = 1 << 62  # sums of absolute values below this are exact in int64
 _LARGEST = 1 << 53
-_SMALL = 200  # programs with fewer columns are solved as they are
 _STEP_DENOMINATOR = 20_000  # one step of the rational reconstruction
 _LARGEST_DENOMINATOR = 1 << 40
 _FLOAT_ERROR = 1e-9  # how far a float dual is believed to be from its rational value
@@ -136,7 +136,11 @@ class Certified:
 
 
 def certified_minimum(
-    lp: LinearProgram, *, method: str = "highs", seconds: float | None = None
+    lp: LinearProgram,
+    *,
+    method: str = "highs",
+    seconds: float | None = None,
+    effort: ProgramEffort = PROGRAM_EFFORT,
 ) -> Certified:
     """Solve, round the duals to rationals and prove the bound they give.
 
@@ -146,7 +150,7 @@ def certified_minimum(
         Infeasible: the solver says that no x is feasible (in floats: that is not proved here).
         NothingFound: no answer within ``seconds``, or no prices could be made feasible.
     """
-    found = _solve(lp, method, seconds)
+    found = _solve(lp, method, seconds, effort)
     primal = _rational_primal(lp, found.x)
     best = _best_dual(lp, found.prices, found.value, primal[0] if primal else None)
     if best is None:
@@ -211,7 +215,7 @@ class _Floats:
     value: float
 
 
-def _solve(lp: LinearProgram, method: str, seconds: float | None) -> _Floats:
+def _solve(lp: LinearProgram, method: str, seconds: float | None, effort: ProgramEffort) -> _Floats:
     """Solve the quotient by colour refinement where it is much smaller, else the program."""
     from scipy import sparse
 
@@ -221,9 +225,9 @@ def _solve(lp: LinearProgram, method: str, seconds: float | None) -> _Floats:
     kind = np.arange(len(right)) >= rows
     upper = np.full(n, UNBOUNDED) if lp.upper is None else lp.upper
     small = None
-    if n >= _SMALL:
+    if n >= effort.quotient_columns:
         small = quotient(
-            matrix, np.stack([kind, right], axis=1), np.stack([lp.cost, upper], axis=1)
+            matrix, np.stack([kind, right], axis=1), np.stack([lp.cost, upper], axis=1), effort
         )
     if small is None:
         return _highs(matrix, right, kind, lp.cost, upper, method, seconds)

@@ -25,6 +25,7 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 
 from .certified import common_denominator
+from .effort import PROGRAM_EFFORT, ProgramEffort
 
 TIGHT = 1e-7
 """Relative slack below which a row counts as tight; a vertex has none just above it."""
@@ -32,14 +33,10 @@ TIGHT = 1e-7
 SUPPORT = 1e-9
 """Weights below this are zero."""
 
-LARGEST_SYSTEM = 2000
-"""Unknowns of a system that is solved exactly."""
-
 _PRIME = (1 << 61) - 1
 
 _GRID = 1 << 16  # weights without a small denominator become multiples of one over this
 
-_LARGEST_SPLIT = 700  # unknowns of an echelon form
 _FREE_DENOMINATOR = 60
 
 
@@ -81,7 +78,12 @@ class FamilyProgram:
 
 
 def finish(
-    program: FamilyProgram, loads: Ints, family: Ints, x: Floats, target: Fraction | None
+    program: FamilyProgram,
+    loads: Ints,
+    family: Ints,
+    x: Floats,
+    target: Fraction | None,
+    effort: ProgramEffort = PROGRAM_EFFORT,
 ) -> list[Fraction] | None:
     """Rational weights near ``x`` (all columns), feasible exactly; None: not found.
 
@@ -89,8 +91,11 @@ def finish(
     """
     support = np.flatnonzero(x > SUPPORT)
     used, mine, values = loads[support], family[support], x[support]
-    for attempt in (_multiples, _vertex):
-        found = attempt(program, used, mine, values, target)
+    for vertex in (False, True):
+        if vertex:
+            found = _vertex(program, used, mine, values, target, effort.family_unknowns)
+        else:
+            found = _multiples(values)
         if found is None or not program.served(mine, found):
             continue
         if target is None or program.time(used, found) <= target:
@@ -154,24 +159,27 @@ def _shares(whole: list[Fraction], family: Ints) -> list[Fraction]:
     return [total[k - k % 2] / everything for k in range(len(total))]
 
 
-def _multiples(
-    program: FamilyProgram, loads: Ints, family: Ints, x: Floats, target: Fraction | None
-) -> list[Fraction] | None:
+def _multiples(x: Floats) -> list[Fraction] | None:
     """The floats as multiples of one small fraction, where they are."""
     unit = common_denominator(x)
     return None if unit is None else [Fraction(int(n), unit) for n in np.rint(x * unit)]
 
 
 def _vertex(
-    program: FamilyProgram, loads: Ints, family: Ints, x: Floats, target: Fraction | None
+    program: FamilyProgram,
+    loads: Ints,
+    family: Ints,
+    x: Floats,
+    target: Fraction | None,
+    most: int,
 ) -> list[Fraction] | None:
-    """The vertex that the floats are near."""
+    """The vertex that the floats are near; None if it has more than ``most`` unknowns."""
+    if len(x) > most:
+        return None
     room = program.room
     floats = np.array([float(r) for r in room])
     busy = (x @ loads) / floats
     tight = np.flatnonzero(busy > (1 - TIGHT) * (float(target) if target else busy.max()))
-    if len(x) > LARGEST_SYSTEM:
-        return None
     matrix, right = _family_system(
         program, loads[:, tight], family, [room[o] for o in tight], target
     )
@@ -265,19 +273,23 @@ class SplitProgram:
     room: Sequence[Fraction] | None
 
 
-def exact_weights(program: SplitProgram, x: Floats, slack: Floats) -> list[Fraction] | None:
+def exact_weights(
+    program: SplitProgram, x: Floats, slack: Floats, effort: ProgramEffort = PROGRAM_EFFORT
+) -> list[Fraction] | None:
     """Rational weights near a basic solution ``x`` that meet all rows; with U last, if unknown.
 
     ``slack`` (rows,) is relative: which rows are full. None where no attempt succeeds.
     """
     for positive, full in ((1e-7, 1e-7), (1e-9, 1e-9), (1e-6, 1e-6), (1e-7, 1e-9), (1e-9, 1e-6)):
-        found = _attempt(program, x, x > positive, slack < full)
+        found = _attempt(program, x, x > positive, slack < full, effort.split_unknowns)
         if found is not None:
             return found
     return None
 
 
-def _attempt(program: SplitProgram, x: Floats, kept: Bools, full: Bools) -> list[Fraction] | None:
+def _attempt(
+    program: SplitProgram, x: Floats, kept: Bools, full: Bools, most: int
+) -> list[Fraction] | None:
     """Solve for the columns that share their group's sum; all others are the whole sum, or 0."""
     members = np.bincount(program.group[kept], minlength=len(program.count))
     if (members[program.count > 0] == 0).any():
@@ -289,7 +301,7 @@ def _attempt(program: SplitProgram, x: Floats, kept: Bools, full: Bools) -> list
         weights[i] = Fraction(int(program.count[program.group[i]]))
     rows = np.flatnonzero(full)
     if len(unknown) + (program.room is None):
-        if len(unknown) > _LARGEST_SPLIT:
+        if len(unknown) > most:
             return None
         solved = _echelon(_split_system(program, unknown, alone, rows), [*x[unknown].tolist(), nan])
         if solved is None:

@@ -18,8 +18,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Words
 
-_ROUNDS = 64  # refinement that takes longer than this is given up
-_WORTHWHILE = 0.5  # a quotient with more than this share of the columns is not used
+from .effort import PROGRAM_EFFORT, ProgramEffort
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,21 +51,24 @@ class ColourQuotient:
         return np.asarray((y / self.row_size)[self.row_of])
 
 
-def quotient(matrix: Any, row_keys: Any, column_keys: Any) -> ColourQuotient | None:
+def quotient(
+    matrix: Any, row_keys: Any, column_keys: Any, effort: ProgramEffort = PROGRAM_EFFORT
+) -> ColourQuotient | None:
     """The coarsest stable colouring of a CSR matrix that respects the given keys.
 
     ``row_keys`` and ``column_keys`` are integer arrays, shape (rows, k) and (columns, k): only
-    equal keys may share a colour. None if the colouring saves too little.
+    equal keys may share a colour. None if the colouring saves too little, or takes
+    too long.
     """
     by_row = matrix.tocsr()
     by_column = matrix.tocsc()
     rows, columns = _start(row_keys, 1), _start(column_keys, 2)
     counts = (0, 0)
-    for _ in range(_ROUNDS):
+    for _ in range(effort.quotient_rounds):
         rows = _mix(rows ^ _gather(by_row, columns))
         columns = _mix(columns ^ _gather(by_column, rows))
         seen = (len(np.unique(rows)), len(np.unique(columns)))
-        if seen[1] > _WORTHWHILE * len(columns):
+        if seen[1] > effort.quotient_share * len(columns):
             return None
         if seen == counts:
             return _classes(rows, columns)

@@ -18,9 +18,6 @@ from weft.dsl.nouns.topology import Topology
 
 from .groups import GroupMachine, GroupPart
 
-FINEST = 1 << 24
-"""Grains of a cell; shares without a common denominator below are refused."""
-
 
 @dataclass(frozen=True, eq=False)
 class GroupSchedule:
@@ -32,16 +29,21 @@ class GroupSchedule:
 
 
 def in_turn(
-    topology: Topology, collective: Collective, placed: Sequence[GroupSchedule], cells: int
+    topology: Topology,
+    collective: Collective,
+    placed: Sequence[GroupSchedule],
+    cells: int,
+    finest: int,
 ) -> Schedule:
     """One schedule of the plain collective, of whose units each is ``cells`` cells.
 
-    A phase takes as many steps as its slowest group. Cells are cut wherever some group cuts them.
+    A phase takes as many steps as its slowest group. Cells are cut wherever some group cuts them,
+    in at most ``finest`` grains.
 
     Raises:
         UserError: the groups cut cells in shares without a common denominator.
     """
-    grid = _CellCuts.of(placed, collective.chunks * cells)
+    grid = _CellCuts.of(placed, collective.chunks * cells, finest)
     parts, first = [], 0
     for number in sorted({p.part.phase for p in placed}):
         mine = [p for p in placed if p.part.phase == number]
@@ -76,9 +78,9 @@ class _CellCuts:
     ends: Ints
 
     @staticmethod
-    def of(placed: Sequence[GroupSchedule], cells: int) -> _CellCuts:
+    def of(placed: Sequence[GroupSchedule], cells: int, finest: int) -> _CellCuts:
         grains = math.lcm(*(p.schedule.collective.factor for p in placed))
-        if grains > FINEST:
+        if grains > finest:
             raise UserError("the groups cut their data in shares without a common denominator")
         marks = [np.full(cells, grains)]
         owners = [np.arange(cells)]

@@ -51,6 +51,14 @@ class PhasesEffort(Effort):
     most_sends: int = setting(
         1_000_000, "transfers times slices that are simulated; more take too long"
     )
+    slower: float = setting(
+        1.05, "no more slices are tried when a run takes this many times the shortest"
+    )
+    finest: int = setting(
+        1 << 24,
+        "grains of a part of the data; groups that cut it in shares without a common denominator "
+        "below are refused",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +215,9 @@ class _PhasedSolve:
             said.append(f"{task.name} by {finder}")
             placed += [GroupSchedule(p, machine, point.schedule) for p, machine in task.parts]
         self.observer.stage("phases put together")
-        joined = in_turn(self.problem.topology, self.problem.collective, placed, cells)
+        joined = in_turn(
+            self.problem.topology, self.problem.collective, placed, cells, self.effort.finest
+        )
         joined = joined.with_provenance(reduction="phases", parts=said)
         _require_obedient(joined, self.problem)
         point = self._point(self._sliced(joined, size), "; ".join(said))
@@ -245,7 +255,7 @@ class _PhasedSolve:
             took, one = min(timed, key=lambda x: x[0])
             if took < least:
                 best, least = one, took
-            elif took > 1.05 * least:
+            elif took > self.effort.slower * least:
                 break
             slices *= 2
         return best

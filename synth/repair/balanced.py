@@ -24,23 +24,23 @@ from ..engines.packing.trees.shares import largest_remainder
 from ..lp.congestion import Congestion
 from ..time.order import LARGE
 from .damage import Damage
+from .effort import REPAIR_EFFORT, RepairEffort
 from .mend import assembled
 from .prices import CongestionPrices
 from .trees import Way, heights, load_matrix, other_way, plain_of
 
-WAYS = 8
-"""Routings tried for each broken chunk."""
-
-_LOW = 0.5  # price of the longest link over the load of the busiest resource, for low trees
-_HIGH = 1e-3  # of the least time: what trees may cost that are as high as the highest
-_GRID = 5040  # grains of a fraction, divisible by all small numbers
 _MOST = LARGEST_OFFSET // 4
 
 
-def balanced(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
+def balanced(
+    schedule: Schedule,
+    left: Degraded,
+    message_bytes: int | None = None,
+    effort: RepairEffort = REPAIR_EFFORT,
+) -> Schedule:
     """Repair as :func:`~.mend.repair`, but broken chunks are split over several routings.
 
-    Cost: ``WAYS`` times that of a repair, and a linear program with a column for each routing.
+    Cost: ``effort.ways`` times that of a repair, and a linear program with a column per routing.
 
     Raises:
         UserError, BadTopology: as ``repair``; or the collective cannot be cut.
@@ -49,12 +49,12 @@ def balanced(schedule: Schedule, left: Degraded, message_bytes: int | None = Non
     c = schedule.collective
     if c.local_reduce or c.kind is Kind.CUSTOM:
         raise UserError(f"{c} cannot be cut in shares", hint="repair it as a whole")
-    ways = _ways(damage, message_bytes or schedule.bytes or LARGE)
+    ways = _ways(damage, message_bytes or schedule.bytes or LARGE, effort)
     plain = c.plain()
     group = plain_of(damage)[[way.chunk for way in ways]]
-    share = _shares(damage, ways, group, plain.chunks)
+    share = _shares(damage, ways, group, plain.chunks, effort.high)
     most = np.bincount(group[share > 0], minlength=plain.chunks).max()
-    grid = max(most, min(_GRID * most, _MOST // plain.message_chunks))
+    grid = max(most, min(effort.grains * most, _MOST // plain.message_chunks))
     grains = np.zeros(len(ways), np.int64)
     for chunk in range(plain.chunks):
         mine = np.flatnonzero(group == chunk)
@@ -66,31 +66,31 @@ def balanced(schedule: Schedule, left: Degraded, message_bytes: int | None = Non
     return assembled(damage, [ways[i] for i in kept.tolist()], cut)
 
 
-def _ways(damage: Damage, size: int) -> list[Way]:
+def _ways(damage: Damage, size: int, effort: RepairEffort) -> list[Way]:
     """The routing of each intact chunk, several of each broken one; every second one is low."""
     c = damage.schedule.collective
     prices = CongestionPrices.of(
-        damage.left.topology, damage.schedule, damage.moved, ~damage.hit, size
+        damage.left.topology, damage.schedule, damage.moved, ~damage.hit, size, effort.idle
     )
-    low = _LOW * prices.busiest / max(max(prices.alpha, default=0.0), 1e-9)
+    low = effort.low * prices.busiest / max(max(prices.alpha, default=0.0), 1e-9)
     broken = set(damage.chunks)
     ways = [Way(i, damage.rows.of_chunk(i)) for i in range(c.chunks) if i not in broken]
-    for turn in range(WAYS):
+    for turn in range(effort.ways):
         prices.hop = low if turn % 2 == 0 else 1.0
         for chunk in damage.chunks:
-            ways.append(other_way(damage, chunk, prices, float(c.grains[chunk]) / WAYS))
+            ways.append(other_way(damage, chunk, prices, float(c.grains[chunk]) / effort.ways))
     return ways
 
 
-def _shares(damage: Damage, ways: list[Way], group: Ints, chunks: int) -> Floats:
+def _shares(damage: Damage, ways: list[Way], group: Ints, chunks: int, high: float) -> Floats:
     """The fraction of its plain chunk on each routing: the time of the busiest resource is least,
-    and trees are of small depth where that costs nothing."""
+    and trees are of small depth where that costs no more than ``high`` of it."""
     loads: Any = load_matrix(damage, ways)
     rows, count = loads.shape
     scale = max(float(loads.max()), 1e-30)
-    high = heights(damage, ways)
+    tall = heights(damage, ways)
     least = float((loads.sum(axis=0) / rows).sum()) / scale * chunks / count
-    cost = _HIGH * least / chunks * high / high.max(initial=1)
+    cost = high * least / chunks * tall / tall.max(initial=1)
     found = Congestion(loads / scale, group, np.ones(chunks)).least(cost)
     if found.x is None:
         raise AssertionError(f"shares of ways: {found.message}")

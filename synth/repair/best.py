@@ -17,26 +17,16 @@ from ..reductions.refine import refine
 from ..time.order import LARGE
 from ..time.schedule_tables import prepare
 from .balanced import balanced
+from .effort import REPAIR_EFFORT, RepairEffort
 from .even import even
 from .mend import repair
 
-_JOBS, _FEW_JOBS = 2_200_000, 250_000
-"""Limits on slices times transfers of a run, and of the runs that compare repairs."""
-
-_SLICES = 256
-_POWERS = tuple(1 << n for n in range(9))
-_HELPS = 0.997  # twice as many slices help if they bring the time below this fraction of it
-_NEAR = 1.015  # within this factor of its busiest resource's time nothing more is tried
-_CUTS = (2, 4)  # pieces of a chunk that are repaired separately
-_ENOUGH = Fraction(41, 40)  # over the load with unequal fractions: chunks are not cut finer
-_MOST_CUT = 70_000  # transfers of a schedule that is cut
-_WORTH = Fraction(99, 100)  # a cut schedule must have less than this times the load
-_LOST = 0.25  # of that, at least, many slices lose as well
-_REACH = 1.08  # times another one's time: larger loads are not simulated
-
 
 def repairs(
-    schedule: Schedule, left: Degraded, message_bytes: int | None = None
+    schedule: Schedule,
+    left: Degraded,
+    message_bytes: int | None = None,
+    effort: RepairEffort = REPAIR_EFFORT,
 ) -> Iterator[tuple[str, Schedule]]:
     """Yield repairs of the schedule, each with a word for its kind: by whole chunks; by fractions
     and by fewer equal pieces, if the schedule allows it; with every chunk cut into more and more
@@ -45,31 +35,34 @@ def repairs(
     Raises:
         UserError, BadTopology: it cannot be repaired, see :func:`~.mend.repair`.
     """
-    whole = repair(schedule, left, message_bytes)
+    whole = repair(schedule, left, message_bytes, effort)
     yield "mended", whole
     rate = us_per_byte(whole)
     shared: Fraction | None = None
     for word, mend in (("balanced", balanced), ("even", even)):
         try:
-            other = mend(schedule, left, message_bytes)
+            other = mend(schedule, left, message_bytes, effort)
         except UserError:
             continue
-        if us_per_byte(other) < _WORTH * rate:
+        if us_per_byte(other) < effort.worth * rate:
             shared = min(shared or rate, us_per_byte(other))
             yield word, other
     # What went over a dead NIC is dealt out to the others in whole pieces: 120 chunks to 7 of them
     # are 18 to one of them, 5 % more than a seventh; of 240 halves one has 35, 2 % more.
-    for pieces in (n for n in _CUTS if n * len(schedule) <= _MOST_CUT):
-        if shared is None or rate <= _ENOUGH * shared:
+    for pieces in (n for n in effort.cuts if n * len(schedule) <= effort.most_cut):
+        if shared is None or rate <= effort.enough * shared:
             return
-        finer = repair(refine(schedule, pieces), left, message_bytes)
-        if us_per_byte(finer) < _WORTH * rate:
+        finer = repair(refine(schedule, pieces), left, message_bytes, effort)
+        if us_per_byte(finer) < effort.worth * rate:
             rate = us_per_byte(finer)
             yield f"mended in {pieces} pieces", finer
 
 
 def quickest_repair(
-    schedule: Schedule, left: Degraded, message_bytes: int | None = None
+    schedule: Schedule,
+    left: Degraded,
+    message_bytes: int | None = None,
+    effort: RepairEffort = REPAIR_EFFORT,
 ) -> Schedule:
     """Return the fastest repaired schedule for a message, by its simulated time; not verified.
 
@@ -83,21 +76,21 @@ def quickest_repair(
     size = message_bytes or schedule.bytes or LARGE
     best, hope, time = None, float("inf"), float("inf")
     least = float("inf")
-    found = [one for _, one in repairs(schedule, left, message_bytes)]
+    found = [one for _, one in repairs(schedule, left, message_bytes, effort)]
     for one in sorted(found, key=us_per_byte):
         rate = float(us_per_byte(one)) * size
         least = min(least, rate)
-        if rate >= hope or rate > _REACH * least:
+        if rate >= hope or rate > effort.reach * least:
             continue
-        few = replace(one, segments=_slices(one, _FEW_JOBS))
+        few = replace(one, segments=_slices(one, effort.few_jobs, effort.slices))
         # Of what is lost between slices, more of them leave less.
-        lost = max(_LOST, few.segments / _slices(one, _JOBS))
+        lost = max(effort.lost, few.segments / _slices(one, effort.jobs, effort.slices))
         for ordered in _orders(few):
             us = prepare(ordered).time(size)
             if rate + lost * (us - rate) < hope:
                 best, hope, time = ordered, rate + lost * (us - rate), us
     assert best is not None
-    return replace(_sliced(best, time, size), bytes=size)
+    return replace(_sliced(best, time, size, effort), bytes=size)
 
 
 def _orders(schedule: Schedule) -> Iterator[Schedule]:
@@ -109,25 +102,26 @@ def _orders(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, priority=own.astype(np.int32), stride=stride)
 
 
-def _slices(schedule: Schedule, jobs: int) -> int:
-    """Return the largest power of two of slices that makes at most ``jobs`` jobs."""
-    most = max(1, min(_SLICES, jobs // max(1, len(schedule))))
+def _slices(schedule: Schedule, jobs: int, slices: int) -> int:
+    """Return the largest power of two, at most ``slices``, that makes at most ``jobs`` jobs."""
+    most = max(1, min(slices, jobs // max(1, len(schedule))))
     return 1 << (most.bit_length() - 1)
 
 
-def _sliced(schedule: Schedule, time: float, size: int) -> Schedule:
+def _sliced(schedule: Schedule, time: float, size: int, effort: RepairEffort) -> Schedule:
     """Return the schedule in more slices while that helps, else in fewer."""
     runs, first = prepare(schedule), schedule.segments
-    best, most = first, _slices(schedule, _JOBS)
-    goal = _NEAR * float(us_per_byte(schedule)) * size
-    for slices in (n for n in _POWERS if first < n <= most):
+    best, most = first, _slices(schedule, effort.jobs, effort.slices)
+    powers = [1 << n for n in range(effort.slices.bit_length())]
+    goal = effort.near * float(us_per_byte(schedule)) * size
+    for slices in (n for n in powers if first < n <= most):
         if time <= goal:
             break
         us = runs.time(size, segments=slices)
-        if us > _HELPS * time:
+        if us > effort.helps * time:
             break
         best, time = slices, us
-    for slices in (n for n in reversed(_POWERS) if n < best == first):
+    for slices in (n for n in reversed(powers) if n < best == first):
         us = runs.time(size, segments=slices)
         if us > time:
             break

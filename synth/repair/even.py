@@ -22,18 +22,20 @@ from weft.dsl.nouns.schedule import Schedule
 from ..fabric.fabric import fabric_of
 from ..time.order import LARGE
 from .damage import Damage
+from .effort import REPAIR_EFFORT, RepairEffort
 from .mend import assembled
 from .prices import CongestionPrices
 from .trees import Way, load_matrix, other_way
 
-_PIECES = 96  # at least, so that one less costs little
-_LEAVE = 0.08  # of the pieces, at most
-_ROUNDS = 2  # in which each broken piece is taken out again and grown where there is room by then
-_TREES = 600  # that are grown at most
 _EPS = 1e-9
 
 
-def even(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
+def even(
+    schedule: Schedule,
+    left: Degraded,
+    message_bytes: int | None = None,
+    effort: RepairEffort = REPAIR_EFFORT,
+) -> Schedule:
     """Repair as :func:`~.mend.repair`, but with fewer pieces where that is better.
 
     Raises:
@@ -45,20 +47,20 @@ def even(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -
         raise UserError(
             f"{c} is not made of equal pieces of one chunk", hint="repair it as a whole"
         )
-    damage = Damage.of(_finer(schedule), left)
+    damage = Damage.of(_finer(schedule, effort.pieces), left)
     c = damage.schedule.collective
     size = message_bytes or schedule.bytes or LARGE
     before = _load_before(damage)
     stay = np.ones(c.chunks, bool)
-    best = now = _tried(damage, stay, size)
-    most = int(_LEAVE * c.chunks)
-    turns = max(1, min(most, _TREES // max(1, _ROUNDS * len(damage.chunks))))
+    best = now = _tried(damage, stay, size, effort)
+    most = int(effort.leave * c.chunks)
+    turns = max(1, min(most, effort.trees // max(1, effort.regrown * len(damage.chunks))))
     for _ in range(turns):
         left_out = _relieving(now, before, max(1, most // turns))
         if not left_out:
             break
         stay[left_out] = False
-        now = _tried(damage, stay, size)
+        now = _tried(damage, stay, size, effort)
         best = min(best, now, key=lambda one: one.price)
     pieces = len(best.ways)
     cut = c.plain().cut_in(np.ones(pieces, np.int64), np.array([pieces]))
@@ -84,16 +86,18 @@ class _Try:
         return float(self.load.max(initial=0.0)) / len(self.ways)
 
 
-def _tried(damage: Damage, stay: Bools, size: int) -> _Try:
+def _tried(damage: Damage, stay: Bools, size: int, effort: RepairEffort) -> _Try:
     """Damage pieces that stay, grown one by one, and again when all of them are there."""
     schedule = damage.schedule
     kept = stay[schedule.chunk] & ~damage.hit
-    prices = CongestionPrices.of(damage.left.topology, schedule, damage.moved, kept, size)
+    prices = CongestionPrices.of(
+        damage.left.topology, schedule, damage.moved, kept, size, effort.idle
+    )
     prices.hop = prices.busiest / max(max(prices.alpha, default=0.0), 1e-9)
     grains = float(schedule.collective.grains[0])
     ways = {i: Way(i, damage.rows.of_chunk(i)) for i in np.flatnonzero(stay).tolist()}
     broken_here = [i for i in damage.chunks if stay[i]]
-    for again in range(_ROUNDS):
+    for again in range(effort.regrown):
         for chunk in broken_here:
             if again:
                 _take_back(damage, ways[chunk], prices, grains)
@@ -137,10 +141,10 @@ def _relieving(now: _Try, before: Floats, count: int) -> list[int]:
     return found
 
 
-def _finer(schedule: Schedule) -> Schedule:
-    """Every piece cut in as many as make enough of them, one after the other."""
+def _finer(schedule: Schedule, least: int) -> Schedule:
+    """Every piece cut in as many as make ``least`` of them, one after the other."""
     pieces = schedule.collective.chunks
-    each = -(-_PIECES // pieces)
+    each = -(-least // pieces)
     if each == 1:
         return schedule
     columns: dict[str, Any] = {

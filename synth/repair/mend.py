@@ -18,11 +18,17 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ..time.order import LARGE
 from .damage import Damage
+from .effort import REPAIR_EFFORT, RepairEffort
 from .prices import CongestionPrices
 from .trees import Way, other_way
 
 
-def repair(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
+def repair(
+    schedule: Schedule,
+    left: Degraded,
+    message_bytes: int | None = None,
+    effort: RepairEffort = REPAIR_EFFORT,
+) -> Schedule:
     """The schedule for ``left.topology``, where ``schedule`` is for ``left.whole``.
 
     New routes are chosen for a message of ``message_bytes``; by default the size that the schedule
@@ -39,7 +45,9 @@ def repair(schedule: Schedule, left: Degraded, message_bytes: int | None = None)
     """
     damage = Damage.of(schedule, left)
     size = message_bytes or schedule.bytes or LARGE
-    prices = CongestionPrices.of(left.topology, schedule, damage.moved, ~damage.hit, size)
+    prices = CongestionPrices.of(
+        left.topology, schedule, damage.moved, ~damage.hit, size, effort.idle
+    )
     c = schedule.collective
     ways = {
         chunk: other_way(damage, chunk, prices, int(c.grains[chunk])) for chunk in damage.chunks

@@ -14,9 +14,6 @@ from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of
 
-IDLE = 1e-3
-"""Least price of a link, as a fraction of the largest load: short routes among idle ones."""
-
 
 @dataclass(slots=True, eq=False)
 class CongestionPrices:
@@ -24,7 +21,8 @@ class CongestionPrices:
 
     ``load`` is µs on each resource (links first, then shared resources) for the whole message,
     ``per_grain`` the µs that a grain adds; ``busiest`` is the largest load at the start, in µs.
-    ``hop`` is the factor on α in the price, without unit: large values give trees of small depth.
+    ``idle`` is the least price of a link, as a part of ``busiest``; ``hop`` the factor on α in the
+    price, without unit: large values give trees of small depth.
     """
 
     topology: Topology
@@ -35,11 +33,12 @@ class CongestionPrices:
     load: list[float]
     alpha: list[float]
     busiest: float
+    idle: float
     hop: float = 1.0
 
     @staticmethod
     def of(
-        topology: Topology, schedule: Schedule, moved: Ints, kept: Bools, size: int
+        topology: Topology, schedule: Schedule, moved: Ints, kept: Bools, size: int, idle: float
     ) -> CongestionPrices:
         """Loaded with some transfers of a schedule, of which nothing is dead."""
         fabric = fabric_of(topology)
@@ -59,14 +58,22 @@ class CongestionPrices:
         busiest = max(float(load.max(initial=0.0)), float(per_grain.max(initial=0.0)))
         alpha = [float(x.latency) for x in topology.links]
         return CongestionPrices(
-            topology, out, back, fabric.loaded, per_grain.tolist(), load.tolist(), alpha, busiest
+            topology,
+            out,
+            back,
+            fabric.loaded,
+            per_grain.tolist(),
+            load.tolist(),
+            alpha,
+            busiest,
+            idle,
         )
 
     def price(self, link: int, grains: float) -> float:
         """Return the price of a link in µs: its α, plus the square of its largest load with
         ``grains`` more over the largest load at the start, so that loads spread."""
         worst = max(self.load[r] + grains * self.per_grain[r] for r in self.resources[link])
-        return self.hop * self.alpha[link] + worst * worst / self.busiest + IDLE * self.busiest
+        return self.hop * self.alpha[link] + worst * worst / self.busiest + self.idle * self.busiest
 
     def take(self, route: Iterable[int], grains: float) -> None:
         """Add the load of ``grains`` to the resources of a route."""

@@ -83,14 +83,25 @@ def numeric_constants(source: Source) -> tuple[str, ...]:
 
 
 def effort_fields(source: Source) -> tuple[str, ...]:
-    """Fields with a number as default in classes whose name ends in `Effort`."""
+    """Fields with a number as default, or a `setting` of one, in classes named `…Effort`."""
     return tuple(
         place(source, node, f"{owner.name}.{name} = {ast.unparse(value)}")
         for owner in ast.walk(source.tree)
         if isinstance(owner, ast.ClassDef) and owner.name.endswith("Effort")
         for node, name, value in assigned(owner.body)
-        if is_number(value)
+        if is_number(_default(value))
     )
+
+
+def _default(value: ast.AST) -> ast.AST:
+    """The default of a field: the first argument of `setting(…)`, `default=` of `field(…)`."""
+    match value:
+        case ast.Call(func=ast.Name(id="setting"), args=[default, *_]):
+            return default
+        case ast.Call(func=ast.Name(id="field")):
+            given = [one.value for one in value.keywords if one.arg == "default"]
+            return given[0] if given else value
+    return value
 
 
 def measured(tree: Tree) -> Iterator[Figure]:

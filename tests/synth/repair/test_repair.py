@@ -25,6 +25,7 @@ from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
 from weft.synth.repair.balanced import balanced
 from weft.synth.repair.best import quickest_repair, repairs
+from weft.synth.repair.effort import RepairEffort
 from weft.synth.repair.even import even
 from weft.synth.repair.mend import repair
 from weft.synth.time.schedule_time import simulate
@@ -139,6 +140,25 @@ def test_the_quickest_is_right(schedule: Schedule, size: int, data: st.DataObjec
         found = quickest_repair(schedule, left, size)
     if found is not None:
         assert verify(found).ok
+
+
+@settings(deadline=None, max_examples=20)
+@given(schedules(), st.data())
+def test_the_least_effort_is_right_as_well(schedule: Schedule, data: st.DataObject) -> None:
+    effort = RepairEffort(ways=1, pieces=1, regrown=1, trees=0, slices=1, jobs=0, few_jobs=0)
+    left = degraded(schedule.topology, [Down("some", some_dead(data, schedule.topology))])
+    found = None
+    with suppress(UserError):
+        found = quickest_repair(schedule, left, 1 << 20, effort)
+    if found is not None:
+        assert verify(found).ok
+        assert found.segments == 1
+
+
+@pytest.mark.parametrize("name", ["ways", "grains", "pieces", "regrown"])
+def test_efforts_without_a_try_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=f"effort.{name} is 0, it must be 1 or more"):
+        RepairEffort(**{name: 0})
 
 
 @pytest.mark.parametrize(
