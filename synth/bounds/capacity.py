@@ -16,6 +16,9 @@ import numpy as np
 
 from weft.dsl.nouns.topology import Topology
 
+from ..fabric.fabric import as_small_integers, fabric_of
+from ..lp.certified import LinearProgram, certified_minimum
+
 
 @dataclass(frozen=True)
 class Crossing:
@@ -23,7 +26,7 @@ class Crossing:
 
     Attributes:
         links: indices of the links.
-        cover: (row, multiplier); row < len(topology.links) is a link, else resource row - links.
+        cover: (resource, multiplier), resources as numbered by :mod:`weft.synth.fabric.fabric`.
         capacity: sum of multiplier times bandwidth, in GB/s.
     """
 
@@ -47,16 +50,19 @@ def crossing(topology: Topology, links: Iterable[int]) -> Crossing:
     fractional cover by a linear program, rounded up to a rational one.
     """
     chosen = tuple(sorted(set(links)))
-    inside = set(chosen)
-    shared = [(row, frozenset(inside.intersection(r.links))) for row, r in topology.shared_rows()]
-    shared = [(row, members) for row, members in shared if members]
+    fabric = fabric_of(topology)
+    crossed: dict[int, list[int]] = {}
+    for link in chosen:
+        for row in fabric.loaded[link][1:]:
+            crossed.setdefault(row, []).append(link)
+    shared = [(row, frozenset(crossed[row])) for row in sorted(crossed)]
     if _nested([members for _, members in shared]):
-        rows = _nested_cover(topology, chosen, shared)
+        rows = _nested_cover(fabric.bandwidth, chosen, shared)
         cover = tuple((row, Fraction(1)) for row in rows)
     else:
-        cover = _fractional_cover(topology, chosen, shared)
-    bandwidth = topology.capacities()
-    return Crossing(chosen, cover, sum((t * bandwidth[r] for r, t in cover), Fraction(0)))
+        cover = _fractional_cover(fabric.bandwidth, chosen, shared)
+    capacity = sum((times * fabric.bandwidth[row] for row, times in cover), Fraction(0))
+    return Crossing(chosen, cover, capacity)
 
 
 _Shared = list[tuple[int, frozenset[int]]]
@@ -69,9 +75,10 @@ def _nested(sets: list[frozenset[int]]) -> bool:
     return all(not (a & b) or a <= b or b <= a for i, a in enumerate(sets) for b in sets[:i])
 
 
-def _nested_cover(topology: Topology, links: tuple[int, ...], shared: _Shared) -> list[int]:
+def _nested_cover(
+    bandwidth: tuple[Fraction, ...], links: tuple[int, ...], shared: _Shared
+) -> list[int]:
     """From small resources to large: take the resource where it is cheaper than its members."""
-    bandwidth = topology.capacities()
     price = {i: bandwidth[i] for i in links}  # of each group, under its first link
     rows = {i: [i] for i in links}
     group = {i: i for i in links}
@@ -90,18 +97,14 @@ def _nested_cover(topology: Topology, links: tuple[int, ...], shared: _Shared) -
 
 
 def _fractional_cover(
-    topology: Topology, links: tuple[int, ...], shared: _Shared
+    bandwidth: tuple[Fraction, ...], links: tuple[int, ...], shared: _Shared
 ) -> tuple[tuple[int, Fraction], ...]:
     from scipy.sparse import csr_array
-
-    from ..fabric.fabric import as_small_integers
-    from ..lp.certified import LinearProgram, certified_minimum
 
     place = {link: i for i, link in enumerate(links)}
     rows = [(i, frozenset([i])) for i in links] + shared
     cells = [(place[m], j) for j, (_, members) in enumerate(rows) for m in members]
     at = np.array(cells).T
-    bandwidth = topology.capacities()
     cost, _, _ = as_small_integers([bandwidth[row] for row, _ in rows])
     lp = LinearProgram(
         cost,

@@ -43,6 +43,7 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
+from ..fabric.fabric import fabric_of
 from .cut import CutFinder, NodeCut
 from .demand import CopyDemand
 from .effort import BoundEffort
@@ -153,8 +154,8 @@ def always(topology: Topology, lengths: Lengths, rows: Iterable[int], latency: F
     tail = lengths.alpha + after
     links, listed = np.arange(len(tail)), list(rows)
     found = [
-        _by_row(topology, listed, np.where(useful, head, limit), links)
-        + _by_row(topology, listed, np.where(useful, rest, limit), links)
+        _by_resource(topology, listed, np.where(useful, head, limit), links)
+        + _by_resource(topology, listed, np.where(useful, rest, limit), links)
         for head, rest in ((before, tail), (np.zeros_like(tail), before + tail))
     ]
     return np.asarray(np.minimum(np.minimum(*found), limit))
@@ -198,14 +199,11 @@ def _limit(latency: Fraction, unit: Fraction) -> int:
     return int(latency / unit) if unit else 0
 
 
-def _by_row(topology: Topology, rows: Iterable[int], wait: Ints, links: Ints) -> Ints:
+def _by_resource(topology: Topology, resources: Iterable[int], wait: Ints, links: Ints) -> Ints:
     """The least wait of the chosen links in each resource; ``wait`` has one entry per link."""
     place = dict(zip(links.tolist(), wait.tolist(), strict=True))
-    first = len(topology.links)
-    found = []
-    for row in rows:
-        members = (row,) if row < first else topology.resources[row - first].links
-        found.append(min((place[i] for i in members if i in place), default=0))
+    members = fabric_of(topology).members
+    found = [min((place[i] for i in members[r] if i in place), default=0) for r in resources]
     return np.array(found, np.int64)
 
 
@@ -290,7 +288,7 @@ class _CutWindows:
         heads = self._heads(holders)
         limit = _limit(latency, self._lengths.unit)
         head, tail = (
-            _by_row(self._topology, self._rows, np.where(self._useful, x, limit), self._links)
+            _by_resource(self._topology, self._rows, np.where(self._useful, x, limit), self._links)
             for x in (heads, self._tail)
         )
         best: CompositeLine | None = None

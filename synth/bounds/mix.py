@@ -28,7 +28,7 @@ from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .cut import CutFinder, NodeCut, Supply
 from .demand import CopyDemand
 from .effort import BoundEffort
-from .network import network
+from .network import Network, network
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +66,7 @@ def best_mix(
     if len(topology.links) > effort.mix_links:
         return None
     finder = CutFinder.of(topology, demand.across)
+    flow = network(replace(topology, resources=(), symmetries=()))
     cuts = {c.inside.tobytes(): c for c in first}
     size, _, exact = as_small_integers(topology.capacities())
     best: Mix | None = None
@@ -75,9 +76,7 @@ def best_mix(
             answer = _solve(topology, chosen, size, effort.program_seconds)
         except WeftError:
             return best
-        new = [
-            c for c in _violated(topology, demand, finder, answer) if c.inside.tobytes() not in cuts
-        ]
+        new = [c for c in _violated(flow, demand, finder, answer) if c.inside.tobytes() not in cuts]
         mix = _mix(topology, chosen, answer, complete=exact and not new and answer.exact)
         if mix is not None and (best is None or mix.time >= best.time):
             best = mix
@@ -113,15 +112,17 @@ def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints, seconds: f
 
 
 def _violated(
-    topology: Topology, demand: CopyDemand, finder: CutFinder, answer: Certified
+    flow: Network, demand: CopyDemand, finder: CutFinder, answer: Certified
 ) -> list[NodeCut]:
-    """For each destination a cut that the loads do not meet, exactly where they are rational."""
+    """For each destination a cut that the loads do not meet, exactly where they are rational.
+
+    ``flow``: the network of the links alone.
+    """
     scale = answer.x_denominator if answer.x_numerators is not None else 1 << 30
     loads = answer.x_numerators
     if loads is None:
         loads = np.ceil(answer.x * scale).astype(np.int64)
-    base = network(replace(topology, resources=(), symmetries=()))
-    net = replace(base, size=loads[:-1].copy(), unit=Fraction(1, scale))
+    net = replace(flow, size=loads[:-1].copy(), unit=Fraction(1, scale))
     supply = Supply(net, demand)
     sides = [supply.shortfall(int(v)) for v in demand.sinks()]
     found = [finder.cut(side) for side in sides if side is not None]
@@ -132,18 +133,16 @@ def _mix(
     topology: Topology, cuts: tuple[NodeCut, ...], answer: Certified, *, complete: bool
 ) -> Mix | None:
     """Weights and prices from the dual; links are priced up to what the weights need."""
-    rows = len(topology.capacities())
-    weights = [int(w) for w in -answer.dual_ub[rows:]]
-    paid = np.array([int(p) for p in -answer.dual_ub[:rows]], dtype=object)
-    row, link = fabric_of(topology).pairs
-    offered = np.zeros(len(topology.links), dtype=object)
+    fabric = fabric_of(topology)
+    weights = [int(w) for w in -answer.dual_ub[fabric.resources :]]
+    paid = np.array([int(p) for p in -answer.dual_ub[: fabric.resources]], dtype=object)
+    row, link = fabric.pairs
+    offered = np.zeros(fabric.links, dtype=object)
     np.add.at(offered, link, paid[row])
     for weight, cut in zip(weights, cuts, strict=True):
         offered[list(cut.crossing.links)] -= weight
     paid[: len(offered)] -= np.minimum(offered, 0)
-    worth = sum(
-        (int(p) * b for p, b in zip(paid, topology.capacities(), strict=True) if p), Fraction(0)
-    )
+    worth = sum((int(p) * b for p, b in zip(paid, fabric.bandwidth, strict=True) if p), Fraction(0))
     if not worth:
         return None
     used = [(w, c) for w, c in zip(weights, cuts, strict=True) if w]

@@ -17,7 +17,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.fabric import as_integers
+from ..fabric.fabric import Fabric, as_integers, fabric_of
 
 _ROOM = 1 << 61
 
@@ -42,42 +42,40 @@ class Network:
 
 def network(topology: Topology) -> Network:
     """The machine with its ports as vertices."""
-    tails = [x.src for x in topology.links]
-    heads = [x.dst for x in topology.links]
-    bandwidth = [x.bandwidth for x in topology.links]
-    vertices, faithful = len(topology.nodes), True
+    fabric = fabric_of(topology)
+    tails, heads = fabric.src.tolist(), fabric.dst.tolist()
+    bandwidth = [*fabric.bandwidth[: fabric.links]]
+    vertices, faithful = fabric.nodes, True
     moved: tuple[set[int], set[int]] = (set(), set())
-    for resource in topology.resources:
-        side = _port_side(topology, resource.links, moved)
-        if side is None:
-            faithful = faithful and len(resource.links) == 1
+    for shared in range(fabric.links, fabric.resources):
+        links = fabric.members[shared]
+        if len(links) == 1:
+            bandwidth[links[0]] = min(bandwidth[links[0]], fabric.bandwidth[shared])
             continue
-        moved[side].update(resource.links)
+        side = _port_side(fabric, links, moved)
+        if side is None:
+            faithful = False
+            continue
+        moved[side].update(links)
         ends = (tails, heads)[side]
-        node = ends[resource.links[0]]
-        for i in resource.links:
+        node = ends[links[0]]
+        for i in links:
             ends[i] = vertices
         tails.append((node, vertices)[side])
         heads.append((vertices, node)[side])
-        bandwidth.append(resource.bandwidth)
+        bandwidth.append(fabric.bandwidth[shared])
         vertices += 1
-    for resource in topology.resources:
-        if len(resource.links) == 1:
-            i = resource.links[0]
-            bandwidth[i] = min(bandwidth[i], resource.bandwidth)
     size, unit = as_integers(bandwidth)
     arcs = np.array([tails, heads], np.int64).reshape(2, -1)
-    return Network(len(topology.nodes), vertices, arcs, size, unit, faithful)
+    return Network(fabric.nodes, vertices, arcs, size, unit, faithful)
 
 
 def _port_side(
-    topology: Topology, links: tuple[int, ...], moved: tuple[set[int], set[int]]
+    fabric: Fabric, links: tuple[int, ...], moved: tuple[set[int], set[int]]
 ) -> int | None:
     """0: all links leave one node; 1: all enter one; None: neither, or a port has them already."""
-    if len(links) == 1:
-        return None
-    for side, ends in enumerate(("src", "dst")):
-        one = len({getattr(topology.links[i], ends) for i in links}) == 1
+    for side, ends in enumerate((fabric.src, fabric.dst)):
+        one = len(set(ends[list(links)].tolist())) == 1
         if one and not moved[side].intersection(links):
             return side
     return None

@@ -20,7 +20,7 @@ from weft.dsl.base.errors import WeftError
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.fabric import as_small_integers
+from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .effort import BOUND_EFFORT, BoundEffort
 
@@ -59,8 +59,7 @@ def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fractio
     size, unit, exact = as_small_integers(topology.capacities())
     if not exact:
         return None
-    routes = [set(h.route) for h in hops]
-    load = _loads(topology, routes)
+    load = _loads(topology, [h.route for h in hops])
     try:
         return certified_minimum(
             _program(n, ends, load, size), seconds=effort.program_seconds
@@ -69,13 +68,10 @@ def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fractio
         return None
 
 
-def _loads(topology: Topology, routes: list[set[int]]) -> tuple[Ints, Ints, Ints]:
+def _loads(topology: Topology, routes: list[tuple[int, ...]]) -> tuple[Ints, Ints, Ints]:
     """Entries (resource, hop, times): how often a hop loads a link or a shared resource."""
-    cells = [(i, h, 1) for h, route in enumerate(routes) for i in route]
-    for row, resource in topology.shared_rows():
-        members = set(resource.links)
-        shared = [(h, len(members & route)) for h, route in enumerate(routes)]
-        cells += [(row, h, times) for h, times in shared if times]
+    held = map(fabric_of(topology).times_held, routes)
+    cells = [(row, h, times) for h, one in enumerate(held) for row, times in one.items()]
     table = np.array(cells, np.int64).reshape(-1, 3)
     return table[:, 0], table[:, 1], table[:, 2]
 

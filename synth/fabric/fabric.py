@@ -87,6 +87,13 @@ class Fabric:
         return tuple(tuple(flat[first[i] : first[i + 1]]) for i in range(self.links))
 
     @cached_property
+    def members(self) -> tuple[tuple[int, ...], ...]:
+        """The links of each resource: a link itself, then those of the shared resources."""
+        first, order = grouped(self.pairs[0], self.resources)
+        flat, start = self.pairs[1][order].tolist(), first.tolist()
+        return tuple(tuple(flat[start[r] : start[r + 1]]) for r in range(self.resources))
+
+    @cached_property
     def leaving(self) -> tuple[Ints, Ints]:
         """(first, link): ``link[first[v]:first[v+1]]`` leave node v, ascending."""
         return grouped(self.src, self.nodes)

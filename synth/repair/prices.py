@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,23 +13,24 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.fabric import fabric_of
+from ..fabric.fabric import Fabric, fabric_of
 
 
 @dataclass(slots=True, eq=False)
 class CongestionPrices:
     """Load of every resource of the machine, and prices of links derived from it.
 
-    ``load`` is µs on each resource (links first, then shared resources) for the whole message,
+    ``out`` and ``back`` list, for each node, the links that leave and enter it, with their other
+    ends. ``load`` is µs on each resource of ``fabric`` for the whole message,
     ``per_grain`` the µs that a grain adds; ``busiest`` is the largest load at the start, in µs.
     ``idle`` is the least price of a link, as a part of ``busiest``; ``hop`` the factor on α in the
     price, without unit: large values give trees of small depth.
     """
 
     topology: Topology
+    fabric: Fabric
     out: list[list[tuple[int, int]]]
     back: list[list[tuple[int, int]]]
-    resources: tuple[tuple[int, ...], ...]
     per_grain: list[float]
     load: list[float]
     alpha: list[float]
@@ -42,11 +44,6 @@ class CongestionPrices:
     ) -> CongestionPrices:
         """Loaded with some transfers of a schedule, of which nothing is dead."""
         fabric = fabric_of(topology)
-        out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
-        back: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
-        for i, link in enumerate(topology.links):
-            out[link.src].append((i, link.dst))
-            back[link.dst].append((i, link.src))
         lengths = np.diff(schedule.route_start)
         flat = np.repeat(kept, lengths)
         grains = np.repeat(schedule.collective.grains[schedule.chunk], lengths)[flat]
@@ -56,12 +53,13 @@ class CongestionPrices:
         per_grain = grain_bytes / (fabric.GBps * BYTES_PER_US_PER_GBPS)
         load = np.bincount(row, weights=carried[at], minlength=fabric.resources) * per_grain
         busiest = max(float(load.max(initial=0.0)), float(per_grain.max(initial=0.0)))
-        alpha = [float(x.latency) for x in topology.links]
+        alpha = [float(x) for x in fabric.latency]
+        out, back = _beside(fabric.leaving, fabric.dst), _beside(fabric.entering, fabric.src)
         return CongestionPrices(
             topology,
+            fabric,
             out,
             back,
-            fabric.loaded,
             per_grain.tolist(),
             load.tolist(),
             alpha,
@@ -72,15 +70,22 @@ class CongestionPrices:
     def price(self, link: int, grains: float) -> float:
         """Return the price of a link in µs: its α, plus the square of its largest load with
         ``grains`` more over the largest load at the start, so that loads spread."""
-        worst = max(self.load[r] + grains * self.per_grain[r] for r in self.resources[link])
+        worst = max(self.load[r] + grains * self.per_grain[r] for r in self.fabric.loaded[link])
         return self.hop * self.alpha[link] + worst * worst / self.busiest + self.idle * self.busiest
 
     def take(self, route: Iterable[int], grains: float) -> None:
         """Add the load of ``grains`` to the resources of a route."""
         for link in route:
-            for row in self.resources[link]:
+            for row in self.fabric.loaded[link]:
                 self.load[row] += grains * self.per_grain[row]
 
     def delay(self, route: Iterable[int]) -> float:
         """Return the price of the α of a route, in µs."""
         return self.hop * sum(self.alpha[link] for link in route)
+
+
+def _beside(links: tuple[Ints, Ints], ends: Ints) -> list[list[tuple[int, int]]]:
+    """(Link, other end) for the links of each node; ``links`` as :attr:`.Fabric.leaving`."""
+    first, order = (column.tolist() for column in links)
+    far = ends.tolist()
+    return [[(i, far[i]) for i in order[a:b]] for a, b in pairwise(first)]
