@@ -106,7 +106,11 @@ def _makes(function: Function, owner: ast.ClassDef) -> bool:
 
 
 def _names_machine(function: Function) -> bool:
-    named = attributes(function)
+    named = {
+        node.attr
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and "fabric" not in ast.unparse(node.value)
+    }
     return bool(named & {"links", "link_ends"}) and bool(named & {"resources", "capacities"})
 
 
