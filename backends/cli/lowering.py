@@ -6,7 +6,7 @@ import sys
 
 from weft import __version__
 from weft.dsl.base.errors import UnknownName, UserError, an
-from weft.dsl.base.progress import Telling
+from weft.dsl.base.progress import ProgressCallback
 from weft.dsl.base.registry import PASSES
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Collective
@@ -88,7 +88,9 @@ def require_listed(options: CompileOptions) -> None:
         options.observe.require_seen()
 
 
-def options_of(args: CompileFlags | RunFlags, subject: Subject, tell: Telling) -> CompileOptions:
+def options_of(
+    args: CompileFlags | RunFlags, subject: Subject, tell: ProgressCallback
+) -> CompileOptions:
     """Return the compiler options that the flags select; stages are reported to ``tell``.
 
     Raises:
@@ -117,7 +119,7 @@ def options_of(args: CompileFlags | RunFlags, subject: Subject, tell: Telling) -
 
 
 def text_of(
-    subject: Subject, format: Format, args: RunFlags, tell: Telling
+    subject: Subject, format: Format, args: RunFlags, tell: ProgressCallback
 ) -> tuple[str, Collective]:
     """Return the artefact compiled from a file, and the collective it must achieve.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.progress import Telling
+from weft.dsl.base.progress import ProgressCallback
 from weft.dsl.base.tables import microseconds, number
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.program import Program
@@ -164,7 +164,7 @@ def timing_of(
     clock: ProgramTimer,
     options: CompileOptions,
     tried: dict[int, float],
-    tell: Telling,
+    tell: ProgressCallback,
 ) -> ProgramTiming | None:
     """Return the time of a program; if far above the schedule's, also try more instances.
 
@@ -190,7 +190,7 @@ def trials(
     backend: Emitter,
     clock: ProgramTimer,
     options: CompileOptions,
-    tell: Telling,
+    tell: ProgressCallback,
 ) -> dict[int, float]:
     """Return µs by number of instances, for those that fit the target."""
     found: dict[int, float] = {}
@@ -214,7 +214,7 @@ def all_instances(
     backend: Emitter,
     clock: ProgramTimer | str,
     options: CompileOptions,
-    tell: Telling,
+    tell: ProgressCallback,
 ) -> dict[int, float]:
     """Return the µs of 1, 2, 4 and 8 instances, for ``--instances auto``.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective
@@ -141,7 +141,7 @@ class Emitter(Protocol):
         """Return the text of an artefact for messages of these sizes."""
         ...
 
-    def make(self, request: Request, tell: Telling = silent) -> ProvedArtefact:
+    def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
         """Return the artefact of something to compile, judged from its text."""
         ...
 

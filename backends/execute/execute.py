@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import BUFFERS, Code, Program
 from weft.dsl.nouns.runtime import RUNTIMES
@@ -152,7 +152,7 @@ def run_xml(
     dtypes: Sequence[str] = ("float32", "int32"),
     interleavings: int = 200,
     seed: int = 0,
-    tell: Telling = silent,
+    tell: ProgressCallback = silent,
 ) -> Execution:
     """Execute an MSCCL XML file in every placement it claims; see :func:`run_algo`."""
     return run_algo(
@@ -174,7 +174,7 @@ def run_algo(
     dtypes: Sequence[str] = ("float32", "int32"),
     interleavings: int = 200,
     seed: int = 0,
-    tell: Telling = silent,
+    tell: ProgressCallback = silent,
 ) -> Execution:
     """Execute a file in every placement it claims, on small, middle and large messages.
 
@@ -217,7 +217,7 @@ def run_program(
     dtypes: Sequence[str] = ("float32", "int32"),
     interleavings: int = 200,
     seed: int = 0,
-    tell: Telling = silent,
+    tell: ProgressCallback = silent,
 ) -> Execution:
     """Execute a program as :func:`run_algo` executes a file."""
     pieces, rest = divmod(program.message_chunks, program.collective.message_chunks)
@@ -250,7 +250,7 @@ def _run_all(
     seed: int,
     padded: int,
     least_merge: int = 1,
-    tell: Telling = silent,
+    tell: ProgressCallback = silent,
 ) -> Execution:
     if elements < 1 or interleavings < 1:
         raise UserError("at least one element per chunk and one interleaving are needed")
@@ -284,7 +284,7 @@ def _run_all(
     return Execution(True, detail, runs, operations)
 
 
-def _counted(tell: Telling, before: int, total: int, number: int) -> None:
+def _counted(tell: ProgressCallback, before: int, total: int, number: int) -> None:
     tell(f"execute {before + number} of {total}")
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from weft.dsl.base.errors import Missing, PluginFault, UserError, an
 from weft.dsl.base.plugins import expect, warn
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.tables import count
 
@@ -195,7 +195,7 @@ class Format:
         where: str,
         asked: Requirements,
         request: ExecutionRequest,
-        tell: Telling = silent,
+        tell: ProgressCallback = silent,
     ) -> ExecutionReport:
         """Check an artefact and execute it, for ``weft run``."""
         if request.given:
@@ -217,7 +217,7 @@ class Format:
         """
 
     def execute(
-        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
+        self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
         """Execute the artefact on real data and compare with the collective."""
         raise self.lacks("run", where)
@@ -275,7 +275,7 @@ class Format:
         """
         raise self.lacks("written")
 
-    def make(self, request: Request, tell: Telling = silent) -> ProvedArtefact:
+    def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
         """Compile something to this format; the artefact is judged from its text.
 
         Raises:
@@ -358,7 +358,7 @@ class ProgramFormat(Format):
         return check_program(self._program(text, where), target)
 
     def execute(
-        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
+        self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
         """Run the program in the interpreter."""
         from ..execute.execute import run_program

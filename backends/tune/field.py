@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import NothingFound
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective
 
@@ -88,7 +88,7 @@ def measured(
     collective: Collective,
     options: TuneOptions,
     jobs: MapJobs,
-    tell: Telling = silent,
+    tell: ProgressCallback = silent,
 ) -> Finalists:
     """Run the race on real ranks; progress messages go to ``tell``."""
     assert options.measuring is not None

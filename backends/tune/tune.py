@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from weft.dsl.base.errors import NothingFound, UserError
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
@@ -26,7 +26,7 @@ def tune(
     options: TuneOptions,
     jobs: MapJobs,
     say: Callable[[str, str], None] = lambda *_: None,
-    tell: Telling = silent,
+    tell: ProgressCallback = silent,
 ) -> TuneResult:
     """Return the best plans for a collective.
 

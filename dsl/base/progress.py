@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Telling = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 """Callback that receives a short message about the next stage of the work."""
 
 

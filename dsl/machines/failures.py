@@ -10,7 +10,7 @@ name of the GPU whose only one it is; switches, GPUs and other nodes by their na
 >>> left = degraded(dgx, [find(dgx, "gpu0-gpu1"), rank_down(dgx, 5)])
 >>> left.topology.ranks, left.survivors, len(left.gone)
 (7, (0, 1, 2, 3, 4, 6, 7), 10)
->>> print(left.told())
+>>> print(left.summary())
 without gpu0-gpu1 and gpu5; ranks 6 … 7 are now 5 … 6
 """
 
@@ -70,7 +70,7 @@ class Degraded:
         """Return the former numbers of the removed ranks."""
         return tuple(sorted(set(range(self.whole.ranks)) - set(self.survivors)))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return one line with the failures and the renumbered ranks."""
         names = [down.name for down in self.downs]
         listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
@@ -111,7 +111,7 @@ def degraded(topology: Topology, downs: Iterable[Down]) -> Degraded:
     if not listed:
         return made
     name = f"{topology.name} without {', '.join(down.name for down in listed)}"
-    notes = (*topology.notes, made.told())
+    notes = (*topology.notes, made.summary())
     return replace(made, topology=replace(left, name=name, notes=notes))
 
 

@@ -67,7 +67,7 @@ def run(args: ResynthFlags, console: Console) -> int:
             require_whole(left, one)
         except BadTopology as error:
             raise BadTopology(f"{one.name or one.kind}: {error.message}", hint=error.hint) from None
-    console.say("Read", f"{old.topology.name} {left.told()}")
+    console.say("Read", f"{old.topology.name} {left.summary()}")
     args = _as_before(args, old)
     options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
     made, pool = _tuned(args, old, left, asked, options, console)

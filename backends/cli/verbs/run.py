@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from weft.dsl.base.errors import UserError, an
-from weft.dsl.base.progress import Telling
+from weft.dsl.base.progress import ProgressCallback
 from weft.dsl.nouns.collective import Collective
 
 from ...check.checks import checks_text
@@ -33,7 +33,7 @@ def run(args: RunFlags, console: Console) -> int:
     return _told(console, ran, started)
 
 
-def _run(subject: Subject, args: RunFlags, tell: Telling) -> ExecutionReport:
+def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionReport:
     """Check and execute an artefact, or the one compiled from the input.
 
     Raises:
@@ -71,7 +71,7 @@ def _run(subject: Subject, args: RunFlags, tell: Telling) -> ExecutionReport:
 
 
 def _compiled(
-    subject: Subject, format: Format, args: RunFlags, tell: Telling
+    subject: Subject, format: Format, args: RunFlags, tell: ProgressCallback
 ) -> tuple[str, Collective]:
     """Return the artefact compiled from the input, and the collective it must achieve."""
     if subject.compiled_form is None:

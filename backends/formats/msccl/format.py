@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.synth.time.runtime_model import model_of
@@ -107,7 +107,7 @@ class MscclXml(Format):
         where: str,
         asked: Requirements,
         request: ExecutionRequest,
-        tell: Telling = silent,
+        tell: ProgressCallback = silent,
     ) -> ExecutionReport:
         """Check the file and execute it.
 
@@ -138,7 +138,7 @@ class MscclXml(Format):
         return ExecutionReport(checks, algo.coll, algo.ngpus)
 
     def execute(
-        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
+        self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
         """Run the file in the interpreter."""
         return _executed(_read(text, where), request, tell)
@@ -204,7 +204,7 @@ def _findings(
     return check_xml(algo, target, collective)
 
 
-def _executed(algo: XmlAlgo, request: ExecutionRequest, tell: Telling) -> Execution:
+def _executed(algo: XmlAlgo, request: ExecutionRequest, tell: ProgressCallback) -> Execution:
     """Run a file in the interpreter."""
     from ...execute.execute import run_algo
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
@@ -90,7 +90,7 @@ class MscclppJson(Format):
         where: str,
         asked: Requirements,
         request: ExecutionRequest,
-        tell: Telling = silent,
+        tell: ProgressCallback = silent,
     ) -> ExecutionReport:
         """Check a plan and execute it.
 
@@ -116,7 +116,7 @@ class MscclppJson(Format):
         return ExecutionReport(checks, plan.collective, len(plan.gpus))
 
     def execute(
-        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
+        self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
         """Run the plan in the interpreter; a large one in fewer orders."""
         plan = self.read(text, where)
@@ -212,7 +212,9 @@ def _findings(plan: ExecutionPlan) -> Sequence[Finding]:
     return check_plan(plan)
 
 
-def _executed(plan: ExecutionPlan, request: ExecutionRequest, tell: Telling = silent) -> Execution:
+def _executed(
+    plan: ExecutionPlan, request: ExecutionRequest, tell: ProgressCallback = silent
+) -> Execution:
     """Run a plan in the interpreter."""
     from .interpret import run_plan
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import BadFile
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective, Kind
 
 from ...execute.execute import Execution
@@ -30,7 +30,7 @@ def execute(
     dtypes: Sequence[str] = ("float32", "int32"),
     lengths: Sequence[int] = LENGTHS,
     seed: int = 0,
-    tell: Telling = silent,
+    tell: ProgressCallback = silent,
 ) -> Execution:
     """Run a file's code on threads: types × lengths × placements, all results compared."""
     program = loaded(text)

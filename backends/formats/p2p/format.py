@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
@@ -90,7 +90,7 @@ class ScriptFile(Format):
             )
 
     def execute(
-        self, text: str, where: str, request: ExecutionRequest, tell: Telling = silent
+        self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
         """Run the file's own code on ranks that are threads, in and out of place.
 
@@ -157,7 +157,7 @@ class ScriptFile(Format):
             )
         return script
 
-    def make(self, request: Request, tell: Telling = silent) -> ProvedArtefact:
+    def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
         """Make and prove the file, from what is compiled: a program's thread blocks are not needed.
 
         Raises:

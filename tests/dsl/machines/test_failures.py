@@ -122,7 +122,7 @@ def test_a_rank_that_is_gone_is_told_with_the_new_numbers() -> None:
     made = topology("dgx-a100:nodes=2")
     left = degraded(made, [rank_down(made, 4), find(made, "gpu9-rail1")])
     assert left.survivors == (0, 1, 2, 3, *range(5, 16))
-    assert left.told() == "without gpu4 and gpu9-rail1; ranks 5 … 15 are now 4 … 14"
+    assert left.summary() == "without gpu4 and gpu9-rail1; ranks 5 … 15 are now 4 … 14"
     assert left.topology.nodes[4].name == "gpu5"
     assert left.dead_ranks == (4,)
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective, Kind, make
 
 from ....execute.execute import Execution
@@ -122,7 +122,7 @@ def run_plan(
     orders: int = 200,
     launches: int = LAUNCHES,
     seed: int = 0,
-    tell: Telling = silent,
+    tell: ProgressCallback = silent,
 ) -> Execution:
     """Execute a plan in many orders, several launches each, and compare every result.
 
