@@ -92,7 +92,7 @@ def remark(rate: Fraction, bound: Fraction) -> str:
 
 
 def busiest(topology: Topology, trees: tuple[PackedTree, ...]) -> Fraction:
-    """Chunks per GB/s of the busiest row, exactly. O(links of all routes)."""
+    """Chunks per GB/s of the busiest resource, exactly. O(links of all routes)."""
     fabric = fabric_of(topology)
     unit = lcm(*(t.weight.denominator for t in trees))
     links = fabric.links
@@ -109,11 +109,11 @@ def _whole(
     hosts: Hosts, shares: ChunkShares, time: float, seed: int, effort: HostEffort
 ) -> tuple[PackedTree, ...] | None:
     """The trees inside the hosts, and all of it together."""
-    rows = hosts.machine.resources
+    resources = hosts.machine.resources
     weights = np.array([float(w) for w in shares.weights])
-    base = np.zeros(rows)
+    base = np.zeros(resources)
     for turned, tree_set in shares.tree_sets.items():
-        base += loads_of(tree_set, hosts.fabric(turned=turned), rows).T @ weights
+        base += loads_of(tree_set, hosts.fabric(turned=turned), resources).T @ weights
     fabric = max(load / float(b) for load, b in zip(base, hosts.machine.bandwidth, strict=True))
     enters = {turned: entering(hosts, shares, turned) for turned in shares.tree_sets}
     goal = max(fabric, time) * (1 + MET)

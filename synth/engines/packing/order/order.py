@@ -40,7 +40,7 @@ class Urgency:
         shift: (dst - src) mod ranks.
         tree: its template; ``turn``: its position in the template.
         hold: ticks that the hop itself takes.
-        whole: ticks that the busiest row takes for a whole message.
+        whole: ticks that the busiest resource takes for a whole message.
         slices: number of slices.
     """
 
@@ -96,7 +96,7 @@ def turns(u: Urgency) -> TransferOrder:
 
 
 def longest_first(u: Urgency) -> TransferOrder:
-    """Slice after slice; in each, the hops that occupy their rows longest come first."""
+    """Slice after slice; in each, the hops that occupy their resources longest come first."""
     return TransferOrder("long", _positions(-u.hold, -u.tail, u.shift, u.tree), len(u.tail))
 
 
@@ -106,7 +106,7 @@ def as_listed(u: Urgency) -> TransferOrder:
 
 
 def deadlines(u: Urgency) -> TransferOrder:
-    """The earliest deadline first, if slices end evenly over the time of the busiest row."""
+    """The earliest deadline first, if slices end evenly over the time of the busiest resource."""
     return _due(u, "edf", u.whole)
 
 

@@ -1,7 +1,7 @@
 """Search for the fastest plan of a message: the packing, the number of slices, the order.
 
 All simulated runs are of the quotient (:mod:`.plan_quotient`), so that a thousand equivalent ranks
-cost as much as one. Where images of a hop share rows, the time found is only an estimate; the
+cost as much as one. Where images of a hop share resources, the time found is only an estimate; the
 final time is the simulator's.
 """
 
@@ -125,7 +125,7 @@ def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: Order
 
 
 def _floor(quotient: PlanQuotient, message_bytes: int) -> float:
-    """Lower bound in µs: the load of the busiest row, or the longest chain of α."""
+    """Lower bound in µs: the load of the busiest resource, or the longest chain of α."""
     load = float(quotient.plan.packing.us_per_byte * message_bytes)
     return max(load, float(quotient.alpha.max(initial=0.0)))
 

@@ -7,8 +7,8 @@ statement runs once per transfer.
 The step of a hop is the number of hops that must precede it (a chunk's longest chain). No transfer
 waits for a step to end in the simulator, so these steps add no dependences to those of the trees.
 Inside a step hops are ordered by priority and the images of one hop are adjacent: on a symmetric
-machine they start together and the state stays symmetric, so that images do not contend for a row
-unless templates do.
+machine they start together and the state stays symmetric, so that images do not contend for a
+resource unless templates do.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Thousands of orders are compared per second here; the simulator itself times the chosen one
 afterwards. A kernel over one memory (:mod:`weft.synth.time.queue_kernel`): a **job** is a
-slice of a hop, and a client of the queues. Events are about a row (it is free), a job (it has
+slice of a hop, and a client of the queues. Events are about a resource (it is free), a job (it has
 left), or ``-job`` (it has arrived). Times are whole ticks, so that equal times are equal.
 """
 
@@ -51,12 +51,12 @@ FOREVER = 1 << 62
 
 
 class SliceWork(NamedTuple):
-    """Hops of one slice of the message, with their dependencies and rows.
+    """Hops of one slice of the message, with their dependencies and resources.
 
     Hop h reads place ``source[h]`` after all ``arrivals`` of that place, and then makes one
     arrival at ``target[h]``; hops ``readers[first_reader[p]:first_reader[p + 1]]`` read place p.
-    It occupies ``rows[first_row[h]:first_row[h + 1]]`` for ``holds`` ticks each, has left after
-    ``leaves`` ticks and arrived after ``lasts`` ticks.
+    It occupies ``resources[first_resource[h]:first_resource[h + 1]]`` for ``holds`` ticks each, has
+    left after ``leaves`` ticks and arrived after ``lasts`` ticks.
     """
 
     source: Ints
@@ -64,12 +64,12 @@ class SliceWork(NamedTuple):
     arrivals: Ints
     first_reader: Ints
     readers: Ints
-    first_row: Ints
-    rows: Ints
+    first_resource: Ints
+    resources: Ints
     holds: Ints
     leaves: Ints
     lasts: Ints
-    row_count: int
+    resource_count: int
 
 
 @kernel
@@ -88,24 +88,24 @@ def tails(order: Ints, source: Ints, target: Ints, lasts: Ints, longest: Ints) -
 
 @kernel
 def memory(w: SliceWork, slices: int, priority: Array, stride: int) -> Array:
-    """Rows, legs, holds and jobs at time 0; jobs are slice · hops + hop, in that order."""
+    """Resources, legs, holds and jobs at time 0; jobs are slice · hops + hop, in that order."""
     hops, jobs = len(w.source), len(w.source) * slices
-    at_holds = QUEUE_COUNTS + w.row_count * ROW_COLUMNS
-    at_legs = at_holds + len(w.rows) * HOLD_COLUMNS
+    at_holds = QUEUE_COUNTS + w.resource_count * ROW_COLUMNS
+    at_legs = at_holds + len(w.resources) * HOLD_COLUMNS
     at_jobs = at_legs + hops * LEG_COLUMNS
     at_heads = at_jobs + jobs * CLIENT_COLUMNS
-    at_events = at_heads + (jobs + w.row_count + 1) * HEAD_COLUMNS
-    m = np.zeros(at_events + (2 * jobs + w.row_count + 1) * EVENT_COLUMNS, np.int64)
+    at_events = at_heads + (jobs + w.resource_count + 1) * HEAD_COLUMNS
+    m = np.zeros(at_events + (2 * jobs + w.resource_count + 1) * EVENT_COLUMNS, np.int64)
     m[HEADS_AT], m[EVENTS_AT] = at_heads, at_events
-    for row in range(QUEUE_COUNTS, at_holds, ROW_COLUMNS):
-        m[row + QUEUE] = -1
-    for i in range(len(w.rows)):
-        m[at_holds + i * HOLD_COLUMNS + ROW] = QUEUE_COUNTS + w.rows[i] * ROW_COLUMNS
+    for resource in range(QUEUE_COUNTS, at_holds, ROW_COLUMNS):
+        m[resource + QUEUE] = -1
+    for i in range(len(w.resources)):
+        m[at_holds + i * HOLD_COLUMNS + ROW] = QUEUE_COUNTS + w.resources[i] * ROW_COLUMNS
         m[at_holds + i * HOLD_COLUMNS + TICKS] = w.holds[i]
     for hop in range(hops):
         leg = at_legs + hop * LEG_COLUMNS
-        m[leg + HOLD_BEGIN] = at_holds + w.first_row[hop] * HOLD_COLUMNS
-        m[leg + HOLD_END] = at_holds + w.first_row[hop + 1] * HOLD_COLUMNS
+        m[leg + HOLD_BEGIN] = at_holds + w.first_resource[hop] * HOLD_COLUMNS
+        m[leg + HOLD_END] = at_holds + w.first_resource[hop + 1] * HOLD_COLUMNS
         m[leg + LEAVES], m[leg + ARRIVES] = w.leaves[hop], w.lasts[hop]
         for part in range(slices):
             job = at_jobs + (part * hops + hop) * CLIENT_COLUMNS
@@ -134,8 +134,8 @@ def complete(w: SliceWork, m: Array, jobs_at: int, waits: Array, place: int, par
 def makespan(w: SliceWork, slices: int, priority: Array, stride: int, limit: int) -> int:
     """Return the ticks until all slices of all hops have arrived; FOREVER beyond ``limit``.
 
-    Whoever has the least priority + slice · stride goes first, among those all of whose rows are
-    free; ties go by slice, then by hop.
+    Whoever has the least priority + slice · stride goes first, among those all of whose resources
+    are free; ties go by slice, then by hop.
     """
     hops, places = len(w.source), len(w.arrivals)
     jobs, last = hops * slices, 0

@@ -1,9 +1,9 @@
 """Low-load trees: every rank is attached by the cheapest links, so inner links stay half empty.
 
-At the best rate some row is always saturated. But where *many* rows are nearly saturated, as when
-all ranks send to all others through a fabric, transfers that need several rows at once wait for
-each other, and no order keeps all rows busy. Trees that cross the fabric once and are copied
-behind it leave slack. Rip-up and re-route with exponential prices, one tree per root.
+At the best rate some resource is always saturated. But where *many* resources are nearly saturated,
+as when all ranks send to all others through a fabric, transfers that need several resources at once
+wait for each other, and no order keeps all resources busy. Trees that cross the fabric once and are
+copied behind it leave slack. Rip-up and re-route with exponential prices, one tree per root.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _BALANCE = 1e-6  # of the mean α: what a link that is as loaded as all others c
 
 
 def load_us_per_byte(packing: Packing) -> Fraction:
-    """µs per byte of M that the busiest row is occupied, exactly. O(links of all templates)."""
+    """µs per byte of M that the busiest resource is held, exactly. O(links of all templates)."""
     topology, moved = packing.topology, packing.link_images
     orbit = moved.min(axis=0)
     size = np.bincount(orbit, minlength=len(orbit))

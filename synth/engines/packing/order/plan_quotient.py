@@ -1,9 +1,9 @@
-"""Time of a packing, computed from its templates alone: one simulated row per orbit of rows.
+"""Time of a packing from its templates alone: one resource is simulated per orbit of resources.
 
 A hop of a template stands for its images, one per element of the group. If these start together,
-all rows of an orbit do the same at the same time, so one of them is simulated. Where an orbit has
-fewer rows than the group has elements, several images share each row: there one hop occupies the
-row that many times longer. Without symmetry this is the schedule itself.
+all resources of an orbit do the same at the same time, so one of them is simulated. Where an orbit
+has fewer resources than the group has elements, several images share each resource: there one hop
+occupies the resource that many times longer. Without symmetry this is the schedule itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .plan import PackingPlan, TemplateHops, plain_chunks
 from .plan_kernel import FOREVER, SliceWork
 
 _LONGEST = float(1 << 55)  # ticks of one hop at most, so that sums along a chain fit 64 bits
-_FINE = 40  # the busiest row is held for at least 2^40 ticks: α is rounded to less than 1e-12 of it
+_FINE = 40  # the busiest resource is held for 2^40 ticks or more: α is rounded to under 1e-12 of it
 _COARSE = 54  # and for at most 2^54, that nothing overflows
 
 
@@ -52,7 +52,7 @@ def unfolded(packing: Packing) -> Packing:
 
 @dataclass(frozen=True, eq=False)
 class PlanQuotient:
-    """The hops of a plan on orbits of rows. Holds are in ticks that shrink with the message.
+    """The hops of a plan on orbits of resources. Holds are in ticks that shrink with the message.
 
     Attributes:
         plan: what it was made from.
@@ -60,14 +60,14 @@ class PlanQuotient:
             copies come there), numbered.
         arrivals: hops that bring something to each place.
         first_reader, readers: ``readers[first_reader[p]:first_reader[p + 1]]`` read place p.
-        first_row, rows, holds: rows of hop h are ``rows[first_row[h]:first_row[h + 1]]``, each
-            held for ``holds`` ticks.
+        first_resource, resources, holds: resources of hop h are
+            ``resources[first_resource[h]:first_resource[h + 1]]``, each held for ``holds`` ticks.
         leaves: the longest of its holds, for each hop.
-        row_count: number of orbits.
+        resource_count: number of orbits.
         alpha: µs of each route.
         tick: µs per byte of a slice that a tick is.
-        exact: no two images of a hop meet at a row, so the full schedule takes as long.
-        busiest: ticks that the busiest row is held for one slice.
+        exact: no two images of a hop meet at a resource, so the full schedule takes as long.
+        busiest: ticks that the busiest resource is held for one slice.
     """
 
     plan: PackingPlan
@@ -76,11 +76,11 @@ class PlanQuotient:
     arrivals: Ints
     first_reader: Ints
     readers: Ints
-    first_row: Ints
-    rows: Ints
+    first_resource: Ints
+    resources: Ints
     holds: Ints
     leaves: Ints
-    row_count: int
+    resource_count: int
     alpha: Floats
     tick: Fraction
     exact: bool
@@ -94,15 +94,15 @@ class PlanQuotient:
         order = np.argsort(source, kind="stable")
         first_reader = np.searchsorted(source[order], np.arange(len(arrivals) + 1))
         orbit, size, x, unit = _rows(packing.topology, packing.link_images)
-        hop, row, uses = _holds(hops, packing.topology, orbit)
-        met = uses * len(packing.images) // size[row]
-        holds = plan.shares.grains[hops.tree[hop]].astype(object) * x[row] * met
+        hop, resource, uses = _holds(hops, packing.topology, orbit)
+        met = uses * len(packing.images) // size[resource]
+        holds = plan.shares.grains[hops.tree[hop]].astype(object) * x[resource] * met
         unit /= plan.collective.message_chunks
-        holds, unit = _scale(holds, row, len(size), unit)
+        holds, unit = _scale(holds, resource, len(size), unit)
         alpha = np.array([float(link.latency) for link in packing.topology.links])
         sums = np.add.reduceat(alpha[hops.links], hops.start[:-1]) if len(hops) else alpha[:0]
-        first_row = np.searchsorted(hop, np.arange(len(hops) + 1))
-        leaves = np.maximum.reduceat(holds, first_row[:-1]) if len(hops) else holds
+        first_resource = np.searchsorted(hop, np.arange(len(hops) + 1))
+        leaves = np.maximum.reduceat(holds, first_resource[:-1]) if len(hops) else holds
         return PlanQuotient(
             plan,
             source,
@@ -110,15 +110,15 @@ class PlanQuotient:
             arrivals,
             first_reader,
             order,
-            first_row,
-            row,
+            first_resource,
+            resource,
             holds,
             leaves,
             len(size),
             sums,
             unit,
             bool((met == 1).all()),
-            _busiest(row, holds, len(size)),
+            _busiest(resource, holds, len(size)),
         )
 
     def slice_us(self, message_bytes: int, segments: int) -> float:
@@ -156,12 +156,12 @@ class PlanQuotient:
             self.arrivals,
             self.first_reader,
             self.readers,
-            self.first_row,
-            self.rows,
+            self.first_resource,
+            self.resources,
             self.holds,
             self.leaves,
             self.lasts(message_bytes, segments),
-            self.row_count,
+            self.resource_count,
         )
         us = self.slice_us(message_bytes, segments)
         limit = int(min(limit_us / us, float(FOREVER)))
@@ -169,9 +169,9 @@ class PlanQuotient:
         return float("inf") if ticks == FOREVER else ticks * us
 
 
-def _busiest(rows: Ints, holds: Ints, count: int) -> int:
+def _busiest(resources: Ints, holds: Ints, count: int) -> int:
     load = np.zeros(count, np.int64)
-    np.add.at(load, rows, holds)
+    np.add.at(load, resources, holds)
     return int(load.max(initial=0))
 
 
@@ -193,16 +193,16 @@ def _places(hops: TemplateHops, ranks: int) -> tuple[Ints, Ints, Ints]:
 def _rows(
     topology: Topology, link_images: Ints32
 ) -> tuple[Ints, Ints, npt.NDArray[np.object_], Fraction]:
-    """Orbit of each row, rows per orbit, time per grain of a row of each orbit in whole units,
-    and that unit in µs per byte."""
+    """Orbit of each resource, resources per orbit, time per grain of a resource of each orbit in
+    whole units, and that unit in µs per byte."""
     labels = [link_images.min(axis=0).astype(np.int64), _resource_labels(topology, link_images)]
     label = np.concatenate([labels[0], labels[1] + len(labels[0])])
     _, orbit = np.unique(label, return_inverse=True)
     size = np.bincount(orbit)
     common = lcm(*(b.numerator for b in topology.capacities()))
     x = np.zeros(len(size), object)
-    for row, bandwidth in zip(orbit.tolist(), topology.capacities(), strict=True):
-        x[row] = bandwidth.denominator * (common // bandwidth.numerator)
+    for resource, bandwidth in zip(orbit.tolist(), topology.capacities(), strict=True):
+        x[resource] = bandwidth.denominator * (common // bandwidth.numerator)
     return orbit, size, x, Fraction(1, common * BYTES_PER_US_PER_GBPS)
 
 
@@ -223,21 +223,21 @@ def _resource_labels(topology: Topology, link_images: Ints32) -> Ints:
 
 
 def _holds(hops: TemplateHops, topology: Topology, orbit: Ints) -> tuple[Ints, Ints, Ints]:
-    """Columns (hop, orbit, how many of its rows the hop uses), by hop."""
-    position, rows = fabric_of(topology).resources_of(hops.links)
+    """Columns (hop, orbit, how many of its resources the hop uses), by hop."""
+    position, resources = fabric_of(topology).resources_of(hops.links)
     hop = np.repeat(np.arange(len(hops)), hops.lengths)[position]
     width = int(orbit.max(initial=0)) + 1
-    keys, uses = np.unique(hop * width + orbit[rows], return_counts=True)
+    keys, uses = np.unique(hop * width + orbit[resources], return_counts=True)
     return keys // width, keys % width, uses
 
 
 def _scale(
-    holds: npt.NDArray[np.object_], rows: Ints, count: int, unit: Fraction
+    holds: npt.NDArray[np.object_], resources: Ints, count: int, unit: Fraction
 ) -> tuple[Ints, Fraction]:
     """The same in ticks that are fine enough for α, and coarse enough for 64 bits."""
     load = [0] * count
-    for row, hold in zip(rows.tolist(), holds.tolist(), strict=True):
-        load[row] += hold
+    for resource, hold in zip(resources.tolist(), holds.tolist(), strict=True):
+        load[resource] += hold
     busiest = max(load, default=1)
     if busiest.bit_length() > _COARSE:
         coarse = 1 << (busiest.bit_length() - _COARSE)

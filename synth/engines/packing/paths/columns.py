@@ -1,9 +1,9 @@
 """Fractional paths by column generation: a linear program over paths, priced by Dijkstra.
 
-The program minimises the excess of rows over their capacity, then α, over the paths in the pool;
-its prices name the path to add (Ford and Fulkerson 1958, "A suggested computation for maximal
+The program minimises the excess of resources over their capacity, then α, over the paths in the
+pool; its prices name the path to add (Ford and Fulkerson 1958, "A suggested computation for maximal
 multi-commodity network flows"). A basic solution splits at most as many pairs as there are full
-rows;  :mod:`weft.synth.lp.exact_finish` turns into rationals.
+resources;  :mod:`weft.synth.lp.exact_finish` turns into rationals.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class SplitTask:
-    """Pairs to be split: ``count`` chunks each, within ``room`` per row orbit, or at the best rate.
+    """Pairs to be split: ``count`` chunks each, within ``room`` per orbit, or at the best rate.
 
-    ``scale`` is the time (chunks per GB/s) that rows are measured in.
+    ``scale`` is the time (chunks per GB/s) that resources are measured in.
     """
 
     net: PathNet
@@ -55,17 +55,17 @@ class SplitTask:
     effort: PathEffort = PATH_EFFORT
 
     def capacity(self) -> Floats:
-        """Return the number of uses that fit into each row orbit within ``scale``."""
+        """Return the number of uses that fit into each resource orbit within ``scale``."""
         return np.array([float(w * self.scale) for w in self.net.width])
 
 
 @dataclass(frozen=True, eq=False)
 class PathOptimum:
-    """A float optimum: weights, prices of pairs and rows, excess over the room (or U / scale)."""
+    """A float optimum: weights, prices of pairs and resources, excess load (or U / scale)."""
 
     x: Floats
     pair_price: Floats
-    row_price: Floats
+    resource_price: Floats
     excess: float
 
 
@@ -77,7 +77,7 @@ def split(
     Where ``room`` is None, also the exact rate that they reach, in chunks per GB/s.
     """
     answer = generate(task, pool, None, task.effort.rounds, seed, until)
-    prices = PathPrices(answer.row_price / task.capacity(), answer.excess * float(task.scale))
+    prices = PathPrices(answer.resource_price / task.capacity(), answer.excess * float(task.scale))
     if task.room is not None:
         if answer.excess > _SETTLED:
             return None
@@ -140,7 +140,7 @@ def _solve(task: SplitTask, pool: PathPool, excess: float | None, seconds: float
         over = excess if task.room is None else 0.0
         found = program.least(alpha, price=0.0, fixed=over, seconds=seconds)
     if found.x is None:
-        return PathOptimum(np.zeros(n), np.zeros(groups), np.zeros(task.net.rows), np.inf)
+        return PathOptimum(np.zeros(n), np.zeros(groups), np.zeros(task.net.resources), np.inf)
     return PathOptimum(found.x[:n], found.eq_prices, -found.ub_prices, float(found.x[n]))
 
 
@@ -155,15 +155,15 @@ def _price(
     from .kernels import trees
 
     net, cost = task.net, _cost(task, excess)
-    toll = answer.row_price / task.capacity()
-    row_start, rows = net.graph[3], net.graph[4]
-    full = cost + np.add.reduceat(toll[rows], row_start[:-1])
+    toll = answer.resource_price / task.capacity()
+    resource_start, resources = net.graph[3], net.graph[4]
+    full = cost + np.add.reduceat(toll[resources], resource_start[:-1])
     largest = float(full.max())
     if not np.isfinite(largest) or largest <= 0:
         return 0
     unit = _UNIT / largest
     nothing = np.zeros(len(net.tail), np.int64)
-    no_price = np.zeros(net.rows, np.int64)
+    no_price = np.zeros(net.resources, np.int64)
     added = 0
     for copy in range(task.effort.copies):
         noise = 1.0 if not copy else 1.0 + task.effort.noise * rng.random(len(full))

@@ -14,7 +14,7 @@ class PathEffort(Effort):
 
     latency_weight: float = setting(
         0.3,
-        "what a detour of mean α costs, in terms of a full row, while pairs are re-routed",
+        "what a detour of mean α costs, in terms of a full resource, while pairs are re-routed",
     )
     compromise: Fraction = field(
         default=Fraction(5, 4),
@@ -24,7 +24,7 @@ class PathEffort(Effort):
     large: int = setting(20_000, "pairs that it takes at all; memory grows with it")
     crowded: float = setting(
         0.9,
-        "rows loaded by more than this part of their room are split in a second try",
+        "resources loaded by more than this part of their room are split in a second try",
     )
     better: Fraction = field(
         default=Fraction(9, 10),

@@ -14,7 +14,7 @@ from weft.dsl.base.jit import compiled
 
 FAR = np.int64(1) << np.int64(62)
 ONE = 1 << 20
-"""Price of a full row, in integer costs."""
+"""Price of a full resource, in integer costs."""
 
 
 @compiled
@@ -65,11 +65,12 @@ def search(
 ) -> Any:
     """Find the cheapest paths from one node; stops at ``target`` (-1: at none).
 
-    Keys: the sum of ``strict``, then of ``soft`` and the prices of rows, then the arrival times at
-    the GPUs on the way (so that among equals the short hop comes first, as in a rail-aligned
-    exchange). ``work``: keys (3, nodes), the link to each node, heap, place in the heap.
+    Keys: the sum of ``strict``, then of ``soft`` and the prices of resources, then the arrival
+    times at the GPUs on the way (so that among equals the short hop comes first, as in a
+    rail-aligned exchange). ``work``: keys (3, nodes), the link to each node, heap, place in the
+    heap.
     """
-    out_start, out_links, head, row_start, rows, latency, stores = net
+    out_start, out_links, head, resource_start, resources, latency, stores = net
     key, into, heap, place, since = work
     for v in range(len(into)):
         key[0, v] = FAR
@@ -97,8 +98,8 @@ def search(
                 continue
             first = key[0, node] + strict[link]
             second = key[1, node] + soft[link]
-            for j in range(row_start[link], row_start[link + 1]):
-                second += price[rows[j]]
+            for j in range(resource_start[link], resource_start[link + 1]):
+                second += price[resources[j]]
             third = key[2, node] + wait
             better = first < key[0, to] or (
                 first == key[0, to]
@@ -167,7 +168,7 @@ def trees(
 
 @compiled
 def price_of(load: float, room: float, eta: float) -> float:
-    """Exponential in the use of a row, linear beyond full (never flat), nothing below half."""
+    """Exponential in the use of a resource, linear beyond full (never flat), nothing below half."""
     use = load / room if room > 0 else 2.0
     if use <= 0.5:
         return 0.0
@@ -177,9 +178,9 @@ def price_of(load: float, room: float, eta: float) -> float:
 
 
 @compiled
-def _reprice(price: Any, load: Any, room: Any, past: Any, eta: float, row: int) -> None:
-    after = price_of(load[row] + 1.0, room[row], eta) * (1.0 + past[row])
-    price[row] = np.int64(min(after, 1e9) * ONE)
+def _reprice(price: Any, load: Any, room: Any, past: Any, eta: float, resource: int) -> None:
+    after = price_of(load[resource] + 1.0, room[resource], eta) * (1.0 + past[resource])
+    price[resource] = np.int64(min(after, 1e9) * ONE)
 
 
 @compiled
@@ -201,38 +202,38 @@ def reroute(
 ) -> int:
     """Run one round of rip-up and re-route, in place; return the number of paths searched again.
 
-    Paths over no overloaded row stay, unless ``every``. A row has ``room`` for so many uses;
-    ``past`` remembers how overloaded it was in earlier rounds (McMurchie and Ebeling,
+    Paths over no overloaded resource stay, unless ``every``. A resource has ``room`` for so many
+    uses; ``past`` remembers how overloaded it was in earlier rounds (McMurchie and Ebeling,
     "PathFinder", FPGA 1995: negotiated congestion).
     """
-    row_start, rows = net[3], net[4]
+    resource_start, resources = net[3], net[4]
     work = workspace(len(net[0]) - 1)
     price = np.zeros(len(room), np.int64)
-    for row in range(len(room)):
-        _reprice(price, load, room, past, eta, row)
+    for resource in range(len(room)):
+        _reprice(price, load, room, past, eta, resource)
     fresh = np.zeros(paths.shape[1], np.int32)
     sought = 0
     for k in order:
         crowded = every or length[k] == 0
         for i in range(length[k]):
-            for j in range(row_start[paths[k, i]], row_start[paths[k, i] + 1]):
-                crowded = crowded or load[rows[j]] > room[rows[j]]
+            for j in range(resource_start[paths[k, i]], resource_start[paths[k, i] + 1]):
+                crowded = crowded or load[resources[j]] > room[resources[j]]
         if not crowded:
             continue
         sought += 1
         for i in range(length[k]):
-            for j in range(row_start[paths[k, i]], row_start[paths[k, i] + 1]):
-                load[rows[j]] -= 1
-                _reprice(price, load, room, past, eta, rows[j])
+            for j in range(resource_start[paths[k, i]], resource_start[paths[k, i] + 1]):
+                load[resources[j]] -= 1
+                _reprice(price, load, room, past, eta, resources[j])
         search(net, strict, soft, price, src[k], dst[k], work)
         found = _walk(work[1], tail, src[k], dst[k], fresh)
         if found > 0:
             length[k] = found
             paths[k, :found] = fresh[:found]
         for i in range(length[k]):
-            for j in range(row_start[paths[k, i]], row_start[paths[k, i] + 1]):
-                load[rows[j]] += 1
-                _reprice(price, load, room, past, eta, rows[j])
+            for j in range(resource_start[paths[k, i]], resource_start[paths[k, i] + 1]):
+                load[resources[j]] += 1
+                _reprice(price, load, room, past, eta, resources[j])
     return sought
 
 

@@ -1,11 +1,11 @@
 """Rounds of direct messages without contention: pairs and their routes are chosen together.
 
-A transfer occupies all rows of its route at once. Where several saturated rows are in series
-(uplink, spine, downlink), balanced loads are not enough: the transfers must split into *rounds*,
-sets that share no row and together fill all rows. For routes chosen by load alone there may be no
-such rounds (a fat tree's alltoall then loses a seventh in any order). So endpoints are coloured
-first, which always succeeds (König), then each round is routed like a Clos network, and where that
-fails transfers change rounds as well.
+A transfer occupies all resources of its route at once. Where several saturated resources are in
+series (uplink, spine, downlink), balanced loads are not enough: the transfers must split into
+*rounds*, sets that share no resource and together fill all resources. For routes chosen by load
+alone there may be no such rounds (a fat tree's alltoall then loses a seventh in any order). So
+endpoints are coloured first, which always succeeds (König), then each round is routed like a Clos
+network, and where that fails transfers change rounds as well.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Rounds:
     Attributes:
         chunk: what each carries, or a share of that, one in ``pieces``.
         way: the links of each.
-        round: when, from 0; those that hold their rows for at most half a round and fill the gaps
-            are in the last.
+        round: when, from 0; those that hold their resources for at most half a round and fill the
+            gaps are in the last.
         pieces: cuts of every chunk.
-        meetings: pairs of one round that share a row, fillers left out; 0 if all is well.
+        meetings: pairs of one round that share a resource, fillers left out; 0 if all is well.
     """
 
     chunk: Ints
@@ -52,7 +52,7 @@ def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT)
     """The same messages without relays, in rounds: its trees are listed round by round.
 
     None where ranks have no ways through switches alone, there are too many messages, or such ways
-    load some row by a tenth more than the packing does.
+    load some resource by a tenth more than the packing does.
     """
     table = _MessageRoutes.of(packing, effort) if packing.us_per_byte else None
     rounds = None if table is None else _fewest_conflicts(packing, table, seed, effort)
@@ -205,10 +205,10 @@ def _colour(
     flat = [way for ways in options for way in ways]
     links = np.array([i for way in flat for i in way], np.int64)
     fabric = fabric_of(topology)
-    position, rows = fabric.resources_of(links)
+    position, resources = fabric.resources_of(links)
     of_way = np.repeat(np.arange(len(flat)), [len(way) for way in flat])[position]
-    first_row = np.searchsorted(of_way, np.arange(len(flat) + 1))
-    choices = Choices(first, first_row, rows.astype(np.int64), fabric.resources)
+    first_resource = np.searchsorted(of_way, np.arange(len(flat) + 1))
+    choices = Choices(first, first_resource, resources.astype(np.int64), fabric.resources)
     best: tuple[Ints, Ints, int] | None = None
     for tried in range(effort.tries):
         rng = np.random.default_rng((seed, tried))

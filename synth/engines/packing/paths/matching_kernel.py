@@ -12,13 +12,13 @@ from weft.dsl.base.jit import compiled
 
 class Choices(NamedTuple):
     """Routes to choose from: transfer t takes one of the routes ``first[t]:first[t + 1]``; route r
-    uses ``rows[first_row[r]:first_row[r + 1]]``.
+    uses ``resources[first_resource[r]:first_resource[r + 1]]``.
     """
 
     first: Ints
-    first_row: Ints
-    rows: Ints
-    row_count: int
+    first_resource: Ints
+    resources: Ints
+    resource_count: int
 
 
 @compiled
@@ -55,18 +55,18 @@ def edge_colouring(src: Ints, dst: Ints, ranks: int, colours: int) -> Ints:
 
 @compiled
 def _meets(c: Choices, use: Ints32, route: int, colour: int) -> int:
-    """Return the number of uses, by earlier choices, of the rows of a route in a round."""
+    """Return the number of uses, by earlier choices, of the resources of a route in a round."""
     total = 0
-    for i in range(c.first_row[route], c.first_row[route + 1]):
-        total += use[c.rows[i], colour]
+    for i in range(c.first_resource[route], c.first_resource[route + 1]):
+        total += use[c.resources[i], colour]
     return total
 
 
 @compiled
 def _put(c: Choices, use: Ints32, route: int, colour: int, count: int) -> None:
-    """Add a transfer to its rows (count 1), or remove it (-1)."""
-    for i in range(c.first_row[route], c.first_row[route + 1]):
-        use[c.rows[i], colour] += count
+    """Add a transfer to its resources (count 1), or remove it (-1)."""
+    for i in range(c.first_resource[route], c.first_resource[route + 1]):
+        use[c.resources[i], colour] += count
 
 
 @compiled
@@ -130,7 +130,7 @@ def settle(
     The pause takes ``tenure`` steps, and up to as many again by chance. Returns the number of
     meetings left in the best colouring seen.
     """
-    use = np.zeros((c.row_count, colours), np.int32)
+    use = np.zeros((c.resource_count, colours), np.int32)
     state = np.array([seed * 2654435761 + 88172645463325252], np.int64)
     left = np.full((c.first[-1], colours), -1, np.int64)
     total = 0

@@ -1,4 +1,4 @@
-"""Machine arrays for path searches: links, the rows they load, both per symmetry orbit."""
+"""Machine arrays for path searches: links, the resources they load, both per symmetry orbit."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ class PathNet:
     """Arrays for the kernels.
 
     Attributes:
-        orbits: the group; row orbits below are those of ``orbits.row_orbit``.
-        width: GB/s that one template may count on in each row orbit: a path of one template
-            loads every row of an orbit by (uses · elements / rows of the orbit), so the width is
-            bandwidth · rows / elements.
-        graph: links by node, heads, row orbits by link, α and what stores, as kernels want them.
+        orbits: the group; resource orbits below are those of ``orbits.row_orbit``.
+        width: GB/s that one template may count on in each resource orbit: a path of one template
+            loads every resource of an orbit by (uses · elements / resources of the orbit), so the
+            width is bandwidth · resources / elements.
+        graph: links by node, heads, resource orbits by link, α and what stores, as kernels want
+            them.
         tail: the source of every link.
         delay: α of every link in whole units, then links, then GPUs, so that sums compare first
             by α, then by length.
@@ -42,8 +43,8 @@ class PathNet:
     longest: int
 
     @property
-    def rows(self) -> int:
-        """Number of row orbits."""
+    def resources(self) -> int:
+        """Number of resource orbits."""
         return len(self.width)
 
     @property

@@ -191,7 +191,7 @@ def _sought(job: _PathTask, whole: Routing) -> tuple[Split, Fraction, PathPrices
 
 
 def _split_crowded(job: _PathTask, whole: Routing, target: Fraction) -> Split | None:
-    """Keep whole paths on uncrowded rows, split the others; the split set grows."""
+    """Keep whole paths on uncrowded resources, split the others; the split set grows."""
     net, pairs, tried = job.net, job.pairs, 0
     for free in _free_pairs(job, whole, target):
         if int(free.sum()) == tried:
@@ -215,7 +215,7 @@ def _split_crowded(job: _PathTask, whole: Routing, target: Fraction) -> Split | 
 
 
 def _free_pairs(job: _PathTask, whole: Routing, target: Fraction) -> Iterator[Bools]:
-    """Sets of pairs to split, growing: over overloaded rows, over crowded ones, all."""
+    """Sets of pairs to split, growing: over overloaded resources, over crowded ones, all."""
     net, pairs, effort = job.net, len(job.pairs), job.effort
     if pairs > effort.small:
         room = room_of(net, target, 1)
@@ -228,10 +228,10 @@ def _free_pairs(job: _PathTask, whole: Routing, target: Fraction) -> Iterator[Bo
         yield np.ones(pairs, bool)
 
 
-def _crossing(net: PathNet, routing: Routing, rows: Bools) -> Bools:
-    """Return a mask of the paths that load one of these row orbits."""
-    row_start, row = net.graph[3], net.graph[4]
-    links = np.add.reduceat(rows[row].astype(np.int64), row_start[:-1]) > 0
+def _crossing(net: PathNet, routing: Routing, resources: Bools) -> Bools:
+    """Return a mask of the paths that load one of these resource orbits."""
+    resource_start, resource = net.graph[3], net.graph[4]
+    links = np.add.reduceat(resources[resource].astype(np.int64), resource_start[:-1]) > 0
     inside = np.arange(routing.links.shape[1]) < routing.length[:, None]
     return np.asarray((links[routing.links] & inside).any(axis=1))
 
@@ -301,12 +301,12 @@ def _proven_bound(
     """
     best = Fraction(0), Certificate("prices", "nothing is proved")
     topology = net.topology
-    largest = float(prices.rows.max(initial=0.0))
+    largest = float(prices.resources.max(initial=0.0))
     for error in (1e-9, 1e-7, 1e-6) if largest > 0 else ():
-        scaled = np.maximum(prices.rows / largest, 0.0)
+        scaled = np.maximum(prices.resources / largest, 0.0)
         common = min(common_denominator(scaled, error) or _GRID, _FINEST)
-        rows = np.rint(scaled * common).astype(np.int64)[net.orbits.row_orbit]
-        found = priced(topology, pairs.table(topology.ranks), rows)
+        resources = np.rint(scaled * common).astype(np.int64)[net.orbits.row_orbit]
+        found = priced(topology, pairs.table(topology.ranks), resources)
         if found is None:
             continue
         value = found.time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)

@@ -1,4 +1,4 @@
-"""Pool of the paths found so far, each once, and the rows that they load."""
+"""Pool of the paths found so far, each once, and the resources that they load."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ class PathPool:
         return PathPool.of(self.net, number[self.pair[kept]], self.links[kept], self.length[kept])
 
     def uses(self) -> Any:
-        """Return how often each path loads each row orbit: a sparse matrix (rows, paths)."""
+        """How often each path loads each resource orbit: a sparse matrix (resources, paths)."""
         from scipy.sparse import coo_array
 
         column, links = entries(self.links, self.length)
-        row_start, rows = self.net.graph[3], self.net.graph[4]
-        count = row_start[links + 1] - row_start[links]
+        resource_start, resources = self.net.graph[3], self.net.graph[4]
+        count = resource_start[links + 1] - resource_start[links]
         inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        at = rows[np.repeat(row_start[links], count) + inside]
+        at = resources[np.repeat(resource_start[links], count) + inside]
         ones = np.ones(len(at), np.int64)
-        shape = (self.net.rows, len(self.pair))
+        shape = (self.net.resources, len(self.pair))
         return coo_array((ones, (at, np.repeat(column, count))), shape=shape).tocsr()
 
 

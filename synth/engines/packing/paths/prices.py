@@ -1,7 +1,7 @@
 """A target rate where the optimum is unknown: prices by multiplicative weights.
 
-The prices of rows that many cheapest paths use rise, phase after phase; every phase's prices prove
-a bound (Plotkin, Shmoys and Tardos, "Fast approximation algorithms for fractional packing and
+The prices of resources that many cheapest paths use rise, phase after phase; every phase's prices
+prove a bound (Plotkin, Shmoys and Tardos, "Fast approximation algorithms for fractional packing and
 covering problems", 1995). One search per source and phase, so that any number of pairs is cheap.
 """
 
@@ -23,9 +23,9 @@ _UNIT = float(1 << 30)
 
 @dataclass(frozen=True, eq=False)
 class PathPrices:
-    """Float prices of row orbits, and the time (chunks per GB/s) that they show to be needed."""
+    """Float prices of resource orbits, and the time (chunks per GB/s) that they prove necessary."""
 
-    rows: Floats
+    resources: Floats
     time: float
 
 
@@ -44,7 +44,7 @@ def prices_by_weights(
     The paths of the last phases, which are spread well, come into the pool, if there is one.
     """
     width = np.array([float(w) for w in net.width])
-    total = np.zeros(net.rows)
+    total = np.zeros(net.resources)
     best = PathPrices(1.0 / width, 0.0)
     phases, (first, last) = effort.phases, effort.steepness
     for phase in range(phases):
@@ -68,19 +68,19 @@ def _all_cheapest(
     """Return a cheapest path per pair, and their total price."""
     from .kernels import trees
 
-    row_start, rows = net.graph[3], net.graph[4]
-    full = np.add.reduceat(toll[rows], row_start[:-1])
+    resource_start, resources = net.graph[3], net.graph[4]
+    full = np.add.reduceat(toll[resources], resource_start[:-1])
     soft = np.rint(full * (_UNIT / float(full.max()))).astype(np.int64) + 1
-    none, free = np.zeros(len(net.tail), np.int64), np.zeros(net.rows, np.int64)
+    none, free = np.zeros(len(net.tail), np.int64), np.zeros(net.resources, np.int64)
     _, links, length = trees(net.graph, net.tail, none, soft, free, src, dst, net.longest)
     column, at = entries(links, np.maximum(length, 0))
     return links, length, float(full[at] @ count[column])
 
 
 def _load(net: PathNet, links: Ints32, length: Ints, count: Ints) -> Floats:
-    """Return the uses of the rows by one path of every pair."""
+    """Return the uses of the resources by one path of every pair."""
     column, at = entries(links, np.maximum(length, 0))
     uses = np.bincount(at, count[column].astype(float), len(net.tail))
-    row_start, rows = net.graph[3], net.graph[4]
-    load = np.bincount(rows, np.repeat(uses, np.diff(row_start)), net.rows)
+    resource_start, resources = net.graph[3], net.graph[4]
+    load = np.bincount(resources, np.repeat(uses, np.diff(resource_start)), net.resources)
     return load.astype(np.float64)

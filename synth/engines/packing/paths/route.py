@@ -25,7 +25,7 @@ class Routing:
     """One path for every part of every pair, as links.
 
     ``pair`` (paths,) ascends; each path carries ``1 / parts`` of a chunk. ``links`` is
-    (paths, longest), of which the first ``length`` count. ``load`` (row orbits,) counts uses.
+    (paths, longest), of which the first ``length`` count. ``load`` (resource orbits,) counts uses.
     """
 
     parts: int
@@ -35,7 +35,7 @@ class Routing:
     load: Ints
 
     def time(self, net: PathNet) -> Fraction:
-        """Time of the busiest row in chunks per GB/s."""
+        """Time of the busiest resource in chunks per GB/s."""
         return max(
             (
                 Fraction(x, self.parts) / w
@@ -53,7 +53,7 @@ def get_ready() -> None:
 
 
 def room_of(net: PathNet, target: Fraction, parts: int) -> Ints:
-    """Uses that fit into every row orbit within ``target`` chunks per GB/s."""
+    """Uses that fit into every resource orbit within ``target`` chunks per GB/s."""
     return np.array([min(math.floor(target * w * parts), 1 << 52) for w in net.width], np.int64)
 
 
@@ -65,7 +65,7 @@ def shortest(net: PathNet, src: Ints, dst: Ints, count: Ints, target: Fraction) 
         pair,
         np.zeros((len(pair), net.longest), np.int32),
         np.zeros(len(pair), np.int64),
-        np.zeros(net.rows, np.int64),
+        np.zeros(net.resources, np.int64),
     )
     nothing = np.zeros(len(net.tail), np.int64)
     return _round(net, src, dst, empty, net.delay, nothing, room_of(net, target, 1), None, 4.0)
@@ -84,9 +84,9 @@ def negotiate(
     until: float,
     effort: PathEffort = PATH_EFFORT,
 ) -> tuple[Routing, bool]:
-    """Re-route paths over overloaded rows until all fit within ``target``, or progress stops.
+    """Re-route paths over overloaded resources until all fit within ``target``, or progress stops.
 
-    ``latency_weight`` is what mean α costs in terms of a full row; None: nothing is worth a
+    ``latency_weight`` is what mean α costs in terms of a full resource; None: nothing is worth a
     longer path. All paths that are tried come into the pool. Returns the routing with the least
     overload, and whether it fits.
     """
@@ -95,7 +95,7 @@ def negotiate(
     strict, soft = net.delay, free
     if latency_weight is not None:
         strict, soft = free, soft_delay(net, begin, latency_weight)
-    past = np.zeros(net.rows)
+    past = np.zeros(net.resources)
     rng = np.random.default_rng(seed)
     now = best = begin
     least, since = _overload(begin, room), 0
@@ -116,7 +116,7 @@ def negotiate(
 
 
 def soft_delay(net: PathNet, routing: Routing, weight: float) -> Ints:
-    """α as an integer price: a path of mean α costs ``weight`` times a full row."""
+    """α as an integer price: a path of mean α costs ``weight`` times a full resource."""
     from .kernels import ONE
 
     each = np.where(np.arange(routing.links.shape[1]) < routing.length[:, None], 1, 0)
@@ -158,7 +158,7 @@ def _round(
 
     links, length, load = now.links.copy(), now.length.copy(), now.load.copy()
     order = np.arange(len(now.pair)) if rng is None else rng.permutation(len(now.pair))
-    memory = np.zeros(net.rows) if past is None else past
+    memory = np.zeros(net.resources) if past is None else past
     reroute(
         net.graph,
         net.tail,

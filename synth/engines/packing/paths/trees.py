@@ -71,7 +71,7 @@ def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> PackedTree:
 
 @dataclass(frozen=True, slots=True)
 class PathCost:
-    """Cost of paths: chunks per GB/s of the busiest row, and Σ fraction · α (µs)."""
+    """Cost of paths: chunks per GB/s of the busiest resource, and Σ fraction · α (µs)."""
 
     time: Fraction
     alpha: Fraction
@@ -86,8 +86,8 @@ def figures(net: PathNet, way: Split) -> PathCost:
     uses = np.zeros(len(net.tail), object)
     np.add.at(uses, links, numbers[column])
     load = _uses_of_images(net, uses)
-    rows = np.array([*load, *(sum(load[list(r.links)]) for r in topology.resources)], object)
-    busiest = _largest(rows.tolist(), topology.capacities())
+    resources = np.array([*load, *(sum(load[list(r.links)]) for r in topology.resources)], object)
+    busiest = _largest(resources.tolist(), topology.capacities())
     time = max((Fraction(x, scale) / b for b, x in busiest.items()), default=Fraction(0))
     slow: dict[Fraction, int] = defaultdict(int)
     for count, link in zip(uses.tolist(), topology.links, strict=True):

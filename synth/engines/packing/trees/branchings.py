@@ -191,9 +191,9 @@ def fill_pairs(
     ``net`` grows the out-trees, ``turned`` the in-trees; ``inc`` is the congestion per use.
     """
     steps, n = arcs.shape
-    rows = loads.shape[1]
+    resources = loads.shape[1]
     chosen = np.empty(steps, np.int64)
-    congestion = np.zeros(rows)
+    congestion = np.zeros(resources)
     cost = np.empty(len(net.cell_head))
     cost2 = np.empty(len(turned.cell_head))
     back = np.full((len(roots), len(net.out_start) - 1), -1)
@@ -203,7 +203,7 @@ def fill_pairs(
     try_arcs = np.empty((some, n), np.int64)
     try_links = np.empty((some, n, net.width), np.int64)
     try_links2 = np.empty((some, n, turned.width), np.int64)
-    try_loads = np.empty((some, rows), np.int64)
+    try_loads = np.empty((some, resources), np.int64)
     price = np.empty(some)
     for t in range(steps):
         y = np.exp(np.maximum(eta * (congestion - congestion.max()), -STEEPEST)) + 1e-3

@@ -32,7 +32,7 @@ class TreeEffort(Effort):
     )
     steepness: float = setting(
         8.0,
-        "how fast the price of a row grows with its congestion meanwhile",
+        "how fast the price of a resource grows with its congestion meanwhile",
     )
     rounds: int = setting(60, "pricing rounds, at most; each solves a linear program")
     variants: int = setting(
@@ -46,7 +46,7 @@ class TreeEffort(Effort):
     reweightings: int = setting(10, "programs solved to find a sparse answer")
     large: int = setting(
         300_000,
-        "entries (trees times row orbits) of a program that is not solved again and again",
+        "entries (trees times resource orbits) of a program that is not solved again and again",
     )
     run: int = setting(
         1_500_000,

@@ -1,9 +1,9 @@
 """Compiled loops of the tree packing: routes, trees and prices; import this lazily.
 
 Every function takes a :class:`TreeNet`, plain arrays of one machine (built by :mod:`.machine`), and
-*lengths*: what it costs to use a row orbit once. Ranks are vertices, *arcs* are what one hop can
-do (GPU to GPU through nodes that do not store). Where the machine is symmetric, arcs of one orbit
-share a *cell*, the arc of the orbit that leaves a representative, and with it cost and route.
+*lengths*: what it costs to use a resource orbit once. Ranks are vertices, *arcs* are what one hop
+can do (GPU to GPU through nodes that do not store). Where the machine is symmetric, arcs of one
+orbit share a *cell*, the arc of the orbit that leaves a representative, and with it cost and route.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class TreeNet(NamedTuple):
     """A machine in arrays (all int64): links, arcs, cells.
 
     ``ranks`` come first among the nodes; ``width`` is the most links of a route. Link i loads the
-    row orbits ``rows[row_start[i]:row_start[i+1]]``. ``out_link[out_start[v]:…]`` leave node v.
-    ``sources`` are the representatives; cell q is the hop ``sources[cell_source[q]]`` to
-    ``cell_head[q]``. Arc a goes from ``arc_tail[a]`` to ``arc_head[a]`` at the cost of
-    ``arc_cell[a]``; arcs are sorted by tail (``arc_start``), ``in_arc`` sorts them by head.
+    resource orbits ``resources[resource_start[i]:resource_start[i+1]]``.
+    ``out_link[out_start[v]:…]`` leave node v. ``sources`` are the representatives; cell q is the
+    hop ``sources[cell_source[q]]`` to ``cell_head[q]``. Arc a goes from ``arc_tail[a]`` to
+    ``arc_head[a]`` at the cost of ``arc_cell[a]``; arcs are sorted by tail (``arc_start``),
+    ``in_arc`` sorts them by head.
     """
 
     ranks: int
@@ -38,8 +39,8 @@ class TreeNet(NamedTuple):
     link_dst: Ints
     out_start: Ints
     out_link: Ints
-    row_start: Ints
-    rows: Ints
+    resource_start: Ints
+    resources: Ints
     sources: Ints
     cell_start: Ints
     cell_source: Ints
@@ -98,8 +99,8 @@ def cheapest(net: TreeNet, length: Array, cost: Array, back: Array) -> None:
     nodes = len(net.out_start) - 1
     price = np.zeros(len(net.link_src))
     for i in range(len(price)):
-        for k in range(net.row_start[i], net.row_start[i + 1]):
-            price[i] += length[net.rows[k]]
+        for k in range(net.resource_start[i], net.resource_start[i + 1]):
+            price[i] += length[net.resources[k]]
     dist = np.full(nodes, FAR)
     steps = np.zeros(nodes, np.int64)
     keys = np.empty(len(price) + 1)
@@ -286,8 +287,8 @@ def record(net: TreeNet, back: Array, arc_of: Array, links: Array, load: Array) 
         count = 0
         while node != net.sources[k]:
             i = back[k, node]
-            for j in range(net.row_start[i], net.row_start[i + 1]):
-                load[net.rows[j]] += 1
+            for j in range(net.resource_start[i], net.resource_start[i + 1]):
+                load[net.resources[j]] += 1
             links[v, count] = i
             count += 1
             node = net.link_src[i]
@@ -309,7 +310,7 @@ def fill(
 ) -> None:
     """Multiplicative weights: rounds of one tree for every root, until ``arcs`` is full.
 
-    A tree adds ``inc`` times its loads to the congestion of the rows, whose prices grow
+    A tree adds ``inc`` times its loads to the congestion of the resources, whose prices grow
     exponentially with it (Plotkin, Shmoys and Tardos 1995).
     """
     np.random.seed(seed)

@@ -63,7 +63,7 @@ class Packing:
         images: a group of automorphisms as images of all nodes, shape (elements, nodes), the
             identity first; no other element fixes a rank. One row where there is no symmetry.
         link_images: the same for links, shape (elements, links).
-        us_per_byte: µs per byte of M that the busiest row is occupied: the rate, exactly.
+        us_per_byte: µs per byte of M that the busiest resource is occupied: the rate, exactly.
         bound: a proved lower bound on that, for any schedule or (see ``certificate``) any packing.
         certificate: why the bound holds.
         remark: what the packing gave up for few or low trees, in words; empty if nothing.

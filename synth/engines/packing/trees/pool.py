@@ -28,7 +28,7 @@ class Batch:
         arcs: the arc into every rank, -1 at the root, shape (trees, ranks).
         links: the route of that arc in the frame of its cell, -1 after its end, shape
             (trees, ranks, width).
-        loads: how often each row orbit is used, shape (trees, row orbits).
+        loads: how often each resource orbit is used, shape (trees, resource orbits).
     """
 
     arcs: Ints
@@ -36,13 +36,13 @@ class Batch:
     loads: Ints
 
     @staticmethod
-    def empty(machine: TreeMachine, trees: int, rows: int) -> Batch:
+    def empty(machine: TreeMachine, trees: int, resources: int) -> Batch:
         """Room for so many trees."""
         n, width = machine.net.ranks, machine.net.width
         return Batch(
             np.full((trees, n), -1),
             np.full((trees, n, width), -1),
-            np.zeros((trees, rows), np.int64),
+            np.zeros((trees, resources), np.int64),
         )
 
     def take(self, index: Any) -> Batch:
@@ -68,9 +68,9 @@ class Batch:
 class TreePool:
     """Columns of the master program, each load vector of a family once (the lowest tree)."""
 
-    def __init__(self, machines: tuple[TreeMachine, ...], rows: int) -> None:
+    def __init__(self, machines: tuple[TreeMachine, ...], resources: int) -> None:
         self.machines = machines
-        self.rows = rows
+        self.resources = resources
         self._batches: list[Batch] = []
         self._family: list[Ints] = []
         self._height: list[Ints] = []
@@ -155,7 +155,7 @@ class Master:
     Attributes:
         families: the families that are served; allreduce: both halves, equally many.
         joint: the shares are free.
-        inc: congestion per use of each row orbit.
+        inc: congestion per use of each resource orbit.
     """
 
     families: Ints

@@ -29,13 +29,14 @@ MOST = 1024
 _LOOKED_AT = 8
 
 _AS_GOOD = Fraction(101, 100)
-"""A grid of a power of two that loads the busiest row so much more at most is taken before others:
-runtimes run a file for messages that divide into its chunks, and most are round in binary."""
+"""A grid of a power of two that loads the busiest resource at most so much more is taken before
+others: runtimes run a file for messages that divide into its chunks, and most are round in binary.
+"""
 
 
 def quantize(schedule: Schedule, grains: int = MOST) -> tuple[Schedule, Fraction]:
-    """The schedule with at most so many grains in the message, and how much busier its busiest row
-    is (0: not at all; 1/50: by 2 %). Pieces of which nothing is left are dropped.
+    """The schedule with at most so many grains in the message, and how much busier its busiest
+    resource is (0: not at all; 1/50: by 2 %). Pieces of which nothing is left are dropped.
 
     Raises:
         UserError: fewer grains than the plain collective has chunks in its message.
@@ -70,12 +71,12 @@ def quantize(schedule: Schedule, grains: int = MOST) -> tuple[Schedule, Fraction
 
 def halved(schedule: Schedule, grains: int, most: Fraction) -> Schedule | None:
     """The schedule on the coarsest grid of a power of two of grains a chunk, at most so many in
-    the message, that loads the busiest row for ``most`` µs a byte; None: none does."""
+    the message, that loads the busiest resource for ``most`` µs a byte; None: none does."""
     return next((found for load, found in _powers(schedule, grains) if load <= most), None)
 
 
 def _powers(schedule: Schedule, grains: int) -> Iterator[tuple[Fraction, Schedule]]:
-    """The schedule on grids of a power of two of grains a chunk, and its busiest row's load."""
+    """The load of the busiest resource, and the schedule, on grids of 2^k grains a chunk."""
     collective = schedule.collective
     if collective.kind is Kind.CUSTOM or collective.local_reduce:
         return

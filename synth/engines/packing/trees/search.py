@@ -87,7 +87,7 @@ class TreeSearch:
 
         Unless this is the ``last`` try, not much is spent on a limit that is clearly too low.
         """
-        pool = TreePool(self.task.machines, len(self.task.rows.size))
+        pool = TreePool(self.task.machines, len(self.task.resources.size))
         fill = self._fill_pairs if self.task.joint else self._fill
         for share in (self.effort.first_part, 1.0):
             fill(pool, limit, share)
@@ -126,7 +126,7 @@ class TreeSearch:
         roots = task.roots_of(task.families)
         step = min(1.0, len(roots) / self.effort.steps)
         phases = max(round(self._phases(len(roots)) * share), 2)
-        batch = Batch.empty(machine, phases * len(roots), pool.rows)
+        batch = Batch.empty(machine, phases * len(roots), pool.resources)
         fill(
             machine.net,
             roots,
@@ -145,7 +145,7 @@ class TreeSearch:
 
         forth, back = self.task.machines
         steps = max(round(self._phases(1) * share), 8)
-        out, into = (Batch.empty(m, steps, pool.rows) for m in (forth, back))
+        out, into = (Batch.empty(m, steps, pool.resources) for m in (forth, back))
         roots = forth.net.sources
         chosen = fill_pairs(
             forth.net,
@@ -174,7 +174,7 @@ class TreeSearch:
     def _price(self, pool: TreePool, weights: Weights, limit: int) -> int:
         """Add trees of negative reduced cost; return the number of new ones.
 
-        Most prices are zero, and what is free is used at random: every row gets a floor.
+        Most prices are zero, and what is free is used at random: every resource gets a floor.
         """
         inc = self.task.increments
         families = np.unique(self.task.families)

@@ -41,7 +41,7 @@ def sparser(search: TreeSearch, found: WeightedTrees, slack: float) -> WeightedT
 
 
 def natural_copies(search: TreeSearch, weights: Weights) -> int:
-    """Equal trees per root that can meet the bound: the room in rows that are full is whole."""
+    """Equal trees per root that can meet the bound: the room in full resources is whole."""
     tight = np.flatnonzero(weights.prices > 1e-7)
     room = search.shape.room
     return lcm(*((room[o] * search.task.bound).denominator for o in tight.tolist()))
@@ -69,12 +69,12 @@ def rounds_of(search: TreeSearch, copies: int) -> int:
 def equal_trees(
     search: TreeSearch, copies: int, limit: int, seeds: int = 1, rounds: int = 0
 ) -> Equal:
-    """``copies`` trees per root, at most ``limit`` high, the busiest row as free as possible.
+    """``copies`` trees per root, at most ``limit`` high, the busiest resource as free as possible.
 
     ``rounds`` of ripping up per run; 0: as many as can be afforded on any machine.
 
-    Rows carry whole trees, so first the room of each row is rounded down to whole trees: what
-    fits into that meets the bound. Failing that, the largest congestion is made small.
+    Resources carry whole trees, so first the room of each resource is rounded down to whole trees:
+    what fits into that meets the bound. Failing that, the largest congestion is made small.
     """
     from .kernels import reroute
 

@@ -1,4 +1,4 @@
-"""One packing problem: the families of trees, the rows they load, the bound on their rate."""
+"""One packing problem: the families of trees, the resources they load, the bound on their rate."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TreeTask:
         topology, collective: as given; the collective is plain.
         orbits: the group under which templates are multiplied.
         machines: forwards, or turned for reductions, or both for allreduce.
-        rows: the row orbits.
+        resources: the resource orbits.
         families: those that trees are wanted for; see :mod:`.pool`.
         chunks: the chunk of each of ``families`` (those of the representatives).
         joint: allreduce: the shares of the roots are free, both directions have the same.
@@ -61,7 +61,7 @@ class TreeTask:
     collective: Collective
     orbits: Orbits
     machines: tuple[TreeMachine, ...]
-    rows: ResourceOrbits
+    resources: ResourceOrbits
     families: Ints
     chunks: Ints
     joint: bool
@@ -131,14 +131,14 @@ class TreeTask:
 
     @property
     def room(self) -> tuple[Fraction, ...]:
-        """Uses of each row orbit per unit of weight and of time (chunks per GB/s)."""
-        each = zip(self.rows.size, self.rows.bandwidth, strict=True)
+        """Uses of each resource orbit per unit of weight and of time (chunks per GB/s)."""
+        each = zip(self.resources.size, self.resources.bandwidth, strict=True)
         return tuple(int(size) * bandwidth / self.copies for size, bandwidth in each)
 
     @property
     def increments(self) -> Floats:
-        """Congestion that one use of a row orbit adds, per unit of weight; 1 is the bound."""
-        return self.copies / (self.rows.room * float(self.bound))
+        """Congestion that one use of a resource orbit adds, per unit of weight; 1 is the bound."""
+        return self.copies / (self.resources.room * float(self.bound))
 
     @property
     def anchor(self) -> int:

@@ -146,17 +146,17 @@ def _downwards(arc_tail: Ints, arcs: Ints) -> Ints:
 
 
 def busiest(topology: Topology, orbits: Orbits, trees: tuple[PackedTree, ...]) -> Fraction:
-    """Chunks per GB/s of the busiest row, all images of all trees counted, exactly.
+    """Chunks per GB/s of the busiest resource, all images of all trees counted, exactly.
 
-    The images of a tree load the rows of an orbit alike: so many uses, times the order of the
-    group, over the rows of the orbit.
+    The images of a tree load the resources of an orbit alike: so many uses, times the order of the
+    group, over the resources of the orbit.
     """
     fabric, found = fabric_of(topology), ResourceOrbits.of(topology, orbits)
     unit = lcm(*(t.weight.denominator for t in trees)) if trees else 1
     total = np.zeros(len(found.size), object)
     for tree in trees:
-        rows = fabric.resources_of(tree.route_links.astype(np.int64))[1]
-        uses = np.bincount(orbits.row_orbit[rows], minlength=len(found.size))
+        resources = fabric.resources_of(tree.route_links.astype(np.int64))[1]
+        uses = np.bincount(orbits.row_orbit[resources], minlength=len(found.size))
         total += uses.astype(object) * int(tree.weight * unit)
     return max(
         (

@@ -275,9 +275,12 @@ def with_proven_bound(task: TreeTask, found: WeightedTrees) -> TreeTask:
 
 
 def _per_row(task: TreeTask, shares: list[int]) -> list[int]:
-    """Integer prices of a use of every row; an orbit has its share of what all rows are worth."""
-    rows = task.rows
-    prices = [s / (int(n) * b) for s, n, b in zip(shares, rows.size, rows.bandwidth, strict=True)]
+    """Integer prices of a use of every resource; an orbit has its share of the whole price."""
+    resources = task.resources
+    prices = [
+        s / (int(n) * b)
+        for s, n, b in zip(shares, resources.size, resources.bandwidth, strict=True)
+    ]
     unit = lcm(*(p.denominator for p in prices))
     whole = [int(p * unit) for p in prices]
     common = gcd(*whole) or 1
