@@ -137,7 +137,7 @@ class _Programs:
         task = self.task(Fraction(0))
         answer = generate(task, self.pool, None, self.effort.rounds, self.seed, self.until)
         if not np.isfinite(answer.excess):
-            return 0.0, np.zeros(self.net.resources)
+            return 0.0, np.zeros(self.net.resource_orbits)
         return answer.excess * float(task.scale), answer.resource_price / task.capacity()
 
     def ways(self, least: Fraction, rate: Fraction) -> list[Split]:
@@ -192,7 +192,7 @@ def _waits(net: PathNet, latency: Fraction) -> tuple[Fraction, ...]:
     topology = net.topology
     lengths = Lengths.of(topology)
     each = always(topology, lengths, range(fabric_of(topology).resources), latency)
-    least = [Fraction(0)] * net.resources
+    least = [Fraction(0)] * net.resource_orbits
     for row, orbit in enumerate(net.orbits.row_orbit.tolist()):
         least[orbit] = int(each[row]) * lengths.unit
     return tuple(least)

@@ -140,7 +140,9 @@ def _solve(task: SplitTask, pool: PathPool, excess: float | None, seconds: float
         over = excess if task.room is None else 0.0
         found = program.least(alpha, price=0.0, fixed=over, seconds=seconds)
     if found.x is None:
-        return PathOptimum(np.zeros(n), np.zeros(groups), np.zeros(task.net.resources), np.inf)
+        return PathOptimum(
+            np.zeros(n), np.zeros(groups), np.zeros(task.net.resource_orbits), np.inf
+        )
     return PathOptimum(found.x[:n], found.eq_prices, -found.ub_prices, float(found.x[n]))
 
 
@@ -163,7 +165,7 @@ def _price(
         return 0
     unit = _UNIT / largest
     nothing = np.zeros(len(net.tail), np.int64)
-    no_price = np.zeros(net.resources, np.int64)
+    no_price = np.zeros(net.resource_orbits, np.int64)
     added = 0
     for copy in range(task.effort.copies):
         noise = 1.0 if not copy else 1.0 + task.effort.noise * rng.random(len(full))

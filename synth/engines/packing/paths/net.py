@@ -43,7 +43,7 @@ class PathNet:
     longest: int
 
     @property
-    def resources(self) -> int:
+    def resource_orbits(self) -> int:
         """Number of resource orbits."""
         return len(self.width)
 

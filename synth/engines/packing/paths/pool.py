@@ -65,7 +65,7 @@ class PathPool:
         inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         at = resources[np.repeat(resource_start[links], count) + inside]
         ones = np.ones(len(at), np.int64)
-        shape = (self.net.resources, len(self.pair))
+        shape = (self.net.resource_orbits, len(self.pair))
         return coo_array((ones, (at, np.repeat(column, count))), shape=shape).tocsr()
 
 

@@ -44,7 +44,7 @@ def prices_by_weights(
     The paths of the last phases, which are spread well, come into the pool, if there is one.
     """
     width = np.array([float(w) for w in net.width])
-    total = np.zeros(net.resources)
+    total = np.zeros(net.resource_orbits)
     best = PathPrices(1.0 / width, 0.0)
     phases, (first, last) = effort.phases, effort.steepness
     for phase in range(phases):
@@ -71,7 +71,7 @@ def _all_cheapest(
     resource_start, resources = net.graph[3], net.graph[4]
     full = np.add.reduceat(toll[resources], resource_start[:-1])
     soft = np.rint(full * (_UNIT / float(full.max()))).astype(np.int64) + 1
-    none, free = np.zeros(len(net.tail), np.int64), np.zeros(net.resources, np.int64)
+    none, free = np.zeros(len(net.tail), np.int64), np.zeros(net.resource_orbits, np.int64)
     _, links, length = trees(net.graph, net.tail, none, soft, free, src, dst, net.longest)
     column, at = entries(links, np.maximum(length, 0))
     return links, length, float(full[at] @ count[column])
@@ -82,5 +82,5 @@ def _load(net: PathNet, links: Ints32, length: Ints, count: Ints) -> Floats:
     column, at = entries(links, np.maximum(length, 0))
     uses = np.bincount(at, count[column].astype(float), len(net.tail))
     resource_start, resources = net.graph[3], net.graph[4]
-    load = np.bincount(resources, np.repeat(uses, np.diff(resource_start)), net.resources)
+    load = np.bincount(resources, np.repeat(uses, np.diff(resource_start)), net.resource_orbits)
     return load.astype(np.float64)

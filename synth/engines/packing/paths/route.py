@@ -65,7 +65,7 @@ def shortest(net: PathNet, src: Ints, dst: Ints, count: Ints, target: Fraction) 
         pair,
         np.zeros((len(pair), net.longest), np.int32),
         np.zeros(len(pair), np.int64),
-        np.zeros(net.resources, np.int64),
+        np.zeros(net.resource_orbits, np.int64),
     )
     nothing = np.zeros(len(net.tail), np.int64)
     return _round(net, src, dst, empty, net.delay, nothing, room_of(net, target, 1), None, 4.0)
@@ -95,7 +95,7 @@ def negotiate(
     strict, soft = net.delay, free
     if latency_weight is not None:
         strict, soft = free, soft_delay(net, begin, latency_weight)
-    past = np.zeros(net.resources)
+    past = np.zeros(net.resource_orbits)
     rng = np.random.default_rng(seed)
     now = best = begin
     least, since = _overload(begin, room), 0
@@ -158,7 +158,7 @@ def _round(
 
     links, length, load = now.links.copy(), now.length.copy(), now.load.copy()
     order = np.arange(len(now.pair)) if rng is None else rng.permutation(len(now.pair))
-    memory = np.zeros(net.resources) if past is None else past
+    memory = np.zeros(net.resource_orbits) if past is None else past
     reroute(
         net.graph,
         net.tail,
