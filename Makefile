@@ -40,7 +40,7 @@ bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/loop.py
 	$(BIN)/python tests/bench/report_sizes.py
 
-grade: $(STAMP) ## compare results with the published ones
+grade: $(STAMP) ## compare results with published ones
 	$(BIN)/python tests/grade/run.py
 
 libraries: $(STAMP) ## tune libraries for six machines, and judge them (an hour)
@@ -53,13 +53,13 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 	$(BIN)/python tests/grade/taccl_sweep.py
 	$(BIN)/python tests/grade/dask_sweep.py
 
-mutants: $(STAMP) ## mutate right programs at random; what the checker accepts must run right
+mutants: $(STAMP) ## mutate correct programs at random; those that the checker accepts must execute correctly
 	$(BIN)/python tests/grade/mutation_sweep.py
 
 house: $(STAMP) ## figures of the structure (BASE=revision to compare, HOUSE_ARGS='--walks --cpu')
 	$(BIN)/python tests/house/figures.py $(if $(BASE),--base $(BASE)) $(HOUSE_ARGS)
 
-replay: $(STAMP) ## whole commands with the weft of BASE=HEAD and of this tree: what differs?
+replay: $(STAMP) ## run whole commands with BASE=HEAD and with this tree, and compare all bytes
 	$(BIN)/python tests/replay/replay.py $(or $(BASE),HEAD) --jobs $(JOBS) $(REPLAY_ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
