@@ -14,7 +14,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import count, microseconds, number, table
 from weft.dsl.base.units import format_bytes
-from weft.synth.time.schedule_time import Timing, bus_factor, simulate
+from weft.synth.time.schedule_time import SimulatedTime, bus_factor, simulate
 
 from ..check.checks import Check, checks_text
 from ..check.findings import require_good
@@ -265,7 +265,9 @@ def _entry(collective: Collective, one: CaseResult, predict: Predict) -> dict[st
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks
     assert one.median_us is not None
-    timing = Timing(message_bytes=size, time_us=one.median_us, bus_factor=bus_factor(collective))
+    timing = SimulatedTime(
+        message_bytes=size, time_us=one.median_us, bus_factor=bus_factor(collective)
+    )
     predicted = predict(size)
     return {
         "bytes": size,

@@ -9,7 +9,7 @@ from weft.dsl.base.units import parse_size_range
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.judge.verify import require_valid, verify
 from weft.synth.time.schedule_tables import CostModel
-from weft.synth.time.schedule_time import Timing, simulate
+from weft.synth.time.schedule_time import SimulatedTime, simulate
 
 from ..check.checks import Check
 from ..report.text import schedule_text
@@ -67,7 +67,7 @@ class ScheduleNoun(Noun):
         schedule = verified_schedule(subject, args.topology)
         model = CostModel(args.alpha_occupies, args.store_and_forward, args.overhead, args.barrier)
 
-        def evaluate(message_bytes: int, least: float) -> Timing:
+        def evaluate(message_bytes: int, least: float) -> SimulatedTime:
             return simulate(schedule, message_bytes, model, bound_us=least)
 
         sizes = parse_size_range(USUAL_SIZES)

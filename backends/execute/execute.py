@@ -28,6 +28,9 @@ from .layout import BufferLayout, Data, data, layout, number_type, unfit
 from .machine import Control, MessageShape, assemble
 from .memory import BufferMemory, carried
 
+MOST_PLAIN = 100_000
+"""Operations and elements moved in all orders: more are done by compiled loops."""
+
 MOST_OPERATIONS = 20_000_000
 """A program with more operations in one run is refused."""
 
@@ -74,15 +77,17 @@ def execute(
     rng = np.random.default_rng(seed)
     values = [data(place, carried(number_type(name)), shape.elements, rng) for name in dtypes]
     memories = [BufferMemory(machine, place, v.before) for v in values]
+    each = len(machine.operations) * (1 + sum(memory.elements for memory in memories))
+    compiled = interleavings * each > MOST_PLAIN
     operations, traces = 0, Traces(machine, place)
     for number in range(interleavings):
         tell(number + 1)
         policy = POLICIES[number % len(POLICIES)]
-        run = interleave(machine, policy, (seed << 20) + number)
+        run = interleave(machine, policy, (seed << 20) + number, compiled=compiled)
         operations += len(run.order)
         detail = explain(machine, run) if run.stuck else unread(machine, run)
         if detail is None and traces.fresh(run.order):
-            detail = _compare(machine, run, place, memories, values)
+            detail = _compare(machine, run, place, memories, values, compiled)
         if detail is not None:
             return Execution(
                 False, f"{detail} (order {number}, {policy}; {shape})", number + 1, operations
@@ -98,11 +103,12 @@ def _compare(
     place: BufferLayout,
     memories: list[BufferMemory],
     values: list[Data],
+    compiled: bool,
 ) -> str | None:
     """Replay an order on the data of each type; what is wrong with the result, or None."""
     for memory, value in zip(memories, values, strict=True):
         memory.reset()
-        memory.replay(run.order)
+        memory.replay(run.order, compiled=compiled)
         found = memory.rows[value.rows]
         if not np.array_equal(found, value.expected):
             return _difference(place, value, found)

@@ -8,12 +8,16 @@ choice alone rarely starves a block long enough to show a race, so some policies
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.jit import fast, watched
 from weft.dsl.nouns.program import READS_SRC, WRITES_DST
 
+from . import kernel
 from .layout import BufferLayout
 from .machine import Control
 
@@ -35,29 +39,26 @@ class Interleaving:
     counters: Ints
 
 
-def interleave(machine: Control, policy: str, seed: int) -> Interleaving:
-    """Draw one order. O(operations log blocks)."""
-    from .kernel import draw
-
+def interleave(machine: Control, policy: str, seed: int, *, compiled: bool = True) -> Interleaving:
+    """Draw one order, the same whether ``compiled`` or not. O(operations log blocks)."""
     needs, effects = machine.needs, machine.effects
     order = np.empty(len(machine.operations), np.int64)
     at, counters = machine.begin.copy(), machine.counters.copy()
-    done = draw(
-        machine.begin,
-        machine.end,
-        needs.start,
-        needs.counter,
-        needs.value,
-        effects.start,
-        effects.counter,
-        effects.value,
-        counters,
-        at,
-        order,
-        POLICIES.index(policy),
-        seed % (1 << 32),
-    )
+    columns: list[Any] = [machine.begin, machine.end, needs.start, needs.counter, needs.value]
+    columns += [effects.start, effects.counter, effects.value, counters, at, order]
+    which = POLICIES.index(policy), seed % (1 << 32)
+    if compiled:
+        done = fast(kernel).draw(*columns, *which)
+    else:
+        listed = [column.tolist() for column in columns]
+        done = watched(kernel, np=_own_numpy()).draw(*listed, *which)
+        counters, at, order = (np.array(column, np.int64) for column in listed[-3:])
     return Interleaving(order[:done], done < len(order), at, counters)
+
+
+def _own_numpy() -> SimpleNamespace:
+    """NumPy with a generator of its own, which draws what numba's does: a Mersenne Twister."""
+    return SimpleNamespace(**{**vars(np), "random": np.random.RandomState(0)})
 
 
 def explain(machine: Control, run: Interleaving) -> str:

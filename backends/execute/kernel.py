@@ -1,13 +1,14 @@
-"""The compiled loops of the interpreter: drawing an order, and replaying one on data.
+"""The loops of the interpreter: drawing an order, and replaying one on data.
 
-Loaded only where something is executed: numba takes its time to load.
+Plain Python for few operations, compiled for many (:mod:`weft.dsl.base.jit`): numba takes longer to
+load than small programs to run.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.jit import Array, compiled
+from weft.dsl.base.jit import Array, kernel
 
 UNIFORM, BURSTS, GREEDY, PRIORITIES, LATEST, EARLIEST = range(6)
 """The policies, as :data:`.interleave.POLICIES` has them."""
@@ -19,7 +20,7 @@ NO_LIMIT = 1 << 62
 # --- orders ---------------------------------------------------------------------------------------
 
 
-@compiled
+@kernel
 def draw(
     begin: Array,
     end: Array,
@@ -86,7 +87,7 @@ def draw(
     return done
 
 
-@compiled
+@kernel
 def lacking(i: int, need: Array, need_counter: Array, need_value: Array, counters: Array) -> int:
     """Return the first counter that keeps an operation from starting; -1: none."""
     for n in range(need[i], need[i + 1]):
@@ -96,7 +97,7 @@ def lacking(i: int, need: Array, need_counter: Array, need_value: Array, counter
     return -1
 
 
-@compiled
+@kernel
 def settle(
     lacks: int,
     block: int,
@@ -119,7 +120,7 @@ def settle(
     return size
 
 
-@compiled
+@kernel
 def join(counter: int, block: int, first: Array, last: Array, after: Array) -> None:
     """A block waits for a counter, behind those that do already."""
     if first[counter] < 0:
@@ -129,7 +130,7 @@ def join(counter: int, block: int, first: Array, last: Array, after: Array) -> N
     last[counter] = block
 
 
-@compiled
+@kernel
 def ranking(blocks: int, policy: int) -> tuple[Array, Array]:
     """Return the priority of each block, and the block of each priority, for fixed priorities."""
     of_rank = np.arange(blocks)
@@ -141,7 +142,7 @@ def ranking(blocks: int, policy: int) -> tuple[Array, Array]:
     return rank, of_rank
 
 
-@compiled
+@kernel
 def burst(policy: int) -> int:
     """Draw the most operations that a block may do before others have their chance."""
     if policy == BURSTS:
@@ -149,7 +150,7 @@ def burst(policy: int) -> int:
     return NO_LIMIT if policy in (GREEDY, LATEST) else 1
 
 
-@compiled
+@kernel
 def put(bag: Array, size: int, block: int, policy: int, rank: Array) -> int:
     """Put a block that can go on into the bag, a heap of ranks if they are fixed; its size."""
     bag[size] = block
@@ -162,7 +163,7 @@ def put(bag: Array, size: int, block: int, policy: int, rank: Array) -> int:
     return size + 1
 
 
-@compiled
+@kernel
 def take(bag: Array, size: int, policy: int, of_rank: Array) -> tuple[int, int]:
     """Take a block out of the bag; which, and the size of the bag."""
     size -= 1
@@ -189,7 +190,7 @@ def take(bag: Array, size: int, policy: int, of_rank: Array) -> tuple[int, int]:
 # --- data -----------------------------------------------------------------------------------------
 
 
-@compiled
+@kernel
 def replay(
     order: Array,
     rows: Array,

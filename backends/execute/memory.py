@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.jit import fast
 from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST
 
+from . import kernel
 from .layout import BufferLayout
 from .machine import Control
 
@@ -41,15 +43,20 @@ class BufferMemory:
         self._value = np.empty((longest, payload), before.dtype)
         self._columns = _columns(machine, place)
 
+    @property
+    def elements(self) -> int:
+        """The most elements that one operation moves."""
+        return int(self._value.size)
+
     def reset(self) -> None:
         """Back to the state before the call."""
         np.copyto(self.rows, self._before)
 
-    def replay(self, order: npt.ArrayLike) -> None:
+    def replay(self, order: npt.ArrayLike, *, compiled: bool = True) -> None:
         """Do the data movement of operations in an order that the control allowed."""
-        from .kernel import replay
-
-        replay(np.asarray(order, np.int64), self.rows, self._slots, self._value, *self._columns)
+        at = np.asarray(order, np.int64)
+        loops = fast(kernel) if compiled else kernel
+        loops.replay(at, self.rows, self._slots, self._value, *self._columns)
 
 
 def _columns(machine: Control, place: BufferLayout) -> tuple[Ints, ...]:

@@ -67,8 +67,8 @@ def _fast(name: str) -> SimpleNamespace:
     return SimpleNamespace(**names)
 
 
-def watched(module: ModuleType, **replaced: Callable[..., Any]) -> Any:
-    """The marked functions of a module as plain Python, where some are replaced: to watch a run."""
+def watched(module: ModuleType, **replaced: Any) -> Any:
+    """The marked functions of a module as plain Python, where some names stand for others."""
     names = dict(vars(module))
     for key, value in vars(module).items():
         if hasattr(value, _MARK) and value.__module__ == module.__name__:

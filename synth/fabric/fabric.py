@@ -72,6 +72,16 @@ class Fabric:
         return np.array([float(b) for b in self.bandwidth])
 
     @cached_property
+    def bandwidths(self) -> tuple[tuple[Fraction, ...], Ints]:
+        """The distinct bandwidths, and which one each resource has: exact times of few numbers."""
+        return _distinct(self.bandwidth)
+
+    @cached_property
+    def latencies(self) -> tuple[tuple[Fraction, ...], Ints]:
+        """The distinct α, and which one each link has."""
+        return _distinct(self.latency)
+
+    @cached_property
     def us_per_byte(self) -> tuple[Fraction, ...]:
         """µs that a byte occupies each resource."""
         made: dict[int, Fraction] = {}  # links share the objects of few bandwidths
@@ -119,6 +129,12 @@ class Fabric:
             for one in self.loaded[link]:
                 times[one] = times.get(one, 0) + 1
         return times
+
+
+def _distinct(values: Sequence[Fraction]) -> tuple[tuple[Fraction, ...], Ints]:
+    index: dict[Fraction, int] = {}
+    which = np.array([index.setdefault(x, len(index)) for x in values], np.int64)
+    return tuple(index), which
 
 
 @kept()

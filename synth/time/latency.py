@@ -7,7 +7,7 @@ import numpy as np
 from weft.dsl.base.kept import kept
 from weft.dsl.nouns.schedule import Schedule
 
-from .legs import rates_of
+from ..fabric.fabric import fabric_of
 from .schedule_tables import data_waits, routes_of
 
 
@@ -22,8 +22,8 @@ def latency_us(schedule: Schedule) -> float:
     if not len(schedule):
         return 0.0
     waits, routes = data_waits(schedule), routes_of(schedule, False)
-    rates = rates_of(schedule.topology)
-    per_link = np.array(rates.latency, np.float64)[rates.of_link]
+    latencies, of_link = fabric_of(schedule.topology).latencies
+    per_link = np.array(latencies, np.float64)[of_link]
     alpha = np.add.reduceat(per_link[routes.links], routes.link_start[:-1])[routes.which]
     # Copies of what was there already (slot -1) are not waited for; their arrival still counts.
     counted = waits.slot >= 0

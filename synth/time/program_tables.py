@@ -22,8 +22,9 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 
+from ..fabric.fabric import fabric_of
 from . import program_kernel
-from .legs import rates_of, rows_held
+from .legs import rows_held
 from .operations import Operations, operations_of
 from .routes import Route, routes_of
 from .runtime_model import Cut, RuntimeModel
@@ -63,10 +64,11 @@ def ticks_of(
     topology: Topology, cut: Cut, model: RuntimeModel, protocol: Protocol, unit: int = 0
 ) -> Ticks:
     """Everything in the coarsest unit in which it is exact, or in a given one, rounded."""
-    how, rates = model.protocol(protocol), rates_of(topology)
+    how, fabric = model.protocol(protocol), fabric_of(topology)
+    (bandwidths, of_row), (latencies, of_link) = fabric.bandwidths, fabric.latencies
     speed = how.efficiency * BYTES_PER_US_PER_GBPS
-    full, last = ([size / (x * speed) for x in rates.capacity] for size in (cut.piece, cut.last))
-    alpha = [x * how.alpha for x in rates.latency]
+    full, last = ([size / (x * speed) for x in bandwidths] for size in (cut.piece, cut.last))
+    alpha = [x * how.alpha for x in latencies]
     local = _local(cut, model)
     overhead = Fraction(model.overhead_us)
     if not unit:
@@ -74,13 +76,12 @@ def ticks_of(
         if unit.bit_length() > _UNIT_BITS:
             unit = _COARSE_UNIT
     one, other = (
-        np.array([max(1, round(x * unit)) for x in times], object)[rates.of_row]
-        for times in (full, last)
+        np.array([max(1, round(x * unit)) for x in times], object)[of_row] for times in (full, last)
     )
     return Ticks(
         unit,
         (one, other),
-        np.array([round(x * unit) for x in alpha], object)[rates.of_link],
+        np.array([round(x * unit) for x in alpha], object)[of_link],
         (round(local[0] * unit), round(local[1] * unit)),
         round(overhead * unit),
     )

@@ -36,7 +36,7 @@ from . import program_kernel as k
 from .program_machine import Activity, Machine
 from .program_tables import FEW_OPERATIONS, FITS, PreparedProgram
 from .runtime_model import MSCCL, Cut, RuntimeModel
-from .schedule_time import Timing, bus_factor
+from .schedule_time import SimulatedTime, bus_factor
 from .steady import FEWEST_TURNS, Steady
 
 MOST_OPERATIONS = 2_000_000
@@ -48,7 +48,7 @@ LEAST_TURNS = 8
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ProgramSimulation(Timing):
+class ProgramSimulation(SimulatedTime):
     """Simulated time of a program, and the activities that it is spent on.
 
     Attributes:
@@ -210,7 +210,7 @@ class Runs:
         self.slots = prepared.model.protocol(protocol).slots
         self.ticks = prepared.ticks(cut, protocol)
 
-    def find(self, most_operations: int | None) -> _Run:
+    def find(self, most_operations: int | None) -> _MachineRun:
         """All iterations, the last ones extrapolated if there are too many.
 
         Raises:
@@ -225,7 +225,7 @@ class Runs:
         most = max(most_operations or default, least)
         return self._run(turns, most) or _longer(self._run, turns, most // self.size)
 
-    def _run(self, turns: int, most: float) -> _Run | None:
+    def _run(self, turns: int, most: float) -> _MachineRun | None:
         compiled = self.size * turns > self.few and self._fits(turns)
         return _run(self._machine(turns, compiled=compiled), most)
 
@@ -246,7 +246,7 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _MachineRun:
     """The result of a run, in µs."""
 
     busy: Floats
@@ -276,13 +276,13 @@ def run_to_end(machine: Machine, most: float) -> int | None:
     return steady.skipped if steady else 0
 
 
-def _run(machine: Machine, most: float) -> _Run | None:
+def _run(machine: Machine, most: float) -> _MachineRun | None:
     """Run to the end; None if that would take more operations than ``most``."""
     skipped = run_to_end(machine, most)
     if skipped is None:
         return None
     unit = machine.unit
-    return _Run(
+    return _MachineRun(
         _in_us([machine.busy], unit)[0],
         _in_us(machine.spent[: Activity.DONE], unit),
         _in_us([machine.finished], unit)[0],
@@ -290,7 +290,7 @@ def _run(machine: Machine, most: float) -> _Run | None:
     )
 
 
-def _longer(run: Callable[[int, float], _Run | None], turns: int, most: int) -> _Run:
+def _longer(run: Callable[[int, float], _MachineRun | None], turns: int, most: int) -> _MachineRun:
     """A straight line through two shorter runs, of half and all turns that may be simulated."""
     half, full = run(most // 2, math.inf), run(most, math.inf)
     assert half is not None
@@ -304,7 +304,7 @@ def _longer(run: Callable[[int, float], _Run | None], turns: int, most: int) -> 
             (half.finish, full.finish),
         )
     )
-    return _Run(busy, spent, finish, half.simulated + full.simulated, exact=False)
+    return _MachineRun(busy, spent, finish, half.simulated + full.simulated, exact=False)
 
 
 def _in_us(ticks: Any, unit: int) -> Floats:

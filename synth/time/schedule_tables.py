@@ -35,10 +35,11 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
+from ..fabric.fabric import Fabric, fabric_of
 from ..judge.replay import replay
 from . import queue_kernel as q
 from . import schedule_kernel as k
-from .legs import Rates, rates_of, rows_held
+from .legs import rows_held
 
 SPARSE = 32
 """Of more places (chunks times ranks) for each transfer, only those that occur are listed."""
@@ -278,7 +279,7 @@ class Prepared:
         slices: int,
         order: AnyArray | None,
         stride: int,
-    ) -> _Memory:
+    ) -> _MemoryTables:
         """The memory of the kernel at time 0; ``held``: ticks of the grains on each row of a leg.
 
         Its integers are of the type of ``held``, or Python's (``object``).
@@ -306,7 +307,7 @@ class Prepared:
             sizes = np.diff(w.step_start)
             transfers[:, k.STEP] = np.repeat(np.arange(len(sizes)), sizes)
             steps[:, k.FIRST], steps[:-1, k.LEFT] = w.step_start, sizes * slices
-        return _Memory(
+        return _MemoryTables(
             slices=slices,
             rows=len(costs.row),
             stride=stride,
@@ -335,7 +336,7 @@ def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Memory:
+class _MemoryTables:
     """The tables of :mod:`.schedule_kernel`, with numbers of records for their places."""
 
     slices: int
@@ -393,7 +394,7 @@ class _Memory:
         return np.concatenate([counts, *(x.ravel() for x in tables)])
 
 
-def _run(memory: _Memory, kernel: Any) -> Any:
+def _run(memory: _MemoryTables, kernel: Any) -> Any:
     """Run to the end: the memory then, a list or an array; None if that is later than 64 bits."""
     words = memory.words()
     m: Any = words.tolist() if words.dtype == object else words
@@ -441,7 +442,7 @@ class _Costs:
     ``unit`` is one over a common denominator of all; ``times``: a grain on each distinct bandwidth.
     """
 
-    rates: Rates
+    fabric: Fabric
     unit: int
     times: list[Fraction]
     row: Floats
@@ -451,14 +452,15 @@ class _Costs:
     @staticmethod
     def of(topology: Topology, grain: Fraction, overhead: Fraction) -> _Costs:
         """Return the costs of grains of ``grain`` bytes."""
-        rates = rates_of(topology)
-        times = [grain / (x * BYTES_PER_US_PER_GBPS) for x in rates.capacity]
+        fabric = fabric_of(topology)
+        (bandwidths, of_row), (latencies, of_link) = fabric.bandwidths, fabric.latencies
+        times = [grain / (x * BYTES_PER_US_PER_GBPS) for x in bandwidths]
         return _Costs(
-            rates,
-            math.lcm(*{x.denominator for x in (*times, *rates.latency, overhead)}),
+            fabric,
+            math.lcm(*{x.denominator for x in (*times, *latencies, overhead)}),
             times,
-            np.array(times, np.float64)[rates.of_row],
-            np.array(rates.latency, np.float64)[rates.of_link],
+            np.array(times, np.float64)[of_row],
+            np.array(latencies, np.float64)[of_link],
             overhead,
         )
 
@@ -468,11 +470,13 @@ class _Costs:
 
     def row_ticks(self, unit: int, kind: Any) -> AnyArray:
         """A grain's time on each resource in integer ticks, as integers of a NumPy type."""
-        return np.array([max(1, round(x * unit)) for x in self.times], kind)[self.rates.of_row]
+        _, of_row = self.fabric.bandwidths
+        return np.array([max(1, round(x * unit)) for x in self.times], kind)[of_row]
 
     def link_ticks(self, unit: int, kind: Any) -> AnyArray:
         """The α of each link in whole ticks, as integers of a NumPy type."""
-        return np.array([round(x * unit) for x in self.rates.latency], kind)[self.rates.of_link]
+        latencies, of_link = self.fabric.latencies
+        return np.array([round(x * unit) for x in latencies], kind)[of_link]
 
     def held(self, unit: int, routes: Routes) -> Ints:
         """Ticks of 64 bits for which the grains hold each resource of each leg."""

@@ -47,7 +47,7 @@ LARGE = 5_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Timing:
+class SimulatedTime:
     """Simulated time of a message, and the figures that follow.
 
     Attributes:
@@ -86,7 +86,7 @@ class Timing:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Simulation(Timing):
+class Simulation(SimulatedTime):
     """Result of a simulation: ``time_us`` is when the last transfer has arrived.
 
     Attributes:

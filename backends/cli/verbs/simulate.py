@@ -14,7 +14,7 @@ from ..flags.files import SimulateFlags
 from ..subjects import read_subject
 
 if TYPE_CHECKING:
-    from weft.synth.time.schedule_time import Timing
+    from weft.synth.time.schedule_time import SimulatedTime
 
 
 def run(args: SimulateFlags, console: Console) -> int:
@@ -56,7 +56,7 @@ def run(args: SimulateFlags, console: Console) -> int:
     return Exit.DONE
 
 
-def _entry(found: Timing) -> dict[str, Any]:
+def _entry(found: SimulatedTime) -> dict[str, Any]:
     """Return one entry of ``sizes``."""
     moves = found.time_us > 0
     return {

@@ -37,6 +37,7 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.assignment import best_assignment
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.runtime import Target
 
@@ -244,8 +245,6 @@ def _pair(partner: Ints, ends: _BlockEnds, i: Ints, o: Ints, weight: Ints) -> No
     """The matching of most weight, rank by rank and channel by channel."""
     if not len(i):
         return
-    from scipy.optimize import linear_sum_assignment
-
     wide = np.int64(ends.channel.max()) + 1
     key = ends.dst[i] * wide + ends.channel[i]
     order = np.argsort(key, kind="stable")
@@ -258,7 +257,7 @@ def _pair(partner: Ints, ends: _BlockEnds, i: Ints, o: Ints, weight: Ints) -> No
         worth[at, to] = weight[begin:end]
         receiving, sending = np.empty(len(worth), np.int64), np.empty(worth.shape[1], np.int64)
         receiving[at], sending[to] = i[begin:end], o[begin:end]
-        chosen, with_ = linear_sum_assignment(worth, maximize=True)
+        chosen, with_ = best_assignment(worth)
         real = worth[chosen, with_] > 0
         partner[receiving[chosen[real]]] = sending[with_[real]]
 

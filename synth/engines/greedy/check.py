@@ -17,9 +17,9 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
+from ...fabric.fabric import fabric_of
 from .plan import TransferBlock
 
 LONGEST_QUEUE = 64
@@ -133,23 +133,14 @@ class StreamCheck:
 
 def _tables(topology: Topology, chunk_bytes: Fraction, unit: int) -> tuple[Any, Any]:
     """Source, destination and ticks until arrival of links; (first, row, ticks) they occupy."""
-    ticks = [
-        math.ceil(chunk_bytes * unit / (bandwidth * BYTES_PER_US_PER_GBPS))
-        for bandwidth in topology.capacities()
-    ]
-    members = [[i] for i in range(len(topology.links))]
-    for row, resource in topology.shared_rows():
-        for i in resource.links:
-            members[i].append(row)
+    fabric = fabric_of(topology)
+    ticks = [math.ceil(chunk_bytes * unit * slow) for slow in fabric.us_per_byte]
     arrives = [
-        max(ticks[r] for r in rows) + math.ceil(link.latency * unit)
-        for rows, link in zip(members, topology.links, strict=True)
+        max(ticks[r] for r in held) + math.ceil(latency * unit)
+        for held, latency in zip(fabric.loaded, fabric.latency, strict=True)
     ]
-    ends = topology.link_ends()
-    rows = np.array([r for m in members for r in m], np.int64)
-    first = np.cumsum([0, *map(len, members)], dtype=np.int64)
-    links = np.stack([ends[:, 0], ends[:, 1], _ints(arrives)])
-    return links, (first, rows, _ints(ticks)[rows])
+    links = np.stack([fabric.src, fabric.dst, _ints(arrives)])
+    return links, (fabric.first, fabric.resource, _ints(ticks)[fabric.resource])
 
 
 def _ints(values: list[int]) -> Ints:
