@@ -56,7 +56,10 @@ class BufferMemory:
         """Do the data movement of operations in an order that the control allowed."""
         at = np.asarray(order, np.int64)
         loops = fast(kernel) if compiled else kernel
-        loops.replay(at, self.rows, self._slots, self._value, *self._columns)
+        with np.errstate(
+            all="ignore"
+        ):  # compiled code is silent about overflows, too
+            loops.replay(at, self.rows, self._slots, self._value, *self._columns)
 
 
 def _columns(machine: Control, place: BufferLayout) -> tuple[Ints, ...]:
