@@ -56,9 +56,7 @@ class BufferMemory:
         """Do the data movement of operations in an order that the control allowed."""
         at = np.asarray(order, np.int64)
         loops = fast(kernel) if compiled else kernel
-        with np.errstate(
-            all="ignore"
-        ):  # compiled code is silent about overflows, too
+        with np.errstate(all="ignore"):  # compiled code is silent about overflows, too
             loops.replay(at, self.rows, self._slots, self._value, *self._columns)
 
 
