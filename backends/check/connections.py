@@ -82,7 +82,7 @@ def _odd_peers(code: Code, peer: Ints, verb: str) -> list[Finding]:
         odd = np.flatnonzero(bad)
 
         def message(k: int, odd: Ints = odd) -> str:
-            return f"{verb} peer {peer[odd[k]]} is no other rank"
+            return f"{verb} peer {peer[odd[k]]} is not another rank"
 
         found += at_blocks("structure", code, odd, message, kind=kind)
     return found

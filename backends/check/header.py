@@ -118,7 +118,7 @@ def portable(algo: XmlAlgo, code: Code) -> list[Finding]:
             text += ": msccl spells it reduce_scatter, rccl and executor reducescatter"
         note(text, "portable")
     if algo.max_bytes == 0:
-        note("maxBytes 0 is no limit for rccl and executor, and nothing for msccl", "portable")
+        note("maxBytes 0 means no limit for rccl and executor, and no size for msccl", "portable")
     if int(np.count_nonzero((code.count == 0) & (code.op != OPS.index(Op.NOP)))):
         note("cnt 0 writes outside a table of msccl", "portable")
     return note.found

@@ -199,7 +199,7 @@ class _Teller:
         found, poison = self.contents(operation, place)
         if poison:
             where = ", ".join(sorted(poison)[:3])
-            text = f"{name} comes from {where}, which nobody wrote before"
+            text = f"{name} comes from {where}, which was not written before"
             text += f"; wanted is {self.sum(Counter(want))}"
             return self.finding(text, operation, rank)
         text = f"{name} holds {self.sum(found)}; wanted is {self.sum(Counter(want))}"

@@ -63,7 +63,7 @@ class ProofVerdict:
     proofs: list[Proof] = field(default_factory=list)
 
     def step(self, found: list[Finding], check: str, proved: str) -> bool:
-        """Note findings, or a proof if there is no error; whether the next family makes sense."""
+        """Note findings, or a proof if there is no error; True: the next family can be checked."""
         self.findings += found
         if errors(found):
             return False

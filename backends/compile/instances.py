@@ -37,10 +37,10 @@ MOST_SERVED = 1_000_000
 
 TRIED = (2, 4, 8)
 WORTH_IT = 1.05
-"""More instances must be so many times quicker to be proposed: each takes thread blocks."""
+"""Least speed-up for which more instances are proposed: each takes thread blocks."""
 
 SLOWER = 1.1
-"""A program that takes so many times what its schedule does is worth a look for a better one."""
+"""Ratio of a program's time to its schedule's above which more instances are tried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -388,12 +388,12 @@ def format_named(text: str, origin: str = "--to") -> Format:
     """Return the format of ``name{option=value}``.
 
     Raises:
-        UserError: an unknown name or option, or a plug-in that is no format.
+        UserError: an unknown name or option, or a plug-in whose class is not a format.
     """
     made = BACKENDS.make(text, origin)
     if not isinstance(made, Format):
         raise UserError(
-            f"the backend {text!r} is no format of weft: {type(made).__qualname__}",
+            f"the backend {text!r} is not a format of weft: {type(made).__qualname__}",
             where=origin,
             hint=f"its class derives from {Format.__module__}.Format",
         )

@@ -47,7 +47,7 @@ def main() -> None:
                     "remarks": answer.remarks,
                 },
             )
-        except (TypeError, ValueError) as error:  # the function returned what is no JSON
+        except (TypeError, ValueError) as error:  # the value returned is not JSON
             wrong = of_error(error)
             frames.write(
                 said,

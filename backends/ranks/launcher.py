@@ -54,7 +54,7 @@ def mpi(folder: Path, ranks: int, seconds: float) -> Command:
 def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Command:
     """Return the command that runs Python with these arguments on every rank.
 
-    ``mpiexec`` ends them after so many seconds, if they still run.
+    ``mpiexec`` ends them after that many seconds, if they still run.
 
     Raises:
         Missing: mpi4py or an MPI is not installed.

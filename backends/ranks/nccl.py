@@ -32,7 +32,7 @@ MULTI_RANK = 23000
 
 
 def unusable(ranks: int) -> Missing | None:
-    """Return what so many ranks lack on this machine, or None."""
+    """Return the reason why that many ranks cannot run on this machine, or None."""
     try:
         import cupy
         from cupy.cuda import nccl

@@ -122,7 +122,7 @@ def _watch(data: Any, where: str) -> CallRecord:
 def _time(fields: Fields, key: str, where: str) -> float:
     value = float(fields.get(key, (int, float)))
     if not (math.isfinite(value) and value >= 0):
-        raise BadFile(f"{key!r} is no time", where=where)
+        raise BadFile(f"{key!r} is not a time", where=where)
     return value
 
 

@@ -65,7 +65,7 @@ def run_threads(job: RankJob) -> dict[int, RankReport]:
     def main(wire: Threads) -> None:
         try:
             done[wire.rank] = attend(
-                job, _ThreadWorld(wire.rank, job.ranks, hubs), _nobody, programs
+                job, _ThreadWorld(wire.rank, job.ranks, hubs), _silent, programs
             )
         except Exception as error:
             if not any(hub.failed.is_set() for hub in hubs.values()):
@@ -79,5 +79,5 @@ def run_threads(job: RankJob) -> dict[int, RankReport]:
     return reports | {rank: RankReport(rank, one) for rank, one in done.items()}
 
 
-def _nobody(_: str) -> None:
+def _silent(_: str) -> None:
     """Threads are not watched: they share this process."""

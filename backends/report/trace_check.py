@@ -63,7 +63,7 @@ def require_sound(text: str) -> None:
 
 
 def _refused(word: str) -> None:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a valid JSON number")
 
 
 def _faults(events: Sequence[Any]) -> Iterator[str]:

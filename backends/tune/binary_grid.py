@@ -16,8 +16,8 @@ from ..compile.analyses.grains import coarsest
 from ..compile.source import MOST_GRAINS, binary
 
 WORTH = (Fraction(101, 100), Fraction(21, 20))
-"""A schedule is rounded to a power of two of grains a chunk: to the fewest with which its busiest
-row needs at most so many times as long, else so many."""
+"""A schedule is rounded to a power of two of grains a chunk: to the fewest with which its time on
+the busiest resource grows at most by the first factor, else by the second."""
 
 
 def on_binary_grid(schedule: Schedule) -> Schedule:

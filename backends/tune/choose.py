@@ -81,7 +81,7 @@ def stretches(
 
 
 def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int], float]) -> int:
-    """Return the least size in (low, high] from which the other is no slower, by bisection.
+    """Return the least size in (low, high] from which the other is not slower, by bisection.
 
     Where it is quicker at ``low`` already it was passed over there to have few plans, and takes
     over right after; where it is not even at ``high``, it begins there.

@@ -38,8 +38,8 @@ number of parts into which the gap is cut."""
 class Finalists:
     """Finalists of a race: µs on a grid, and at any size.
 
-    ``own``: times of the runtime's own collective, which is no plan of ours. ``behind``: how many
-    times longer than the best baseline an entry takes near a size, where it was looked at; shape
+    ``own``: times of the runtime's own collective. ``behind``: how many times
+    longer than the best baseline an entry takes near a size, where it was looked at; shape
     (entries, sizes).
     """
 

@@ -110,7 +110,7 @@ class _Times:
 
 
 def spaced(sizes: SizeRange, per_octave: float) -> list[int]:
-    """Return sizes from low to high, so many per doubling, evenly on a logarithmic scale."""
+    """Return sizes from low to high, ``per_octave`` per doubling, evenly on a logarithmic scale."""
     octaves = math.log2(sizes.high / sizes.low)
     steps = max(1, math.ceil(octaves * per_octave - 1e-9))
     grid = {round(sizes.low * (sizes.high / sizes.low) ** (i / steps)) for i in range(steps + 1)}

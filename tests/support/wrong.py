@@ -390,7 +390,7 @@ HAZARDS_RING_ALLGATHER: Rows = [
         "the own chunk is never copied",
         head(inplace=0, outofplace=1),
         "result",
-        "which nobody wrote",
+        "which was not written",
     ),
     (
         "claims out of place too",
@@ -555,7 +555,7 @@ RESULTS_PAIRS: Rows = [
         "scratch that nobody wrote",
         both(gpu(0, s_chunks=3), step(0, 2, 2, srcoff=2)),
         "result",
-        "which nobody wrote",
+        "which was not written",
     ),
 ]
 RESULTS_EXCHANGE: Rows = [

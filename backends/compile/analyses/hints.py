@@ -42,9 +42,9 @@ def hinted_ends(m: Messages, connection: Ints, first: Ints) -> HintedEnds:
         UserError: a block with two peers on one side or two channels, a connection in two blocks.
     """
     count = len(first)
-    nobody = np.zeros(count, bool)
+    none = np.zeros(count, bool)
     if not ((m.send_hint != NONE) | (m.recv_hint != NONE)).any():
-        return HintedEnds(nobody, nobody, ())
+        return HintedEnds(none, none, ())
     sends = _numbers(m, m.send_hint, connection, count, "send to", m.src, m.dst)
     receives = _numbers(m, m.recv_hint, connection, count, "receive from", m.dst, m.src)
     blocks: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}

@@ -69,7 +69,7 @@ def unrolled(schedule: Schedule, pieces: int) -> Schedule:
 
 
 def cut(collective: Collective, pieces: int) -> Collective:
-    """Return the collective with every chunk, whatever its size, in so many equal pieces."""
+    """Return the collective with every chunk, whatever its size, in that number of equal pieces."""
     if not collective.sizes:
         return collective.split(pieces)
 

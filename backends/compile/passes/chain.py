@@ -9,7 +9,7 @@ After::
     block 0:   0: re o[0] += s[0]  waits for (1, 0), (2, 0)      1: re o[0] += s[1]
 
 The runtimes merge ``re`` that follow each other into one, if they have one destination and one
-source buffer, none but the first waits, and nobody waits for any but the last: the destination is
+source buffer, none but the first waits, and nothing waits for any but the last: the destination is
 read and written once instead of every time. So all waits of such a run go to its first instruction,
 for as many as the runtime adds up right (``max_fused_reduces``). The sum is there no later than
 before: it was never ready before the last source was. There can be no circle, since what was

@@ -2,7 +2,7 @@
 
 Before::
 
-    block 0 (from 0, to 2):   0: rrcs o[1] += …      5: r o[1]     (nobody reads o[1] in between)
+    block 0 (from 0, to 2):   0: rrcs o[1] += …      5: r o[1]     (nothing reads o[1] in between)
 
 After::
 

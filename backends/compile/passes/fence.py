@@ -9,7 +9,7 @@ After::
     block 0:  0: s o[1]    1: cpy o[1] -> s[0]     block 1:  0: r o[1]  waits for (0, 1)
 
 A copy ends with a barrier of its thread block, so the flag behind it tells that the send has read
-all it sends. It copies one chunk to a scratch slot that is its block's own and nobody reads.
+all it sends. It copies one chunk to a scratch slot that is its block's own and never read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from weft.dsl.nouns.runtime import Target
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Let nobody wait for a plain send, on targets and protocols that do not order it."""
+    """Add a copy behind plain sends that are waited for, where these are not ordered."""
 
     name: ClassVar[str] = "fence"
 

@@ -8,7 +8,7 @@ After::
 
     block 0 (from 0, to 2):   0: rcs o[0]
 
-A pair fuses when the send reads exactly what the receive wrote, nobody wrote there in between, and
+A pair fuses when the send reads exactly what the receive wrote, nothing wrote there in between, and
 the fused instruction can stand in the place of one of the two: of the send, if they are neighbours
 and all that waits for the receive comes after the send in the linear order of ``order.py``; or of
 the receive, if the block sends nothing in between and all that the send waits for comes before the

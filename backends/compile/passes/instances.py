@@ -18,8 +18,8 @@ any instance may have any of them. MSCCLang's two policies:
 * ``interleaved``: chunk k becomes k·n … k·n+n-1, one for every instance; neighbours of one instance
   lie n apart and travel alone.
 
-Scratch is batched always: nobody sees it, and neighbours stay together. So interleaved, a message
-between a user's buffer and scratch travels alone too.
+Scratch is always batched: it is invisible to the caller, and neighbours stay together. So
+interleaved, a message between a user's buffer and scratch travels alone too.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ def folded(rows: list[Row], passing: set[Place]) -> list[Row]:
 
         rank 1 s[7] = rank 0 o[0]      …      rank 1 o[2] = s[7] + o[2]
 
-    After, if nobody else reads s[7]::
+    After, if nothing else reads s[7]::
 
         …      rank 1 o[2] = rank 0 o[0] + o[2]    (if nothing between writes rank 0's o[0])
         rank 1 o[2] = rank 0 o[0] + o[2]      …    (else, if nothing between touches rank 1's o[2])

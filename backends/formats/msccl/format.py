@@ -243,7 +243,7 @@ def _collective(asked: Requirements, algo: XmlAlgo) -> Collective:
 
 
 def _elements(message_bytes: int | None, algo: XmlAlgo) -> int:
-    """Four-byte elements per chunk for a message of so many bytes; few where none are named."""
+    """Four-byte elements per chunk for a message of that many bytes; 5 where no size is given."""
     if message_bytes is None:
         return 5
     if message_bytes > LARGEST_BYTES:

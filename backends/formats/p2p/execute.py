@@ -103,8 +103,10 @@ def _run(program: Any, exam: Exam, in_place: bool) -> str | None:
         hub.run(main)
     except (RuntimeError, TimeoutError) as error:
         return str(error)
+    if wrongs:
+        return wrongs[0]
     left = hub.left()
-    return wrongs[0] if wrongs else f"nobody took what rank {left[0][0]} sent" if left else None
+    return f"no rank received what rank {left[0][0]} sent" if left else None
 
 
 def call_on(wire: Threads, program: Any, send: AnyArray | None, recv: AnyArray | None) -> None:

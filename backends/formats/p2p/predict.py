@@ -49,7 +49,7 @@ def predict(
     sum_GBps: float = 0.0,
     overhead_us: float = 0.0,
 ) -> Prediction:
-    """Return the time of a call with a message of so many bytes; ``sum_GBps``: 0 means at once.
+    """Return the time of a call with a message of that many bytes; ``sum_GBps``: 0 means at once.
 
     Cost: O(messages · log), some µs each.
 

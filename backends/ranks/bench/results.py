@@ -12,7 +12,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.synth.time.schedule_time import bus_factor
 
 Predict = Callable[[int], float]
-"""µs of a message of so many bytes."""
+"""µs of a message of that many bytes."""
 
 
 @dataclass(frozen=True, slots=True)

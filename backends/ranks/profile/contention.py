@@ -20,7 +20,7 @@ from .noise import Known, classes, pooled, standard_errors
 from .plan import ContentionTrial
 
 SLOWED = 1.25
-"""Flows that take so many times longer together share something."""
+"""Least slow-down of flows when together that shows that they share a resource."""
 
 
 OFTEN = 0.005

@@ -25,7 +25,7 @@ CROWDS = 15
 """Times that all ranks are asked for small messages at once."""
 
 CROWDED = 3.0
-"""Small messages that take so many times longer when all ranks send are in each other's way."""
+"""Slow-down of small messages when all ranks send above which they delay each other."""
 
 FOR_PAIRS = 0.6
 """Share of the time that pairs get."""

@@ -418,7 +418,7 @@ def test_wrong_programs_are_found() -> None:
 
     assert "o[0] is unordered" in says(program(wait=False))
     assert "takes 1 chunks" in says(program(count=2))
-    assert "send peer 0 is no other rank" in says(program(send=0))
+    assert "send peer 0 is not another rank" in says(program(send=0))
     assert "no multiple" in says(replace(program(), message_chunks=3))
     short = program().with_ranks(program().ranks[:1])
     assert "1 ranks for 2" in says(short)

@@ -139,7 +139,7 @@ def test_it_is_listed(plugins: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["compile", "ring.py", "--to", "haiku"], "a haiku file can be shown, not written"),
         (
             ["compile", "ring.py", "--to", "alien"],
-            "'alien' is no format of weft: Alien",
+            "'alien' is not a format of weft: Alien",
         ),
     ],
 )

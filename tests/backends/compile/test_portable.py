@@ -87,7 +87,7 @@ NOT_PORTABLE = {
     "no name": (exchange(name=None), "'name' of <algo> is missing"),
     "no outofplace": (exchange(outofplace=None), "'outofplace' of <algo> is missing"),
     "no size": (exchange(maxBytes=None), "'maxBytes' of <algo> is missing"),
-    "unlimited": (exchange(maxBytes=0), "maxBytes 0 is no limit"),
+    "unlimited": (exchange(maxBytes=0), "maxBytes 0 means no limit"),
     "one size": (exchange(minBytes=64, maxBytes=64), "no message size"),
     "custom": (exchange().replace('"allgather"', '"custom"'), "'custom' is unknown there"),
     "peer that one rejects": (

@@ -235,6 +235,6 @@ def integer(text: str, bits: int = 32) -> tuple[int, str]:
 
 
 def wrap(value: int, bits: int) -> int:
-    """Return a value stored in a signed field of so many bits."""
+    """Return a value stored in a signed field of that many bits."""
     half = 1 << (bits - 1)
     return ((value + half) & ((1 << bits) - 1)) - half

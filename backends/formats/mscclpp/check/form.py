@@ -224,7 +224,7 @@ def _inner(place: PlanPlace, pipeline: Operation, op: Operation) -> Iterator[Fin
         yield place.finding("form", "a pipeline inside a pipeline")
         return
     if pipeline.unit < 1 or pipeline.unit % VECTOR:
-        yield place.finding("form", f"unit_size {pipeline.unit} is no multiple of {VECTOR}")
+        yield place.finding("form", f"unit_size {pipeline.unit} is not a multiple of {VECTOR}")
     for x in (*op.src, *op.dst):
         if x.size < pipeline.chunks:
             yield place.finding(

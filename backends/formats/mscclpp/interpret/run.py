@@ -91,7 +91,7 @@ def fit(collective: Collective, plan: ExecutionPlan) -> Collective:
     """Return the collective cut into as many pieces as the plan has chunks.
 
     Raises:
-        UserError: other ranks, or a number of chunks that is no multiple, or too large.
+        UserError: other ranks, or a number of chunks that is not a multiple, or too large.
     """
     if collective.ranks != len(plan.gpus):
         raise UserError(
@@ -130,7 +130,7 @@ def run_plan(
     what the plan must achieve; without it its own name does.
 
     Raises:
-        BadFile, UnknownName: the text is no plan. UserError: the collective does not fit it.
+        BadFile, UnknownName: the text is not a plan. UserError: the collective does not fit it.
     """
     if isinstance(plan, str):
         plan = read_plan(plan)
