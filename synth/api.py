@@ -62,7 +62,7 @@ def synthesize(
     """
     budget = budget or Budget()
     chosen = choose_engine(engine)
-    recorder = _IncumbentRecorder(observer or Silent(), Incumbents(problem))
+    recorder = _SolveRecorder(observer or Silent(), Incumbents(problem))
     try:
         outcome = run_cancellable(
             lambda: solve(problem, chosen, budget, recorder),
@@ -125,7 +125,7 @@ def problem_digest(problem: Problem) -> str:
 
 
 @dataclass(slots=True)
-class _IncumbentRecorder:
+class _SolveRecorder:
     """Observer that forwards all calls and keeps incumbents in case the engine is interrupted."""
 
     inner: Observer

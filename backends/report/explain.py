@@ -183,7 +183,7 @@ def _why(found: Binding, link: ChainLink) -> str:
     if link.waits is WaitReason.DATA:
         return f"its data has come from {s.src[j]}"
     hop = f"{s.src[j]} -> {s.dst[j]}"
-    return f"chunk {s.chunk[j]} ({hop}) has left {row_name(s.topology, link.row)}"
+    return f"chunk {s.chunk[j]} ({hop}) has left {row_name(s.topology, link.resource)}"
 
 
 def binding_json(found: Binding) -> dict[str, Any]:
@@ -213,6 +213,6 @@ def _link(found: Binding, link: ChainLink) -> dict[str, Any]:
         "start_us": number(link.start_us),
         "end_us": number(link.end_us),
         "waits": str(link.waits),
-        "for": row_name(s.topology, link.row) if link.row >= 0 else None,
+        "for": row_name(s.topology, link.resource) if link.resource >= 0 else None,
         "after": link.freed_by if link.freed_by >= 0 else None,
     }

@@ -28,7 +28,7 @@ class TreePrices:
     ``spent``: cost of the trees of all chunks; ``worth``: price times GB/s, summed.
     """
 
-    rows: tuple[int, ...]
+    prices: tuple[int, ...]
     costs: tuple[tuple[int, int], ...]
     spent: int
     worth: Fraction

@@ -19,7 +19,7 @@ from ..base.engine import Certificate
 from . import distance, report
 from .composite import Composite, Wants, always, average, envelope, of_cut
 from .cut import CutFinder, NodeCut, best_cut, best_of, host_cuts
-from .demand import CopyDemand, copying_demand, is_allreduce, wanted_items
+from .demand import ClassDemand, copying_demand, is_allreduce, wanted_items
 from .effort import BOUND_EFFORT, BoundEffort
 from .flow import best_prices, level_sets
 from .mix import best_mix
@@ -181,7 +181,7 @@ def bounds(
 def _composites(
     topology: Topology,
     collective: Collective,
-    demand: CopyDemand | None,
+    demand: ClassDemand | None,
     farthest: distance.Path | None,
     flow: _Bandwidth,
     speakers: Ints,
@@ -215,7 +215,7 @@ def _composites(
     return envelope((one for one in found if one.us), latency, flow.us_per_byte)
 
 
-def _wants(collective: Collective, demand: CopyDemand | None) -> list[Wants]:
+def _wants(collective: Collective, demand: ClassDemand | None) -> list[Wants]:
     if demand is not None:
         return [Wants.of(demand)]
     if is_allreduce(collective):
@@ -258,7 +258,7 @@ _NOTHING = _Bandwidth(
 def _bandwidth(
     topology: Topology,
     collective: Collective,
-    demand: CopyDemand | None,
+    demand: ClassDemand | None,
     speakers: Ints,
     effort: BoundEffort,
 ) -> _Bandwidth:
@@ -272,7 +272,7 @@ def _bandwidth(
 def _copying(
     topology: Topology,
     collective: Collective,
-    demand: CopyDemand,
+    demand: ClassDemand,
     speakers: Ints,
     effort: BoundEffort,
 ) -> _Bandwidth:
@@ -296,7 +296,7 @@ def _copying(
     return _mixed(topology, collective, demand, found, effort)
 
 
-def _seen_from_sources(machine: Topology, demand: CopyDemand, speakers: Ints) -> NodeCut | None:
+def _seen_from_sources(machine: Topology, demand: ClassDemand, speakers: Ints) -> NodeCut | None:
     """A cut near a source: the best of the reversed problem, judged in this one.
 
     With several holders of a chunk there is no reversed problem: any of them may send it.
@@ -310,7 +310,7 @@ def _seen_from_sources(machine: Topology, demand: CopyDemand, speakers: Ints) ->
 def _mixed(
     topology: Topology,
     collective: Collective,
-    demand: CopyDemand,
+    demand: ClassDemand,
     cut: NodeCut,
     effort: BoundEffort,
 ) -> _Bandwidth:
@@ -329,14 +329,14 @@ def _mixed(
     return _Bandwidth(value, certificate, value if remark else None, remark)
 
 
-def _edmonds(topology: Topology, demand: CopyDemand) -> bool:
+def _edmonds(topology: Topology, demand: ClassDemand) -> bool:
     """Return whether all ranks want all chunks and every node is a rank."""
     if len(topology.nodes) > topology.ranks or not demand.spread:
         return False
     return demand.everybody()
 
 
-def _attained_by_trees(topology: Topology, demand: CopyDemand) -> str:
+def _attained_by_trees(topology: Topology, demand: ClassDemand) -> str:
     """Return why the cut bound is attained; empty if that is not known."""
     if len(demand.sinks()) == 1 and demand.unicast and network(topology).faithful:
         return "attained: max-flow equals min-cut"
@@ -377,7 +377,7 @@ def _of_cut(
 def _unicast(
     topology: Topology,
     collective: Collective,
-    demand: CopyDemand,
+    demand: ClassDemand,
     cut: NodeCut | None,
     effort: BoundEffort,
 ) -> _Bandwidth:
@@ -449,7 +449,7 @@ def _composed(topology: Topology, speakers: Ints) -> _ComposedTime | None:
     """
     if topology.resources:
         return None
-    half = CopyDemand.of_allgather(topology.ranks)
+    half = ClassDemand.of_allgather(topology.ranks)
     forth, back = (best_cut(x, half, speakers) for x in (topology, topology.reversed()))
     if forth is None or back is None:
         return None

@@ -45,7 +45,7 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
 from .cut import CutFinder, NodeCut
-from .demand import CopyDemand
+from .demand import ClassDemand
 from .effort import BoundEffort
 from .windows import Lengths
 
@@ -80,7 +80,7 @@ class Wants:
     joint: int = 0
 
     @staticmethod
-    def of(demand: CopyDemand) -> Wants:
+    def of(demand: ClassDemand) -> Wants:
         """Return the wants of a demand."""
         dests = np.zeros(demand.ranks, bool)
         dests[demand.dests] = True

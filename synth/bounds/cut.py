@@ -21,7 +21,7 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
 from .capacity import Crossing, crossing
-from .demand import CopyDemand
+from .demand import ClassDemand
 from .network import MaxFlow, Network, network
 
 
@@ -84,7 +84,7 @@ def best_of(*cuts: NodeCut | None) -> NodeCut | None:
     return best
 
 
-def best_cut(topology: Topology, demand: CopyDemand, speakers: Ints) -> NodeCut | None:
+def best_cut(topology: Topology, demand: ClassDemand, speakers: Ints) -> NodeCut | None:
     """The best cut over per-destination flows (module docstring).
 
     ``topology`` is the machine that the demand is to be read on; ``speakers`` has one rank of
@@ -129,7 +129,7 @@ def _all_but(topology: Topology, rank: int) -> Bools:
     return inside
 
 
-def _by_need(topology: Topology, demand: CopyDemand) -> list[int]:
+def _by_need(topology: Topology, demand: ClassDemand) -> list[int]:
     """Destinations, by chunks wanted per bandwidth into them, the largest first."""
     entering = np.zeros(len(topology.nodes))
     for one in topology.links:
@@ -149,7 +149,7 @@ class Supply:
     feeds all its holders. For a spread demand the arcs are the same for every destination.
     """
 
-    def __init__(self, net: Network, demand: CopyDemand) -> None:
+    def __init__(self, net: Network, demand: ClassDemand) -> None:
         self._demand = demand
         self._net = net
         single = np.diff(demand.holder_start) == 1

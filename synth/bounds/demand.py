@@ -18,7 +18,7 @@ from weft.dsl.nouns.collective import Collective
 
 
 @dataclass(frozen=True, eq=False)
-class CopyDemand:
+class ClassDemand:
     """Classes of chunks; class k has ``weight[k]`` chunks.
 
     ``holders`` and ``dests`` are rank lists one after the other, cut at ``holder_start`` and
@@ -35,12 +35,12 @@ class CopyDemand:
     backwards: bool = False
 
     @staticmethod
-    def of_allgather(ranks: int) -> CopyDemand:
+    def of_allgather(ranks: int) -> ClassDemand:
         """One chunk of every rank for all others."""
         rank = np.arange(ranks)
         others = (rank[:, None] + np.arange(1, ranks)) % ranks
         each = ranks - 1
-        return CopyDemand(
+        return ClassDemand(
             ranks,
             np.ones(ranks, np.int64),
             rank,
@@ -151,13 +151,13 @@ class CopyDemand:
         needs[(dest, holder) if self.backwards else (holder, dest)] = True
         return needs
 
-    def reversed(self) -> CopyDemand:
+    def reversed(self) -> ClassDemand:
         """Sources and destinations exchanged: the same problem seen from the other end.
 
         Only where every chunk has one holder; chunks with several destinations then ask for less
         than here, because one of the new holders is enough.
         """
-        return CopyDemand(
+        return ClassDemand(
             self.ranks,
             self.weight,
             self.dests,
@@ -168,7 +168,7 @@ class CopyDemand:
         )
 
 
-def copying_demand(collective: Collective) -> CopyDemand | None:
+def copying_demand(collective: Collective) -> ClassDemand | None:
     """The demand of a copying collective, or of the dual of a reducing one; else None.
 
     None: chunks whose contributions meet at several ranks (allreduce), or partly.
@@ -255,7 +255,7 @@ def _classes(
     to_chunk: Ints32,
     to_rank: Ints32,
     backwards: bool,
-) -> CopyDemand:
+) -> ClassDemand:
     n = c.ranks
     held = np.sort(from_chunk.astype(np.int64) * n + from_rank)
     wanted = np.sort(to_chunk.astype(np.int64) * n + to_rank)
@@ -280,7 +280,7 @@ def _classes(
     first, weight = first[order], weight[order]
     holder_start, holder = rows_of(holder_start, first)
     dest_start, dest = rows_of(dest_start, first)
-    return CopyDemand(
+    return ClassDemand(
         n, weight, held[holder] % n, holder_start, wanted[dest] % n, dest_start, backwards
     )
 

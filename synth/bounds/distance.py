@@ -15,7 +15,7 @@ from weft.dsl.nouns.problem import cut_off
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import as_integers
-from .demand import CopyDemand, is_allreduce, wanted_items
+from .demand import ClassDemand, is_allreduce, wanted_items
 
 _EXACT = 1 << 53
 
@@ -29,7 +29,7 @@ class Path:
     length: Fraction
 
 
-def required_matrix(collective: Collective, demand: CopyDemand | None) -> Bools:
+def required_matrix(collective: Collective, demand: ClassDemand | None) -> Bools:
     """Required pairs: entry (s, d) if data that starts only on s must reach d; (ranks, ranks).
 
     The same pairs as :func:`.required_pairs`, as an array. ``demand`` is that of

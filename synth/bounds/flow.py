@@ -24,7 +24,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
-from .demand import CopyDemand
+from .demand import ClassDemand
 from .effort import BoundEffort
 
 
@@ -32,10 +32,10 @@ from .effort import BoundEffort
 class ResourcePrices:
     """Integer prices per resource (links, then shared resources), and the bound that they prove.
 
-    ``spent``: chunks times cheapest distance, summed; ``worth``: price times GB/s, summed.
+    ``values``: the prices; ``spent``: chunks times cheapest distance, summed; ``worth``: price times GB/s, summed.
     """
 
-    rows: Ints
+    values: Ints
     spent: int
     worth: Fraction
 
@@ -45,19 +45,19 @@ class ResourcePrices:
         return self.spent / self.worth
 
 
-def priced(topology: Topology, pairs: Ints, rows: Ints) -> ResourcePrices | None:
+def priced(topology: Topology, pairs: Ints, prices: Ints) -> ResourcePrices | None:
     """Bound that prices prove for chunks ``pairs[source, destination]``; None if all are 0."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
     links, n = topology.links, len(topology.nodes)
     worth = sum(
-        (int(p) * b for p, b in zip(rows, topology.capacities(), strict=True) if p), Fraction(0)
+        (int(p) * b for p, b in zip(prices, topology.capacities(), strict=True) if p), Fraction(0)
     )
     if not worth:
         return None
-    price = rows[: len(links)].copy()
-    for resource, extra in zip(topology.resources, rows[len(links) :].tolist(), strict=True):
+    price = prices[: len(links)].copy()
+    for resource, extra in zip(topology.resources, prices[len(links) :].tolist(), strict=True):
         price[list(resource.links)] += extra
     least: dict[tuple[int, int], int] = {}
     for link, p in zip(links, price.tolist(), strict=True):
@@ -68,11 +68,11 @@ def priced(topology: Topology, pairs: Ints, rows: Ints) -> ResourcePrices | None
     reach = dijkstra(graph, indices=np.arange(topology.ranks))[:, : topology.ranks]
     distance = np.where(pairs > 0, reach, 0.0).astype(np.int64)
     spent = int((pairs.astype(object) * distance).sum())
-    return ResourcePrices(rows, spent, worth)
+    return ResourcePrices(prices, spent, worth)
 
 
 def best_prices(
-    topology: Topology, demand: CopyDemand, effort: BoundEffort
+    topology: Topology, demand: ClassDemand, effort: BoundEffort
 ) -> tuple[ResourcePrices, Fraction | None] | None:
     """The best prices by the flow program, and the time that a rational flow attains, if found.
 
@@ -89,15 +89,15 @@ def best_prices(
         answer = certified_minimum(program, seconds=effort.program_seconds)
     except WeftError:
         return None
-    prices = priced(topology, pairs, _row_prices(answer, len(topology.capacities())))
+    prices = priced(topology, pairs, _resource_prices(answer, len(topology.capacities())))
     if prices is None:
         return None
     return prices, answer.attained / unit if exact and answer.attained is not None else None
 
 
-def _row_prices(answer: Certified, rows: int) -> Ints:
+def _resource_prices(answer: Certified, resources: int) -> Ints:
     """Capacity duals as small integers; below 2^30, so that distances are exact in floats."""
-    prices = -answer.dual_ub[:rows]
+    prices = -answer.dual_ub[:resources]
     prices //= max(1, int(np.gcd.reduce(prices)))
     excess = int(prices.max(initial=0)) >> 30
     return prices if not excess else prices // (excess + 1)
@@ -119,7 +119,7 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     column = np.arange(len(at))
     last = len(at)
     cap_row, cap_link = fabric_of(topology).pairs
-    # Every (resource row, link) pair, once per source that may use the link.
+    # Every (resource, link) pair, once per source that may use the link.
     order = np.argsort(link, kind="stable")
     count = np.bincount(link, minlength=len(links))
     start = np.cumsum(count) - count
@@ -161,8 +161,8 @@ def level_sets(topology: Topology, prices: ResourcePrices, sources: int) -> list
     from scipy.sparse.csgraph import dijkstra
 
     links, n = topology.links, len(topology.nodes)
-    price = prices.rows[: len(links)].copy()
-    for resource, extra in zip(topology.resources, prices.rows[len(links) :], strict=True):
+    price = prices.values[: len(links)].copy()
+    for resource, extra in zip(topology.resources, prices.values[len(links) :], strict=True):
         price[list(resource.links)] += extra
     free = [(x.src, x.dst) for x, p in zip(links, price.tolist(), strict=True) if not p]
     at = np.array(free, np.int64).reshape(-1, 2)

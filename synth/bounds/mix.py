@@ -26,7 +26,7 @@ from weft.dsl.nouns.topology import Topology
 from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .cut import CutFinder, NodeCut, Supply
-from .demand import CopyDemand
+from .demand import ClassDemand
 from .effort import BoundEffort
 from .network import Network, network
 
@@ -60,7 +60,7 @@ class Mix:
 
 
 def best_mix(
-    topology: Topology, demand: CopyDemand, first: Sequence[NodeCut], effort: BoundEffort
+    topology: Topology, demand: ClassDemand, first: Sequence[NodeCut], effort: BoundEffort
 ) -> Mix | None:
     """The best mix of cuts, starting from some; None where it is too large or was not solved."""
     if len(topology.links) > effort.mix_links:
@@ -112,7 +112,7 @@ def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints, seconds: f
 
 
 def _violated(
-    flow: Network, demand: CopyDemand, finder: CutFinder, answer: Certified
+    flow: Network, demand: ClassDemand, finder: CutFinder, answer: Certified
 ) -> list[NodeCut]:
     """For each destination a cut that the loads do not meet, exactly where they are rational.
 

@@ -24,7 +24,7 @@ from weft.dsl.symmetry.symmetry import orbits
 
 from ..fabric.fabric import fabric_of
 from ..lp.congestion import Congestion
-from .demand import CopyDemand
+from .demand import ClassDemand
 from .effort import BoundEffort
 from .flow import ResourcePrices
 from .rank_orbits import alike
@@ -80,7 +80,7 @@ class _PriceOrbits:
 
 
 def orbit_prices(
-    topology: Topology, demand: CopyDemand, effort: BoundEffort
+    topology: Topology, demand: ClassDemand, effort: BoundEffort
 ) -> tuple[ResourcePrices, Fraction] | None:
     """The best prices found, and the time of a fractional flow, in chunks per GB/s.
 

@@ -136,11 +136,11 @@ def _better(found: Sequence[Partition | None], start: Fraction) -> Partition | N
 
 def _by_host(topology: Topology, capable: list[int]) -> Partition | None:
     hosts = [x.host for x in topology.nodes]
-    boxes = sorted({h for h in hosts[: topology.ranks] if h is not None})
-    if None in hosts[: topology.ranks] or any(hosts[i] not in boxes for i in capable):
+    named = sorted({h for h in hosts[: topology.ranks] if h is not None})
+    if None in hosts[: topology.ranks] or any(hosts[i] not in named for i in capable):
         return None
-    groups = [[v for v in range(topology.ranks) if hosts[v] == h] for h in boxes]
-    shells = [[v for v, at in enumerate(hosts) if at == h] for h in boxes]
+    groups = [[v for v in range(topology.ranks) if hosts[v] == h] for h in named]
+    shells = [[v for v, at in enumerate(hosts) if at == h] for h in named]
     return _better([evaluate(topology, groups, shells, way) for way in (True, False)], Fraction(0))
 
 

@@ -139,7 +139,7 @@ def price_certificate(
     topology: Topology, prices: ResourcePrices, message_chunks: int, us_per_byte: Fraction
 ) -> Certificate:
     """The certificate of link prices."""
-    listed = [(row, int(p)) for row, p in enumerate(prices.rows.tolist()) if p]
+    listed = [(r, int(p)) for r, p in enumerate(prices.values.tolist()) if p]
     text = (
         f"Price {_priced(topology, listed)}. The chunks of all pairs travel priced distances that "
         f"add up to {prices.spent} (M is {message_chunks} chunks); price times bandwidth adds up "
@@ -160,7 +160,7 @@ def tree_certificate(
     topology: Topology, found: TreePrices, message_chunks: int, us_per_byte: Fraction
 ) -> Certificate:
     """The certificate of prices against the cheapest trees."""
-    listed = [(row, p) for row, p in enumerate(found.rows) if p]
+    listed = [(r, p) for r, p in enumerate(found.prices) if p]
     cheapest = min(cost for _, cost in found.costs)
     text = (
         f"Price {_priced(topology, listed)}. The cheapest tree from each of {len(found.costs)} "

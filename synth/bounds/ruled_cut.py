@@ -36,7 +36,7 @@ def ruled_cut(
     ``usable``: the hops that each chunk may take, shape (chunks, hops). O(hosts · chunks · hops).
     """
     found = _cuts(topology, collective, hops, usable, message_bytes)
-    return max(found, key=lambda x: x[0], default=(Fraction(0), Certificate("cut", "one box")))
+    return max(found, key=lambda x: x[0], default=(Fraction(0), Certificate("cut", "one host")))
 
 
 def _cuts(
@@ -71,7 +71,7 @@ def _cuts(
         count = int(entering.sum())
         text = (
             f"{count} chunk{'s' * (count > 1)} (M is {collective.message_chunks}) must enter the "
-            f"box of rank {int(inside.argmax())} by {len(doors)} hop{'s' * (len(doors) > 1)}, "
+            f"host of rank {int(inside.argmax())} by {len(doors)} hop{'s' * (len(doors) > 1)}, "
             f"{float(wide):g} GB/s together"
             + (f"; the last byte takes an α of {float(alpha):g} µs" if alpha else "")
         )

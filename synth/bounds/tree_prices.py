@@ -32,7 +32,7 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
 from .arborescence import TreePrices, tree_costs
-from .demand import CopyDemand, copying_demand
+from .demand import ClassDemand, copying_demand
 from .report import tree_certificate
 
 _EXACT = 1 << 53
@@ -51,21 +51,21 @@ def tree_prices(
             each to all ranks (or the reverse); a switch that copies or adds for it.
     """
     demand = _demand(topology, collective)
-    rows = _checked(topology, prices)
+    checked = _checked(topology, prices)
     machine = topology.reversed() if demand.backwards else topology
-    costs = tree_costs(route_costs(machine, rows))
+    costs = tree_costs(route_costs(machine, checked))
     weight = np.zeros(topology.ranks, np.int64)
     np.add.at(weight, demand.holders, demand.weight)
     held = np.flatnonzero(weight).tolist()
     spent = sum(int(weight[v]) * costs[v] for v in held)
-    worth = sum((p * b for p, b in zip(rows, topology.capacities(), strict=True)), Fraction(0))
+    worth = sum((p * b for p, b in zip(checked, topology.capacities(), strict=True)), Fraction(0))
     of = collective.message_chunks
     value = spent / worth / (BYTES_PER_US_PER_GBPS * of)
-    found = TreePrices(rows, tuple((v, costs[v]) for v in held), spent, worth)
+    found = TreePrices(checked, tuple((v, costs[v]) for v in held), spent, worth)
     return value, tree_certificate(topology, found, of, value)
 
 
-def _demand(topology: Topology, collective: Collective) -> CopyDemand:
+def _demand(topology: Topology, collective: Collective) -> ClassDemand:
     demand = copying_demand(collective)
     if (
         demand is None
@@ -87,24 +87,24 @@ def _demand(topology: Topology, collective: Collective) -> CopyDemand:
 
 
 def _checked(topology: Topology, prices: Sequence[int]) -> tuple[int, ...]:
-    rows = tuple(int(p) for p in prices)
+    found = tuple(int(p) for p in prices)
     count = fabric_of(topology).resources
-    if len(rows) != count:
-        raise UserError(f"{len(rows)} prices for {count} links and shared resources")
-    if min(rows, default=0) < 0 or not any(rows):
+    if len(found) != count:
+        raise UserError(f"{len(found)} prices for {count} links and shared resources")
+    if min(found, default=0) < 0 or not any(found):
         raise UserError("prices must be non-negative integers, and not all of them 0")
-    return rows
+    return found
 
 
-def route_costs(topology: Topology, rows: Sequence[int]) -> AnyArray:
+def route_costs(topology: Topology, prices: Sequence[int]) -> AnyArray:
     """The cheapest route between every two ranks over nodes that do not store; -1: none.
 
     Shape (ranks, ranks), exact: int64, or Python integers where the prices are large.
     """
-    row, link = fabric_of(topology).pairs
+    resource, link = fabric_of(topology).pairs
     price = [0] * len(topology.links)
-    for r, i in zip(row.tolist(), link.tolist(), strict=True):
-        price[i] += rows[r]
+    for r, i in zip(resource.tolist(), link.tolist(), strict=True):
+        price[i] += prices[r]
     n, count = topology.ranks, len(topology.nodes)
     # A route ends at the first GPU: GPUs send as node v and receive as node count + v.
     least: dict[tuple[int, int], int] = {}

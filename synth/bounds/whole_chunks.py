@@ -149,15 +149,15 @@ class _ChunkBounds:
         doors = np.flatnonzero(usable & ~inside[m.src] & inside[m.dst])
         if not count or not len(doors):
             return None
-        rows = self._rows(doors)
+        held = self._resources(doors)
         outside = self.held[entering].any(axis=0)
         distance = self.distance[kinds].min(axis=0)
         startup = int(distance[outside][:, np.unique(m.src[doors])].min())
-        busy = _shared_out(count, list(rows.values()))
+        busy = _shared_out(count, list(held.values()))
         alpha = int(m.alpha[doors].min())
-        tail, last = self._tail(distance, self._wanting(inside, entering), doors, rows)
-        names = ", ".join(self._row_name(r) for r in sorted(rows)[:4])
-        names += ", …" if len(rows) > 4 else ""
+        tail, last = self._tail(distance, self._wanting(inside, entering), doors, held)
+        names = ", ".join(self._resource_name(r) for r in sorted(held)[:4])
+        names += ", …" if len(held) > 4 else ""
         text = (
             f"{count} whole chunks of {size} must enter {{{self._names(inside)}}} over {names}: "
             f"{self._us(busy)} µs"
@@ -167,17 +167,17 @@ class _ChunkBounds:
         )
         return startup + busy + alpha + tail, Certificate("chunk cut", text)
 
-    def _rows(self, doors: Ints) -> dict[int, int]:
+    def _resources(self, doors: Ints) -> dict[int, int]:
         """The resource that each hop holds longest: those resources, and for how many ticks.
 
         Of several the one that most hops hold: the fewer resources, the larger the bound.
         """
         slowest = [self._slowest(h) for h in doors.tolist()]
-        shared = Counter(row for rows in slowest for row in rows)
+        shared = Counter(one for holds in slowest for one in holds)
         found: dict[int, int] = {}
-        for rows in slowest:
-            row = max(rows, key=lambda r: (shared[r], -r))
-            found[row] = min(found.get(row, rows[row]), rows[row])
+        for holds in slowest:
+            one = max(holds, key=lambda r: (shared[r], -r))
+            found[one] = min(found.get(one, holds[one]), holds[one])
         return found
 
     def _slowest(self, hop: int) -> dict[int, int]:
@@ -191,15 +191,15 @@ class _ChunkBounds:
         return np.flatnonzero((self.wanted[entering] & inside).all(axis=0))
 
     def _tail(
-        self, distance: Floats, wanting: Ints, doors: Ints, rows: dict[int, int]
+        self, distance: Floats, wanting: Ints, doors: Ints, held: dict[int, int]
     ) -> tuple[int, int]:
         """Least ticks from the entry of the last chunk to its last destination, and that rank."""
         entries = np.unique(self.machine.dst[doors])
         if not len(wanting):
             return 0, -1
         way = distance[np.ix_(entries, wanting)]
-        if len(rows) == 1:  # once through the door, or once more, which takes the row again
-            way = np.minimum(way, min(rows.values()) + way.min(axis=0))
+        if len(held) == 1:  # once through the door, or once more, which takes the resource again
+            way = np.minimum(way, min(held.values()) + way.min(axis=0))
             k = int(way.max(axis=1).argmin())
             return int(way[k].max()), int(wanting[way[k].argmax()])
         way = way.min(axis=0)
@@ -212,11 +212,11 @@ class _ChunkBounds:
         names = [self.topology.nodes[v].name for v in np.flatnonzero(inside).tolist()]
         return ", ".join(names[:16]) + (", …" if len(names) > 16 else "")
 
-    def _row_name(self, row: int) -> str:
+    def _resource_name(self, resource: int) -> str:
         links, nodes = self.topology.links, self.topology.nodes
-        if row >= len(links):
-            return self.topology.resources[row - len(links)].name
-        return f"{nodes[links[row].src].name} -> {nodes[links[row].dst].name}"
+        if resource >= len(links):
+            return self.topology.resources[resource - len(links)].name
+        return f"{nodes[links[resource].src].name} -> {nodes[links[resource].dst].name}"
 
 
 def _shared_out(count: int, holds: list[int]) -> int:

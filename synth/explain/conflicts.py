@@ -12,6 +12,9 @@ from weft.dsl.nouns.sketch import Only, Rule, Sketch
 from weft.dsl.nouns.topology import Topology
 
 from ..base.conflict import smallest_conflict
+from ..base.engine import Budget, Silent, Status
+from ..engines.exact import Exact
+from ..reductions.solve import solve
 from .feasibility import EXPLAIN_EFFORT, ExplainEffort, Feasibility
 
 Unit = tuple[Rule, ...]
@@ -89,10 +92,6 @@ def prove_conflict(
 ) -> Conflict | None:
     """Rules that exclude each other though each chunk by itself has a way, as the engine ``exact``
     proves it; None where it does not, or the machine is too large for that."""
-    from ..base.engine import Budget, Silent, Status
-    from ..engines.exact import Exact
-    from ..reductions.solve import solve
-
     if collective.chunks * collective.ranks > effort.provable:
         return None
     problem = Problem(topology, collective, sketch, Objective.LATENCY)

@@ -42,15 +42,15 @@ class WaitReason(StrEnum):
 class ChainLink:
     """One transfer of the chain: when it starts and arrives, in µs, and what it waited for.
 
-    ``row``: the link or resource that was freed (−1: none); ``freed_by``: the transfer that held it
-    or brought the data (−1: none).
+    ``resource``: the link or shared resource that was freed (−1: none); ``freed_by``: the transfer
+    that held it or brought the data (−1: none).
     """
 
     transfer: int
     start_us: float
     end_us: float
     waits: WaitReason
-    row: int
+    resource: int
     freed_by: int
 
 
@@ -108,7 +108,7 @@ class _ChainTracer:
     def __init__(self, schedule: Schedule, run: Simulation) -> None:
         self.schedule, self.run = schedule, run
         self.near = run.time_us * EQUAL
-        self.owner, self.row, hold = _occupied(schedule, run.message_bytes)
+        self.owner, self.resource, hold = _occupied(schedule, run.message_bytes)
         self.free = run.start_us[self.owner] + hold
         self.brings = ~replay(schedule).redundant
 
@@ -129,8 +129,8 @@ class _ChainTracer:
         source = self._source(i)
         if source >= 0:
             return ChainLink(i, start, end, WaitReason.DATA, -1, source)
-        row, holder = self._holder(i)
-        return ChainLink(i, start, end, WaitReason.RESOURCE, row, holder)
+        resource, holder = self._holder(i)
+        return ChainLink(i, start, end, WaitReason.RESOURCE, resource, holder)
 
     def _source(self, i: int) -> int:
         """The transfer whose arrival is the start of transfer ``i``, or −1."""
@@ -141,25 +141,25 @@ class _ChainTracer:
 
     def _holder(self, i: int) -> tuple[int, int]:
         """The resource freed just when transfer ``i`` started, and the transfer that held it."""
-        mine = np.isin(self.row, self.row[self.owner == i])
+        mine = np.isin(self.resource, self.resource[self.owner == i])
         just = np.abs(self.free - self.run.start_us[i]) <= self.near
         there = np.flatnonzero(mine & just & (self.owner != i))
-        assert len(there), "a transfer starts when its data comes or a row is freed"
-        return int(self.row[there[0]]), int(self.owner[there[0]])
+        assert len(there), "a transfer starts when its data comes or a resource is freed"
+        return int(self.resource[there[0]]), int(self.owner[there[0]])
 
 
 def _occupied(schedule: Schedule, message_bytes: int) -> tuple[Ints, Ints, Floats]:
     """Occupied resources of each transfer: columns (transfer, resource, µs)."""
     fabric = fabric_of(schedule.topology)
-    position, rows = fabric.resources_of(schedule.route_links.astype(np.int64))
+    position, resources = fabric.resources_of(schedule.route_links.astype(np.int64))
     owner = transfer_of_link(schedule)[position]
     width = fabric.resources
-    keys, times = np.unique(owner * width + rows, return_counts=True)
-    owner, rows = keys // width, keys % width
+    keys, times = np.unique(owner * width + resources, return_counts=True)
+    owner, resources = keys // width, keys % width
     speed = fabric.GBps * BYTES_PER_US_PER_GBPS
     grain = message_bytes / schedule.collective.message_chunks
-    hold = times * grain * schedule.collective.grains[schedule.chunk[owner]] / speed[rows]
-    return owner, rows, hold
+    hold = times * grain * schedule.collective.grains[schedule.chunk[owner]] / speed[resources]
+    return owner, resources, hold
 
 
 # --- the gap in words -----------------------------------------------------------------------------

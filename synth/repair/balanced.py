@@ -74,7 +74,7 @@ def _ways(damage: Damage, size: int, effort: RepairEffort) -> list[Way]:
     )
     low = effort.low * prices.busiest / max(max(prices.alpha, default=0.0), 1e-9)
     broken = set(damage.chunks)
-    ways = [Way(i, damage.rows.of_chunk(i)) for i in range(c.chunks) if i not in broken]
+    ways = [Way(i, damage.by_chunk.of_chunk(i)) for i in range(c.chunks) if i not in broken]
     for turn in range(effort.ways):
         prices.hop = low if turn % 2 == 0 else 1.0
         for chunk in damage.chunks:

@@ -40,7 +40,7 @@ class Damage:
         schedule, left: as they are given.
         moved: the links of all routes by their numbers in ``left.topology``, -1 for failed links.
         hit: mask of the transfers that use a failed link.
-        rows: the transfers of each chunk.
+        by_chunk: the transfers of each chunk.
         chunks: the broken chunks, ascending.
     """
 
@@ -48,7 +48,7 @@ class Damage:
     left: Degraded
     moved: Ints
     hit: Bools
-    rows: ByChunk
+    by_chunk: ByChunk
     chunks: tuple[int, ...]
 
     @staticmethod

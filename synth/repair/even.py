@@ -95,7 +95,7 @@ def _tried(damage: Damage, stay: Bools, size: int, effort: RepairEffort) -> _Try
     )
     prices.hop = prices.busiest / max(max(prices.alpha, default=0.0), 1e-9)
     grains = float(schedule.collective.grains[0])
-    ways = {i: Way(i, damage.rows.of_chunk(i)) for i in np.flatnonzero(stay).tolist()}
+    ways = {i: Way(i, damage.by_chunk.of_chunk(i)) for i in np.flatnonzero(stay).tolist()}
     broken_here = [i for i in damage.chunks if stay[i]]
     for again in range(effort.regrown):
         for chunk in broken_here:
@@ -111,7 +111,7 @@ def _take_back(damage: Damage, way: Way, prices: CongestionPrices, grains: float
     for new in way.fresh:
         prices.take(new.transfer.route, -grains)
     if not len(way.kept):
-        mine = damage.rows.of_chunk(way.chunk)
+        mine = damage.by_chunk.of_chunk(way.chunk)
         for row in mine[~damage.hit[mine]].tolist():
             prices.take(damage.route(row), grains)
 

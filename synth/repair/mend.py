@@ -52,7 +52,7 @@ def repair(
     ways = {
         chunk: other_way(damage, chunk, prices, int(c.grains[chunk])) for chunk in damage.chunks
     }
-    every = [ways.get(i) or Way(i, damage.rows.of_chunk(i)) for i in range(c.chunks)]
+    every = [ways.get(i) or Way(i, damage.by_chunk.of_chunk(i)) for i in range(c.chunks)]
     return assembled(damage, every, c)
 
 

@@ -30,7 +30,7 @@ from .prices import CongestionPrices
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """A transfer that replaces another one; ``heir`` is the row whose priority it takes, or -1."""
+    """A transfer that replaces another one; ``heir`` is the one whose priority it takes, or -1."""
 
     transfer: Transfer
     heir: int
@@ -38,7 +38,7 @@ class New:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
-    """Routing of one chunk: kept transfers, as rows of the old schedule, and new transfers."""
+    """Routing of one chunk: kept transfers, as positions in the old schedule, and new ones."""
 
     chunk: int
     kept: Ints
@@ -52,7 +52,7 @@ def other_way(damage: Damage, chunk: int, prices: CongestionPrices, grains: floa
         BadTopology: some rank cannot get what it wants any more.
         UserError: the chunk is neither copied from where it is whole nor summed of single parts.
     """
-    mine = damage.rows.of_chunk(chunk)
+    mine = damage.by_chunk.of_chunk(chunk)
     alive = mine[~damage.hit[mine]]
     found = _bent(damage, mine, prices, grains)
     if found is not None:

@@ -50,7 +50,7 @@ def test_chunks_over_one_link_wait_for_the_link() -> None:
         WaitReason.RESOURCE,
         WaitReason.RESOURCE,
     ]
-    assert [x.row for x in found.chain] == [-1, 0, 0]
+    assert [x.resource for x in found.chain] == [-1, 0, 0]
     assert found.busiest == 0
     assert found.busy_us == pytest.approx(300)
     assert found.share == pytest.approx(300 / 301)
@@ -101,7 +101,7 @@ def test_a_nic_that_two_share_is_what_binds() -> None:
         WaitReason.RESOURCE,
         WaitReason.DATA,
     ]
-    assert found.chain[1].row == len(box.links)
+    assert found.chain[1].resource == len(box.links)
 
 
 @pytest.mark.parametrize(
