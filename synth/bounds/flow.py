@@ -32,7 +32,8 @@ from .effort import BoundEffort
 class ResourcePrices:
     """Integer prices per resource (links, then shared resources), and the bound that they prove.
 
-    ``values``: the prices; ``spent``: chunks times cheapest distance, summed; ``worth``: price times GB/s, summed.
+    ``values``: the prices; ``spent``: chunks times cheapest distance, summed; ``worth``: price
+    times GB/s, summed.
     """
 
     values: Ints

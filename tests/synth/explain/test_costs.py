@@ -51,7 +51,7 @@ def test_a_relay_through_few_nics_costs_their_share(gates: int) -> None:
     assert saves(found, "relay") == pytest.approx(
         float(found.all_rules.us) - float(found.no_rules.us)
     )
-    assert "must enter the box" in found.all_rules.certificate.text
+    assert "must enter the host" in found.all_rules.certificate.text
 
 
 def test_forbidden_links_cost_what_the_bound_of_the_rest_says() -> None:
