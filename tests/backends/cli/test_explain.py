@@ -89,7 +89,7 @@ def test_what_binds_a_schedule(weft: Weft, tmp_path: Path) -> None:
         ((), "required: -t/--topology, -c/--collective, -s/--sketch"),
         (("-t", "ring:4", "-c", "allgather"), "required: -s/--sketch"),
         (("{file}", "-t", "ring:4"), "a schedule has its own machine"),
-        (("{file}",), "a schedule is needed, not a sketch"),
+        (("{file}",), "expected a schedule, got a sketch"),
     ],
 )
 def test_wrong_questions(
