@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from . import main as weft
+from .start import main as weft
 
 COLLECTIVES = ("allgather", "alltoall", "broadcast", "allreduce")
 

@@ -5,8 +5,8 @@ points ``weft.backends``). :class:`Format` refuses in words what a format cannot
 :class:`ProgramFormat` is for files that hold a whole program: from ``read``, ``emit`` and
 ``recognizes`` follows all the rest, so that such a format takes ten lines.
 
-Tools of a format (readers, checkers, interpreters) are imported inside its methods: all formats
-are loaded to recognize one file, and their tools only when they are used.
+Tools of a format (readers, checkers, interpreters) are imported inside its methods, since each
+question needs few of them. Our files are recognized without their formats (:mod:`.recognition`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..check.checks import Check, of_findings, of_report
 from ..check.findings import require_good
 from ..compile.request import ProvedArtefact, Request
 from .listings import program_sheets, program_text
+from .recognition import own_format
 
 if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange
@@ -403,9 +404,12 @@ def format_named(text: str, origin: str = "--to") -> Format:
 def recognized(text: str, data: object, *, plugins: bool = False) -> Format | None:
     """The format of a file, if one recognizes it: one of ours, or (``plugins``) an outsider's.
 
-    Looking for plug-ins reads the metadata of all installed packages (50 ms), so that they are
-    asked only about files that nothing of ours knows.
+    Of ours only the format of the file is loaded. Looking for plug-ins reads the metadata of all
+    installed packages (50 ms), so that they are asked only about files that nothing of ours knows.
     """
+    if not plugins:
+        own = own_format(text, data)
+        return None if own is None else format_named(own)
     for one in _loaded(plugins):
         try:
             if one.recognizes(text, data):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,6 +17,7 @@ from ...check.checks import Check, of_findings, of_report
 from ...check.findings import require_good
 from ..format import GOOD, ExecutionReport, ExecutionRequest, Format, ProgramContent, Requirements
 from ..listings import xml_sheets, xml_text
+from ..recognition import is_msccl_xml
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -49,10 +49,8 @@ class MscclXml(Format):
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        """Test whether the first element is ``algo``; comments may come before it."""
-        first = re.search(r"<\s*([A-Za-z_]\w*)", text)
-        begins = text.lstrip("\ufeff \t\r\n").startswith("<")
-        return begins and first is not None and first[1] == "algo"
+        """Return True if the first element is ``algo``; comments may come before it."""
+        return is_msccl_xml(text, data)
 
     def read(self, text: str, where: str) -> XmlAlgo:
         """Return the algorithm in a file."""

@@ -13,6 +13,7 @@ from weft.dsl.base.units import SizeRange
 
 from ...check.checks import Check, of_findings
 from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
+from ..recognition import is_mscclpp_plan
 from .plan.read import read_plan
 from .text import plan_text
 
@@ -56,8 +57,8 @@ class MscclppJson(Format):
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        """Test whether the JSON has the two keys that every plan has."""
-        return isinstance(data, dict) and {"gpus", "collective"} <= data.keys()
+        """Return True if the JSON has the two keys that every plan has."""
+        return is_mscclpp_plan(text, data)
 
     def read(self, text: str, where: str) -> ExecutionPlan:
         """Return the plan in a file."""

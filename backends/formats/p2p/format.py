@@ -15,8 +15,9 @@ from ...check.checks import Check, of_findings
 from ...check.findings import require_good
 from ...compile.request import ProvedArtefact, Request
 from ..format import ExecutionRequest, Format, Requirements
+from ..recognition import is_script
 from .model import Script
-from .read import looks_like_script, read_script, runtime_of
+from .read import read_script, runtime_of
 from .text import write
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class ScriptFile(Format):
 
     def recognizes(self, text: str, data: object) -> bool:
         """Return True if weft wrote the file, for any runtime: all are read alike."""
-        return data is None and looks_like_script(text)
+        return is_script(text, data)
 
     def read(self, text: str, where: str) -> Script:
         """Return the script in a file."""

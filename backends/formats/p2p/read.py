@@ -15,11 +15,6 @@ from .model import Script
 from .text import parse
 
 
-def looks_like_script(text: str) -> bool:
-    """Return True for a Python text that may be the output of :func:`.emit.emit`."""
-    return '"weft": "script"' in text.replace("'", '"')
-
-
 def read_script(text: str, where: str) -> Script:
     """Return the script in a file; well formed, not proved.
 
