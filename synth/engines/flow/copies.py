@@ -125,10 +125,10 @@ def placements_of(field: SearchInstance, chosen: Sequence[Key]) -> Placements:
     placed = nothing_placed(len(jobs.root), jobs.holds.shape[1])
     waiting = sorted(kept, key=lambda key: (key[2], -behind[key], key))
     for j, h, _ in waiting:
-        rows = range(int(hops.first[h]), int(hops.first[h + 1]))
-        start = max([here[j, int(hops.src[h])], *(free[int(hops.row[i])] for i in rows)])
-        for i in rows:
-            free[int(hops.row[i])] = start + int(hops.hold[i])
+        held = range(int(hops.first[h]), int(hops.first[h + 1]))
+        start = max([here[j, int(hops.src[h])], *(free[int(hops.resource[i])] for i in held)])
+        for i in held:
+            free[int(hops.resource[i])] = start + int(hops.hold[i])
         done = start + int(hops.arrives[h])
         here[j, int(hops.dst[h])] = done
         n = int(placed.length[j])

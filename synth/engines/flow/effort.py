@@ -26,7 +26,9 @@ class FlowEffort(Effort):
         tuple(Fraction(x, 100) for x in (100, 103, 110, 125, 150)),
         "times, in terms of the least one, that flows of least α must fit into, ascending",
     )
-    steps: int = setting(24, "the room of rows is cut to so many parts of the best rate's time")
+    steps: int = setting(
+        24, "the room of resources is cut to so many parts of the best rate's time"
+    )
     copy_ranks: int = setting(16, "ranks up to which copies are searched in epochs")
     cuts: tuple[int, ...] = setting(
         (1, 2, 4), "pieces that copied units are cut into where nothing says how many"

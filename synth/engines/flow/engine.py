@@ -179,7 +179,7 @@ def _candidates(
 
 
 def _quotient(packing: Packing, most_unfolded: int) -> PlanQuotient:
-    """The packing made ready to be run: on orbits, unless images meet at rows and are few."""
+    """The packing made ready to be run: on orbits, unless images meet at resources and are few."""
     quotient = PlanQuotient.of(PackingPlan.of(packing))
     if quotient.exact or quotient.plan.transfers > most_unfolded:
         return quotient

@@ -4,11 +4,12 @@ Time is cut into epochs of τ. ``go[j, h, k]`` says that chunk j starts over hop
 ``has[j, v, k]`` that it has reached v by the start of k. TE-CCL rounds every duration *up* to
 epochs, so that its answer is a schedule, of lost time. Here durations are rounded *down*, so that
 every schedule of these whole chunks is a solution of the program: what the solver proves holds for
-all of them, and the order of its answer gives a schedule in time (:func:`.copies.unrounded`).
+all of them, and the order of its answer gives a schedule in time (:func:`.copies.placements_of`).
 
 * a hop that takes d is over floor(d/τ) epochs later, at least one;
-* of starts that hold a row for p each, ceil(w·τ/p) fit into w epochs;
-* T is no sooner than any arrival k·τ + d, nor than the whole load of any row and what comes after.
+* of starts that hold a resource for p each, ceil(w·τ/p) fit into w epochs;
+* T is no sooner than any arrival k·τ + d, nor than the whole load of any resource and what comes
+  after.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class Epochs:
         return key[2] + int(self.field.hops.arrives[key[1]]) / self.tau
 
     def _rows(self, go: dict[Key, Any], last: Any) -> Iterator[Any]:
-        """Yield the capacity constraints of every row, per window of epochs and in total."""
+        """Yield the capacity constraints of every resource, per window of epochs and in total."""
         import pulp
 
         hops = self.field.hops
@@ -142,14 +143,14 @@ class Epochs:
         for key in self.starts:
             j, h, k = key
             for i in range(int(hops.first[h]), int(hops.first[h + 1])):
-                row, hold = int(hops.row[i]), int(hops.hold[i])
-                held[row][k].append((go[key], hold))
+                resource, hold = int(hops.resource[i]), int(hops.hold[i])
+                held[resource][k].append((go[key], hold))
                 rest, begin = int(hops.arrives[h]) - hold, int(self.first[j, hops.src[h]])
-                behind[row] = min(behind.get(row, rest), rest)
-                ahead[row] = min(ahead.get(row, begin), begin)
-        for row, by_epoch in held.items():
+                behind[resource] = min(behind.get(resource, rest), rest)
+                ahead[resource] = min(ahead.get(resource, begin), begin)
+        for resource, by_epoch in held.items():
             everything = [x for part in by_epoch.values() for x in part]
-            wait = min(ahead[row] * self.tau + behind[row], self.least)
+            wait = min(ahead[resource] * self.tau + behind[resource], self.least)
             yield last >= wait / self.tau + pulp.LpAffineExpression(
                 [(one, hold / self.tau) for one, hold in everything]
             )
@@ -176,8 +177,8 @@ def _name(key: Key) -> str:
 
 
 def _windows(hold: int, tau: int, count: int) -> list[int]:
-    """Widths in epochs that say something about starts which hold a row for so long: the tightest,
-    and those that hold one start."""
+    """Widths in epochs that say something about starts which hold a resource for so long: the
+    tightest, and those that hold one start."""
     fit = {w: hold * -(-w * tau // hold) / (w * tau) for w in range(1, min(count, 8) + 1)}
     best = min(fit.values(), default=1.0)
     tight = next(w for w, x in fit.items() if x <= best + 1e-9)

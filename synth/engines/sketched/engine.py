@@ -208,7 +208,7 @@ class _ChunkCountSearch:
 
         def improved(placed: Placements) -> None:
             """Judge it by the simulator, which follows the planned order, not the planned times:
-            where something waits for two rows, others may pass it."""
+            where something waits for two resources, others may pass it."""
             schedule = field.schedule(placed)
             took = simulate(schedule, size).time_us
             if not found or took < found[0][0]:

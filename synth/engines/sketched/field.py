@@ -1,7 +1,7 @@
 """A problem in the arrays of the search: hops that the sketch allows, and one job per chunk.
 
-Where the sketch demands symmetry there is one job per orbit of chunks, and the rows of one orbit
-are one row, which is occupied for as long as all images of a hop occupy it.
+Where the sketch demands symmetry there is one job per orbit of chunks, and the resources of one
+orbit are one resource, which is occupied for as long as all images of a hop occupy it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class SearchInstance:
 
     Attributes:
         topology, collective: the machine, and the collective in chunks.
-        machine: every hop, with the rows (links and shared resources) of the machine.
-        hops: the same hops for the search; rows are orbits.
-        rows: number of orbits of rows.
+        machine: every hop, with the resources of the machine (links, then shared ones).
+        hops: the same hops for the search; resources are orbits.
+        resources: number of orbits of resources.
         jobs: one job per orbit of chunks.
         chunks: image g of job j is chunk ``chunks[j, g]``; ``moved[g, h]`` the image of hop h.
     """
@@ -47,7 +47,7 @@ class SearchInstance:
     collective: Collective
     machine: HopTable
     hops: SearchHops
-    rows: int
+    resources: int
     jobs: ChunkJobs
     chunks: Ints
     moved: Ints
@@ -70,11 +70,11 @@ class SearchInstance:
         moved = _hop_images(machine, orbits)
         images = _chunk_images(collective, orbits)
         chosen = np.flatnonzero(images.min(axis=0) == np.arange(collective.chunks))
-        hops, rows = _quotient(machine, orbits)
+        hops, resources = _quotient(machine, orbits)
         alike = (np.array(orbits.images, np.int64), images[:, chosen], moved)
         jobs = _jobs(topology, collective, sketch, machine, alike, effort)
         return SearchInstance(
-            topology, collective, machine, hops, rows, jobs, images[:, chosen].T, moved
+            topology, collective, machine, hops, resources, jobs, images[:, chosen].T, moved
         )
 
     @property
@@ -188,9 +188,9 @@ def _ends(collective: Collective) -> list[tuple[frozenset[int], frozenset[int]]]
 
 
 def _quotient(machine: HopTable, orbits: Orbits) -> tuple[SearchHops, int]:
-    """Hops over orbits of rows: what all images hold of one of them, one after the other."""
+    """Hops over orbits of resources: what all images hold of one of them, one after the other."""
     size = np.bincount(orbits.row_orbit)
-    first, row, hold = [0], [], []
+    first, resource, hold = [0], [], []
     arrives = machine.arrives.copy()
     for h in range(machine.hops):
         held: dict[int, int] = {}
@@ -198,9 +198,9 @@ def _quotient(machine: HopTable, orbits: Orbits) -> tuple[SearchHops, int]:
             orbit = int(orbits.row_orbit[machine.row[k]])
             held[orbit] = held.get(orbit, 0) + int(machine.hold[k])
         for orbit, ticks in held.items():
-            row.append(orbit)
+            resource.append(orbit)
             hold.append(-(-ticks * orbits.order // int(size[orbit])))
-        first.append(len(row))
+        first.append(len(resource))
         arrives[h] = max(arrives[h], machine.alpha[h] + max(hold[first[-2] :], default=0))
 
     def grouped(ends: Ints) -> tuple[Ints, Ints]:
@@ -208,13 +208,13 @@ def _quotient(machine: HopTable, orbits: Orbits) -> tuple[SearchHops, int]:
         return np.concatenate([[0], np.cumsum(counts)]), np.argsort(ends, kind="stable")
 
     (out, outs), (into, ins) = grouped(machine.src), grouped(machine.dst)
-    held_first, held_row, held_for = (np.array(x, np.int64) for x in (first, row, hold))
+    held_first, held_resource, held_for = (np.array(x, np.int64) for x in (first, resource, hold))
     hops = SearchHops(
         machine.src,
         machine.dst,
         arrives,
         held_first,
-        held_row,
+        held_resource,
         held_for,
         out,
         outs,

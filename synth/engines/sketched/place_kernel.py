@@ -1,9 +1,9 @@
-"""Insert one chunk into the gaps of the rows: a tree that grows by the earliest arrival.
+"""Insert one chunk into the gaps of the resources: a tree that grows by the earliest arrival.
 
 Forward, all allowed hops from the ranks that hold the chunk are candidates; the one of earliest
-arrival is taken, and its rows are occupied. Where few ranks want the chunk, only the path to the
-nearest of them is taken. Backward, for sums, the root holds the result at a pivot time, and of the
-hops into the tree the one that may leave last is taken. ``bias`` is added to compared arrivals.
+arrival is taken, and its resources are occupied. Where few ranks want the chunk, only the path to
+the nearest of them is taken. Backward, for sums, the root holds the result at a pivot time, and of
+the hops into the tree the one that may leave last is taken. ``bias`` is added to compared arrivals.
 
 Paths may be limited in several measures. The path of earliest arrival may then be too long to be
 extended: so callers can have paths grow ``by`` one measure instead, the shortest first (Dijkstra
@@ -57,7 +57,7 @@ def go(limits: Limits, depth: Ints, u: Any, v: Any, h: Any) -> None:
 @compiled
 def _offer(
     heap: Any,
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     v: int,
     ready: Ints,
@@ -73,20 +73,20 @@ def _offer(
         w = hops.dst[h]
         if allowed[h] and ready[w] == NEVER and within(limits, depth, v, w, h):
             far = np.int64(0) if by < 0 else depth[by, v] + limits.length[by, h]
-            arrival = earliest(rows, hops, h, ready[v]) + hops.arrives[h]
+            arrival = earliest(busy, hops, h, ready[v]) + hops.arrives[h]
             heapq.heappush(heap, (far, arrival + bias[h], hops.turn[h], np.int64(h)))
 
 
 @compiled
-def undo(rows: BusyIntervals, hops: SearchHops, hop: Ints, start: Ints, count: int) -> None:
+def undo(busy: BusyIntervals, hops: SearchHops, hop: Ints, start: Ints, count: int) -> None:
     """Release transfers."""
     for i in range(count):
-        release(rows, hops, hop[i], start[i])
+        release(busy, hops, hop[i], start[i])
 
 
 @compiled
 def flood(
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     ready: Ints,
     depth: Ints,
@@ -110,32 +110,32 @@ def flood(
         if ready[v] == NEVER:
             left += 1
         else:
-            _offer(heap, rows, hops, v, ready, depth, allowed, bias, limits, by)
+            _offer(heap, busy, hops, v, ready, depth, allowed, bias, limits, by)
     while left and len(heap):
         far, key, turn, h = heapq.heappop(heap)
         u, v = hops.src[h], hops.dst[h]
         if ready[v] != NEVER:
             continue
-        begin = earliest(rows, hops, h, ready[u])
-        if begin + hops.arrives[h] + bias[h] > key:  # its rows were taken since
+        begin = earliest(busy, hops, h, ready[u])
+        if begin + hops.arrives[h] + bias[h] > key:  # its resources were taken since
             heapq.heappush(heap, (far, begin + hops.arrives[h] + bias[h], turn, h))
             continue
-        reserve(rows, hops, h, begin)
+        reserve(busy, hops, h, begin)
         hop[done], start[done] = h, begin
         done += 1
         left -= 1
         ready[v] = begin + hops.arrives[h]
         go(limits, depth, u, v, h)
-        _offer(heap, rows, hops, v, ready, depth, allowed, bias, limits, by)
+        _offer(heap, busy, hops, v, ready, depth, allowed, bias, limits, by)
     if left:
-        undo(rows, hops, hop, start, done)
+        undo(busy, hops, hop, start, done)
         return -1
     return done
 
 
 @compiled
 def deliver(
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     ready: Ints,
     depth: Ints,
@@ -160,7 +160,7 @@ def deliver(
             if ready[v] == NEVER:
                 left = left or wanted[v]
             else:
-                _offer(heap, rows, hops, v, at, deep, allowed, bias, limits, by)
+                _offer(heap, busy, hops, v, at, deep, allowed, bias, limits, by)
         if not left:
             return done
         reached = -1
@@ -169,15 +169,15 @@ def deliver(
             u, v = hops.src[h], hops.dst[h]
             if at[v] != NEVER:
                 continue
-            at[v] = earliest(rows, hops, h, at[u]) + hops.arrives[h]
+            at[v] = earliest(busy, hops, h, at[u]) + hops.arrives[h]
             go(limits, deep, u, v, h)
             via[v] = h
             if wanted[v]:
                 reached = v
             else:
-                _offer(heap, rows, hops, v, at, deep, allowed, bias, limits, by)
+                _offer(heap, busy, hops, v, at, deep, allowed, bias, limits, by)
         if reached < 0:
-            undo(rows, hops, hop, start, done)
+            undo(busy, hops, hop, start, done)
             return -1
         length, v = 0, reached
         while via[v] >= 0:
@@ -190,8 +190,8 @@ def deliver(
         for _ in range(length):
             h = hop[done]
             u, v = hops.src[h], hops.dst[h]
-            start[done] = earliest(rows, hops, h, ready[u])
-            reserve(rows, hops, h, start[done])
+            start[done] = earliest(busy, hops, h, ready[u])
+            reserve(busy, hops, h, start[done])
             ready[v] = start[done] + hops.arrives[h]
             go(limits, depth, u, v, h)
             done += 1
@@ -199,7 +199,7 @@ def deliver(
 
 @compiled
 def gather(
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     root: int,
     pivot: int,
@@ -229,7 +229,7 @@ def gather(
             for i in range(hops.into[last], hops.into[last + 1]):
                 h = hops.ins[i]
                 if allowed[h] and due[hops.src[h]] == NEVER:
-                    leaves = latest(rows, hops, h, due[last])
+                    leaves = latest(busy, hops, h, due[last])
                     far = depth[last] if shortest else np.int64(0)
                     heapq.heappush(heap, (far, bias[h] - leaves, hops.turn[h], np.int64(h)))
         if done == n - 1:
@@ -240,15 +240,15 @@ def gather(
             u, v = hops.src[h], hops.dst[h]
             if due[u] != NEVER:
                 continue
-            leaves = latest(rows, hops, h, due[v])
+            leaves = latest(busy, hops, h, due[v])
             if bias[h] - leaves > key:
                 heapq.heappush(heap, (far, bias[h] - leaves, turn, h))
                 continue
-            reserve(rows, hops, h, leaves)
+            reserve(busy, hops, h, leaves)
             hop[done], start[done] = h, leaves
             done += 1
             due[u], depth[u] = leaves, depth[v] + 1
             last, found = u, True
         if not found:
-            undo(rows, hops, hop, start, done)
+            undo(busy, hops, hop, start, done)
             return -1

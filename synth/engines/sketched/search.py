@@ -15,7 +15,7 @@ from .effort import SKETCHED_EFFORT, SketchedEffort
 from .field import SearchInstance
 from .place_kernel import NEVER
 from .search_kernel import Placements, construct, cost, grow_together, improve, nothing_placed
-from .timeline_kernel import BusyIntervals, empty_rows
+from .timeline_kernel import BusyIntervals, all_free
 
 FAR = 1 << 20
 """Between the seeds of two starts."""
@@ -32,7 +32,7 @@ class PlacementSearch:
     field: SearchInstance
     seed: int
     best: Placements
-    rows: BusyIntervals
+    busy: BusyIntervals
     effort: SketchedEffort = SKETCHED_EFFORT
     told: int = NEVER
 
@@ -43,9 +43,9 @@ class PlacementSearch:
         """The search, with nothing placed yet."""
         jobs, ranks = len(field.jobs.root), field.machine.ranks
         # A job takes each hop at most once on the way up and once on the way down.
-        holders = int(np.bincount(field.hops.row).max(initial=0))
-        rows = empty_rows(field.rows, 2 * jobs * min(ranks, holders) + 1)
-        return PlacementSearch(field, seed, nothing_placed(jobs, ranks), rows, effort)
+        holders = int(np.bincount(field.hops.resource).max(initial=0))
+        busy = all_free(field.resources, 2 * jobs * min(ranks, holders) + 1)
+        return PlacementSearch(field, seed, nothing_placed(jobs, ranks), busy, effort)
 
     def run(
         self,
@@ -105,7 +105,7 @@ class PlacementSearch:
     ) -> None:
         """Turns, until none of the last ``patience`` gained anything."""
         turns, gained, least = 0, 0, cost(placed)
-        self._turns(placed, 0, 0)  # rows as they were left
+        self._turns(placed, 0, 0)  # resources as they were left
         while turns < gained + patience and not over(placed):
             self._turns(placed, self.effort.batch, start * FAR + turns)
             turns += self.effort.batch
@@ -114,7 +114,7 @@ class PlacementSearch:
 
     def _turns(self, placed: Placements, turns: int, seed: int) -> None:
         improve(
-            self.rows,
+            self.busy,
             self.field.hops,
             self.field.jobs,
             placed,
@@ -125,7 +125,7 @@ class PlacementSearch:
         )
 
     def _first(self, start: int, late: Callable[[], bool]) -> Placements:
-        """The best of several orders of putting everything into empty rows."""
+        """The best of several orders of putting everything into free resources."""
         jobs, hops = self.field.jobs, self.field.hops
         count = len(jobs.root)
         rng = np.random.default_rng((self.seed, start))
@@ -134,11 +134,11 @@ class PlacementSearch:
         for attempt in range(self.effort.orders):
             placed = nothing_placed(count, self.field.machine.ranks)
             if together and attempt == 0:
-                done = grow_together(self.rows, hops, jobs, placed, 0, 0)
+                done = grow_together(self.busy, hops, jobs, placed, 0, 0)
             else:
                 usual = start == 0 and attempt < 2
                 order = np.arange(count) if usual else rng.permutation(count)
-                done = construct(self.rows, hops, jobs, placed, order, 0, 0)
+                done = construct(self.busy, hops, jobs, placed, order, 0, 0)
             if done and cost(placed) < least:
                 best, least = placed, cost(placed)
             if least < np.inf and late():

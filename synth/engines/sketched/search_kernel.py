@@ -69,7 +69,7 @@ _PIVOTS = 40
 
 @compiled
 def _sum(
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     jobs: ChunkJobs,
     bias: Ints,
@@ -83,7 +83,7 @@ def _sum(
     allowed = jobs.allowed[jobs.kind[j]]
     for attempt in range(_PIVOTS):
         made = gather(
-            rows,
+            busy,
             hops,
             jobs.root[j],
             pivot,
@@ -103,14 +103,14 @@ def _sum(
         if early == 0:
             placed.sums[j] = placed.length[j] = made
             return pivot
-        undo(rows, hops, placed.hop[j], placed.start[j], made)
+        undo(busy, hops, placed.hop[j], placed.start[j], made)
         pivot -= early << max(0, attempt - 8)  # patience ends: then it need not be the earliest
     return -1
 
 
 @compiled
 def place(
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     jobs: ChunkJobs,
     bias: Ints,
@@ -123,14 +123,14 @@ def place(
     The quickest ways may be too long to be passed on; then the shortest ones are taken.
     """
     for by in range(BY_ARRIVAL, len(jobs.length)):
-        if _placed_by(rows, hops, jobs, bias, placed, j, pivot, by):
+        if _placed_by(busy, hops, jobs, bias, placed, j, pivot, by):
             return True
     return False
 
 
 @compiled
 def _placed_by(
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     jobs: ChunkJobs,
     bias: Ints,
@@ -146,7 +146,7 @@ def _placed_by(
     placed.length[j] = placed.sums[j] = 0
     if jobs.root[j] >= 0:
         up = np.zeros(n, np.int64)
-        moment = _sum(rows, hops, jobs, bias, placed, j, pivot, by >= 0, up)
+        moment = _sum(busy, hops, jobs, bias, placed, j, pivot, by >= 0, up)
         if moment < 0:
             return False
         placed.pivot[j] = moment
@@ -159,13 +159,13 @@ def _placed_by(
     before = placed.length[j]
     hop, start = placed.hop[j, before:], placed.start[j, before:]
     if jobs.everywhere[j]:
-        made = flood(rows, hops, ready, depth, allowed, bias, limits, by, hop, start)
+        made = flood(busy, hops, ready, depth, allowed, bias, limits, by, hop, start)
     else:
         made = deliver(
-            rows, hops, ready, depth, jobs.wants[j], allowed, bias, limits, by, hop, start
+            busy, hops, ready, depth, jobs.wants[j], allowed, bias, limits, by, hop, start
         )
     if made < 0:
-        undo(rows, hops, placed.hop[j], placed.start[j], before)
+        undo(busy, hops, placed.hop[j], placed.start[j], before)
         placed.length[j] = 0
         return False
     placed.length[j] += made
@@ -177,16 +177,16 @@ def _placed_by(
 
 
 @compiled
-def take_out(rows: BusyIntervals, hops: SearchHops, placed: Placements, j: int) -> None:
+def take_out(busy: BusyIntervals, hops: SearchHops, placed: Placements, j: int) -> None:
     """Release what a job occupies; its transfers stay written down."""
-    undo(rows, hops, placed.hop[j], placed.start[j], placed.length[j])
+    undo(busy, hops, placed.hop[j], placed.start[j], placed.length[j])
 
 
 @compiled
-def put_back(rows: BusyIntervals, hops: SearchHops, placed: Placements, j: int) -> None:
+def put_back(busy: BusyIntervals, hops: SearchHops, placed: Placements, j: int) -> None:
     """Undo :func:`take_out`."""
     for i in range(placed.length[j]):
-        reserve(rows, hops, placed.hop[j, i], placed.start[j, i])
+        reserve(busy, hops, placed.hop[j, i], placed.start[j, i])
 
 
 @compiled
@@ -201,7 +201,7 @@ def biases(hops: int, scale: int) -> Ints:
 
 @compiled
 def construct(
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     jobs: ChunkJobs,
     placed: Placements,
@@ -209,19 +209,19 @@ def construct(
     scale: int,
     seed: int,
 ) -> bool:
-    """Put all jobs into empty rows, in an order; whether all could be."""
+    """Put all jobs into free resources, in an order; whether all could be."""
     np.random.seed(seed)
-    rows.used[:] = 0
+    busy.used[:] = 0
     bias = biases(len(hops.src), scale)
     for j in order:
-        if not place(rows, hops, jobs, bias, placed, j, 0):
+        if not place(busy, hops, jobs, bias, placed, j, 0):
             return False
     return True
 
 
 @compiled
 def grow_together(
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     jobs: ChunkJobs,
     placed: Placements,
@@ -234,7 +234,7 @@ def grow_together(
     need; where all ports are always busy, this balances them. Returns True if all were placed.
     """
     np.random.seed(seed)
-    rows.used[:] = 0
+    busy.used[:] = 0
     total, n = len(placed.length), len(hops.out) - 1
     bias = biases(len(hops.src), scale)
     ready = np.full((total, n), NEVER)
@@ -252,17 +252,17 @@ def grow_together(
     for j in range(total):
         for v in range(n):
             if ready[j, v] == 0:
-                _offer_one(heap, rows, hops, jobs, bias, ready, depth, j, v)
+                _offer_one(heap, busy, hops, jobs, bias, ready, depth, j, v)
     while left and len(heap):
         key, turn, h, j = heapq.heappop(heap)
         u, v = hops.src[h], hops.dst[h]
         if ready[j, v] != NEVER:
             continue
-        begin = earliest(rows, hops, h, ready[j, u])
+        begin = earliest(busy, hops, h, ready[j, u])
         if begin + hops.arrives[h] + bias[h] > key:
             heapq.heappush(heap, (begin + hops.arrives[h] + bias[h], turn, h, j))
             continue
-        reserve(rows, hops, h, begin)
+        reserve(busy, hops, h, begin)
         at = placed.length[j]
         placed.hop[j, at], placed.start[j, at] = h, begin
         placed.length[j] += 1
@@ -270,14 +270,14 @@ def grow_together(
         go(Limits(jobs.length, jobs.most[:, j]), depth[j], u, v, h)
         placed.end[j] = max(placed.end[j], ready[j, v])
         left -= 1
-        _offer_one(heap, rows, hops, jobs, bias, ready, depth, j, v)
+        _offer_one(heap, busy, hops, jobs, bias, ready, depth, j, v)
     return left == 0
 
 
 @compiled
 def _offer_one(
     heap: Any,
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     jobs: ChunkJobs,
     bias: Ints,
@@ -296,7 +296,7 @@ def _offer_one(
             and ready[j, w] == NEVER
             and within(limits, depth[j], v, w, h)
         ):
-            arrival = earliest(rows, hops, h, ready[j, v]) + hops.arrives[h]
+            arrival = earliest(busy, hops, h, ready[j, v]) + hops.arrives[h]
             heapq.heappush(heap, (arrival + bias[h], hops.turn[h], np.int64(h), np.int64(j)))
 
 
@@ -308,7 +308,7 @@ def cost(placed: Placements) -> float:
 
 @compiled
 def improve(
-    rows: BusyIntervals,
+    busy: BusyIntervals,
     hops: SearchHops,
     jobs: ChunkJobs,
     placed: Placements,
@@ -328,7 +328,7 @@ def improve(
     for _ in range(turns):
         size = _chosen(placed, out, min(most_out, total))
         for i in range(size):
-            take_out(rows, hops, placed, out[i])
+            take_out(busy, hops, placed, out[i])
             _keep(placed, old, out[i])
         scale = np.random.randint(0, 4)
         bias = biases(len(hops.src), 0 if scale == 0 else placed.end.max() >> (4 * scale))
@@ -337,7 +337,7 @@ def improve(
             pivot = 0
             if jobs.root[out[i]] >= 0 and np.random.randint(0, 2):
                 pivot = np.random.randint(0, placed.pivot[out[i]] + 1)
-            if not place(rows, hops, jobs, bias, placed, out[i], pivot):
+            if not place(busy, hops, jobs, bias, placed, out[i], pivot):
                 made = i
                 break
         then = cost(placed) if made == size else np.inf
@@ -350,15 +350,15 @@ def improve(
                     _keep(placed, saved, j)
         else:
             for i in range(made):
-                take_out(rows, hops, placed, out[i])
+                take_out(busy, hops, placed, out[i])
             for i in range(size):
                 _keep(old, placed, out[i])
-                put_back(rows, hops, placed, out[i])
+                put_back(busy, hops, placed, out[i])
     for j in range(total):
         _keep(saved, placed, j)
-    rows.used[:] = 0
+    busy.used[:] = 0
     for j in range(total):
-        put_back(rows, hops, placed, j)
+        put_back(busy, hops, placed, j)
     return kept
 
 

@@ -1,7 +1,7 @@
-"""Rows and when they are occupied: intervals of ticks, in order, that do not overlap.
+"""Resources and when they are occupied: intervals of ticks, in order, that do not overlap.
 
-A hop holds several rows from one moment on, each for a time of its own. Finding a gap costs
-O(rows · (log intervals + intervals that are in the way)).
+A hop holds several resources from one moment on, each for a time of its own. Finding a gap costs
+O(resources · (log intervals + intervals that are in the way)).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Whole = int | np.int64
 
 
 class SearchHops(NamedTuple):
-    """The hops of a machine, and what each holds: ``row[first[h]:first[h+1]]`` for ``hold``.
+    """The hops of a machine, and what each holds: ``resource[first[h]:first[h+1]]`` for ``hold``.
 
     ``arrives``: ticks from its start to its arrival. ``outs[out[v]:out[v+1]]`` are the hops that
     leave rank v, ``ins[into[v]:into[v+1]]`` those that enter it. ``turn``: (dst - src) mod ranks,
@@ -29,7 +29,7 @@ class SearchHops(NamedTuple):
     dst: Ints
     arrives: Ints
     first: Ints
-    row: Ints
+    resource: Ints
     hold: Ints
     out: Ints
     outs: Ints
@@ -39,17 +39,17 @@ class SearchHops(NamedTuple):
 
 
 class BusyIntervals(NamedTuple):
-    """Intervals ``begin[r, i]`` … ``end[r, i]`` of row r, for i below ``used[r]``."""
+    """Intervals ``begin[r, i]`` … ``end[r, i]`` of resource r, for i below ``used[r]``."""
 
     begin: Ints
     end: Ints
     used: Ints
 
 
-def empty_rows(rows: int, room: int) -> BusyIntervals:
-    """Rows that are free, with room for so many intervals each."""
+def all_free(resources: int, room: int) -> BusyIntervals:
+    """Resources that are free, with room for so many intervals each."""
     return BusyIntervals(
-        *(np.zeros(shape, np.int64) for shape in ((rows, room), (rows, room), rows))
+        *(np.zeros(shape, np.int64) for shape in ((resources, room), (resources, room), resources))
     )
 
 
@@ -67,63 +67,63 @@ def _behind(ends: Ints, count: Any, moment: Any) -> Any:
 
 
 @compiled
-def earliest(rows: BusyIntervals, hops: SearchHops, h: Whole, ready: Whole) -> Whole:
+def earliest(busy: BusyIntervals, hops: SearchHops, h: Whole, ready: Whole) -> Whole:
     """When a hop can start, not before ``ready``."""
     start: Whole = ready
     moved = True
     while moved:
         moved = False
         for k in range(hops.first[h], hops.first[h + 1]):
-            r, d = hops.row[k], hops.hold[k]
-            i = _behind(rows.end[r], rows.used[r], start)
-            while i < rows.used[r] and rows.begin[r, i] < start + d:
-                start = rows.end[r, i]
+            r, d = hops.resource[k], hops.hold[k]
+            i = _behind(busy.end[r], busy.used[r], start)
+            while i < busy.used[r] and busy.begin[r, i] < start + d:
+                start = busy.end[r, i]
                 moved = True
                 i += 1
     return start
 
 
 @compiled
-def latest(rows: BusyIntervals, hops: SearchHops, h: Whole, due: Whole) -> Whole:
+def latest(busy: BusyIntervals, hops: SearchHops, h: Whole, due: Whole) -> Whole:
     """The last start of a hop with which it has arrived at ``due``; it may be negative."""
     start: Whole = due - hops.arrives[h]
     moved = True
     while moved:
         moved = False
         for k in range(hops.first[h], hops.first[h + 1]):
-            r, d = hops.row[k], hops.hold[k]
-            i = _behind(rows.begin[r], rows.used[r], start + d - 1)
+            r, d = hops.resource[k], hops.hold[k]
+            i = _behind(busy.begin[r], busy.used[r], start + d - 1)
             # Intervals before i begin before we would be done: the last of them is in the way
             # unless it is over when we start.
-            while i > 0 and rows.end[r, i - 1] > start:
-                start = rows.begin[r, i - 1] - d
+            while i > 0 and busy.end[r, i - 1] > start:
+                start = busy.begin[r, i - 1] - d
                 moved = True
                 i -= 1
     return start
 
 
 @compiled
-def reserve(rows: BusyIntervals, hops: SearchHops, h: Whole, start: Whole) -> None:
+def reserve(busy: BusyIntervals, hops: SearchHops, h: Whole, start: Whole) -> None:
     """Occupy what a hop holds, where it is free."""
     for k in range(hops.first[h], hops.first[h + 1]):
-        r, d = hops.row[k], hops.hold[k]
+        r, d = hops.resource[k], hops.hold[k]
         if d > 0:
-            i = _behind(rows.end[r], rows.used[r], start)
-            for j in range(rows.used[r], i, -1):
-                rows.begin[r, j] = rows.begin[r, j - 1]
-                rows.end[r, j] = rows.end[r, j - 1]
-            rows.begin[r, i] = start
-            rows.end[r, i] = start + d
-            rows.used[r] += 1
+            i = _behind(busy.end[r], busy.used[r], start)
+            for j in range(busy.used[r], i, -1):
+                busy.begin[r, j] = busy.begin[r, j - 1]
+                busy.end[r, j] = busy.end[r, j - 1]
+            busy.begin[r, i] = start
+            busy.end[r, i] = start + d
+            busy.used[r] += 1
 
 
 @compiled
-def release(rows: BusyIntervals, hops: SearchHops, h: Whole, start: Whole) -> None:
+def release(busy: BusyIntervals, hops: SearchHops, h: Whole, start: Whole) -> None:
     """Undo :func:`reserve`."""
     for k in range(hops.first[h], hops.first[h + 1]):
-        r, d = hops.row[k], hops.hold[k]
+        r, d = hops.resource[k], hops.hold[k]
         if d > 0:
-            rows.used[r] -= 1
-            for j in range(_behind(rows.end[r], rows.used[r] + 1, start), rows.used[r]):
-                rows.begin[r, j] = rows.begin[r, j + 1]
-                rows.end[r, j] = rows.end[r, j + 1]
+            busy.used[r] -= 1
+            for j in range(_behind(busy.end[r], busy.used[r] + 1, start), busy.used[r]):
+                busy.begin[r, j] = busy.begin[r, j + 1]
+                busy.end[r, j] = busy.end[r, j + 1]

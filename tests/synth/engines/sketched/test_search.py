@@ -24,9 +24,9 @@ def test_rows_have_room_for_sums(name: str) -> None:
         SearchInstance.of(problem, collective, Fraction(10**6, 4 * machine.ranks)), 0
     )
     search.run(5, 100, 0.0, lambda: False)
-    room = search.rows.begin.shape[1]
-    assert 0 < int(search.rows.used.max()) <= room
-    for r in range(len(search.rows.used)):
-        used = int(search.rows.used[r])
-        begin, end = search.rows.begin[r, :used], search.rows.end[r, :used]
+    room = search.busy.begin.shape[1]
+    assert 0 < int(search.busy.used.max()) <= room
+    for r in range(len(search.busy.used)):
+        used = int(search.busy.used[r])
+        begin, end = search.busy.begin[r, :used], search.busy.end[r, :used]
         assert (begin[1:] >= end[:-1]).all()

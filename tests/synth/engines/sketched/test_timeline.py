@@ -11,8 +11,8 @@ import pytest
 from weft.synth.engines.sketched.timeline_kernel import (
     BusyIntervals,
     SearchHops,
+    all_free,
     earliest,
-    empty_rows,
     latest,
     release,
     reserve,
@@ -40,7 +40,7 @@ def busy(rows: BusyIntervals, r: int, tick: int) -> bool:
 def free(rows: BusyIntervals, hops: SearchHops, h: int, start: int) -> bool:
     mine = range(int(hops.first[h]), int(hops.first[h + 1]))
     return not any(
-        busy(rows, int(hops.row[k]), tick)
+        busy(rows, int(hops.resource[k]), tick)
         for k in mine
         for tick in range(start, start + int(hops.hold[k]))
     )
@@ -49,7 +49,7 @@ def free(rows: BusyIntervals, hops: SearchHops, h: int, start: int) -> bool:
 @pytest.mark.parametrize("seed", range(40))
 def test_gaps_are_found_and_given_back(seed: int) -> None:
     rng = random.Random(seed)
-    hops, rows = machine(rng), empty_rows(4, 64)
+    hops, rows = machine(rng), all_free(4, 64)
     taken: list[tuple[int, int]] = []
     for _ in range(20):
         h, ready = rng.randrange(3), rng.randint(0, 40)
