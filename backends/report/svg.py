@@ -290,7 +290,8 @@ def program_chart(run: ProgramTimeline) -> SvgPart:
                     activity.words,
                 )
             )
-        name = f"rank {run.table.block_rank[block]} block {run.table.block_id[block]}"
+        program = run.table.program
+        name = f"rank {program.block_rank[block]} block {program.block_index[block]}"
         rows.append(GanttRow(name, joined(bars, run.time_us) if large else bars))
     hidden = len(blocks) - len(rows)
     said = [f"… and {count(hidden, 'thread block')} more"] if hidden > 0 else []

@@ -122,7 +122,7 @@ def program_run_text(run: ProgramTimeline) -> str:
     used = [a for a in shown if spent[:, a].any()]
     rows = [
         (
-            f"rank {run.table.block_rank[b]} block {run.table.block_id[b]}",
+            f"rank {run.table.program.block_rank[b]} block {run.table.program.block_index[b]}",
             *(f"{spent[b, a] / whole:.0%}" if whole else "-" for a in used),
         )
         for b in np.unique(run.block).tolist()

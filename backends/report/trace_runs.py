@@ -215,8 +215,8 @@ def add_program(trace: TraceFile, run: ProgramTimeline, group: str = "") -> None
     phases = _phases(run)
     process = rank = -1
     for block in np.unique(run.block).tolist():
-        if run.table.block_rank[block] != rank:
-            rank = int(run.table.block_rank[block])
+        if run.table.program.block_rank[block] != rank:
+            rank = int(run.table.program.block_rank[block])
             name = run.topology.nodes[rank].name
             process = trace.process(f"{group}rank {rank} ({name})")
         _add_block(trace, process, run, block, phases, marks)
@@ -238,7 +238,8 @@ def _add_block(
     marks: dict[int, Mark],
 ) -> None:
     """Add the slices of a thread block."""
-    rank, number = int(run.table.block_rank[block]), int(run.table.block_id[block])
+    program = run.table.program
+    rank, number = int(program.block_rank[block]), int(program.block_index[block])
     code = run.program.ranks[rank].blocks[number]
     peers = [f"to {code.send}"] * (code.send is not None)
     peers += [f"from {code.recv}"] * (code.recv is not None)
@@ -267,13 +268,13 @@ def _phases(run: ProgramTimeline) -> dict[int, list[int]]:
 
 
 def _name(run: ProgramTimeline, one: int, code: tuple[Instr, ...]) -> str:
-    instruction = code[int(run.table.instruction[run.operation[one]])]
+    instruction = code[run.table.step_of(int(run.operation[one]))]
     return " ".join(instruction_text(instruction).split(" after ")[0].split())
 
 
 def _facts(run: ProgramTimeline, one: int, code: tuple[Instr, ...]) -> dict[str, object]:
     operation = int(run.operation[one])
-    number = int(run.table.instruction[operation])
+    number = run.table.step_of(operation)
     return {
         "step": number,
         "instruction": instruction_text(code[number]),

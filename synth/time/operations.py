@@ -7,6 +7,7 @@ through all ranks; those of a block are contiguous and in order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,41 +22,50 @@ _LOCAL = np.array([op in (Op.COPY, Op.REDUCE) for op in OPS])
 
 @dataclass(frozen=True, eq=False)
 class Operations:
-    """Columns of blocks, connections and operations.
+    """Operations of a program in one turn, and the connections between its blocks.
+
+    Blocks, and what each operation does, are those of the program's own columns.
 
     Attributes:
+        program: whose operations these are.
         connections: (source, destination, channel) of each FIFO.
         sender, receiver: the block at each end of a connection; -1: there is none.
-        block_rank, block_id: whose block it is, and its number on that rank.
         out, into: the connection each block sends to, receives from; -1: none.
         first: shape (blocks + 1,); the operations of block b are ``first[b]:first[b+1]``.
-        op: index into :class:`Op`; ``chunks`` that it moves; ``instruction`` of its block.
-        sends, receives, local: what it does, as booleans.
+        owner: the instruction of the program that each operation is a piece of.
+        chunks: number of chunks that each operation moves.
         waits: for operations that wait, (block, operations of a turn it must have done) pairs.
     """
 
+    program: Program
     connections: list[Connection]
     sender: Ints
     receiver: Ints
-    block_rank: Ints
-    block_id: Ints
     out: Ints
     into: Ints
     first: Ints
-    op: Ints
+    owner: Ints
     chunks: Ints
-    instruction: Ints
     waits: dict[int, tuple[tuple[int, int], ...]]
 
     @property
     def blocks(self) -> int:
         """Thread blocks of all ranks."""
-        return len(self.block_rank)
+        return self.program.blocks
 
     @property
     def size(self) -> int:
         """Operations of one turn."""
-        return len(self.op)
+        return len(self.owner)
+
+    @cached_property
+    def op(self) -> Ints:
+        """Index into :data:`OPS` of each operation; an instruction of no chunks does nothing."""
+        return np.where(self.program.count == 0, NOP, self.program.op)[self.owner]
+
+    def step_of(self, operation: int) -> int:
+        """The step of a block that an operation belongs to."""
+        return int(self.program.index[self.owner[operation]])
 
     @property
     def sends(self) -> Bools:
@@ -76,12 +86,10 @@ class Operations:
         """The block of each operation."""
         return np.repeat(np.arange(self.blocks), np.diff(self.first))
 
-    def describe(self, block: int, operation: int) -> str:
+    def describe(self, operation: int) -> str:
         """``rank 3 tb 1 step 4 (rcs)``, as the checker names it."""
-        return (
-            f"rank {self.block_rank[block]} tb {self.block_id[block]} "
-            f"step {self.instruction[operation]} ({OPS[self.op[operation]]})"
-        )
+        block = self.program.describe_block(int(self.program.block[self.owner[operation]]))
+        return f"{block} step {self.step_of(operation)} ({OPS[self.op[operation]]})"
 
 
 def operations_of(program: Program, merge: int) -> Operations:
@@ -99,17 +107,15 @@ def operations_of(program: Program, merge: int) -> Operations:
     owner = np.repeat(np.arange(program.instructions), pieces)
     done = (np.arange(len(owner)) - begin[owner]) * merge
     found = Operations(
+        program,
         list(ends.number),
         np.array(ends.sender, np.int64),
         np.array(ends.receiver, np.int64),
-        program.block_rank.copy(),
-        program.block_index,
         np.array(out, np.int64),
         np.array(into, np.int64),
         begin[program.block_start],
-        np.where(program.count == 0, NOP, program.op)[owner],
+        owner,
         np.minimum(merge, program.count[owner] - done),
-        program.index[owner],
         _waits(program, begin),
     )
     _refuse_mute(found)
@@ -184,5 +190,5 @@ def _refuse_mute(found: Operations) -> None:
     ):
         mute = np.flatnonzero(does & (side[block] < 0))
         if len(mute):
-            name = found.describe(int(block[mute[0]]), int(mute[0]))
+            name = found.describe(int(mute[0]))
             raise CheckFailed(f"{name} {what}: its thread block has no such peer")

@@ -132,8 +132,8 @@ def simulate_prepared(
         simulated=found.simulated,
         exact=found.exact,
         busy_us=found.busy,
-        block_rank=operations.block_rank,
-        block_id=operations.block_id,
+        block_rank=operations.program.block_rank,
+        block_id=operations.program.block_index,
         spent_us=found.spent.T,
         finish_us=found.finish,
     )
@@ -340,9 +340,9 @@ def _why(machine: Machine, block: int, turn: list[int]) -> str:
             other, done = next(
                 (b, n) for b, n in o.waits[op] if not _reached(machine, b, turn, turn[block], n)
             )
-            step = o.instruction[o.first[other] + done - 1]
-            need = f"step {step} of tb {o.block_id[other]}"
-    return f"{o.describe(block, op)}{when} waits for {need}"
+            step = o.step_of(o.first[other] + done - 1)
+            need = f"step {step} of tb {o.program.block_index[other]}"
+    return f"{o.describe(op)}{when} waits for {need}"
 
 
 def _reached(machine: Machine, block: int, turns: list[int], turn: int, need: int) -> bool:

@@ -98,8 +98,13 @@ def program_lanes(
     o = run.table
     busy = np.bincount(block[sends], bars.length[sends], o.blocks) / (span or 1.0)
     rows = [
-        LaneRow(f"rank {o.block_rank[b]} block {o.block_id[b]}", -1, float(busy[b]))
-        for b in range(o.blocks)
+        LaneRow(f"rank {rank} block {index}", -1, share)
+        for rank, index, share in zip(
+            o.program.block_rank.tolist(),
+            o.program.block_index.tolist(),
+            busy.tolist(),
+            strict=True,
+        )
     ]
     found.append(lane("Thread blocks", "blocks", rows, bars, span, most))
     return [{**one, "of": of} for one in found], _items(run, number, model)
@@ -125,7 +130,7 @@ def _held(run: ProgramTimeline, number: Ints) -> Bars:
     sum."""
     message = np.repeat(np.arange(len(run.message_of)), np.diff(run.held_start))
     code = [x.op in _ADDING for rank in run.program.ranks for b in rank for x in b.code]
-    adds = np.array([*code, False])[_instruction(run)]
+    adds = np.array([*code, False])[run.table.owner]
     received = run.received_by[message]
     kind = np.where(received >= 0, adds[run.operation[received]], False).astype(np.int64)
     start = run.message_start_us[message]
@@ -137,19 +142,12 @@ def _held(run: ProgramTimeline, number: Ints) -> Bars:
 _ADDING = (Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND)
 
 
-def _instruction(run: ProgramTimeline) -> Ints:
-    """Return the instruction, over all blocks, of each operation of an iteration."""
-    lengths = [len(b.code) for rank in run.program.ranks for b in rank]
-    first = np.cumsum([0, *lengths])
-    return np.asarray(first[run.table.block_of()] + run.table.instruction, np.int64)
-
-
 def _items(run: ProgramTimeline, number: Ints, model: RuntimeModel) -> dict[str, Any]:
     """Return the chunks and route of each operation."""
     o, t = run.table, run.topology
     moved = chunks_moved(run.program)
     sets: dict[tuple[int, ...], int] = {}
-    which = [sets.setdefault(moved[i], len(sets)) for i in _instruction(run).tolist()]
+    which = [sets.setdefault(moved[i], len(sets)) for i in o.owner.tolist()]
     ways = routes_of(t, o.connections)
     routes: dict[tuple[int, ...], int] = {(): 0}
     out = np.where(o.sends, o.out[o.block_of()], -1).tolist()
