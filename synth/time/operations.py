@@ -84,7 +84,7 @@ class Operations:
 
     def block_of(self) -> Ints:
         """The block of each operation."""
-        return np.repeat(np.arange(self.blocks), np.diff(self.first))
+        return self.program.block[self.owner]
 
     def describe(self, operation: int) -> str:
         """``rank 3 tb 1 step 4 (rcs)``, as the checker names it."""
