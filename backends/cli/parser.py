@@ -100,11 +100,14 @@ def verb_of(name: str) -> Verb:
 
 
 def verbs_of_others(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of other packages' verbs, looked up only for a verb that weft lacks."""
+    """Return the names of other packages' verbs, looked up only for a verb that weft lacks.
+
+    A name of weft's own stays weft's.
+    """
     words = [a for a in arguments if not a.startswith("-")]
     if not words or words[0] in VERBS:
         return ()
-    return registry.VERBS.names()
+    return tuple(name for name in registry.VERBS.names() if name not in VERBS)
 
 
 class Parser(argparse.ArgumentParser):

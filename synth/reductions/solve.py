@@ -11,6 +11,7 @@ from weft.dsl.nouns.problem import Problem
 from ..base.engine import Budget, Certificate, Engine, Observer, Outcome, Point
 from ..judge.point import require_right
 from .allreduce import Composed
+from .claims import with_our_bounds, without_claims
 from .phases import Phased
 from .reduction import Reduction, Subproblem, run
 from .reverse import Reversed
@@ -41,14 +42,15 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
 
 def _direct(problem: Problem, engine: Engine, budget: Budget, observer: Observer) -> Outcome:
     """Solve with the engine itself; the answers of another package's are judged at once, so that
-    a wrong one takes no part in a race or in what a reduction makes of it."""
+    a wrong one takes no part in a race or in what a reduction makes of it, and stated with weft's
+    own bounds."""
     if plugin_of(engine) is None:
         return engine.solve(problem, budget, observer)
     judged = _Judged(observer, problem, engine)
     outcome = expect(Outcome, engine.solve(problem, budget, judged), engine, "solve")
     for point in expect(tuple, outcome.points, engine, "solve as its points"):
         judged.require_right(point)
-    return outcome
+    return without_claims(outcome, problem, engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class _Judged:
 
     def incumbent(self, point: Point) -> None:
         self.require_right(point)
-        self.inner.incumbent(point)
+        self.inner.incumbent(with_our_bounds(point, self.problem))
 
     def cancelled(self) -> bool:
         return self.inner.cancelled()

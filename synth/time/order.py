@@ -7,7 +7,7 @@ wait for go first, and ranks start with different peers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,19 +16,29 @@ from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 
+from ..base.effort import Effort, setting
 from .schedule_tables import CostModel, prepare
 from .schedule_time import LARGE as LARGE_RUN
 from .schedule_time import simulate
 
-RANDOM_ORDERS = 48
 LARGE = 1 << 30
 """Message size in bytes for which transfers are ordered when none is given."""
-LARGEST = 20_000
-"""Schedules of more transfers keep the first order: each try is a simulation."""
 
 
-FEW_JOBS = 20_000
-"""Of more slices of transfers in all tries of an order, the further tries are compiled."""
+@dataclass(frozen=True, slots=True)
+class StepOrderEffort(Effort):
+    """Limits of the search for an order of transfers; each try is a simulation."""
+
+    random_orders: int = setting(48, "seeded random orders tried, after the fixed rules")
+    most_transfers: int = setting(
+        20_000, "transfers of a schedule whose orders are tried; larger ones go by urgency alone"
+    )
+    plain_jobs: int = setting(
+        20_000, "slices of transfers in all tries, after which further tries are compiled"
+    )
+
+
+ORDER_EFFORT = StepOrderEffort()
 
 
 def hops_to_go(schedule: Schedule) -> Ints32:
@@ -56,27 +66,29 @@ def by_urgency(schedule: Schedule) -> Schedule:
     return _reordered(schedule, (schedule.chunk, shift, -hops_to_go(schedule), schedule.step))
 
 
-def arranged(schedule: Schedule, message_bytes: int, seed: int) -> Schedule:
+def arranged(
+    schedule: Schedule, message_bytes: int, seed: int, effort: StepOrderEffort = ORDER_EFFORT
+) -> Schedule:
     """Return the schedule in the order that is fastest at a message size, of some dozens tried.
 
     First come first served has anomalies: where steps overlap in time, an early transfer of a late
     step can hold up a late one of an early step, and ranks that meet at one port make others
     idle. So: the order as given, urgency first, rotations (each rank's k-th peer is k further on),
     then seeded random orders, until one is as quick as the engine's own count. At most
-    ``RANDOM_ORDERS`` + 5 simulations.
+    ``effort.random_orders`` + 5 simulations.
     A schedule that says its own order (``priority``) keeps it.
     """
     if schedule.priority is not None:
         return schedule
-    if len(schedule) > LARGEST:
+    if len(schedule) > effort.most_transfers:
         return by_urgency(schedule)
     goal = counted_us(schedule, message_bytes) * (1 + 1e-9)
     best, time = schedule, simulate(schedule, message_bytes).time_us
     jobs = len(schedule) * schedule.segments
-    for tried, other in enumerate(_orders(schedule, seed), 1):
+    for tried, other in enumerate(_orders(schedule, seed, effort.random_orders), 1):
         if time <= goal:
             break
-        if jobs <= LARGE_RUN and tried * jobs > FEW_JOBS:
+        if jobs <= LARGE_RUN and tried * jobs > effort.plain_jobs:
             attempt = prepare(other).exact(message_bytes, compiled=True).in_us().time_us
         else:
             attempt = simulate(other, message_bytes).time_us
@@ -102,14 +114,19 @@ def counted_us(schedule: Schedule, message_bytes: int) -> float:
     return float(sum(schedule.rounds) * per_round + slowest.sum())
 
 
-def mirrored(dual: Schedule, schedule: Schedule, message_bytes: int) -> Schedule:
+def mirrored(
+    dual: Schedule,
+    schedule: Schedule,
+    message_bytes: int,
+    effort: StepOrderEffort = ORDER_EFFORT,
+) -> Schedule:
     """The undone reverse of ``dual``, its transfers ordered as a mirror of dual's run.
 
     What arrives last in the dual goes first here: run backwards, a good order is a good order.
     """
     if dual.priority is not None:
         return replace(schedule, priority=_mirrored_plan(dual, schedule, message_bytes))
-    if len(dual) > LARGEST:
+    if len(dual) > effort.most_transfers:
         return by_urgency(schedule)
     arrival = simulate(dual, message_bytes).end_us
     rank = np.empty(len(dual), np.int32)
@@ -138,7 +155,7 @@ def _mirrored_plan(dual: Schedule, schedule: Schedule, message_bytes: int) -> In
     return plan
 
 
-def _orders(schedule: Schedule, seed: int) -> Iterator[Schedule]:
+def _orders(schedule: Schedule, seed: int, random: int) -> Iterator[Schedule]:
     yield by_urgency(schedule)
     ranks = schedule.topology.ranks
     shift, late = (schedule.dst - schedule.src) % ranks, -hops_to_go(schedule)
@@ -146,7 +163,7 @@ def _orders(schedule: Schedule, seed: int) -> Iterator[Schedule]:
     yield _reordered(schedule, (shift, late, schedule.step))
     yield _reordered(schedule, (late, shift, schedule.step))
     rng = np.random.default_rng(seed)
-    for _ in range(RANDOM_ORDERS):
+    for _ in range(random):
         shuffled = rng.permutation(len(schedule)).astype(np.int32)
         yield _reordered(schedule, (shuffled, schedule.step))
 

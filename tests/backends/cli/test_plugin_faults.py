@@ -4,6 +4,7 @@ where one is only asked along with others, the command goes on without it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +28,14 @@ from weft.synth.bounds import bounds
 from weft.synth.fabric.occupancy import rounds_per_chunk
 
 
-def answer(problem):
-    hops = find_hops(problem.topology).hops
-    moves = [Transfer(h.src, h.src, h.dst, h.route) for h in hops]
+def answer(problem, ring=False):
+    hops = {(h.src, h.dst): h.route for h in find_hops(problem.topology).hops}
+    n = problem.collective.ranks
+    if ring:
+        ends = [(r, (r + k) % n, (r + k + 1) % n, k) for k in range(n - 1) for r in range(n)]
+    else:
+        ends = [(a, a, b, 0) for a, b in hops]
+    moves = [Transfer(c, a, b, hops[a, b], k) for c, a, b, k in ends]
     schedule = Schedule.of(problem.topology, problem.collective, moves)
     limit = bounds(problem.topology, problem.collective)
     return Point(schedule, schedule.steps, 0, 1, limit.rounds_per_chunk, limit.certificate,
@@ -213,6 +219,56 @@ def test_a_wrong_answer_is_refused(
     assert text in raced.err
     assert raced.err.count("warning: ") == 1
     assert read(out).provenance["found_by"] != "toy"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "return Outcome(Status.OPTIMAL, (answer(problem, ring=True),))",
+        "point = replace(answer(problem, ring=True), step_optimal=True)",
+        "observer.incumbent(replace(answer(problem, ring=True), bandwidth_optimal=True)); "
+        "return Outcome(Status.OPTIMAL, (answer(problem, ring=True),))",
+    ],
+)
+def test_its_claims_are_not_proofs(
+    toy: Callable[..., None], weft: Weft, tmp_path: Path, claim: str
+) -> None:
+    """A ring where every rank reaches every other, called optimal."""
+    toy(SOLVE=claim)
+    out = tmp_path / "out.json"
+    ran = weft(*SYNTH, "-e", "toy", "--require-optimal", "-o", str(out), "--json")
+    assert ran.code == 3
+    assert json.loads(ran.out)["status"] == "feasible"
+    assert "for its steps" not in weft(*SYNTH, "-e", "toy").out
+
+
+def test_our_bounds_prove_its_schedules(toy: Callable[..., None], weft: Weft) -> None:
+    toy(SOLVE="return Outcome(Status.OPTIMAL, (replace(point, bound=0),))")
+    ran = weft(*SYNTH, "-e", "toy", "--require-optimal", "--json")
+    assert ran.code == 0
+    (found,) = json.loads(ran.out)["points"]
+    assert found["bound"] != "0"
+
+
+def test_a_bound_that_is_too_high_is_replaced(toy: Callable[..., None], weft: Weft) -> None:
+    """A false bound below the schedule's own rate cannot be seen by looking at the schedule."""
+    toy(SOLVE="point = replace(answer(problem, ring=True), bound=2)")
+    found = json.loads(weft(*SYNTH, "-e", "toy", "--json").out)["points"][0]
+    plain = json.loads(weft(*SYNTH, "--json").out)["points"][0]
+    assert found["bound"] == plain["bound"]
+
+
+def test_infeasible_is_not_believed(toy: Callable[..., None], weft: Weft) -> None:
+    toy(SOLVE="return Outcome(Status.INFEASIBLE)")
+    ran = weft(*SYNTH, "-e", "toy")
+    assert ran.code == 3
+    assert "no schedule obeys the rules" not in ran.err.partition("hint")[0].partition("toy")[0]
+
+
+@pytest.mark.parametrize("status", ["OPTIMAL", "FEASIBLE"])
+def test_schedules_that_are_not_there(toy: Callable[..., None], weft: Weft, status: str) -> None:
+    toy(SOLVE=f"return Outcome(Status.{status})")
+    blamed(weft(*SYNTH, "-e", "toy"), f"returned {status.lower()} from solve without a schedule")
 
 
 def test_a_field_without_a_default_keeps_it_out_of_the_default_race(
@@ -584,6 +640,14 @@ def test_a_verb(install: Toys, weft: Weft, configure: str, run: str, text: str) 
     source = VERB.replace("CONFIGURE", configure).replace("RUN", run)
     install({"weft_faulty_verb": source}, {"weft.verbs": {"odd": "weft_faulty_verb"}})
     blamed(weft("odd"), f"the verb 'odd' of weft-toy 1.0 {text}")
+
+
+def test_a_verb_with_a_name_of_ours_leaves_the_others_alone(install: Toys, weft: Weft) -> None:
+    source = VERB.replace("CONFIGURE", "pass").replace("RUN", "return 0")
+    verbs = {"odd": "weft_faulty_verb", "synth": "weft_faulty_verb"}
+    install({"weft_faulty_verb": source}, {"weft.verbs": verbs})
+    assert weft("odd").code == 0
+    assert "unknown verb" in weft("nosuch").err
 
 
 def test_a_verb_that_cannot_be_loaded(install: Toys, weft: Weft) -> None:

@@ -100,9 +100,9 @@ def test_a_bad_order_is_mended() -> None:
 
 def test_a_long_schedule_is_ordered_by_urgency_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = tree_schedule(hub(4), make("allgather", 4))
-    monkeypatch.setattr(order, "LARGEST", len(schedule) - 1)
+    few = order.StepOrderEffort(most_transfers=len(schedule) - 1)
     monkeypatch.setattr(order, "simulate", None)
-    assert list(arranged(schedule, 1 << 20, 0)) == list(by_urgency(schedule))
+    assert list(arranged(schedule, 1 << 20, 0, few)) == list(by_urgency(schedule))
 
 
 # --- counted --------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_a_long_mirror_is_ordered_by_urgency(monkeypatch: pytest.MonkeyPatch) ->
     problem = Problem(hub(4), make("reduce_scatter", 4))
     dual, undo = reverse(problem)
     forth = tree_schedule(dual.topology, dual.collective)
-    monkeypatch.setattr(order, "LARGEST", 1)
     monkeypatch.setattr(order, "simulate", None)
     back = undo(forth)
-    assert list(mirrored(forth, back, 1 << 20)) == list(by_urgency(back))
+    few = order.StepOrderEffort(most_transfers=1)
+    assert list(mirrored(forth, back, 1 << 20, few)) == list(by_urgency(back))
