@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from weft import __version__
-from weft.dsl.base import registry
+from weft.dsl.base import plugins, registry
 from weft.dsl.base.errors import UserError, suggest
 
 from .console import Console
@@ -77,7 +78,7 @@ FLAGS = {
 class OthersVerb(Verb, Protocol):
     """Interface of the module of a verb from another package."""
 
-    EXAMPLES: str
+    EXAMPLES: str | None
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments to a parser."""
@@ -97,6 +98,19 @@ def verb_of(name: str) -> Verb:
     if name in VERBS:
         return cast(Verb, import_module(f"{__package__}.verbs.{name}"))
     return cast(Verb, registry.VERBS.load(name))
+
+
+def examples_of(verb: OthersVerb) -> str | None:
+    """Return the examples of another package's verb under the heading that ours have.
+
+    Raises:
+        PluginFault: they are not a text.
+    """
+    if verb.EXAMPLES is None:
+        return None
+    text = plugins.expect(str, verb.EXAMPLES, verb, "EXAMPLES")
+    heading = "examples:\n"
+    return text if text.startswith(heading) else heading + indent(text, "  ")
 
 
 def verbs_of_others(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -185,7 +199,7 @@ class VerbParser(Parser):
             flags = flags_of(self._name)
             if flags is None:
                 verb = cast(OthersVerb, verb_of(self._name))
-                self.epilog = verb.EXAMPLES
+                self.epilog = examples_of(verb)
                 add_flags(self, Flags)
                 verb.configure(self)
             elif isinstance(flags, NestedVerbs):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: that of the process) and return its exit code."""
+    stdout = sys.stdout
+    if isinstance(stdout, TextIOWrapper) and not stdout.encoding.lower().startswith("utf"):
+        stdout.reconfigure(encoding="utf-8")  # µ and · are in tables, and JSON is UTF-8 everywhere
     try:
         from .entry import run  # takes 50 ms, in which Ctrl-C may come
     except KeyboardInterrupt:

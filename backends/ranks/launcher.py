@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -38,6 +37,7 @@ from weft.dsl.base.processes import (
 )
 
 from .job import RankJob, RankReport
+from .starters import mpiexec
 
 _PACKAGE = __package__
 
@@ -79,12 +79,6 @@ def torch(folder: Path, ranks: int, seconds: float) -> Command:
     if find_spec("torch") is None:
         raise Missing("torch programs need the Python package torch", hint=_HINTS["torch"])
     return python("-m", f"{_PACKAGE}.torch", str(folder), str(ranks))
-
-
-def mpiexec() -> str | None:
-    """Return the starter of the MPI in this environment, else of the one in PATH."""
-    beside = Path(sys.executable).parent / "mpiexec"
-    return str(beside) if beside.exists() else shutil.which("mpiexec") or shutil.which("mpirun")
 
 
 _HINTS = MappingProxyType(

@@ -16,19 +16,32 @@ and stay beside their code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from weft.dsl.base.errors import UserError
 
 T = TypeVar("T")
 
+LARGEST = 1 << 53
+"""Largest number of a setting: exact as a float, and far from the end of 64 bits."""
 
-def setting(default: T, doc: str) -> T:
-    """Return a field of an :class:`Effort`: its default, and its meaning and unit in a sentence."""
-    made: T = field(default=default, metadata={"doc": doc})  # what a checker takes a field for
+
+def setting(default: T, doc: str, *, least: float | None = None, most: float = LARGEST) -> T:
+    """Return a field of an :class:`Effort`: its default, and its meaning and unit in a sentence.
+
+    ``least``, ``most``: of its numbers, ``most`` included. Where ``least`` is None a count is 1 or
+    more and any other number above 0: many are divisors. Defaults of 0 may stay 0.
+    """
+    limits = {"doc": doc, "least": least, "most": most}
+    made: T = field(default=default, metadata=limits)  # what a checker takes a field for
     return made
+
+
+def share(default: float, doc: str) -> float:
+    """Return a :func:`setting` that is a part of a whole: above 0, at most 1."""
+    return setting(default, doc, most=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +49,32 @@ class Effort:
     """Base class of all efforts.
 
     Raises:
-        UserError: a number below zero.
+        UserError: a number out of its range.
     """
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            value = getattr(self, one.name)
-            for number in value if isinstance(value, tuple) else (value,):
-                if isinstance(number, int | float | Fraction) and number < 0:
-                    raise UserError(f"effort.{one.name} is {number}, it must be 0 or more")
+            for number in _numbers(getattr(self, one.name)):
+                _require_in_range(one, number)
+
+
+def _numbers(value: object) -> tuple[float | Fraction, ...]:
+    """Return the numbers of a setting, one or several; none of a word or a switch."""
+    values = value if isinstance(value, tuple) else (value,)
+    return tuple(
+        x for x in values if isinstance(x, int | float | Fraction) and not isinstance(x, bool)
+    )
+
+
+def _require_in_range(one: Field[Any], number: float | Fraction) -> None:
+    least, most = one.metadata.get("least"), one.metadata.get("most", LARGEST)
+    if least is None:
+        zero = 0 in _numbers(one.default)
+        least = 0 if zero or not isinstance(number, int) else 1
+        if number == 0 and not zero:
+            must = "1 or more" if isinstance(number, int) else "more than 0"
+            raise UserError(f"effort.{one.name} is {number}, it must be {must}")
+    if number < least:
+        raise UserError(f"effort.{one.name} is {number}, it must be {least} or more")
+    if number > most:
+        raise UserError(f"effort.{one.name} is {number}, it must be at most {most}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..base.effort import Effort, setting
+from ..base.effort import Effort, setting, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class ProgramEffort(Effort):
         200, "columns from which a program is shrunk by colour refinement"
     )
     quotient_rounds: int = setting(64, "rounds of colour refinement, at most")
-    quotient_share: float = setting(
+    quotient_share: float = share(
         0.5, "a quotient with more than this part of the columns is not used"
     )
     family_unknowns: int = setting(

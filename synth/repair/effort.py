@@ -29,14 +29,18 @@ class RepairEffort(Effort):
     high: float = setting(1e-3, "part of the least time that trees as high as the highest may cost")
     grains: int = setting(5040, "grains that a chunk is split in; best divisible by small numbers")
     pieces: int = setting(96, "pieces of equal size, at least, of which some may be left out")
-    leave: float = setting(0.08, "part of the pieces that may be left out")
+    leave: float = setting(0.08, "part of the pieces that may be left out", least=0, most=1)
     regrown: int = setting(
         2, "times that each broken piece is routed, again where there is room by then"
     )
-    trees: int = setting(600, "broken pieces that are routed in search of those to leave out")
-    jobs: int = setting(2_200_000, "slices times transfers of the repaired schedule, at most")
+    trees: int = setting(
+        600, "broken pieces that are routed in search of those to leave out", least=0
+    )
+    jobs: int = setting(
+        2_200_000, "slices times transfers of the repaired schedule, at most", least=0
+    )
     few_jobs: int = setting(
-        250_000, "slices times transfers of the runs that compare repairs, at most"
+        250_000, "slices times transfers of the runs that compare repairs, at most", least=0
     )
     slices: int = setting(256, "slices of a schedule, at most")
     helps: float = setting(

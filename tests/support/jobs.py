@@ -11,7 +11,7 @@ import pytest
 
 from weft.backends.formats.p2p.compile import Noun, compile_script
 from weft.backends.formats.p2p.format import MpiFile, ScriptFile, TorchFile
-from weft.backends.ranks import launcher
+from weft.backends.ranks import launcher, starters
 from weft.backends.ranks.job import Case, EmittedFile, RankJob, RankReport
 from weft.backends.ranks.launcher import Launcher, run_job
 from weft.backends.ranks.verdict import require_whole, results
@@ -21,7 +21,7 @@ from weft.synth.engines.classic.text import named_algorithm
 WRITERS: Mapping[str, ScriptFile] = {"numpy": MpiFile(), "mpi": MpiFile(), "torch": TorchFile()}
 LAUNCHERS: Mapping[str, Launcher] = {"mpi": launcher.mpi, "torch": launcher.torch}
 
-no_mpi = find_spec("mpi4py") is None or launcher.mpiexec() is None
+no_mpi = find_spec("mpi4py") is None or starters.mpiexec() is None
 no_torch = find_spec("torch") is None
 
 RUNTIMES = [

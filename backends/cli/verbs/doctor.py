@@ -14,7 +14,7 @@ from weft.dsl.base.errors import an
 from weft.dsl.base.registry import BACKENDS, ENGINES, IMPORTERS, PASSES, VERBS
 from weft.dsl.base.tables import table
 
-from ...ranks.launcher import mpiexec
+from ...ranks.starters import mpiexec
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.machines import DoctorFlags

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...base.effort import Effort, setting
+from ...base.effort import Effort, setting, share
 
 
 @dataclass(frozen=True, slots=True)
 class ExactEffort(Effort):
     """Chunk counts that are tried, and shares of the budget."""
 
-    search_share: float = setting(
+    search_share: float = share(
         0.8,
         "part of the budget for the search with proofs; the rest is for any schedule at all, if "
         "that finds none",
     )
-    question_share: float = setting(
+    question_share: float = share(
         0.25, "part of the time left that one question to the solver may take"
     )
     invariant_seconds: float = setting(

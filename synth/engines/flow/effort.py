@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ...base.effort import Effort, setting
+from ...base.effort import Effort, setting, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +13,8 @@ class FlowEffort(Effort):
     """Limits of the search for flows of paths, and for copies in epochs."""
 
     size: int = setting(1 << 30, "bytes of the message that bandwidth and frontier look at")
-    paths_share: float = setting(0.4, "part of the seconds for the linear program over paths")
-    packed_share: float = setting(0.2, "part of the seconds for paths that suit every size")
+    paths_share: float = share(0.4, "part of the seconds for the linear program over paths")
+    packed_share: float = share(0.2, "part of the seconds for paths that suit every size")
     most_unfolded: int = setting(
         20_000, "transfers up to which a packing is looked at without its symmetry"
     )
@@ -34,7 +34,7 @@ class FlowEffort(Effort):
         (1, 2, 4), "pieces that copied units are cut into where nothing says how many"
     )
     least_seconds: float = setting(0.5, "seconds of a cut that is tried, at least")
-    first_share: float = setting(0.2, "part of the seconds for the first answer of a cut")
+    first_share: float = share(0.2, "part of the seconds for the first answer of a cut")
     first_turns: int = setting(100, "turns without a gain that end the first answer")
     most_starts: int = setting(20_000, "binaries of a program in epochs that is tried")
     epoch_parts: int = setting(4, "an epoch is some duration divided by at most so much")

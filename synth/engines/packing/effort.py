@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...base.effort import Effort, setting
+from ...base.effort import Effort, setting, share
 from .hosts.search import HOST_EFFORT, HostEffort
 from .order.order_search import ORDER_EFFORT, OrderEffort
 from .paths.effort import PATH_EFFORT, PathEffort
@@ -23,7 +23,7 @@ class PackingEffort(Effort):
         (1 << 30, 1 << 25, 1 << 20, 1 << 16, 1 << 10),
         "message sizes in bytes that the objective frontier looks at, the largest first",
     )
-    packing_share: float = setting(
+    packing_share: float = share(
         0.5,
         "part of the seconds for packings; the rest is for orders and the schedule",
     )

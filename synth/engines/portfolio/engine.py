@@ -29,7 +29,7 @@ from weft.dsl.base.registry import ENGINES
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 
-from ...base.effort import Effort, setting
+from ...base.effort import Effort, setting, share
 from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...frontier.incumbents import Incumbents
@@ -74,13 +74,13 @@ class PortfolioEffort(Effort):
         "matching is not asked where a packing of the best rate takes less than this times the "
         "bound",
     )
-    first_share: float = setting(
+    first_share: float = share(
         0.5, "part of the remaining budget that each engine but the last gets"
     )
-    exact_share: float = setting(
+    exact_share: float = share(
         0.25, "part of the budget that exact gets at most, where it cannot finish"
     )
-    least_share: float = setting(0.1, "part of the budget that every engine gets at least")
+    least_share: float = share(0.1, "part of the budget that every engine gets at least")
 
 
 @dataclass(frozen=True, slots=True)

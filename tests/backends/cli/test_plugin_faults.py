@@ -642,6 +642,12 @@ def test_a_verb(install: Toys, weft: Weft, configure: str, run: str, text: str) 
     blamed(weft("odd"), f"the verb 'odd' of weft-toy 1.0 {text}")
 
 
+def test_examples_that_are_not_a_text(install: Toys, weft: Weft) -> None:
+    source = VERB.replace('"weft odd"', "()").replace("CONFIGURE", "pass").replace("RUN", "pass")
+    install({"weft_faulty_verb": source}, {"weft.verbs": {"odd": "weft_faulty_verb"}})
+    blamed(weft("help", "odd"), "returned tuple from EXAMPLES instead of str")
+
+
 def test_a_verb_with_a_name_of_ours_leaves_the_others_alone(install: Toys, weft: Weft) -> None:
     source = VERB.replace("CONFIGURE", "pass").replace("RUN", "return 0")
     verbs = {"odd": "weft_faulty_verb", "synth": "weft_faulty_verb"}

@@ -10,7 +10,7 @@ import sys
 import pytest
 from jobs import RUNTIMES, faulty, no_mpi, no_torch
 
-from weft.backends.ranks import joined, launcher
+from weft.backends.ranks import joined, launcher, starters
 
 RING = "classic:ring{collective=allreduce,ranks=4}"
 
@@ -86,7 +86,7 @@ def test_what_is_missing_is_named(weft, triangle, monkeypatch):
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node")
 
 JOIN = {
-    "mpi": lambda n: [launcher.mpiexec(), "-n", str(n), sys.executable, "-m", "mpi4py", "-m"],
+    "mpi": lambda n: [starters.mpiexec(), "-n", str(n), sys.executable, "-m", "mpi4py", "-m"],
     "torch": lambda n: [*TORCHRUN, str(n), "-m"],
 }
 

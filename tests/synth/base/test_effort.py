@@ -56,9 +56,17 @@ def test_what_is_changed_is_told_and_read_back(name: str) -> None:
     for path, one in settings(engine.effort):
         value = one.default
         if isinstance(value, int | float) and not isinstance(value, bool):
-            other = replace(engine, effort=changed(engine.effort, path, value + 1))
-            text = f"{name}{{{written(path)}={value + 1}}}"
+            new = value + 1 if value + 1 <= one.metadata["most"] else value / 2
+            other = replace(engine, effort=changed(engine.effort, path, new))
+            text = f"{name}{{{written(path)}={new}}}"
             assert format_spec(other) == text
             assert ENGINES.make(text) == other
-            with pytest.raises(UserError, match="it must be 0 or more"):
+            with pytest.raises(UserError, match="it must be "):
                 changed(engine.effort, path, -1)
+            with pytest.raises(UserError, match="it must be at most "):
+                changed(engine.effort, path, 10**26)
+            if (
+                value and one.metadata["least"] is None and isinstance(value, int | float)
+            ):  # many are divisors
+                with pytest.raises(UserError, match=r"is 0(\.0)?, it must be "):
+                    changed(engine.effort, path, type(value)(0))

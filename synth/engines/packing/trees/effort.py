@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....base.effort import Effort, setting
+from ....base.effort import Effort, setting, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TreeEffort(Effort):
         200_000_000,
         "steps of growing the first trees, about; fewer phases where it would be more",
     )
-    first_part: float = setting(
+    first_part: float = share(
         0.25,
         "the part of the first trees after which it is seen whether they suffice",
     )
