@@ -16,20 +16,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of a judgement: its name, whether it holds, and what was found."""
+    """One line of a judgement: its name, whether it holds, and what was found.
+
+    ``severity``: of a finding that fails nothing, such as ``warning``; '' for other checks.
+    """
 
     name: str
     ok: bool
     detail: str
+    severity: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """One entry of ``checks``."""
-        return {"name": self.name, "ok": self.ok, "detail": self.detail}
+        told = f"{self.severity}: {self.detail}" if self.severity else self.detail
+        return {"name": self.name, "ok": self.ok, "detail": told}
 
 
 def checks_text(checks: Iterable[Check]) -> str:
     """Return a line per check."""
-    rows = [("ok" if c.ok else "FAILED", c.name, c.detail) for c in checks]
+    rows = [((c.severity or "ok") if c.ok else "FAILED", c.name, c.detail) for c in checks]
     return table(("", "check", "finding"), rows)
 
 
@@ -38,8 +43,8 @@ def of_findings(findings: Sequence[Finding], good: str) -> list[Check]:
     told = []
     for f in findings:
         wrong = f.severity is Severity.ERROR
-        words = (None if wrong else str(f.severity), f.where, f.told)
-        told.append(Check(f.check, not wrong, ": ".join(filter(None, words))))
+        words = ": ".join(filter(None, (f.where, f.told)))
+        told.append(Check(f.check, not wrong, words, "" if wrong else str(f.severity)))
     return told if errors(findings) else [Check("program", True, good), *told]
 
 

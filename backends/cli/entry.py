@@ -141,7 +141,7 @@ def _report_file(error: BaseException, arguments: list[str], console: Console) -
             stream.write(f"weft {' '.join(arguments)}\nPython {sys.version}\n\n{trace}")
         if isinstance(error, WeftError):
             return f"the traceback is in {path}"
-        return f"the report in {path} helps us to mend it"
+        return f"please report it with {path}"
     return ""
 
 

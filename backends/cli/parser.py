@@ -226,8 +226,8 @@ def build_parser(others: Iterable[str] = ()) -> Parser:
         prog="weft",
         description="Collective algorithms: synthesize, bound, check, compile, run.",
         epilog="weft help VERB lists the options of a verb.\n\n"
-        "Exit codes: 0 done, 1 the answer is no, 2 the question is wrong, 3 nothing found "
-        "in time,\n4 something is missing, 70 our bug, 130 interrupted.",
+        "Exit codes: 0 done, 1 the answer is no, 2 an error in what was asked, 3 nothing found "
+        "in time,\n4 something is missing, 70 a bug in weft or a plug-in, 130 interrupted.",
     )
     parser.add_argument("-V", "--version", action=_Version, nargs=0, help="print the version")
     verbs = parser.add_subparsers(

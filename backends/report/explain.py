@@ -98,9 +98,7 @@ def _dearest(costs: SketchCosts) -> str:
     saves = costs.all_rules.us - best.without.us
     if saves <= 0:
         loss = costs.all_rules.us - costs.no_rules.us
-        return (
-            "no rule costs anything by itself" if loss > 0 else "the rules cost nothing"
-        ) + " that the bounds show"
+        return "no single rule raises the bound" if loss > 0 else "the rules do not raise the bound"
     share = float(saves / costs.all_rules.us)
     return (
         f"{named(best.unit, 1)} costs most: {share:.1%} of the time. Without it:\n"

@@ -156,7 +156,7 @@ def blamed(plugin: Plugin | None, doing: str) -> Iterator[None]:
 
 def fault(plugin: Plugin, what: str) -> PluginFault:
     """Return the error for a fault of a plug-in: ``the engine 'toy' of weft-toy 1.0 WHAT``."""
-    return PluginFault(f"{plugin} {what}", hint=f"this is for the authors of {plugin.author}")
+    return PluginFault(f"{plugin} {what}", hint=f"report this to the authors of {plugin.author}")
 
 
 def expect(kind: type[T], made: object, maker: object, doing: str) -> T:
@@ -206,7 +206,7 @@ def load(plugin: Plugin, needs: tuple[str, ...] = ()) -> Any:
 
 def _unloadable(plugin: Plugin, error: BaseException) -> BrokenPlugin:
     """Return the error for a plug-in whose module cannot be imported."""
-    hint = f"mend or uninstall {plugin.author}"
+    hint = f"fix or uninstall {plugin.author}"
     if isinstance(error, ModuleNotFoundError):
         missing = str(error.name)
         if missing.partition(".")[0] == "weft":
@@ -219,7 +219,7 @@ def _unloadable(plugin: Plugin, error: BaseException) -> BrokenPlugin:
 
 
 def _require(plugin: Plugin, found: object, needs: tuple[str, ...]) -> None:
-    hint = f"mend or uninstall {plugin.author}"
+    hint = f"fix or uninstall {plugin.author}"
     lacking = [name for name in needs if not hasattr(found, name)]
     if lacking:
         raise BrokenPlugin(f"{plugin} lacks {', '.join(lacking)}", hint=hint)
@@ -227,7 +227,7 @@ def _require(plugin: Plugin, found: object, needs: tuple[str, ...]) -> None:
     if isinstance(name, str) and name != plugin.name:
         raise BrokenPlugin(
             f"{plugin} calls itself {name!r}",
-            hint=f"its entry point and its class must have one name: mend {plugin.author}",
+            hint=f"its entry point and its class must have one name: fix {plugin.author}",
         )
 
 
@@ -252,7 +252,7 @@ def guarded(plugin: Plugin, found: Any) -> Any:
         return SimpleNamespace(**{**public, **calls, MARK: plugin})
     raise BrokenPlugin(
         f"{plugin} leads to {an(type(found).__name__)}, where a class is needed",
-        hint=f"mend or uninstall {plugin.author}",
+        hint=f"fix or uninstall {plugin.author}",
     )
 
 

@@ -80,8 +80,9 @@ class SizeRange:
         return tuple(sizes if sizes[-1] == self.high else [*sizes, self.high])
 
 
-def _parse(text: str, what: str, units: dict[str, Fraction] | dict[str, int]) -> Fraction:
-    example = {"size": "1MiB", "time": "2.5us", "bandwidth": "25GB/s"}[what]
+def _parse(
+    text: str, what: str, units: dict[str, Fraction] | dict[str, int], example: str
+) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise UserError(f"{text!r} is not a {what}", hint=f"write a number and a unit: {example}")
@@ -106,7 +107,7 @@ def parse_bytes(text: str) -> int:
     Raises:
         UserError: no unit, an unknown one, or not a positive integer number of bytes.
     """
-    value = _parse(text, "size", _SIZES)
+    value = _parse(text, "size", _SIZES, "1MiB")
     if value.denominator != 1 or value < 1:
         raise UserError(f"size {text!r} is not a whole positive number of bytes")
     return int(value)
@@ -126,14 +127,14 @@ def parse_size_range(text: str) -> SizeRange:
     return SizeRange(first, parse_bytes(high) if colon else first)
 
 
-def parse_microseconds(text: str) -> Fraction:
-    """Parse a time such as ``2.5us``, ``700ns`` or ``60s``, in µs."""
-    return _parse(text, "time", _TIMES)
+def parse_microseconds(text: str, *, example: str = "2.5us") -> Fraction:
+    """Parse a time such as ``2.5us``, ``700ns`` or ``60s``, in µs; hints show the ``example``."""
+    return _parse(text, "time", _TIMES, example)
 
 
 def parse_bandwidth(text: str) -> Fraction:
     """Parse a bandwidth such as ``25GB/s`` (bytes) or ``200Gb/s`` (bits), in GB/s."""
-    value = _parse(text, "bandwidth", _BANDWIDTHS)
+    value = _parse(text, "bandwidth", _BANDWIDTHS, "25GB/s")
     if value == 0:
         raise UserError(f"bandwidth {text!r} is zero", hint="leave the link out instead")
     return value

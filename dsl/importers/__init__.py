@@ -76,7 +76,11 @@ def read_any(text: str, where: str, options: MachineSpec) -> Topology:
     importer = _recognized(start)
     if importer is not None:
         # Blanks before the text count in lines and columns of messages, but XML allows none.
-        made = importer.read(start if start.startswith("<") else text, where, options)
+        try:
+            made = importer.read(start if start.startswith("<") else text, where, options)
+        except UserError as error:
+            error.where = error.where or where
+            raise
         return expect(Topology, made, importer, "read")
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
@@ -132,7 +136,11 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
             raise BadFile(
                 "expected a topology, got a TACCL sketch", where=where, hint=IMPORT_SKETCH
             )
-    raise BadFile("this JSON is not a topology", where=where, hint=f"weft reads {FORMATS}")
+    raise BadFile(
+        "not a file of weft's, nor a topology that an importer reads",
+        where=where,
+        hint=f"weft reads {FORMATS}",
+    )
 
 
 _OURS: tuple[Importer, ...] = (

@@ -188,7 +188,7 @@ def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.
         yield selector, f"{selector_text(selector)} matches no link", not found.empty
     for selector in selection.exceptions:
         found = one.meaning.selector(selector)
-        message = f"{selector_text(selector)} excludes nothing of what is before 'except'"
+        message = f"{selector_text(selector)} excludes none of the links before 'except'"
         yield selector, message, found.meets(total)
 
 

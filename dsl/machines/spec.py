@@ -246,8 +246,9 @@ def check_size(spec: MachineSpec, gpus: int, links: int = 0) -> None:
 
 
 def _integer(text: str, value: OptionValue, least: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise UserError(f"{text!r} is not an integer", where=value.span)
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise UserError(f"{(text or value.text)!r} is not an integer", where=value.span)
     number = int(text)
     if number < least:
         raise UserError(f"{number} is too small", where=value.span, hint=f"at least {least}")

@@ -135,7 +135,7 @@ def _nodes(graph: Any, notes: list[str]) -> list[tuple[Any, Node]]:
     """Return keys and nodes, GPUs first in rank order, then the others in the graph's order."""
     unnamed = [str(key) for key, data in graph.nodes(data=True) if "kind" not in data]
     if unnamed:
-        notes.append(f"kind is not on {_listed(unnamed, 'node')}; assumed gpu")
+        notes.append(f"{_without(unnamed, 'node', 'kind')}; assumed gpu")
     made = [(key, data, _node(key, data)) for key, data in graph.nodes(data=True)]
     gpus = [(key, data, node) for key, data, node in made if node.stores]
     others = [(key, node) for key, _, node in made if not node.stores]
@@ -148,7 +148,7 @@ def _nodes(graph: Any, notes: list[str]) -> list[tuple[Any, Node]]:
             )
         gpus = [gpus[ranks.index(rank)] for rank in range(len(gpus))]
     elif gpus:
-        notes.append("rank is on no GPU; ranks follow the order of the graph's nodes")
+        notes.append("no GPU has a `rank`; ranks follow the order of the graph's nodes")
     return [*((key, node) for key, _, node in gpus), *others]
 
 
@@ -266,14 +266,14 @@ def _note_missing(
     bare = [f"{u} - {v}" for u, v, data in edges if data.get("bandwidth") is None]
     if bare and bandwidth is None:
         raise BadTopology(
-            f"bandwidth is not on {_listed(bare, 'edge')}",
+            _without(bare, "edge", "bandwidth"),
             hint="give edges a bandwidth in GB/s, or one for all of them: bw=25GB/s",
         )
     if bare:
-        notes.append(f"bandwidth is not on {_listed(bare, 'edge')}; assumed {bandwidth} GB/s")
+        notes.append(f"{_without(bare, 'edge', 'bandwidth')}; assumed {bandwidth} GB/s")
     bare = [f"{u} - {v}" for u, v, data in edges if data.get("latency") is None]
     if bare:
-        notes.append(f"latency is not on {_listed(bare, 'edge')}; assumed {float(latency)}us")
+        notes.append(f"{_without(bare, 'edge', 'latency')}; assumed {float(latency)}us")
 
 
 def _note_unread(
@@ -283,6 +283,12 @@ def _note_unread(
     ignored = sorted({str(key) for data in attributes for key in data} - known)
     if ignored:
         notes.append(f"attributes of {noun} that are not read: {', '.join(ignored[:12])}")
+
+
+def _without(names: list[str], noun: str, attribute: str) -> str:
+    """Say which nodes or edges lack an attribute: ``3 edges (…) have no `latency```."""
+    verb = "has" if len(names) == 1 else "have"
+    return f"{_listed(names, noun)} {verb} no `{attribute}`"
 
 
 def _listed(names: list[str], noun: str) -> str:

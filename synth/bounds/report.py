@@ -113,7 +113,7 @@ def partition_certificate(
     way = "leaves its group" if partition.outward else "enters a group"
     text = (
         f"Between {listed} every byte needs at least 2·({p} - 1) = {partition.messages} messages: "
-        f"{p - 1} until one group knows the sum, {p - 1} to tell the others. "
+        f"{p - 1} before any group has the sum, {p - 1} to bring it to the others. "
         f"Each message {way} over "
         f"{capacity_words(topology, partition.crossing)}. "
         + time_words(
@@ -269,9 +269,9 @@ def waiting_certificate(
 ) -> Certificate:
     """The certificate of a bandwidth bound plus the time in which its resources are of no use."""
     text = (
-        f"{of.text}. Every transfer over these links takes α besides: at least "
-        f"{number(min(waits))} µs of T, {number(us)} µs on average over price or multiplier times "
-        "bandwidth. " + line_words(us, us_per_byte)
+        f"{of.text}. Every transfer over these links also costs α: at least "
+        f"{number(min(waits))} µs, and {number(us)} µs on average, weighted by price or multiplier "
+        "times bandwidth. " + line_words(us, us_per_byte)
     )
     data = of.data | {
         "us": str(us),

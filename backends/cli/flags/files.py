@@ -116,7 +116,7 @@ class LoweringFlags(Flags):
         metavar="NAME",
         default="",
         group="lowering",
-        help="how the artefact calls itself",
+        help="name of the artefact (default: from its input)",
     )
 
     def lowering_given(self) -> tuple[str, ...]:

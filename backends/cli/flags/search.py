@@ -288,8 +288,8 @@ def within(default: float) -> Any:
         group="race",
         parse=percent,
         default=default,
-        help="what a plan may lose against the best at a size, so that "
-        "there are few; never against the baseline (default: 3%%)",
+        help="a plan may be this much slower than the best at a size, so that "
+        "fewer plans do; never slower than the baseline (default: 3%%)",
     )
 
 
@@ -355,7 +355,7 @@ class TuningFlags(DownFlags):
         metavar="SKETCH",
         group="race",
         action="append",
-        help="joins those of the shelf that fit; may be given more than once",
+        help="try this sketch too, besides weft's own that fit; may be given more than once",
     )
     engine: tuple[str, ...] = flag(
         "-e",

@@ -84,7 +84,7 @@ def several_sizes(text: str) -> tuple[int, ...]:
 
 def seconds(text: str) -> float:
     """Parse a positive time in seconds."""
-    value = parse_microseconds(text)
+    value = parse_microseconds(text, example="10s")
     if not 0 < value <= LONGEST_BUDGET_US:
         what = "not positive" if value <= 0 else "longer than a year"
         raise UserError(f"time {text[:40]!r} is {what}", hint="write for example 60s")

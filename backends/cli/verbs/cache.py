@@ -33,7 +33,7 @@ def run(args: CacheListFlags, console: Console) -> int:
                 [
                     ("folder", folder),
                     ("answers", _told(found)),
-                    ("of another weft", _told(stale)),
+                    ("of another version", _told(stale)),
                 ]
             ),
             {"status": "ok", "folder": str(folder), **_figures(found, stale)},

@@ -61,7 +61,7 @@ def _options(registry: Registry, console: Console) -> int:
         except WeftError:  # it cannot be imported here
             continue
         found += [
-            {registry.kind: name, "option": o.name, "default": o.default, "doc": o.doc}
+            {registry.kind: name, "option": o.name, "default": o.default, "doc": _plain(o.doc)}
             for o in texts
         ]
     rows = [tuple(entry.values()) for entry in found]
@@ -112,10 +112,15 @@ def _described(name: str, target: Any) -> dict[str, Any]:
         "name": name,
         "available": reason is None,
         "reason": reason,
-        "summary": (inspect.getdoc(target) or "").partition("\n")[0],
+        "summary": _plain((inspect.getdoc(target) or "").partition("\n")[0]),
         "options": [_option(key, field) for key, field in options_of(target).items()],
         "cites": str(getattr(target, "cites", "")),
     }
+
+
+def _plain(text: str) -> str:
+    """Return a docstring's text as it is printed: code between single backticks."""
+    return text.replace("``", "`")
 
 
 def _option(key: str, field: Any) -> str:

@@ -145,7 +145,7 @@ def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progre
         if progress.stopped:
             raise KeyboardInterrupt
         late = NothingFound(
-            "; ".join((f"no schedule within {progress.seconds:.0f}s", *outcome.statements)),
+            "; ".join((f"no schedule within {progress.seconds:g}s", *outcome.statements)),
             hint="a longer --time, or --objective latency",
         )
         raise _blamed(problem, late)
@@ -169,7 +169,7 @@ def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
     """Return the lines about one size: its result, or that there is none."""
     took, gap = standing["value"], standing["gap"]
     if problem.objective is Objective.LATENCY:
-        where = "without any bytes"
+        where = "latency alone"
     elif problem.objective is Objective.TIME and problem.bytes is not None:
         where = f"at {format_bytes(problem.bytes)}"
     else:

@@ -58,8 +58,9 @@ class Pairing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlocks:
-    """Pair the ends; ``pair_all``: whatever it costs. ``count`` as aggregation will have it.
+    """Put the sending and the receiving end of connections on shared thread blocks.
 
+    ``pair_all``: share blocks even where that is slower. ``count`` as aggregation will have it.
     ``protocol``: how deep the FIFOs are, which says what a shared block would hold up.
     """
 

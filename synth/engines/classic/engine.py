@@ -38,7 +38,8 @@ class Classic:
     """Algorithms of the literature: ring, trees, doubling, Bruck, torus, hierarchical ….
 
     Options:
-        algorithm: its name (``weft list algorithms``), or ``auto``: the best of all that fit.
+        algorithm: name of the algorithm (``weft list algorithms``), or ``auto``: the best
+            of all that fit.
         chunks: pieces of a pipeline, or of every block; 0 tries a few.
         shape: sizes of the levels of a hierarchical algorithm, innermost first (``8+2``); by
             default those of the machine.

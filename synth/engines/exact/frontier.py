@@ -16,6 +16,7 @@ from fractions import Fraction
 import numpy as np
 
 from weft.dsl.base.errors import Infeasible, NothingFound
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
@@ -238,7 +239,7 @@ def walk(
     worst: Fraction | None = None
     for steps in numbers:
         if clock.left() <= 0 or observer.cancelled():
-            gaps.append(f"stopped before {steps} steps were searched")
+            gaps.append(f"stopped before schedules of {count(steps, 'step')} were searched")
             break
         point, lower = point_at(search, steps, worst, clock, observer)
         if point is not None:

@@ -27,7 +27,7 @@ class FlowEffort(Effort):
         "times, in terms of the least one, that flows of least α must fit into, ascending",
     )
     steps: int = setting(
-        24, "the room of resources is cut to so many parts of the best rate's time"
+        24, "parts of the best rate's time to which the room of resources is rounded down"
     )
     copy_ranks: int = setting(16, "ranks up to which copies are searched in epochs")
     cuts: tuple[int, ...] = setting(
@@ -37,7 +37,7 @@ class FlowEffort(Effort):
     first_share: float = share(0.2, "part of the seconds for the first answer of a cut")
     first_turns: int = setting(100, "turns without a gain that end the first answer")
     most_starts: int = setting(20_000, "binaries of a program in epochs that is tried")
-    epoch_parts: int = setting(4, "an epoch is some duration divided by at most so much")
+    epoch_parts: int = setting(4, "largest divisor by which an epoch is made from a duration")
 
 
 FLOW_EFFORT = FlowEffort()

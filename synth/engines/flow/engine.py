@@ -32,14 +32,16 @@ from .path_lp import PathFlows, pairs_to_solve, path_flows
 
 @dataclass(frozen=True, slots=True)
 class FlowEngine:
-    """What goes from one rank to one other flows over the paths that suit the message's size; what
-    is copied is searched in epochs that round down, then timed without them.
+    """Flows over the paths that suit the message's size; copies are searched in epochs.
+
+    A chunk with one source and one destination flows over paths. What is copied is searched in
+    epochs that round down, then timed without them.
 
     Options:
-        solver: of the program with copies: ``highs``, ``cbc`` (both come with weft), or the name
-            of a solver that PuLP finds, such as ``GUROBI_CMD`` or ``CPLEX_CMD``.
+        solver: solver of the program with copies: ``highs``, ``cbc`` (both come with weft), or the
+            name of a solver that PuLP finds, such as ``GUROBI_CMD`` or ``CPLEX_CMD``.
         chunks: pieces that every unit is cut into where it is copied; 0: 1, 2 and 4 are tried.
-        epochs: at most so many, where it is copied.
+        epochs: epochs of a schedule with copies, at most.
     """
 
     name: ClassVar[str] = "flow"

@@ -45,7 +45,7 @@ class PackingEffort(Effort):
         "machines of more ranks with fewer than alike symmetries are packed as hosts times "
         "fabric first",
     )
-    alike: int = setting(16, "elements of the group of symmetries")
+    alike: int = setting(16, "symmetries below which these machines have few")
     little: float = setting(
         0.02,
         "part of the bound's rate that hosts times fabric may lose before the whole machine is "

@@ -66,13 +66,13 @@ class Packer:
     ``effort`` holds the limits of the search.
 
     Options:
-        trees: at most so many trees per root; 0 for no limit.
-        height: at most so many hops between a root and a leaf (allreduce: up, and again down); 0
-            for no limit.
-        peers: every rank sends to, and hears from, at most so many others; 0 for no limit.
+        trees: trees per root, at most; 0 for no limit.
+        height: hops between a root and a leaf (allreduce: up, and again down), at most; 0 for no
+            limit.
+        peers: ranks that each rank sends to, and ranks that it hears from, at most; 0 for no limit.
         segments: slices of the message; 0 picks a number that is quick at its size.
-        grains: shares are rounded to so many grains of the message, for runtimes that cut it in
-            equal chunks; 0 leaves them exact.
+        grains: number of grains of the message to which shares are rounded, for runtimes that
+            cut it in equal chunks; 0 leaves them exact.
         boxes: trees over boxes times trees inside them; large machines without much symmetry are
             packed so anyway. What that loses against the bound is told.
     """

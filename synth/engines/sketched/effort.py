@@ -20,7 +20,7 @@ class SketchedEffort(Effort):
     )
     most_transfers: int = setting(60_000, "finer cuts are not tried where they make more")
     slower: float = setting(
-        1.02, "two cuts in a row that are so many times slower than the best are the last ones"
+        1.02, "two cuts in a row that are this many times slower than the best are the last ones"
     )
     starts: int = setting(
         3, "first answers that are improved; a search that is stuck may not be from elsewhere"

@@ -56,8 +56,9 @@ FOLLOWED = (
 
 @dataclass(frozen=True, slots=True)
 class Sketched:
-    """Chunks are put into the gaps of links and NICs, the quickest way first; then, over and over,
-    some are taken out and put in anew. It keeps to the rules of a sketch, and needs none.
+    """Search that puts chunks into gaps of links and NICs, then moves some again and again.
+
+    Each chunk first takes the quickest way. It keeps to the rules of a sketch, and needs none.
 
     Options:
         chunks: pieces that every unit of the collective is cut into; 0: as the sketch says, else a

@@ -143,7 +143,7 @@ def test_an_engine_that_was_named_ends_the_command(
     toy(**{place: line})
     ran = weft(*SYNTH, "-e", "toy")
     blamed(ran, f"error: the engine 'toy' of weft-toy 1.0 {text}" if place != "SOLVE" else text)
-    assert "this is for the authors of weft-toy" in ran.err
+    assert "report this to the authors of weft-toy" in ran.err
     assert "Traceback" in report(ran)
 
 
@@ -332,16 +332,16 @@ def test_sweep_and_tune_tell_it_once(
             "No module named 'weft.synth.gone'",
             "weft-toy was written for another version of weft",
         ),
-        ("from weft.synth.api import gone", "ImportError: cannot import name 'gone'", "mend or"),
-        ("import sys; sys.exit(3)", "SystemExit: 3", "mend or uninstall weft-toy"),
-        ("1 / 0", "ZeroDivisionError: division by zero", "mend or uninstall weft-toy"),
-        ("def f(:", "SyntaxError", "mend or uninstall weft-toy"),
+        ("from weft.synth.api import gone", "ImportError: cannot import name 'gone'", "fix or"),
+        ("import sys; sys.exit(3)", "SystemExit: 3", "fix or uninstall weft-toy"),
+        ("1 / 0", "ZeroDivisionError: division by zero", "fix or uninstall weft-toy"),
+        ("def f(:", "SyntaxError", "fix or uninstall weft-toy"),
         ("x = 1", "is not at weft_faulty_engine:Toy", "reinstall weft-toy"),
-        ("def Toy(): pass", "leads to a function, where a class is needed", "mend or"),
+        ("def Toy(): pass", "leads to a function, where a class is needed", "fix or"),
         (
             "class Toy: name = 'toy'",
             "lacks cites, availability, refuses, solve",
-            "mend or uninstall weft-toy",
+            "fix or uninstall weft-toy",
         ),
         (
             "class Toy:\n name = 'exact'; cites = ''\n"

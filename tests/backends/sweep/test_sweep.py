@@ -393,7 +393,7 @@ def test_the_cache_is_counted_and_cleared(weft: Weft, tmp_path: Path) -> None:
     (entry.parent / "of-old.json").write_text('{"code": "old"}')
     told = weft("cache", "list", "--json").json
     assert (told["answers"], told["stale"]) == (2, 1)
-    assert "of another weft" in weft("cache", "list").out
+    assert "of another version" in weft("cache", "list").out
     assert weft("cache", "clear", "--stale", "--json").json["removed"] == 1
     assert entry.exists()
     assert weft("cache", "clear", "--json").json["answers"] == 0

@@ -146,7 +146,7 @@ def test_a_module_that_fails_to_load_is_missing(
     plug_in(monkeypatch, ("broken", "weft_test_broken:Toy"))
     with pytest.raises(Missing, match="'broken' of weft_test_broken cannot be loaded") as caught:
         registry.make("broken")
-    assert caught.value.hint == "mend or uninstall the package of weft_test_broken"
+    assert caught.value.hint == "fix or uninstall the package of weft_test_broken"
 
 
 def test_a_missing_attribute_is_no_traceback(registry: Registry) -> None:

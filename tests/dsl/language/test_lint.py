@@ -45,7 +45,7 @@ def test_a_sound_sketch_has_no_findings() -> None:
             "forbid links 0 -> 1 except 1 -> 2",
             "dgx1",
             UNUSED,
-            "1 -> 2 excludes nothing of what is before 'except'",
+            "1 -> 2 excludes none of the links before 'except'",
             "f:2:28",
         ),
         ("for p in 3..2: max hops 2", "dgx1", UNUSED, "this loop has no values", "f:2:1"),

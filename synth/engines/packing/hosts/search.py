@@ -24,13 +24,15 @@ MET = 1e-9
 class HostEffort(Effort):
     """Limits of the search for trees over hosts and inside them."""
 
-    passes: int = setting(14, "of re-routing all trees, at most; time grows with it")
+    passes: int = setting(14, "passes of re-routing all trees, at most; time grows with it")
     steepness: tuple[float, float] = setting(
         (4.0, 300.0),
         "how fast prices grow with congestion, in the first pass and in the last",
     )
     largest_program: int = setting(12_000, "trees that the linear program chooses from, at most")
-    trees: int = setting(1024, "over hosts that chunks are cut into, unless there are more chunks")
+    trees: int = setting(
+        1024, "trees over hosts that a chunk is cut into, unless there are more chunks"
+    )
     parts: tuple[int, ...] = setting(
         (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192),
         "numbers of equal shares that a chunk may be cut into, ascending",
@@ -54,9 +56,9 @@ class HostEffort(Effort):
     few: int = setting(24, "hosts up to which a program chooses among the trees that were tried")
     fixed_root_passes: int = setting(
         28,
-        "of pairs from given roots, where only the rails are to be chosen",
+        "passes for pairs of trees with given roots, where only the rails are to be chosen",
     )
-    other_roots: int = setting(2, "that a tree of an allreduce tries in every pass")
+    other_roots: int = setting(2, "other roots that a tree of an allreduce tries in every pass")
     counts: tuple[int, ...] = setting(
         (1, 2, 3, 4, 6, 8, 12, 24, 48),
         "numbers of equal trees for each GPU of a host that are tried, ascending",

@@ -38,7 +38,8 @@ class OrderEffort(Effort):
     few_jobs: int = setting(300_000, "slices · transfers that are few")
     least_slices: int = setting(
         4,
-        "always tried where no run of all transfers is needed to know their time",
+        "slices up to which all numbers are tried where no run of all transfers is needed to know "
+        "their time",
     )
     slice_price: float = setting(
         1e-3,
@@ -51,10 +52,10 @@ class OrderEffort(Effort):
     )
     hopeless: float = setting(
         1.25,
-        "so many times slower than another packing's best with two rules, others do not save it",
+        "beyond this many times another packing's best after two rules, no others are tried",
     )
     restarts: int = setting(24, "orders of the winner with noise, at most")
-    restart_jobs: int = setting(2_000_000, "of all restarts together")
+    restart_jobs: int = setting(2_000_000, "slices · hops of all restarts together")
 
 
 ORDER_EFFORT = OrderEffort()

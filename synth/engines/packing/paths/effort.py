@@ -21,7 +21,7 @@ class PathEffort(Effort):
         metadata={"doc": "paths of less α may take this many times the best rate's time"},
     )
     small: int = setting(1500, "pairs that a linear program takes at once")
-    large: int = setting(20_000, "pairs that it takes at all; memory grows with it")
+    large: int = setting(20_000, "pairs that a linear program takes at all; memory grows with it")
     crowded: float = setting(
         0.9,
         "resources loaded by more than this part of their room are split in a second try",
@@ -32,7 +32,7 @@ class PathEffort(Effort):
     )
     nearly: Fraction = field(
         default=Fraction(201, 200),
-        metadata={"doc": "the time that prices prove is aimed at with so much slack"},
+        metadata={"doc": "the time that prices prove is aimed at, times this for slack"},
     )
     few_parts: int = setting(
         12,
@@ -40,13 +40,15 @@ class PathEffort(Effort):
     )
     parts: tuple[int, ...] = setting((2, 3, 4, 5, 6, 8), "numbers of equal parts that are tried")
     reroutes: int = setting(60, "rounds of re-routing, at most")
-    stale: int = setting(12, "rounds without progress that end it")
-    rounds: int = setting(80, "of pricing paths, at most; each solves a linear program")
-    later_rounds: int = setting(6, "of pricing for α, once the rate is settled")
-    copies: int = setting(3, "of each path that is missing, with prices that differ by noise")
-    noise: float = setting(0.05, "part of a price")
-    phases: int = setting(60, "of multiplicative weights, where nobody knows the best rate")
-    kept_phases: int = setting(5, "whose paths are kept: a program over more is slow")
+    stale: int = setting(12, "rounds without progress that end the re-routing")
+    rounds: int = setting(80, "rounds of pricing paths, at most; each solves a linear program")
+    later_rounds: int = setting(6, "rounds of pricing for α, once the best rate is known")
+    copies: int = setting(
+        3, "variants of each missing path that are added, with prices that differ by noise"
+    )
+    noise: float = setting(0.05, "part of a price by which it differs at random in these variants")
+    phases: int = setting(60, "phases of multiplicative weights, where the best rate is not known")
+    kept_phases: int = setting(5, "last phases whose paths are kept: a program over more is slow")
     steepness: tuple[float, float] = setting(
         (4.0, 40.0),
         "how fast prices grow with congestion in the first phase and in the last",
@@ -63,8 +65,8 @@ class PathEffort(Effort):
         default=Fraction(11, 10),
         metadata={"doc": "rounds that take this many times the packing's time do not win"},
     )
-    most_messages: int = setting(5_000, "that are put in rounds")
-    most_ways: int = setting(16, "of one pair that are looked at")
+    most_messages: int = setting(5_000, "messages up to which rounds are made")
+    most_ways: int = setting(16, "paths of one pair that are looked at")
     tries: int = setting(4, "colourings, each from other random numbers")
     route_steps: int = setting(200, "steps for each message and try in which only ways change")
     move_steps: int = setting(
@@ -74,7 +76,7 @@ class PathEffort(Effort):
     tenure: int = setting(
         10, "steps for which a message does not return to a round and way, and as many by chance"
     )
-    most_work: int = setting(100_000_000, "steps · choices of each, of one try")
+    most_work: int = setting(100_000_000, "steps of one try times the choices of each, at most")
 
 
 PATH_EFFORT = PathEffort()
