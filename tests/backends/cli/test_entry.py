@@ -168,7 +168,7 @@ def test_a_bug_is_70_with_a_saved_report(weft: Weft, monkeypatch: pytest.MonkeyP
     assert ran.code == 70
     assert "a bug in weft: ZeroDivisionError: by zero" in ran.err
     assert "Traceback" not in ran.err
-    found = re.search(r"report in (\S+)", ran.err)
+    found = re.search(r"report it with (\S+)", ran.err)
     assert found
     report = Path(found[1])
     assert "Traceback" in report.read_text()
@@ -181,7 +181,7 @@ def test_only_v_shows_the_traceback(weft: Weft, monkeypatch: pytest.MonkeyPatch)
     ran = weft("doctor", "-v")
     assert ran.code == 70
     assert "Traceback" in ran.err
-    Path(re.search(r"report in (\S+)", ran.err)[1]).unlink()  # type: ignore[index]
+    Path(re.search(r"report it with (\S+)", ran.err)[1]).unlink()  # type: ignore[index]
 
 
 def test_a_closed_pipe_is_quiet() -> None:
