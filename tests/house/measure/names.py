@@ -96,7 +96,7 @@ def effort_fields(source: Source) -> tuple[str, ...]:
 def _default(value: ast.AST) -> ast.AST:
     """The default of a field: the first argument of `setting(…)`, `default=` of `field(…)`."""
     match value:
-        case ast.Call(func=ast.Name(id="setting"), args=[default, *_]):
+        case ast.Call(func=ast.Name(id="setting" | "share"), args=[default, *_]):
             return default
         case ast.Call(func=ast.Name(id="field")):
             given = [one.value for one in value.keywords if one.arg == "default"]
