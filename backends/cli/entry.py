@@ -23,7 +23,7 @@ from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
 from .console import Console, stdout_errors
 from .exit_codes import Exit
 from .parser import build_parser, flags_of, verb_of, verbs_of_others
-from .signals import final, leave, terminable
+from .signals import final, interruptions, leave, terminable
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -31,14 +31,15 @@ def run(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Known before parsing, because a parse error is reported in the form that was asked for.
     console = Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"))
-    with final(process=argv is None), terminable():
+    with final(process=argv is None), terminable(), interruptions() as came:
         try:
             with warnings_to(_teller(console)):
                 code = _dispatch(arguments, console)
             with stdout_errors():
                 sys.stdout.flush()
         except BaseException as error:
-            code = _ending(error, arguments, console)
+            cut_off = came and isinstance(error, ImportError)
+            code = _ending(KeyboardInterrupt() if cut_off else error, arguments, console)
     if argv is None:
         leave(code)
     return code

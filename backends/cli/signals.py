@@ -38,6 +38,31 @@ def terminable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def interruptions() -> Iterator[list[int]]:
+    """Yield a list that gets the number of SIGINT each time it comes while the block runs.
+
+    A package written in C that is interrupted while it is imported may raise ImportError instead
+    of KeyboardInterrupt (NumPy does); the list tells which it was.
+    """
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield came
+        return
+
+    def record(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, record)
+    try:
+        yield came
+    finally:
+        if signal.getsignal(signal.SIGINT) is record:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
 def final(*, process: bool) -> Iterator[None]:
     """Leave Ctrl-C and SIGTERM as they are on entry; ignore them after the block if ``process``.
 

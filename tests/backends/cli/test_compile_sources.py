@@ -182,7 +182,7 @@ def test_an_algorithm_that_a_file_has_built(weft: Weft, tmp_path: Path) -> None:
     assert "-c FILE.py" in refused.err
     refused = weft("compile", file, "--in-place")
     assert refused.code == 2
-    assert "both was written out of place" in refused.err
+    assert "both is already built out of place" in refused.err
 
 
 def test_a_file_that_defines_nothing(weft: Weft, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -174,6 +175,23 @@ def test_a_bug_is_70_with_a_saved_report(weft: Weft, monkeypatch: pytest.MonkeyP
     assert "Traceback" in report.read_text()
     assert "weft doctor" in report.read_text()
     report.unlink()
+
+
+def test_an_import_that_is_interrupted_is_no_bug(
+    weft: Weft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy's C code makes ImportError of the KeyboardInterrupt."""
+
+    def run(*_: object) -> int:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise ImportError("Importing the numpy C-extensions failed")
+
+    monkeypatch.setattr(entry, "verb_of", lambda _: SimpleNamespace(run=run))
+    ran = weft("doctor")
+    assert ran.code == 130
+    assert "bug" not in ran.err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_only_v_shows_the_traceback(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:

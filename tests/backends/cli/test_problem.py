@@ -100,7 +100,7 @@ def test_the_bound_of_a_schedule_takes_all_from_its_file(
         ((), "required: -t/--topology, -c/--collective"),
         (("-t", "ring:3"), "required: -c/--collective"),
         (("{file}", "-c", "allgather"), "its own machine and collective"),
-        (("dgx1",), "a schedule is needed, not a topology"),
+        (("dgx1",), "expected a schedule, got a topology"),
     ],
 )
 def test_a_bound_needs_one_problem(

@@ -282,12 +282,8 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> None:
     module = type(sys)("weft_test_engines")
     module.Acting, module.Absent = Acting, Absent  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "weft_test_engines", module)
-    table = {
-        **ENGINES.builtin,
-        "acting": "weft_test_engines:Acting",
-        "absent": "weft_test_engines:Absent",
-    }
-    monkeypatch.setattr("weft.dsl.base.registry.Registry.targets", lambda self: table)
+    monkeypatch.setitem(ENGINES.builtin, "acting", "weft_test_engines:Acting")  # type: ignore[arg-type]
+    monkeypatch.setitem(ENGINES.builtin, "absent", "weft_test_engines:Absent")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
