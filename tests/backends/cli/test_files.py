@@ -316,7 +316,7 @@ def test_nobody_searches_for_what_cannot_be_written(
     weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, output: str, says: str
 ) -> None:
     (tmp_path / "a").write_text("")
-    for name in ("weft.synth.api.synthesize", "weft.backends.tune.tune.tune"):
+    for name in ("weft.backends.cli.verbs.synth.synthesize", "weft.backends.cli.verbs.tune.tune"):
         monkeypatch.setattr(name, None)
     where = output.format(a_file=tmp_path / "a")
     more = ("--sizes", "1KiB") if verb == "tune" else ()
