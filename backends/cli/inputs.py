@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.dsl.author.recipe import load_collective
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import parse_json, read_text
 from weft.dsl.base.spec import python_text
@@ -144,6 +143,8 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
         BadFile, SyntaxProblem, UserError: it holds none, or none that makes sense.
     """
     if python_text(path):
+        from weft.dsl.author.recipe import load_collective  # only a user's Python file needs it
+
         return load_collective(path)
     where = "<stdin>" if path == "-" else path
     data = parse_json(read_text(path), where)

@@ -8,8 +8,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.author.python_file import run_python
-from weft.dsl.author.recipe import algorithms, nothing_in
 from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
 from weft.dsl.base.files import kind_of, parse_json, read_text
 from weft.dsl.base.spans import Source
@@ -23,8 +21,8 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import MANIFEST as LIBRARY_MANIFEST
 
 from ..formats.format import own_kinds, recognized
-from ..sweep.folder import MANIFEST as SWEEP_MANIFEST
-from ..sweep.folder import SCHEDULES
+from ..sweep.names import MANIFEST as SWEEP_MANIFEST
+from ..sweep.names import SCHEDULES
 from .flags.values import split_arguments
 from .machines import is_library
 from .noun import CLASSIC, FileKind, Noun, Subject
@@ -168,6 +166,9 @@ def _named(name: str) -> Subject:
 
 def _python_kind(content: str, where: str) -> FileKind:
     """Return ALGORITHM if a Python file defines one; otherwise it must describe a collective."""
+    from weft.dsl.author.python_file import run_python  # only a user's Python file needs these
+    from weft.dsl.author.recipe import algorithms, nothing_in
+
     names = run_python(source := Source(where, content))
     if algorithms(source, names):
         return FileKind.ALGORITHM

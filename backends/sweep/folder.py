@@ -23,9 +23,8 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_text
 
 from ..jobs.job import canonical
+from .names import JOURNAL, MANIFEST, SCHEDULES
 from .question import SweepQuestion
-
-MANIFEST, JOURNAL, SCHEDULES = "sweep.json", "journal.jsonl", "schedules"
 
 KEYS = (
     "topology",
