@@ -28,11 +28,16 @@ class BoundEffort(Effort):
     flow_columns: int = setting(
         400_000,
         "columns of a multi-commodity flow program (alltoall), at most; cuts bound larger ones",
+        least=0,
     )
     tree_columns: int = setting(
-        20_000, "columns of the program of allreduce trees, at most; larger ones are not solved"
+        20_000,
+        "columns of the program of allreduce trees, at most; larger ones are not solved",
+        least=0,
     )
-    mix_links: int = setting(4_000, "links of a machine up to which several cuts are combined")
+    mix_links: int = setting(
+        4_000, "links of a machine up to which several cuts are combined", least=0
+    )
     mix_rounds: int = setting(
         40, "rounds in which violated cuts are added, at most one for every destination each"
     )
@@ -40,16 +45,28 @@ class BoundEffort(Effort):
         40,
         "rounds of column generation for prices of orbits; transitive machines need 2 or 3",
     )
-    price_sources: int = setting(64, "orbits of ranks up to which prices of orbits are computed")
-    few_ranks: int = setting(8, "machines with fewer ranks are not searched for orbits of ranks")
-    cut_ranks: int = setting(256, "ranks of a machine up to which the cut of each rank is computed")
-    cut_pairs: int = setting(
-        4096, "required pairs of a custom collective whose minimum cuts are computed, at most"
+    price_sources: int = setting(
+        64, "orbits of ranks up to which prices of orbits are computed", least=0
     )
-    level_sources: int = setting(64, "ranks from which sets of price 0 are grown as cuts, at most")
-    side_ranks: int = setting(8, "ranks with cuts of their own in composite bounds, at most")
+    few_ranks: int = setting(8, "machines with fewer ranks are not searched for orbits of ranks")
+    cut_ranks: int = setting(
+        256, "ranks of a machine up to which the cut of each rank is computed", least=0
+    )
+    cut_pairs: int = setting(
+        4096,
+        "required pairs of a custom collective whose minimum cuts are computed, at most",
+        least=0,
+    )
+    level_sources: int = setting(
+        64, "ranks from which sets of price 0 are grown as cuts, at most", least=0
+    )
+    side_ranks: int = setting(
+        8, "ranks with cuts of their own in composite bounds, at most", least=0
+    )
     entries: int = setting(
-        64, "GPUs behind a cut that are told apart; with more, composite bounds count no copies"
+        64,
+        "GPUs behind a cut that are told apart; with more, composite bounds count no copies",
+        least=0,
     )
     heads: int = setting(
         12, "distances from a cut for which its chunks are counted in composite bounds, at most"
