@@ -14,6 +14,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.jit import worth_compiling
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import BUFFERS, Code, Program
@@ -23,13 +24,14 @@ from ..formats.msccl.read.collective import collective_of, fit
 from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import XmlAlgo
 from ..formats.msccl.read.msccl_xml import read_msccl_xml
+from . import kernel
 from .interleave import POLICIES, Interleaving, Traces, explain, interleave, unread
 from .layout import BufferLayout, Data, data, layout, number_type, unfit
 from .machine import Control, MessageShape, assemble
 from .memory import BufferMemory, carried
 
 MOST_PLAIN = 100_000
-"""Operations and elements moved in all orders: more are done by compiled loops."""
+"""Operations and elements moved by a process: from then on compiled loops do it."""
 
 MOST_OPERATIONS = 20_000_000
 """A program with more operations in one run is refused."""
@@ -78,7 +80,7 @@ def execute(
     values = [data(place, carried(number_type(name)), shape.elements, rng) for name in dtypes]
     memories = [BufferMemory(machine, place, v.before) for v in values]
     each = len(machine.operations) * (1 + sum(memory.elements for memory in memories))
-    compiled = interleavings * each > MOST_PLAIN
+    compiled = worth_compiling(kernel, interleavings * each, MOST_PLAIN)
     operations, traces = 0, Traces(machine, place)
     for number in range(interleavings):
         tell(number + 1)

@@ -1,4 +1,8 @@
-"""Assignment of rows to columns such that the sum of what the pairs are worth is greatest."""
+"""Assignment of rows to columns such that the sum of what the pairs are worth is greatest.
+
+SciPy has it too, and the tests compare. But to load ``scipy.optimize`` takes 0.46 CPU seconds, as
+long as all of a small ``weft compile``, whose tables have some ten rows.
+"""
 
 from __future__ import annotations
 

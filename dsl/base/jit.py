@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import cache, wraps
 from inspect import unwrap
@@ -24,6 +25,9 @@ Array = Any
 """An array in a kernel: its indices give NumPy scalars, whose types the compiler sees."""
 
 _MARK = "__kernel__"
+
+_PLAIN_STEPS: Counter[str] = Counter()
+"""Steps that the loops of each module took as plain Python in this process."""
 
 
 def compiled(function: F) -> F:
@@ -65,6 +69,17 @@ def _fast(name: str) -> SimpleNamespace:
         if hasattr(value, _MARK) and value.__module__ == name:
             names[key] = _compiled(value, names)
     return SimpleNamespace(**names)
+
+
+def worth_compiling(module: ModuleType, steps: int, enough: int) -> bool:
+    """Return True if the next ``steps`` of a module's loops should be run by compiled code.
+
+    Loading numba and the machine code takes as long as ``enough`` plain steps. The loops of a
+    process run plain until they have taken that many, and compiled from then on: never more than
+    twice the time of the better choice. Only speed depends on it, no result.
+    """
+    _PLAIN_STEPS[module.__name__] += steps
+    return _PLAIN_STEPS[module.__name__] > enough
 
 
 def watched(module: ModuleType, **replaced: Any) -> Any:

@@ -17,6 +17,7 @@ from math import prod
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.assignment import best_assignment
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.nouns.hops import gpu_neighbours, islands
 from weft.dsl.nouns.topology import Topology
@@ -195,8 +196,6 @@ def _align_groups(groups: Sequence[list[int]], costs: Floats) -> list[int]:
 
     A matching of least cost; among equals the ranks keep their positions.
     """
-    from scipy.optimize import linear_sum_assignment
-
     result = list(groups[0])
     previous = groups[0]
     size = len(previous)
@@ -206,7 +205,7 @@ def _align_groups(groups: Sequence[list[int]], costs: Floats) -> list[int]:
         cost = np.where(np.isfinite(cost), cost, largest * 1e3 * size)
         place = np.arange(size)
         moved = np.abs(place[:, None] - place[None, :]) > 0
-        _, match = linear_sum_assignment(cost + moved * largest * 1e-9)
+        _, match = best_assignment(-(cost + moved * largest * 1e-9))
         previous = [group[i] for i in match.tolist()]
         result += previous
     return result
