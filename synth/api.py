@@ -31,7 +31,7 @@ from weft.dsl.base.spec import format_spec
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 
-from .base.cancellable import run_cancellable
+from .base.cancellable import CutOff, run_cancellable
 from .base.engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
 from .bounds.bounds import fewest_steps
 from .frontier.incumbents import Incumbents
@@ -51,7 +51,8 @@ def synthesize(
 
     ``engine`` is an instance or its text, ``exact{solver=z3}``; ``portfolio`` runs all others
     that fit, and its schedules name the one that found them (``found_by``). If the engine is
-    interrupted (KeyboardInterrupt), the schedules found so far are the answer. For the objective
+    interrupted (KeyboardInterrupt), or cut off after ``budget.seconds``, the schedules found so
+    far are the answer. For the objective
     ``time`` the points are those of the frontier, the fastest at ``problem.bytes`` first.
 
     Raises:
@@ -62,7 +63,8 @@ def synthesize(
     """
     budget = budget or Budget()
     chosen = choose_engine(engine)
-    recorder = _SolveRecorder(observer or Silent(), Incumbents(problem))
+    limit = None if budget.seconds is None else CutOff(observer or Silent(), budget.seconds)
+    recorder = _SolveRecorder(limit or observer or Silent(), Incumbents(problem))
     try:
         outcome = run_cancellable(
             lambda: solve(problem, chosen, budget, recorder),
@@ -71,9 +73,14 @@ def synthesize(
         )
     except KeyboardInterrupt:
         recorder.close()
-        if not recorder.found.points:
+        late = limit is not None and limit.fired
+        if not recorder.found.points and not late:
             raise
-        outcome = Outcome(Status.FEASIBLE, recorder.found.best(), ("interrupted",))
+        found = recorder.found.best()
+        status = Status.FEASIBLE if found else Status.NOTHING
+        outcome = Outcome(status, found, () if late else ("interrupted",))
+    if limit is not None and limit.fired and outcome.status in (Status.FEASIBLE, Status.NOTHING):
+        outcome = replace(outcome, statements=(*outcome.statements, _cut_off(limit)))
     (observer or Silent()).stage("verify")
     stamp = provenance(problem, chosen, budget)
     size = problem.bytes or LARGE
@@ -85,6 +92,11 @@ def synthesize(
     if problem.objective is Objective.TIME:
         points = _quickest_first(points, problem.bytes)
     return replace(outcome, points=tuple(points))
+
+
+def _cut_off(limit: CutOff) -> str:
+    """Return a statement on what the clock decided."""
+    return f"stopped by --time after {limit.used:.1f} s of CPU; another run may answer differently"
 
 
 def choose_engine(engine: str | Engine) -> Engine:

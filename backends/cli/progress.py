@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from weft.synth.base.engine import COMPILING
+from weft.synth.base.meter import STEPS
 
 from .console import Console, live
 from .search_log import SearchLog, describe
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RichCast
     from rich.text import Text
 
-    from weft.synth.base.engine import Point
+    from weft.synth.base.engine import Budget, Point
 
 
 Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
@@ -44,13 +45,15 @@ class Stoppable(Protocol):
 class Progress:
     """Progress display of a search, an :class:`~weft.synth.base.engine.Observer`.
 
-    Engines may call it from any thread. ``measure`` says which of two points is better; without
-    one the latest is shown.
+    Engines may call it from any thread. ``budget`` counts the work of the search. ``measure`` says
+    which of two points is better; without one the latest is shown.
     """
 
-    def __init__(self, console: Console, budget_s: float, measure: Measure | None = None) -> None:
+    def __init__(self, console: Console, budget: Budget, measure: Measure | None = None) -> None:
         self._console = console
-        self._budget_s = budget_s
+        self._limit = budget.effort
+        self._meter = budget.meter()
+        self.budget = budget.within(self._meter)
         self._measure = measure
         self._value: tuple[Any, ...] = ()
         self._started = time.monotonic()
@@ -64,6 +67,11 @@ class Progress:
     def seconds(self) -> float:
         """Return the wall time since the start, in seconds."""
         return time.monotonic() - self._started
+
+    @property
+    def effort(self) -> float:
+        """Return the effort that the search has spent."""
+        return self._meter.done / STEPS
 
     @property
     def stopped(self) -> bool:
@@ -107,18 +115,18 @@ class Progress:
         best = f"  best {describe(self._best)}" if self._best else ""
         number = f"  [{self._found} found]" if self._found else ""
         ending = "  (stopping)" if self.stopped else ""
-        clock = f"{self.seconds:.0f}s of {self._budget_s:.0f}s"
+        clock = f"{self.seconds:.0f}s  effort {self.effort:.0f} of {self._limit:g}"
         return f"Solving  {clock}{ending}  {self._stage}{number}{best}"
 
 
 @contextmanager
 def watching(
-    console: Console, budget_s: float, measure: Measure | None = None
+    console: Console, budget: Budget, measure: Measure | None = None
 ) -> Iterator[Progress]:
     """Show progress, and turn Ctrl-C into a request to stop, while the block runs."""
     # Without a visible line the best point is not needed: to simulate it takes time.
     shown = live() and not console.quiet
-    progress = Progress(console, budget_s, measure if shown else None)
+    progress = Progress(console, budget, measure if shown else None)
     with interruptible(progress, console), live_line(progress, console):
         yield progress
 

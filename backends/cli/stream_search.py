@@ -15,6 +15,7 @@ from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.tables import count, microseconds, number, table
 from weft.dsl.base.units import format_bytes
+from weft.synth.base.engine import Budget
 from weft.synth.engines.greedy.engine import Greedy
 from weft.synth.engines.greedy.plan import TransferBlock
 from weft.synth.engines.greedy.stream import Stream, StreamReport, run, stream
@@ -43,7 +44,10 @@ def synth_stream(args: SynthFlags, console: Console) -> int:
     console.say("Read", f"{machine_line(topology)}; allgather")
     memory = args.memory.high if args.memory else engine.memory << 30
     source = stream(topology, size, pieces=engine.chunks or 1, seed=args.seed, memory=memory)
-    with watching(console, args.time) as progress, _Beside(args.output) as beside:
+    with (
+        watching(console, Budget(args.effort, seconds=args.time)) as progress,
+        _Beside(args.output) as beside,
+    ):
         report = run(_followed(source, progress, console), beside.folder)
         if not report.verified:
             raise WeftError(

@@ -21,7 +21,7 @@ from ..sweep.question import Label, SketchSource, SweepQuestion
 from .console import Console
 from .flags.search import SweepFlags, SynthFlags
 from .flags.shared import OBJECTIVES
-from .flags.values import ranks, seconds, several_sizes, split_arguments, whole
+from .flags.values import amount, ranks, seconds, several_sizes, split_arguments, whole
 from .inputs import canonical, is_file, make_problem, read_problem
 from .machines import read_topology
 from .sketch_import import translated
@@ -59,7 +59,8 @@ class SweepPlan:
 
     settings: tuple[Setting, ...]
     objective: str
-    seconds: float
+    effort: float
+    seconds: float | None
     threads: int
 
 
@@ -92,7 +93,8 @@ def plan_of(args: SweepFlags) -> SweepPlan:
     return SweepPlan(
         tuple(settings),
         objective,
-        args.time or file.seconds or 60.0,
+        args.effort or file.effort or 60.0,
+        args.time or file.seconds or None,
         args.threads or file.threads or 2,
     )
 
@@ -165,6 +167,7 @@ class _File:
     exclude: tuple[Mapping[str, Any], ...] = ()
     jobs: tuple[Mapping[str, Any], ...] = ()
     objective: str = ""
+    effort: float = 0.0
     seconds: float = 0.0
     threads: int = 0
 
@@ -189,13 +192,14 @@ def _read(path: str) -> _File:
     objective = fields.get("objective", str, "")
     if objective and objective not in OBJECTIVES:
         raise UnknownName("objective", objective, OBJECTIVES, where=where)
-    budget = fields.get("time", str, "")
+    effort, cut_off = fields.get("effort", (int, float), None), fields.get("time", str, "")
     found = _File(
         axes,
         tuple(_rule(x, where) for x in fields.get("exclude", list, [])),
         tuple(_job(x, where) for x in fields.get("job", list, [])),
         objective,
-        _at(where, seconds, budget) if budget else 0.0,
+        _at(where, amount, str(effort)) if effort is not None else 0.0,
+        _at(where, seconds, cut_off) if cut_off else 0.0,
         fields.get("threads", int, 0),
     )
     fields.finish(ignore=())
@@ -329,11 +333,17 @@ def _question(
                 label = replace(label, engine=sketch.engine)
         problem = make_problem(args, topology, collective, sketch)
         return SweepQuestion.of(
-            label, problem, text, label.engine, seconds=plan.seconds, threads=plan.threads
+            label,
+            problem,
+            text,
+            label.engine,
+            effort=plan.effort,
+            seconds=plan.seconds,
+            threads=plan.threads,
         )
     except UserError as error:
         console.detail(f"  refused {label.stem()}: {error.message}")
-        return SweepQuestion.none(label, count, plan.seconds, error.message)
+        return SweepQuestion.none(label, count, plan.effort, error.message)
 
 
 def _flags_of(one: Setting, plan: SweepPlan) -> SynthFlags:

@@ -44,7 +44,7 @@ def solve(data: dict[str, Any]) -> dict[str, Any]:
     from weft.synth.api import synthesize
 
     problem = problem_of(data)
-    budget = Budget(data["seconds"], data["threads"], data["seed"])
+    budget = Budget(data["effort"], data["threads"], data["seed"], data["seconds"])
     try:
         outcome = synthesize(problem, data["engine"], budget)
     except Missing:

@@ -36,7 +36,7 @@ KEYS = (
     "bytes",
     "objective",
     "seed",
-    "budget_s",
+    "effort",
     "status",
     "why",
     "value",
@@ -107,7 +107,7 @@ def row_of(
     row = {
         **question.label.to_json(),
         "ranks": question.ranks,
-        "budget_s": question.seconds,
+        "effort": question.effort,
         "key": key,
         **more,
         "points": points,

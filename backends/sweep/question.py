@@ -61,15 +61,16 @@ class SweepQuestion:
 
     Attributes:
         text: machine, collective, sketch, engine with the values of all its options, objective,
-            size, seed and threads; but not the budget, ``seconds``, which a proved answer does not
-            depend on.
+            size, seed and threads; but not the budget, which a proved answer does not depend on.
+        effort: work of the search; seconds: of CPU, after which it is cut off.
         refused: why the parts do not fit together; then no engine runs.
     """
 
     label: Label
     ranks: int | None
     text: str
-    seconds: float
+    effort: float
+    seconds: float | None = None
     refused: str = ""
 
     @classmethod
@@ -80,7 +81,8 @@ class SweepQuestion:
         sketch: SketchSource | None,
         engine: str,
         *,
-        seconds: float,
+        effort: float,
+        seconds: float | None,
         threads: int,
     ) -> SweepQuestion:
         """Return the question that a problem poses to an engine; ``sketch`` is the source of its
@@ -109,17 +111,18 @@ class SweepQuestion:
                     "threads": threads,
                 }
             ),
+            effort,
             seconds,
         )
 
     @classmethod
-    def none(cls, label: Label, ranks: int | None, seconds: float, refused: str) -> SweepQuestion:
+    def none(cls, label: Label, ranks: int | None, effort: float, refused: str) -> SweepQuestion:
         """Return the question of an invalid combination, with the reason."""
-        return cls(label, ranks, canonical(label.to_json()), seconds, refused)
+        return cls(label, ranks, canonical(label.to_json()), effort, refused=refused)
 
     def argument(self) -> dict[str, Any]:
         """Return the argument of the job's function."""
-        return {**json.loads(self.text), "seconds": self.seconds}
+        return {**json.loads(self.text), "effort": self.effort, "seconds": self.seconds}
 
     def core(self, code: str) -> str:
         """Return the key of answers that hold for any budget; ``code`` is the fingerprint."""
@@ -127,7 +130,7 @@ class SweepQuestion:
 
     def key(self, code: str) -> str:
         """Return the key of the job: that of its answer within its budget."""
-        return digest({"core": self.core(code), "seconds": self.seconds})
+        return digest({"core": self.core(code), "effort": self.effort, "seconds": self.seconds})
 
 
 def problem_of(data: dict[str, Any]) -> Problem:

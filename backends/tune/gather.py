@@ -127,6 +127,7 @@ def _given(question: Ask, machine: Any, collective: Any, options: TuneOptions) -
         "bytes": question.size,
         "sketch": None if sketch is None else sketch.to_json(),
         "one_shot": question.one_shot,
+        "effort": options.effort,
         "seconds": options.seconds,
         "seed": options.seed,
     }

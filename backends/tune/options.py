@@ -33,7 +33,8 @@ class TuneOptions:
     Attributes:
         sizes: messages in bytes. ``within``: a plan may take so much more than the best at a size,
             as a share, for the sake of few plans.
-        seconds: for each question to an engine. ``protocols``: empty: those of the runtime.
+        effort: of each question to an engine. seconds: of CPU, after which one is cut off.
+            ``protocols``: empty: those of the runtime.
         engines: instead of the usual ones. ``sketches``: beside those of the shelf.
         warm: former plans that join the race, by name.
         forms: ways to compile that were good on a machine like this one; with them the race is
@@ -44,7 +45,8 @@ class TuneOptions:
     sizes: SizeRange
     wanted: Wanted = field(default_factory=Wanted)
     within: float = 0.03
-    seconds: float = 10.0
+    effort: float = 10.0
+    seconds: float | None = None
     seed: int = 0
     protocols: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()

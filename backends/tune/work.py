@@ -63,14 +63,13 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schedules for one question, or the reason why there are none.
 
     ``given``: ``topology``, ``collective`` (JSON), ``engine``, ``objective``, ``bytes``,
-    ``sketch``, ``one_shot``, ``seconds``, ``seed``.
+    ``sketch``, ``one_shot``, ``effort``, ``seconds``, ``seed``.
     """
     from weft.synth.api import synthesize
 
     try:
-        outcome = synthesize(
-            _problem(given), given["engine"], Budget(given["seconds"], 1, given["seed"])
-        )
+        budget = Budget(given["effort"], 1, given["seed"], given["seconds"])
+        outcome = synthesize(_problem(given), given["engine"], budget)
         schedules = [p.schedule for p in outcome.points]
         if given["one_shot"]:
             schedules = list(map(_one_shot, schedules))

@@ -1,4 +1,6 @@
-"""Run an engine in a thread of its own, so that a request to stop is answered at once.
+"""Run an engine in a thread of its own, so that a request to stop is answered at once; cut it off.
+
+The only module of ``synth`` that reads a clock: seconds end a search, and decide nothing else.
 
 Compiled loops and solvers poll for a request to stop only rarely, on large machines after
 many seconds. They run without Python's lock: so the calling thread polls too, gives the engine
@@ -7,10 +9,15 @@ a grace period to return, and then continues with the schedules found until then
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
+
+from .engine import COMPILING, Budget, Observer, Point
 
 T = TypeVar("T")
 
@@ -22,6 +29,84 @@ LOOK = 0.05
 
 GRACE_FOUND, GRACE_NOTHING = 0.7, 3.0
 """Grace period in seconds, where there is a schedule already and where there is none."""
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of its children, ended and running.
+
+    Running ones are seen on Linux only.
+    """
+    ended = os.times()
+    running = sum(map(_cpu_of, _children(os.getpid())))
+    return time.process_time() + ended.children_user + ended.children_system + running
+
+
+def _children(process: int) -> list[int]:
+    """Return the running processes below one, at any depth."""
+    found: list[int] = []
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            found += map(int, children.read_text().split())
+        except OSError:  # the thread has ended
+            continue
+    return found + [further for child in found for further in _children(child)]
+
+
+def _cpu_of(process: int) -> float:
+    """Return user and system time of a running process, 0 if it has ended; proc(5), stat."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    ticks = sum(map(int, fields[11:15]))  # utime, stime, and those of its own ended children
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class CutOff:
+    """Observer that requests a stop once the search has taken some CPU seconds.
+
+    Compiling loops does not count. ``fired`` is True once the limit was reached; ``used``: CPU
+    seconds until now.
+    """
+
+    inner: Observer
+    seconds: float
+    started: float = field(default_factory=cpu_seconds)
+    fired: bool = False
+    _paused: float | None = None
+    _looked: float = 0.0
+
+    @property
+    def used(self) -> float:
+        """Return the CPU seconds of the search."""
+        return (cpu_seconds() if self._paused is None else self._paused) - self.started
+
+    def stage(self, name: str) -> None:
+        """Pass it on; the clock stands still while loops are compiled."""
+        if self._paused is not None:
+            self.started += cpu_seconds() - self._paused
+            self._paused = None
+        if name == COMPILING:
+            self._paused = cpu_seconds()
+        self.inner.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        """Pass it on."""
+        self.inner.incumbent(point)
+
+    def cancelled(self) -> bool:
+        """Return True after the cut-off, or where the inner one asks to stop."""
+        now = time.monotonic()
+        if now > self._looked + LOOK:  # engines ask every few microseconds
+            self._looked = now
+            self.fired = self.fired or self.used > self.seconds
+        return self.fired or self.inner.cancelled()
+
+
+def cut_off(observer: Observer, budget: Budget) -> Observer:
+    """Return the observer, which requests a stop after the budget's seconds if it has some."""
+    return observer if budget.seconds is None else CutOff(observer, budget.seconds)
 
 
 def run_cancellable(

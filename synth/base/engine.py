@@ -6,7 +6,8 @@ its own time or reads files: its caller :mod:`weft.synth.api` does all that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
@@ -14,14 +15,35 @@ from typing import Any, ClassVar, Protocol
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
 
+from .meter import STEPS, Meter, never
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of one solve: wall seconds, solver threads, and the seed of every random choice."""
+    """Limits of one solve.
 
-    seconds: float = 60.0
+    Attributes:
+        effort: work; 1 is about a CPU second of a core, but it is counted (:class:`Meter`).
+        threads: of solvers; they change no answer.
+        seed: of every random choice.
+        seconds: CPU seconds after which the search is cut off, with what it has by then. The
+            answer depends on the machine then, and says so. None: never.
+        outer: the meter of the search that this one is a part of.
+    """
+
+    effort: float = 60.0
     threads: int = 2
     seed: int = 0
+    seconds: float | None = None
+    outer: Meter | None = field(default=None, compare=False, repr=False)
+
+    def meter(self, stopped: Callable[[], bool] = never) -> Meter:
+        """Return a meter that has spent nothing yet."""
+        return Meter(round(self.effort * STEPS), stopped, self.outer)
+
+    def within(self, meter: Meter, steps: int | None = None) -> Budget:
+        """Return the budget of a part of the search that ``meter`` counts: by default, the rest."""
+        return replace(self, effort=(meter.left if steps is None else steps) / STEPS, outer=meter)
 
 
 COMPILING = "compiling the loops for this machine: about half a minute, once"
@@ -149,5 +171,5 @@ class Engine(Protocol):
         ...
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """Find schedules; after a time-out the incumbents are the answer."""
+        """Find schedules; where the budget ends first, the best so far are the answer."""
         ...

@@ -11,6 +11,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Only, Rule, Sketch
 from weft.dsl.nouns.topology import Topology
 
+from ..base.cancellable import cut_off
 from ..base.conflict import smallest_conflict
 from ..base.engine import Budget, Silent, Status
 from ..engines.exact import Exact
@@ -87,11 +88,11 @@ def prove_conflict(
     topology: Topology,
     collective: Collective,
     sketch: Sketch,
-    seconds: float,
+    budget: Budget,
     effort: ExplainEffort = EXPLAIN_EFFORT,
 ) -> Conflict | None:
     """Rules that exclude each other though each chunk by itself has a way, as the engine ``exact``
-    proves it; None where it does not, or the machine is too large for that."""
+    proves it within a budget; None where it does not, or the machine is too large."""
     if collective.chunks * collective.ranks > effort.provable:
         return None
     problem = Problem(topology, collective, sketch, Objective.LATENCY)
@@ -99,7 +100,7 @@ def prove_conflict(
     if engine.availability() is not None:
         return None
     try:
-        outcome = solve(problem, engine, Budget(seconds), Silent())
+        outcome = solve(problem, engine, budget, cut_off(Silent(), budget))
     except UserError:  # it cannot take such a problem
         return None
     if outcome.status is not Status.INFEASIBLE or not outcome.conflict:

@@ -12,7 +12,6 @@ of chunks or of steps) is left out.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -77,16 +76,15 @@ def composed_allreduce(
     Raises:
         UserError: no combination obeys the sketch.
     """
-    deadline = time.monotonic() + budget.seconds
+    meter = budget.meter(observer.cancelled)
     size = problem.bytes or LARGE
     static = bounds(problem.topology, problem.collective)
     best: list[Point] = []
     gathers = scatters = Outcome(Status.NOTHING)
     for attempt in range(effort.attempts):
-        left = deadline - time.monotonic()
-        if attempt and left < budget.seconds / 2:
+        if attempt and meter.left < meter.limit / 2:
             break
-        seeded = replace(budget, seed=budget.seed + attempt, seconds=left)
+        seeded = replace(budget.within(meter), seed=budget.seed + attempt)
         gathers, scatters = yield from _halves(problem, seeded, Quiet(observer))
         if not gathers.points:
             return gathers
@@ -94,7 +92,8 @@ def composed_allreduce(
         found += _composed(scatters.points, gathers.points, problem.collective.ranks)
         found = _obedient(found, problem.sketch)
         points = [
-            replace(p, schedule=arranged(p.schedule, size, budget.seed)) for p in pareto(found)
+            replace(p, schedule=arranged(p.schedule, size, budget.seed, meter=meter))
+            for p in pareto(found)
         ]
         best = _quicker(best, points, size)
         if observer.cancelled() or all(_as_counted(p, size) for p in best):
@@ -109,7 +108,7 @@ def _halves(
     """The allgather and, unless only the fewest steps are wanted, the reduce_scatter."""
     n, size = problem.collective.ranks, problem.bytes or LARGE
     problem = replace(problem, sketch=_for_blocks(problem.sketch, n))
-    share = replace(budget, seconds=budget.seconds / 2)
+    share = replace(budget, effort=budget.effort / 2)
     gather = replace(problem, collective=make("allgather", n))
     gathers = yield Subproblem(gather, share, observer)
     if problem.objective is Objective.LATENCY:

@@ -9,7 +9,6 @@ slices is the fastest one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,12 +22,13 @@ from weft.dsl.nouns.sketch import Phases, Sketch
 
 from ..base.effort import Effort, setting
 from ..base.engine import Budget, Observer, Outcome, Point, Status
+from ..base.meter import Meter
 from ..bounds import bounds
 from ..fabric.occupancy import rounds_per_chunk
 from ..frontier.objective import pareto
 from ..judge.verify import verify
 from ..time.order import LARGE, arranged
-from ..time.schedule_time import simulate
+from ..time.schedule_time import simulate, simulation_steps
 from .groups import GroupMachine, GroupPart, cells_of, group_machines, group_sketch, parts_of
 from .in_turn import GroupSchedule, in_turn, planned, whole_sums
 from .reduction import Quiet, Steps, Subproblem
@@ -54,6 +54,7 @@ class PhasesEffort(Effort):
     slower: float = setting(
         1.05, "no more slices are tried when a run takes this many times the shortest"
     )
+    least_steps: int = setting(100_000, "steps of work that each part gets at least")
     finest: int = setting(
         1 << 24,
         "grains of a part of the data; groups that cut it in shares without a common denominator "
@@ -104,12 +105,13 @@ def in_phases(
     Raises:
         UserError: a part cannot be solved, or what is put together breaks a rule.
     """
-    run = _PhasedSolve(problem, _tasks(problem), budget, observer, solver, effort)
+    meter = budget.meter(observer.cancelled)
+    run = _PhasedSolve(problem, _tasks(problem), budget, meter, observer, solver, effort)
     plan = run.plan()
     for place, (size, finer) in enumerate(plan):
-        if run.found and (observer.cancelled() or run.left() <= 0):
+        if run.found and meter.over():
             break
-        yield from run.look_at(size, finer, run.left() / (len(plan) - place))
+        yield from run.look_at(size, finer, meter.part(1 / (len(plan) - place)))
     return run.outcome()
 
 
@@ -175,15 +177,11 @@ class _PhasedSolve:
     problem: Problem
     tasks: list[_EqualParts]
     budget: Budget
+    meter: Meter
     observer: Observer
     solver: str
     effort: PhasesEffort
-    started: float = field(default_factory=time.monotonic)
     found: list[Point] = field(default_factory=list)
-
-    def left(self) -> float:
-        """Seconds left of the budget."""
-        return self.budget.seconds - (time.monotonic() - self.started)
 
     def plan(self) -> list[tuple[int, int]]:
         """Sizes that schedules are put together for, and the parts of them to solve for."""
@@ -197,18 +195,14 @@ class _PhasedSolve:
                 cut = size >= self.effort.least_cut
                 return [(size, 1), *([(size, self.effort.finer)] if cut else [])]
 
-    def look_at(
-        self, size: int, finer: int, seconds: float
-    ) -> Generator[Subproblem, Outcome, None]:
+    def look_at(self, size: int, finer: int, meter: Meter) -> Generator[Subproblem, Outcome, None]:
         """Solve the parts for a slice of the message, and put them together for the message."""
         cells = self._cells()
         placed: list[GroupSchedule] = []
         said = []
-        end = time.monotonic() + seconds
         for turn, task in enumerate(self.tasks):
             part = task.at(self.problem, max(1, size // finer), cells)
-            share = max(0.1, (end - time.monotonic()) / (len(self.tasks) - turn))
-            point = yield from self._part(part, task, share)
+            point = yield from self._part(part, task, meter.part(1 / (len(self.tasks) - turn)))
             if point is None:
                 return
             finder = point.schedule.provenance.get("found_by", self.solver)
@@ -229,16 +223,16 @@ class _PhasedSolve:
         return cells_of(rule.phases, rule.kind, self.problem.collective.ranks)
 
     def _part(
-        self, problem: Problem, task: _EqualParts, seconds: float
+        self, problem: Problem, task: _EqualParts, meter: Meter
     ) -> Generator[Subproblem, Outcome, Point | None]:
         """The fastest point of a part without local reductions at the end."""
         self.observer.stage(task.name)
-        share = replace(self.budget, seconds=seconds)
+        share = self.budget.within(meter, max(meter.left, self.effort.least_steps))
         outcome = yield Subproblem(problem, share, Quiet(self.observer))
         size = problem.bytes or 1
         usable = []
         for point in outcome.points:
-            schedule = whole_sums(arranged(point.schedule, size, self.budget.seed))
+            schedule = whole_sums(arranged(point.schedule, size, self.budget.seed, meter=meter))
             if schedule is not None:
                 usable.append(replace(point, schedule=schedule))
         if outcome.points and not usable:
@@ -252,6 +246,7 @@ class _PhasedSolve:
         most = min(self.effort.most_slices, self.effort.most_sends // max(1, len(schedule)))
         while slices <= most and size > self.effort.least_cut:
             timed = [(simulate(s, size).time_us, s) for s in planned(schedule, slices)]
+            self.meter.spend(sum(simulation_steps(s) for _, s in timed))
             took, one = min(timed, key=lambda x: x[0])
             if took < least:
                 best, least = one, took

@@ -17,9 +17,10 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 
 from ..base.effort import Effort, setting
+from ..base.meter import Meter
 from .schedule_tables import CostModel, prepare
 from .schedule_time import LARGE as LARGE_RUN
-from .schedule_time import simulate
+from .schedule_time import simulate, simulation_steps
 
 LARGE = 1 << 30
 """Message size in bytes for which transfers are ordered when none is given."""
@@ -67,7 +68,11 @@ def by_urgency(schedule: Schedule) -> Schedule:
 
 
 def arranged(
-    schedule: Schedule, message_bytes: int, seed: int, effort: StepOrderEffort = ORDER_EFFORT
+    schedule: Schedule,
+    message_bytes: int,
+    seed: int,
+    effort: StepOrderEffort = ORDER_EFFORT,
+    meter: Meter | None = None,
 ) -> Schedule:
     """Return the schedule in the order that is fastest at a message size, of some dozens tried.
 
@@ -76,10 +81,11 @@ def arranged(
     idle. So: the order as given, urgency first, rotations (each rank's k-th peer is k further on),
     then seeded random orders, until one is as quick as the engine's own count. At most
     ``effort.random_orders`` + 5 simulations.
-    A schedule that says its own order (``priority``) keeps it.
+    A schedule that says its own order (``priority``) keeps it. ``meter`` counts the tries.
     """
     if schedule.priority is not None:
         return schedule
+    tried = 0
     if len(schedule) > effort.most_transfers:
         return by_urgency(schedule)
     goal = counted_us(schedule, message_bytes) * (1 + 1e-9)
@@ -94,6 +100,8 @@ def arranged(
             attempt = simulate(other, message_bytes).time_us
         if attempt < time:
             best, time = other, attempt
+    if meter is not None:
+        meter.spend(simulation_steps(schedule, tried + 2))
     return best
 
 

@@ -46,7 +46,7 @@ def classics(collective: str, ranks: int) -> list[str]:
     return texts
 
 
-def synthesized(machine: Path, collective: str, size: int, folder: Path, seconds: str) -> Path:
+def synthesized(machine: Path, collective: str, size: int, folder: Path, effort: str) -> Path:
     """The best schedule for a size, by its predicted time."""
     file = folder / f"weft-{size}.json"
     weft(
@@ -59,8 +59,8 @@ def synthesized(machine: Path, collective: str, size: int, folder: Path, seconds
         "time",
         "--size",
         f"{size}B",
-        "--time",
-        seconds,
+        "--effort",
+        effort,
         "-o",
         file,
     )
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--collective", default="allreduce")
     parser.add_argument("--time", default="60s", help="of the profile")
-    parser.add_argument("--synthesis", default="20s", help="of each synthesis")
+    parser.add_argument("--effort", default="20", help="of each synthesis")
     parser.add_argument("--topology", type=Path, help="instead of a profile")
     parser.add_argument("--overhead", default="0us", help="with --topology: what its notes say")
     parser.add_argument("--repeat", type=int, default=30)
@@ -100,7 +100,7 @@ def tell(args: argparse.Namespace, machine: Path, overhead: str, folder: Path) -
     errors: list[float] = []
     lost = 0
     for size in SIZES:
-        plan = synthesized(machine, args.collective, size, folder, args.synthesis)
+        plan = synthesized(machine, args.collective, size, folder, args.effort)
         rows = weft(
             "bench",
             plan,

@@ -85,7 +85,7 @@ def weft(*args: str | Path) -> Ran:
     return Ran(child.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20, said, facts)
 
 
-def judge(case: Case, folder: Path, seconds: int) -> tuple[list[str], str]:
+def judge(case: Case, folder: Path, effort: float) -> tuple[list[str], str]:
     """The row of a case, and what failed."""
     schedule, xml = folder / "schedule.json", folder / "program.xml"
     head = [str(case.ranks), case.topology, case.collective]
@@ -104,8 +104,8 @@ def judge(case: Case, folder: Path, seconds: int) -> tuple[list[str], str]:
                 "time",
                 "--size",
                 "1GB",
-                "--time",
-                f"{seconds}s",
+                "--effort",
+                f"{effort}",
                 "-o",
                 schedule,
                 "--force",
@@ -145,7 +145,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true", help="1 024 ranks as well")
     parser.add_argument("--only", default="", help="cases whose machine and collective say this")
-    parser.add_argument("--time", type=int, default=60, help="seconds for each synthesis")
+    parser.add_argument("--effort", type=float, default=60, help="of each synthesis")
     args = parser.parse_args()
     console = Console(width=170)
     table = Table(
@@ -167,7 +167,7 @@ def main() -> int:
         for case in CASES + LARGE * args.large:
             if args.only not in f"{case.topology} {case.collective}":
                 continue
-            row, wrong = judge(case, Path(folder), args.time)
+            row, wrong = judge(case, Path(folder), args.effort)
             failed = failed or bool(wrong)
             table.add_row(*row)
             console.print("  ".join([*row, wrong]), style="red" if wrong else "dim", markup=False)

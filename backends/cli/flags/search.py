@@ -47,7 +47,8 @@ class SynthFlags(DownFlags, ProblemFlags):
         help="default: frontier; time needs --size",
     )
     size: SizeRange | None = shared.size(group="search")
-    time: float = shared.time("budget of wall time (default: 60s)", 60.0, group="search")
+    effort: float = shared.effort("the search", 60.0, group="search")
+    time: float | None = shared.cut_off("the search", group="search")
     threads: int = shared.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
     seed: int = shared.seed("of every random choice", group="search")
     require_optimal: bool = flag(
@@ -132,7 +133,8 @@ class SweepFlags(Flags):
         group="each job",
         help="default: time where there are sizes, else frontier",
     )
-    time: float | None = shared.time("budget of wall time (default: 60s)", group="each job")
+    effort: float | None = shared.effort("each search", shown=60.0, group="each job")
+    time: float | None = shared.cut_off("each search", group="each job")
     threads: int | None = shared.count(
         "--threads", 1024, "solver threads (default: 2)", group="each job"
     )
@@ -141,7 +143,7 @@ class SweepFlags(Flags):
         metavar="TIME",
         parse=seconds,
         group="each job",
-        help="when it is killed (default: twice --time, and a minute)",
+        help="when it is killed (default: 10s of wall time for each unit of --effort, and 60s)",
     )
     jobs: int | None = shared.count(
         "--jobs", 4096, "at a time, on this machine (default: one per core)", group="where"
@@ -222,7 +224,8 @@ class FailuresFlags(DownFlags, ProblemFlags):
         group="what if",
         help="engine of these searches (default: portfolio)",
     )
-    time: float = shared.time("wall time of each search (default: 20s)", 20.0, group="what if")
+    effort: float = shared.effort("each search", 20.0, group="what if")
+    time: float | None = shared.cut_off("each search", group="what if")
     seed: int = shared.seed("of every random choice", group="what if")
 
 
@@ -245,16 +248,15 @@ class ExplainFlags(MaybeProblemFlags):
         help="the sketch to explain: a name or a file, with parameters: dgx2_relay:nodes=2",
     )
     size: SizeRange | None = shared.size()
-    time: float = shared.time(
-        "for the proof that no schedule obeys a sketch, where rules one by one do not tell "
-        "(default: 10s)",
-        10.0,
+    effort: float = shared.effort(
+        "the proof that no schedule obeys a sketch, where rules one by one do not tell", 10.0
     )
+    time: float | None = shared.cut_off("that proof")
 
 
 DEFAULT_SIZES = "1KiB:1GiB"
-TUNE_SECONDS = 10.0
-"""Default budget in seconds of each question to an engine."""
+TUNE_EFFORT = 10.0
+"""Default effort of each question to an engine."""
 PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
 
 
@@ -294,10 +296,8 @@ def within(default: float) -> Any:
 
 
 def per_question(default: float) -> Any:
-    """Flag ``--time`` with its default."""
-    return shared.time(
-        f"of each question to an engine (default: {default:g}s)", default, group="race"
-    )
+    """Flag ``--effort`` with its default."""
+    return shared.effort("each question to an engine", default, group="race")
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,8 @@ class TuningFlags(DownFlags):
         default=(),
         help="Simple, LL, LL128 (default: the runtime's)",
     )
-    time: float = per_question(TUNE_SECONDS)
+    effort: float = per_question(TUNE_EFFORT)
+    time: float | None = shared.cut_off("each question", group="race")
     seed: int = shared.seed("of every random choice", group="race")
     measure: str | None = flag(
         "--measure",
@@ -424,9 +425,8 @@ class TuneFlags(TuningFlags, SeveralProblemsFlags):
   weft tune -t machine.json -c allreduce --measure mpi -o library"""
 
 
-RESYNTH_SECONDS = 3.0
-"""Default budget in seconds of each question to an engine; the old answer is most of the new
-one."""
+RESYNTH_EFFORT = 3.0
+"""Default effort of each question to an engine; the old answer is most of the new one."""
 
 RESYNTH_WITHIN = 0.01
 """Default of ``--within``; it is low, since the failures have already cost time."""
@@ -447,6 +447,7 @@ class ResynthFlags(TuningFlags):
         "--protocols are as they were for it, unless they are given",
     )
     within: float = within(RESYNTH_WITHIN)
-    time: float = per_question(RESYNTH_SECONDS)
+    effort: float = per_question(RESYNTH_EFFORT)
+    time: float | None = shared.cut_off("each question", group="race")
     target: str | None = unset(TuningFlags, "target")
     placement: str | None = unset(TuningFlags, "placement")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, Self
 
-from .values import Once, ranks, seconds, sizes, valued, whole
+from .values import Once, amount, ranks, seconds, sizes, valued, whole
 
 DESCRIPTIONS = {"failures": "what is left of the machine; may be given several times"}
 """Text below the title of a group in the help."""
@@ -130,9 +130,24 @@ def seed(of: str, **spec: Any) -> Any:
     return flag("--seed", metavar="N", parse=whole(0), default=0, help=f"{of} (default: 0)", **spec)
 
 
+def effort(of: str, default: float | None = None, shown: float | None = None, **spec: Any) -> Any:
+    """Flag ``--effort``: counted work; ``shown``: the default as the help tells it."""
+    told = f"{default if shown is None else shown:g}"
+    text = f"work of {of}, counted: 1 is about a CPU second (default: {told})"
+    return flag("--effort", metavar="N", parse=amount, default=default, help=text, **spec)
+
+
 def time(help: str, default: float | None = None, **spec: Any) -> Any:
-    """Flag ``--time``: a budget in seconds."""
+    """Flag ``--time``: seconds."""
     return flag("--time", metavar="TIME", parse=seconds, default=default, help=help, **spec)
+
+
+def cut_off(of: str, **spec: Any) -> Any:
+    """Flag ``--time``: CPU seconds after which a search ends, whatever its effort."""
+    return time(
+        f"cut off {of} after TIME of CPU; the answer then depends on the machine, and says so",
+        **spec,
+    )
 
 
 def count(name: str, most: int, help: str, default: int | None = None, **spec: Any) -> Any:

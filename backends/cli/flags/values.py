@@ -82,6 +82,28 @@ def several_sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def amount(text: str) -> float:
+    """Parse a number greater than 0.
+
+    Raises:
+        UserError: something else.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MOST_EFFORT:
+        raise UserError(
+            f"{text[:40]!r} is not a number from above 0 to {MOST_EFFORT:g}",
+            hint="write for example 10, or 0.5",
+        )
+    return value
+
+
+MOST_EFFORT = 1e9
+"""Largest effort: some thirty CPU years."""
+
+
 def seconds(text: str) -> float:
     """Parse a positive time in seconds."""
     value = parse_microseconds(text, example="10s")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.problem import check_connected
+from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict, prove_conflict
 from weft.synth.explain.costs import costs
@@ -92,7 +93,8 @@ def _sketch(
     plain = sketch.at(sizes[0])
     conflict = find_conflict(topology, collective, plain)
     if conflict is None:
-        conflict = prove_conflict(topology, collective, plain, args.time)
+        limits = Budget(args.effort, seconds=args.time)
+        conflict = prove_conflict(topology, collective, plain, limits)
     if conflict is not None:
         console.result(
             conflict_text(sketch.name, conflict),

@@ -41,7 +41,7 @@ def run(args: FailuresFlags, console: Console) -> int:
         )
     size = None if args.size is None else args.size.low
     topology, collective = read_problem(args)
-    with watching(console, 0.0) as progress:
+    with watching(console, Budget()) as progress:
 
         def tell(done: int, of: int) -> None:
             if progress.cancelled():
@@ -81,11 +81,12 @@ def _searched(
     most = args.worst or WORST
     for i in [i for i, loss in enumerate(losses) if loss.bound is not None][:most]:
         problem = Problem(losses[i].left.topology, collective, None, objective, size)
-        with watching(console, args.time) as progress:
-            outcome = synthesize(problem, args.engine, Budget(args.time, seed=args.seed), progress)
+        budget = Budget(args.effort, seed=args.seed, seconds=args.time)
+        with watching(console, budget) as progress:
+            outcome = synthesize(problem, args.engine, progress.budget, progress)
         if not outcome.points:
             raise NothingFound(
-                f"no schedule without {losses[i].down.name} in time", hint="a longer --time"
+                f"no schedule without {losses[i].down.name} was found", hint="more --effort"
             )
         if size is None:
             attained[i] = float(max(map(algbw, outcome.points)))

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ...jobs.executor import Executor
     from ...sweep.run import SweepResult
 
+WALL_PER_EFFORT = 10.0
+"""Wall seconds for a unit of effort after which a job is killed: ten times what it takes alone."""
+
 ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 
 
@@ -41,12 +44,12 @@ def run(args: SweepFlags, console: Console) -> int:
         )
     plan = plan_of(args)
     questions = questions_of(plan, console)
-    console.say("Read", f"{count(len(questions), 'job')}, {plan.seconds:g}s each")
+    console.say("Read", f"{count(len(questions), 'job')}, effort {plan.effort:g} each")
     # Loaded after the arguments are checked: they take a moment.
     code = fingerprint()
     keys = frozenset(question.key(code) for question in questions)
     progress = SweepProgress(console)
-    limit = args.deadline or 2 * plan.seconds + 60
+    limit = args.deadline or WALL_PER_EFFORT * plan.effort + 60
     opening = opened(Path(args.output), keys, force=args.force) if args.output else nullcontext()
     with interruptible(progress, console), opening as folder, live_line(progress, console):
         result = sweep(

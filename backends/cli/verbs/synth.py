@@ -52,14 +52,14 @@ def run(args: SynthFlags, console: Console) -> int:
     problem, proposed = _read(args, console)
     args = replace(args, engine=args.engine or proposed or "portfolio")
     # Loaded after the arguments are checked: they take a second.
-    budget = Budget(args.time, args.threads, args.seed)
-    with watching(console, args.time, _measure(problem)) as progress:
+    budget = Budget(args.effort, args.threads, args.seed, args.time)
+    with watching(console, budget, _measure(problem)) as progress:
         if args.log is not None:
             progress.log = SearchLog(
                 problem, engine=args.engine, objective=args.objective, seed=args.seed
             )
         try:
-            outcome = synthesize(problem, args.engine or "", budget, progress)
+            outcome = synthesize(problem, args.engine or "", progress.budget, progress)
         except UserError as error:
             raise _blamed(problem, error) from error
     if progress.log is not None and args.log is not None:
@@ -76,8 +76,11 @@ def _tell(
     console: Console,
 ) -> int:
     """Write the files and print the table; return the exit code."""
-    _raise_without_schedule(problem, outcome, progress)
-    console.say("Solved", f"{args.engine} in {progress.seconds:.1f}s: {outcome.status}")
+    _raise_without_schedule(args, problem, outcome, progress)
+    console.say(
+        "Solved",
+        f"{args.engine} in {progress.seconds:.1f}s, effort {progress.effort:.1f}: {outcome.status}",
+    )
     points = outcome.points
     if problem.objective is not Objective.FRONTIER:
         points = (_best(points, problem),)
@@ -99,6 +102,7 @@ def _tell(
         "ranks": problem.collective.ranks,
         "engine": args.engine,
         "seconds": round(progress.seconds, 3),
+        "effort": round(progress.effort, 3),
         "points": [point_json(p, x, f) for p, x, f in zip(points, shown, files, strict=True)],
         "bound": bound.to_json(),
         **standing,
@@ -138,15 +142,17 @@ def _read(args: SynthFlags, console: Console) -> tuple[Problem, str]:
     return make_problem(args, topology, collective, sketch), sketch.engine if sketch else ""
 
 
-def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progress) -> None:
+def _raise_without_schedule(
+    args: SynthFlags, problem: Problem, outcome: Outcome, progress: Progress
+) -> None:
     if outcome.status is Status.INFEASIBLE:
         raise conflicting(problem.sketch, outcome.conflict, outcome.statements)
     if not outcome.points:
         if progress.stopped:
             raise KeyboardInterrupt
         late = NothingFound(
-            "; ".join((f"no schedule within {progress.seconds:g}s", *outcome.statements)),
-            hint="a longer --time, or --objective latency",
+            "; ".join((f"no schedule with an effort of {args.effort:g}", *outcome.statements)),
+            hint="more --effort, or --objective latency",
         )
         raise _blamed(problem, late)
 

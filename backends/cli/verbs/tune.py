@@ -124,6 +124,7 @@ def options_of(
         args.sizes if isinstance(args, TuneFlags) else SizeRange(1, 1),
         wanted,
         args.within,
+        args.effort,
         args.time,
         args.seed,
         args.protocols,
@@ -168,7 +169,8 @@ def provenance(args: TuningFlags) -> dict[str, Any]:
     return {
         "weft": __version__,
         "seed": args.seed,
-        "seconds_per_question": args.time,
+        "effort_per_question": args.effort,
+        **({} if args.time is None else {"cut_off_s": args.time}),
         "sketches": list(args.sketch),
         "engines": list(args.engine),
     }

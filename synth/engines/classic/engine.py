@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -20,17 +19,21 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Chunks, Phases, Sketch
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
+from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto
 from ...judge.verify import verify
 from ...time.latency import latency_us
-from ...time.schedule_time import simulate
+from ...time.schedule_time import simulate, simulation_steps
 from .effort import ClassicEffort
 from .grid import RankGrid
 from .model import Flat
 from .place import ClassicAlgorithm, Site, find_algorithm, names_for
 from .schedule import to_schedule
+
+STEPS_PER_MOVE = 20
+"""Steps of work to write a transfer of an algorithm and to route it: about so many µs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,35 +105,36 @@ class Classic:
         Raises:
             UserError: the named algorithm does not fit the machine, or none does.
         """
-        deadline = time.monotonic() + budget.seconds
+        meter = budget.meter(observer.cancelled)
         sites = [Site(problem.topology, self.shape, effort=self.effort)]
         if not self.shape and (grid := grid_of_phases(problem)) is not None:
             sites.append(Site(problem.topology, grid=grid, effort=self.effort))
-        judge = _Judge(problem, bounds(problem.topology, problem.collective), observer, self.effort)
+        limit = bounds(problem.topology, problem.collective)
+        judge = _Judge(problem, limit, observer, meter, self.effort)
         why: list[UserError] = []
         for site in sites:
             if judge.points:  # the machine's own levels are those of the sketch
                 break
-            if not self._look_around(site, problem, judge, why, deadline):
+            if not self._look_around(site, problem, judge, why):
                 return judge.outcome("stopped before all algorithms were tried")
         if not judge.points:
             raise self._none(problem, why)
         return judge.outcome()
 
     def _look_around(
-        self, site: Site, problem: Problem, judge: _Judge, why: list[UserError], deadline: float
+        self, site: Site, problem: Problem, judge: _Judge, why: list[UserError]
     ) -> bool:
-        """Offer all algorithms on a site to the judge; False if time ran out."""
+        """Offer all algorithms on a site to the judge; False if the budget ended before."""
         for one in self._algorithms(site, problem.collective.kind):
             for chunks in self._pieces(one, problem.objective):
-                if judge.points and (judge.observer.cancelled() or time.monotonic() > deadline):
+                if judge.points and judge.meter.over():
                     return False
                 try:
-                    schedule = self._schedule(site, one, chunks, problem)
+                    schedule = self._schedule(site, one, chunks, problem, judge.meter)
                     _require_obedient(one.name, schedule, problem)
                     judge.look_at(one.name, schedule)
                     if not one.pipelined:
-                        judge.look_at_slices(one.name, schedule, deadline)
+                        judge.look_at_slices(one.name, schedule)
                 except BadAlgorithm:  # ours: it is wrong, not in the wrong place
                     raise
                 except UserError as error:
@@ -149,7 +153,7 @@ class Classic:
         return self.effort.pieces(objective) if one.pipelined else (1,)
 
     def _schedule(
-        self, site: Site, one: ClassicAlgorithm, chunks: int, problem: Problem
+        self, site: Site, one: ClassicAlgorithm, chunks: int, problem: Problem, meter: Meter
     ) -> Schedule:
         """The schedule of an algorithm; its ranks in the order that fits, else in their own."""
         collective = problem.collective
@@ -165,6 +169,7 @@ class Classic:
             if self.algorithm == "auto" and len(algorithm.moves) > self.effort.most_transfers:
                 raise UserError(f"{one.name} has {len(algorithm.moves)} transfers")
             message = size / algorithm.collective.message_chunks
+            meter.spend(STEPS_PER_MOVE * len(algorithm.moves))
             try:
                 return to_schedule(algorithm, problem.topology, message, site.routes)
             except UserError:
@@ -204,6 +209,7 @@ class _Judge:
     problem: Problem
     bound: Bounds
     observer: Observer
+    meter: Meter
     effort: ClassicEffort
     points: list[Point] = field(default_factory=list)
     value: float = float("inf")
@@ -224,14 +230,13 @@ class _Judge:
             self.points, self.value = [point], value
         self.observer.incumbent(point)
 
-    def look_at_slices(self, name: str, schedule: Schedule, deadline: float) -> None:
+    def look_at_slices(self, name: str, schedule: Schedule) -> None:
         """Try finer and finer slices of the message, while they improve the time."""
         if self.problem.objective is not Objective.TIME or _fixes_chunk_count(self.problem.sketch):
             return
         least = self._value(schedule)
         for slices in self.effort.slices:
-            late = self.observer.cancelled() or time.monotonic() > deadline
-            if late or slices * len(schedule) > self.effort.most_sliced:
+            if self.meter.over() or slices * len(schedule) > self.effort.most_sliced:
                 return
             sliced = replace(schedule, segments=slices)
             self.look_at(name, sliced)
@@ -270,6 +275,7 @@ class _Judge:
 
     def _value(self, schedule: Schedule) -> float:
         """Return the time in µs that the objective minimizes."""
+        self.meter.spend(simulation_steps(schedule))
         if self.problem.objective is Objective.LATENCY:
             return latency_us(schedule)
         if self.problem.objective is Objective.BANDWIDTH:

@@ -88,9 +88,7 @@ class Exact:
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """The frontier, or the part of it that the objective asks for."""
         # The rest is kept for any schedule at all, should the search find none.
-        clock = BudgetClock.start(
-            replace(budget, seconds=budget.seconds * self.effort.search_share)
-        )
+        clock = BudgetClock.start(replace(budget, effort=budget.effort * self.effort.search_share))
         # The paper's encoding cannot say that two sends are one decision.
         symmetric = self.symmetry and self.solver == "cp-sat"
         solver = _SOLVERS[self.solver]
@@ -109,8 +107,8 @@ class Exact:
         outcome = _answer(prepared, problem, first, last, clock, observer)
         if outcome.points or observer.cancelled():
             return outcome
-        spare_seconds = budget.seconds * (1 - self.effort.search_share)
-        spare = BudgetClock.start(replace(budget, seconds=spare_seconds))
+        spare_seconds = budget.effort * (1 - self.effort.search_share)
+        spare = BudgetClock.start(replace(budget, effort=spare_seconds))
         point = any_point(prepared.search, range(first, last + 1), spare, observer)
         if point is None:
             return outcome

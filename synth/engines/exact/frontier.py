@@ -88,7 +88,7 @@ class BudgetClock:
     @staticmethod
     def start(budget: Budget) -> BudgetClock:
         """Begin now."""
-        return BudgetClock(time.monotonic() + budget.seconds, budget)
+        return BudgetClock(time.monotonic() + budget.effort, budget)
 
     def left(self) -> float:
         """Return the wall seconds left."""

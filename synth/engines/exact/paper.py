@@ -52,7 +52,7 @@ def solve(
     started = time.monotonic()
     model = _Paper(space, question, z3)
     solver = z3.SolverFor("QF_LIA")
-    solver.set("timeout", max(1, int(budget.seconds * 1000)))
+    solver.set("timeout", max(1, int(budget.effort * 1000)))
     solver.set("random_seed", budget.seed)
     solver.add(model.constraints)
     status = solver.check()

@@ -271,7 +271,7 @@ def solve(
     solver.parameters.interleave_search = True
     solver.parameters.filter_subsolvers.extend(SUBSOLVERS)
     solver.parameters.random_seed = budget.seed
-    seconds = max(0.01, budget.seconds)
+    seconds = max(0.01, budget.effort)
     if built.peers_used and not question.fewest:
         built.model.minimize(sum(built.peers_used))
         seconds = min(seconds, effort.peers_seconds)

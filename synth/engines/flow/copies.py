@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
 
 from ...base.engine import Budget, Observer
+from ...base.meter import STEPS
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ...lp.solver import SolverAnswer, solve
 from ...time.schedule_time import simulate
@@ -53,14 +53,13 @@ def solve_copies(
         UserError: a chunk cannot reach all ranks that want it.
         Missing: the solver does not run here.
     """
-    until = time.monotonic() + budget.seconds
+    meter = budget.meter(observer.cancelled)
     collective = problem.collective.split(pieces) if pieces > 1 else problem.collective
     grain = Fraction(message_bytes, collective.message_chunks)
     field = SearchInstance.of(problem, collective, grain)
     known = whole_chunk_bound(problem.topology, collective, grain, field.usable)
     search = PlacementSearch.of(field, budget.seed)
-    first = effort.first_share * budget.seconds
-    search.run(first, effort.first_turns, float(known.us), observer.cancelled)
+    search.run(meter.part(effort.first_share), effort.first_turns, float(known.us))
     schedule = search.schedule()
     us = simulate(schedule, message_bytes).time_us
     made = f"{pieces} chunk{'s' * (pieces > 1)} per unit: "
@@ -76,8 +75,8 @@ def solve_copies(
         )
         why = f"{what} for the program; {known.certificate.text}"
         return Copied(schedule, us, made + _words(us, float(known.us), why))
-    left = until - time.monotonic()
-    answer = solve(epochs.model(EASE), solver, max(left, 0.5), budget.threads, observer.cancelled)
+    left = max(meter.left / STEPS, 0.5)
+    answer = solve(epochs.model(EASE), solver, left, budget.threads, observer.cancelled)
     if answer.values is not None:
         better = field.schedule(placements_of(field, epochs.chosen(answer.values)))
         took = simulate(better, message_bytes).time_us

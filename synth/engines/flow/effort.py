@@ -13,8 +13,8 @@ class FlowEffort(Effort):
     """Limits of the search for flows of paths, and for copies in epochs."""
 
     size: int = setting(1 << 30, "bytes of the message that bandwidth and frontier look at")
-    paths_share: float = share(0.4, "part of the seconds for the linear program over paths")
-    packed_share: float = share(0.2, "part of the seconds for paths that suit every size")
+    paths_share: float = share(0.4, "part of the work for the linear program over paths")
+    packed_share: float = share(0.2, "part of the work for paths that suit every size")
     most_unfolded: int = setting(
         20_000, "transfers up to which a packing is looked at without its symmetry"
     )
@@ -33,8 +33,8 @@ class FlowEffort(Effort):
     cuts: tuple[int, ...] = setting(
         (1, 2, 4), "pieces that copied units are cut into where nothing says how many"
     )
-    least_seconds: float = setting(0.5, "seconds of a cut that is tried, at least")
-    first_share: float = share(0.2, "part of the seconds for the first answer of a cut")
+    least_steps: int = setting(500_000, "steps of work of the cuts that are tried, at least")
+    first_share: float = share(0.2, "part of the work for the first answer of a cut")
     first_turns: int = setting(100, "turns without a gain that end the first answer")
     most_starts: int = setting(20_000, "binaries of a program in epochs that is tried")
     epoch_parts: int = setting(4, "largest divisor by which an epoch is made from a duration")

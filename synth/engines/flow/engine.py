@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
@@ -141,18 +141,18 @@ def _size(problem: Problem, effort: FlowEffort) -> int:
 def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """Flows for one size, and the quickest order of the best of them."""
     observer.stage(COMPILING if is_cold(path_kernels.search) else "linear program")
-    size, until = _size(problem, effort), time.monotonic() + budget.seconds
+    size, until = _size(problem, effort), time.monotonic() + budget.effort
     found = path_flows(
         problem.topology,
         problem.collective,
         size,
-        seconds=effort.paths_share * budget.seconds,
+        seconds=effort.paths_share * budget.effort,
         seed=budget.seed,
         effort=effort,
     )
     observer.stage("order")
     trial = OrderLimits(
-        until=until - 0.1 * budget.seconds, seed=budget.seed, stopped=observer.cancelled
+        until=until - 0.1 * budget.effort, seed=budget.seed, stopped=observer.cancelled
     )
     packings = _candidates(effort, problem, found, budget)
     candidates = [_quotient(p, effort.most_unfolded) for p in packings]
@@ -173,7 +173,7 @@ def _candidates(
     always = pack_paths(
         problem.topology,
         problem.collective,
-        seconds=effort.packed_share * budget.seconds,
+        seconds=effort.packed_share * budget.effort,
         seed=budget.seed,
     )
     settled = in_rounds(always[0], budget.seed)
@@ -224,18 +224,16 @@ def _paths_words(found: PathFlows, planned: Planned, took: float) -> str:
 
 def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """The best of some cuts, each by a program in epochs."""
-    size, until = _size(problem, engine.effort), time.monotonic() + budget.seconds
+    size, meter = _size(problem, engine.effort), budget.meter(observer.cancelled)
     limits = bounds(problem.topology, problem.collective)
     cuts = engine.cuts(problem)
     found: list[Copied] = []
     for place, pieces in enumerate(cuts):
-        left = until - time.monotonic()
-        if found and (left <= 0 or observer.cancelled()):
+        if found and meter.over():
             break
         observer.stage(f"{pieces} chunk{'s' * (pieces > 1)} per unit")
-        share = replace(
-            budget, seconds=max(left, engine.effort.least_seconds) / (len(cuts) - place)
-        )
+        left = max(meter.left, engine.effort.least_steps)
+        share = budget.within(meter, left // (len(cuts) - place))
         cut = solve_copies(
             problem, pieces, size, engine.solver, engine.epochs, share, observer, engine.effort
         )

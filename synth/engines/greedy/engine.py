@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -31,6 +30,10 @@ GIB = 1 << 30
 
 PER_TRANSFER = 256
 """Bytes that a transfer of a plan needs in memory, about, until it is a schedule (measured)."""
+
+
+STEPS_PER_TRANSFER = 3
+"""Steps of work to plan a transfer: about so many µs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ class _PlanSearch:
 
     def run(self) -> None:
         """Try all chunk counts, seeds and rules, until the budget ends or the bound is met."""
-        deadline = time.monotonic() + self.budget.seconds
+        meter = self.budget.meter(self.observer.cancelled)
         self.bound = bounds(self.problem.topology, self.problem.collective)
         effort = self.engine.effort
         least = float(lower_bound_us(self.bound, _size(self.problem, effort)))
@@ -154,12 +157,13 @@ class _PlanSearch:
             cut = _ChunkedProblem.of(self.problem, pieces, effort)
             for seed in range(self.engine.seeds):
                 for plan in cut.plans_of_seed(self.budget.seed + seed):
+                    meter.spend(STEPS_PER_TRANSFER * transfers)
                     kept = self.best.setdefault(pieces, plan)
                     if plan.time_us < kept.time_us:
                         self.best[pieces] = plan
                     if self.best[pieces].time_us <= goal:
                         return
-                    if time.monotonic() > deadline or self.observer.cancelled():
+                    if meter.over():
                         self.said.append("stopped before everything was tried")
                         return
 

@@ -140,7 +140,7 @@ class Packer:
         trees = problem.collective.kind in TREES
         observer.stage(COMPILING if _cold(trees) else "loops")
         _compile_kernels(trees)
-        until = time.monotonic() + budget.seconds
+        until = time.monotonic() + budget.effort
         observer.stage("packing")
         packings = self._packings(problem, budget, observer)
         if not packings:
@@ -156,7 +156,7 @@ class Packer:
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
         trial = OrderLimits(
-            until=until - 0.25 * budget.seconds,
+            until=until - 0.25 * budget.effort,
             segments=self.segments,
             seed=budget.seed,
             stopped=observer.cancelled,
@@ -217,7 +217,7 @@ class Packer:
 
     def _packings(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
         """Of the packers, and the quickest routes."""
-        seconds = self.effort.packing_share * budget.seconds
+        seconds = self.effort.packing_share * budget.effort
         topology, collective = problem.topology, problem.collective
         if problem.sketch is not None:
             return self._pack_sketch(problem, budget, observer)
@@ -244,7 +244,7 @@ class Packer:
         for, or the whole is too much."""
 
         effort, seed = self.effort, budget.seed
-        seconds = effort.packing_share * budget.seconds
+        seconds = effort.packing_share * budget.effort
         topology, collective = problem.topology, problem.collective
         many = (
             not self._limits()
@@ -287,7 +287,7 @@ class Packer:
             trees=self.trees,
             height=self.height,
             under=Under(orbits_for(topology, problem.sketch), pairs),
-            seconds=self.effort.packing_share * budget.seconds,
+            seconds=self.effort.packing_share * budget.effort,
             seed=budget.seed,
             observer=observer,
             effort=self.effort.trees,

@@ -4,12 +4,11 @@ No single engine is best everywhere. In steps and rounds on a small machine ``ex
 at one message size the packings win on large messages, classic algorithms and exact schedules on
 small ones; where even packing is too slow, ``greedy`` remains. They run one after the other, the
 most promising first, until one meets the bound or the budget ends; all share the caller's observer.
-Wall time decides only where the run stops: given enough, the result is the same on every machine.
+Work is counted (:mod:`weft.synth.base.meter`): the result is the same on every machine.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -31,6 +30,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 
 from ...base.effort import Effort, setting, share
 from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
+from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...frontier.incumbents import Incumbents
 from ...reductions.phases import Phased, phases_of
@@ -38,7 +38,7 @@ from ...reductions.reduction import Subproblem, run
 from ...reductions.solve import solve
 from ...time.latency import latency_us
 from ...time.order import LARGE, arranged
-from ...time.schedule_time import simulate
+from ...time.schedule_time import simulate, simulation_steps
 from ..packing.trees.demands import moves_pairs
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
@@ -75,12 +75,12 @@ class PortfolioEffort(Effort):
         "bound",
     )
     first_share: float = share(
-        0.5, "part of the remaining budget that each engine but the last gets"
+        0.5, "part of the remaining effort that each engine but the last gets"
     )
     exact_share: float = share(
-        0.25, "part of the budget that exact gets at most, where it cannot finish"
+        0.25, "part of the effort that exact gets at most, where it cannot finish"
     )
-    least_share: float = share(0.1, "part of the budget that every engine gets at least")
+    least_share: float = share(0.1, "part of the effort that every engine gets at least")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,14 @@ class Portfolio:
         Raises:
             UserError: the question is wrong, or every engine refuses it.
         """
-        race = _Race(problem, budget, observer, self._runners(problem), self.effort)
+        race = _Race(
+            problem,
+            budget,
+            observer,
+            budget.meter(observer.cancelled),
+            self._runners(problem),
+            self.effort,
+        )
         race.run()
         return race.outcome()
 
@@ -234,6 +241,7 @@ class _Race:
     problem: Problem
     budget: Budget
     observer: Observer
+    meter: Meter
     engines: list[Engine]
     effort: PortfolioEffort
     found: list[Point] = field(default_factory=list)
@@ -241,7 +249,6 @@ class _Race:
     failures: dict[str, WeftError] = field(default_factory=dict)
     interrupted: bool = False
     over: Outcome | None = None
-    started: float = field(default_factory=time.monotonic)
     bound: Bounds | None = None
     times: dict[tuple[int, int], float] = field(default_factory=dict)
 
@@ -251,14 +258,13 @@ class _Race:
         Ctrl-C ends the run; points found until then are kept.
         """
         for place, engine in enumerate(self.engines):
-            left = self.budget.seconds - (time.monotonic() - self.started)
-            if self.observer.cancelled() or (self.found and (left <= 0 or self._met())):
+            if self.observer.cancelled() or (self.found and (self.meter.over() or self._met())):
                 return
             if self.found and self._needless(engine):
                 continue
             watch = _IncumbentRecorder(self.observer, engine, Incumbents(self.problem))
             try:
-                self._ask(engine, self._seconds(engine, place, left), watch)
+                self._ask(engine, self._steps(engine, place), watch)
             except KeyboardInterrupt:
                 self.interrupted = True
                 self._add(engine, watch.heard.points)
@@ -268,21 +274,21 @@ class _Race:
             if self.over is not None:
                 return
 
-    def _seconds(self, engine: Engine, place: int, left: float) -> float:
-        """The share of the budget that an engine gets."""
-        whole = self.budget.seconds
+    def _steps(self, engine: Engine, place: int) -> int:
+        """The work that an engine may do."""
+        whole, left = self.meter.limit, self.meter.left
         if len(self.engines) == 1:
             return whole
         share = left if place == len(self.engines) - 1 else self.effort.first_share * left
         quickly_done = self.problem.topology.ranks <= self.effort.exact_pairs and not place
         if engine.name == "exact" and not quickly_done:
             share = min(share, self.effort.exact_share * whole)
-        return max(share, self.effort.least_share * whole)
+        return round(max(share, self.effort.least_share * whole))
 
-    def _ask(self, engine: Engine, seconds: float, watch: _IncumbentRecorder) -> None:
+    def _ask(self, engine: Engine, steps: int, watch: _IncumbentRecorder) -> None:
         self.observer.stage(f"engine {engine.name}")
         try:
-            outcome = solve(self.problem, engine, replace(self.budget, seconds=seconds), watch)
+            outcome = solve(self.problem, engine, self.budget.within(self.meter, steps), watch)
         except UserError as error:
             self.failures[engine.name] = error
             return
@@ -316,7 +322,7 @@ class _Race:
         """Add points, each in the transfer order that is fastest at the size of the objective."""
         size = self.problem.bytes or LARGE
         for point in points:
-            schedule = arranged(point.schedule, size, self.budget.seed)
+            schedule = arranged(point.schedule, size, self.budget.seed, meter=self.meter)
             self.found.append(_with_finder(replace(point, schedule=schedule), engine))
 
     # --- what is enough ---------------------------------------------------------------------------
@@ -358,6 +364,7 @@ class _Race:
         """µs of a point at a size; large schedules take seconds to simulate, so once."""
         key = (id(point), size)
         if key not in self.times:
+            self.meter.spend(simulation_steps(point.schedule))
             self.times[key] = simulate(point.schedule, size).time_us
         return self.times[key]
 

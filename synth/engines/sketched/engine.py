@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar
@@ -28,11 +27,12 @@ from weft.dsl.nouns.sketch import (
 )
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
+from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto, sizes_of
-from ...time.schedule_time import simulate
+from ...time.schedule_time import simulate, simulation_steps
 from .effort import SKETCHED_EFFORT, SketchedEffort
 from .field import SearchInstance
 from .limits import refusal_of
@@ -110,7 +110,8 @@ class Sketched:
         """
         run = _ChunkCountSearch(self, problem, budget, observer)
         sizes = sizes_of(problem, self.effort.sizes)
-        points = [run.best(size, budget.seconds / len(sizes)) for size in sizes]
+        meter = budget.meter(observer.cancelled)
+        points = [run.best(s, meter.part(1 / (len(sizes) - i))) for i, s in enumerate(sizes)]
         proved = run.met and problem.objective is Objective.TIME
         status = Status.OPTIMAL if proved else Status.FEASIBLE
         return Outcome(status, tuple(pareto(points)), tuple(run.said))
@@ -144,19 +145,18 @@ class _ChunkCountSearch:
     fields: dict[int, SearchInstance] = field(default_factory=dict)
     met: bool = False
 
-    def best(self, size: int, seconds: float) -> Point:
+    def best(self, size: int, meter: Meter) -> Point:
         """Return the fastest schedule over all chunk counts."""
-        deadline = time.monotonic() + seconds
         self.bound = bounds(self.problem.topology, self.problem.collective)
         goal = float(lower_bound_us(self.bound, size)) * (1 + 1e-9)
         cuts = self.engine.cuts(self.problem)
         self.met = False
         found: list[tuple[float, Point]] = []
         for place, pieces in enumerate(cuts):
-            left = deadline - time.monotonic()
-            if found and (left <= 0 or self.observer.cancelled()):
+            if found and meter.over():
                 break
-            took, point = self._search_cut(pieces, size, goal, left / (len(cuts) - place))
+            share = meter.part(1 / (len(cuts) - place))
+            took, point = self._search_cut(pieces, size, goal, share)
             self.met = self.met or took <= goal
             found.append((took, point))
             least = min(took for took, _ in found)
@@ -190,9 +190,7 @@ class _ChunkCountSearch:
         grain = Fraction(size, collective.message_chunks)
         return whole_chunk_bound(self.problem.topology, collective, grain, field.usable)
 
-    def _search_cut(
-        self, pieces: int, size: int, goal: float, seconds: float
-    ) -> tuple[float, Point]:
+    def _search_cut(self, pieces: int, size: int, goal: float, meter: Meter) -> tuple[float, Point]:
         self.observer.stage(f"{pieces} chunk{'s' * (pieces > 1)} per unit")
         collective = self.problem.collective
         if pieces > 1:
@@ -212,11 +210,12 @@ class _ChunkCountSearch:
             where something waits for two resources, others may pass it."""
             schedule = field.schedule(placed)
             took = simulate(schedule, size).time_us
+            meter.spend(simulation_steps(schedule))
             if not found or took < found[0][0]:
                 found[:] = [(took, self._point(schedule, took, goal))]
                 self.observer.incumbent(found[0][1])
 
-        search.run(seconds, self.engine.patience, goal, self.observer.cancelled, improved)
+        search.run(meter, self.engine.patience, goal, improved)
         if not found:  # nothing has to move
             improved(search.best)
         return found[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,11 +10,15 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.schedule import Schedule
 
+from ...base.meter import Meter
 from .effort import SKETCHED_EFFORT, SketchedEffort
 from .field import SearchInstance
 from .place_kernel import NEVER
 from .search_kernel import Placements, construct, cost, grow_together, improve, nothing_placed
 from .timeline_kernel import BusyIntervals, all_free
+
+STEPS_PER_JOB, HOPS_PER_STEP, TRIES_OF_A_SUM = 2, 8, 4
+"""Work to place a chunk: about so many µs, and one for every so many hops that it may take."""
 
 FAR = 1 << 20
 """Between the seeds of two starts."""
@@ -49,14 +52,13 @@ class PlacementSearch:
 
     def run(
         self,
-        seconds: float,
+        meter: Meter,
         patience: int,
         goal_us: float,
-        cancelled: Callable[[], bool],
         improved: Callable[[Placements], None] = _unheard,
     ) -> None:
         """Search from several first answers, from each until nothing is gained in ``patience``
-        turns; until the goal is met, or the time is over. ``improved`` hears of first answers, of
+        turns; until the goal is met, or the work is done. ``improved`` hears of first answers, of
         what is clearly better than the last one it heard of, and of what each of them becomes.
 
         Raises:
@@ -64,20 +66,16 @@ class PlacementSearch:
         """
         if not len(self.field.jobs.root):
             return
-        deadline = time.monotonic() + seconds
         goal = goal_us * self.field.machine.unit * (1 + 1e-9)
-
-        def late() -> bool:
-            return time.monotonic() > deadline or cancelled()
 
         def over(placed: Placements) -> bool:
             self._tell(placed, improved, self.effort.worth)
-            return late() or int(placed.end.max()) <= goal
+            return meter.over() or int(placed.end.max()) <= goal
 
         found: list[Placements] = []
         for start in range(self.effort.starts):
-            placed, self.told = self._first(start, late), NEVER
-            self._improve_placements(placed, patience, start, over)
+            placed, self.told = self._first(start, meter), NEVER
+            self._improve_placements(placed, patience, start, over, meter)
             self._tell(placed, improved, 1)
             found.append(placed)
             if over(placed):
@@ -91,17 +89,19 @@ class PlacementSearch:
     def _tell(
         self, placed: Placements, improved: Callable[[Placements], None], share: float
     ) -> None:
-        """Report what takes less than a share of the time of the last report.
-
-        The clock has no say in it, so that an engine may choose among what it hears of.
-        """
+        """Report what takes less than a share of the time of the last report."""
         end = int(placed.end.max())
         if end < share * self.told:
             self.told = end
             improved(placed)
 
     def _improve_placements(
-        self, placed: Placements, patience: int, start: int, over: Callable[[Placements], bool]
+        self,
+        placed: Placements,
+        patience: int,
+        start: int,
+        over: Callable[[Placements], bool],
+        meter: Meter,
     ) -> None:
         """Turns, until none of the last ``patience`` gained anything."""
         turns, gained, least = 0, 0, cost(placed)
@@ -109,6 +109,10 @@ class PlacementSearch:
         while turns < gained + patience and not over(placed):
             self._turns(placed, self.effort.batch, start * FAR + turns)
             turns += self.effort.batch
+            meter.spend(
+                self.effort.batch
+                * self._steps_to_place(min(len(self.field.jobs.root), self.effort.most_out))
+            )
             if cost(placed) < least * (1 - 1e-6):
                 least, gained = cost(placed), turns
 
@@ -124,7 +128,15 @@ class PlacementSearch:
             (self.seed + seed) % (1 << 32),
         )
 
-    def _first(self, start: int, late: Callable[[], bool]) -> Placements:
+    def _steps_to_place(self, jobs: int) -> int:
+        """Return the work of putting so many chunks into the gaps: each looks at all hops.
+
+        A sum tries several moments at which its root begins to pass it on.
+        """
+        tries = TRIES_OF_A_SUM if (self.field.jobs.root >= 0).any() else 1
+        return jobs * (STEPS_PER_JOB + tries * self.field.machine.hops // HOPS_PER_STEP)
+
+    def _first(self, start: int, meter: Meter) -> Placements:
         """The best of several orders of putting everything into free resources."""
         jobs, hops = self.field.jobs, self.field.hops
         count = len(jobs.root)
@@ -139,9 +151,10 @@ class PlacementSearch:
                 usual = start == 0 and attempt < 2
                 order = np.arange(count) if usual else rng.permutation(count)
                 done = construct(self.busy, hops, jobs, placed, order, 0, 0)
+            meter.spend(self._steps_to_place(count))
             if done and cost(placed) < least:
                 best, least = placed, cost(placed)
-            if least < np.inf and late():
+            if least < np.inf and meter.over():
                 break
         if least == np.inf:
             raise UserError(

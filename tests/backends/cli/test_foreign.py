@@ -53,8 +53,8 @@ def test_synth_takes_both_files_as_they_are(
         "latency",
         "-o",
         out,
-        "--time",
-        "20s",
+        "--effort",
+        "20",
     )
     assert ran.code == 0
     assert "Read     hub_1MB: 4 ranks, 2 hosts" in ran.err

@@ -35,7 +35,7 @@ def test_ctrl_c_leaves_a_verified_file_or_none(tmp_path: Path, name: str) -> Non
     moment = random.Random(name).uniform(*MOMENTS)
     out = tmp_path / "out" / "best.json"
     out.parent.mkdir()
-    command = [*WEFT, "synth", *CASES[name].split(), "--time", "6s", "--json", "-o", str(out)]
+    command = [*WEFT, "synth", *CASES[name].split(), "--effort", "6", "--json", "-o", str(out)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
         try:

@@ -168,8 +168,8 @@ def test_rules_that_exclude_each_other_are_named_by_synth_as_well(weft: Weft, tm
         "1MiB",
         "--objective",
         "time",
-        "--time",
-        "5s",
+        "--effort",
+        "5",
         "-o",
         out,
     )

@@ -411,8 +411,8 @@ def test_ctrl_c_and_kill_keep_what_was_found(tmp_path: Path, number: signal.Sign
         "-c",
         "broadcast",
         "-v",
-        "--time",
-        "60s",
+        "--effort",
+        "60",
         "-o",
         str(out),
     ]

@@ -275,7 +275,7 @@ def test_results_of_simulate_and_bench(tmp_path, capsys):
 def test_the_log_of_a_search_becomes_stairs(tmp_path, capsys):
     out, log = tmp_path / "ar.json", tmp_path / "search.log"
     command = ["synth", "-t", "ring:4", "-c", "allgather", "--objective", "time", "--size", "1MiB"]
-    command += ["--time", "20s", "-o", str(out), "--log", str(log), "-q"]
+    command += ["--effort", "20", "-o", str(out), "--log", str(log), "-q"]
     assert main(command) == 0
     assert main(command) == 2  # both files are there
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -26,7 +26,7 @@ def question(
     kind: str = "allgather",
     engine: str = "classic",
     size: int = 4096,
-    seconds: float = 10.0,
+    effort: float = 10.0,
     seed: int = 0,
     threads: int = 2,
     sketch: SketchSource | None = None,
@@ -34,7 +34,9 @@ def question(
     there = topology(machine)
     problem = Problem(there, make(kind, there.ranks), None, Objective.TIME, size)
     label = Label(machine, kind, "", engine, size, "time", seed)
-    return SweepQuestion.of(label, problem, sketch, engine, seconds=seconds, threads=threads)
+    return SweepQuestion.of(
+        label, problem, sketch, engine, effort=effort, seconds=None, threads=threads
+    )
 
 
 ASKED = question()
@@ -63,7 +65,7 @@ def test_every_part_of_a_question_is_in_its_key(other: SweepQuestion) -> None:
 
 def test_the_code_and_the_budget_are_in_the_key_and_names_are_not() -> None:
     assert ASKED.core("other") != ASKED.core(CODE)
-    longer = question(seconds=20.0)
+    longer = question(effort=20.0)
     assert (longer.core(CODE), longer.key(CODE) == ASKED.key(CODE)) == (ASKED.core(CODE), False)
     renamed = replace(ASKED, label=replace(ASKED.label, topology="./ring.json"))
     assert renamed.key(CODE) == ASKED.key(CODE)
@@ -87,10 +89,10 @@ def test_an_answer_is_kept_for_its_budget_and_a_proved_one_for_all(
     assert cache.get(ASKED, believable) is None
     cache.put(ASKED, answer)
     assert cache.get(ASKED, believable) == answer
-    assert cache.get(question(seconds=20.0), believable) is None
+    assert cache.get(question(effort=20.0), believable) is None
     assert replace(cache, code="upgraded").get(ASKED, believable) is None
     cache.put(ASKED, {**answer, "status": "optimal"})
-    found = cache.get(question(seconds=20.0), believable)
+    found = cache.get(question(effort=20.0), believable)
     assert found is not None
     assert found["schedules"] == answer["schedules"]
 

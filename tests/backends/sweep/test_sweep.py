@@ -35,8 +35,8 @@ SMALL = (
     "exact",
     "--size",
     "4KiB",
-    "--time",
-    "20s",
+    "--effort",
+    "20",
 )
 
 
@@ -265,8 +265,8 @@ def test_a_job_that_is_late_is_killed_and_asked_again_next_time(weft: Weft, tmp_
         "exact",
         "--size",
         "1MiB",
-        "--time",
-        "50s",
+        "--effort",
+        "50",
         "-o",
         tmp_path / "out",
         "--json",
@@ -292,8 +292,8 @@ LONG = (
     "exact",
     "--size",
     "1MiB,2MiB",
-    "--time",
-    "100s",
+    "--effort",
+    "100",
     "--jobs",
     "2",
     "--json",

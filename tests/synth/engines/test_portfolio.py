@@ -229,7 +229,7 @@ def test_it_says_what_it_keeps() -> None:
     outcome = synthesize(
         Problem(machine, make("allgather", 24)),
         "portfolio{engines=packing+classic}",
-        Budget(seconds=30),
+        Budget(effort=30),
     )
     mine = [p for p in outcome.points if p.schedule.provenance["found_by"] == "packing"]
     assert mine

@@ -11,6 +11,7 @@ from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.sketch import Rule, Sketch
 from weft.dsl.nouns.topology import Topology
+from weft.synth.base.engine import Budget
 from weft.synth.explain.conflicts import (
     Conflict,
     find_conflict,
@@ -210,7 +211,7 @@ def test_what_only_a_search_sees() -> None:
         ],
     )
     assert find_conflict(box, collective, sketch) is None
-    found = prove_conflict(box, collective, sketch, 20)
+    found = prove_conflict(box, collective, sketch, Budget(20))
     assert found is not None
     assert "max hops 3" not in written(found.rules)
     assert len(found.rules) == 3

@@ -47,8 +47,8 @@ class Shell:
             "time",
             "--size",
             "1GB",
-            "--time",
-            "2s",
+            "--effort",
+            "2",
             "-o",
             path,
         )

@@ -111,7 +111,7 @@ def test_classic_algorithms(name, gpu):
 def test_synthesized_schedules(kind, in_place, gpu):
     machine = topology("torus:2x3")
     problem = Problem(machine, make(kind, 6), bytes=1 << 10, objective=Objective.TIME)
-    schedule = synthesize(problem, "portfolio", Budget(seconds=2)).points[0].schedule
+    schedule = synthesize(problem, "portfolio", Budget(effort=2)).points[0].schedule
     script = compile_script(schedule, in_place=in_place, segments=2)
     program = loaded(written(script))
     for length, place in itertools.product((1, 7), (False, True)):

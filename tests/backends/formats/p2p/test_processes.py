@@ -47,7 +47,7 @@ MIB = 1 << 20
 def synthesized(kind: str, machine: str) -> Schedule:
     place = topology(machine)
     problem = Problem(place, make(kind, place.ranks), bytes=MIB, objective=Objective.TIME)
-    return synthesize(problem, "packing", Budget(seconds=5)).points[0].schedule
+    return synthesize(problem, "packing", Budget(effort=5)).points[0].schedule
 
 
 def mixed(count: int) -> list[Case]:

@@ -40,7 +40,7 @@ def synthesized(count: int) -> tuple[Schedule, ...]:
         collective = data.draw(collectives(machine.ranks))
         if len(found) < count:
             problem = Problem(machine, collective, bytes=1 << 16, objective=Objective.TIME)
-            outcome = synthesize(problem, "greedy{chunks=1,seeds=1}", Budget(seconds=5))
+            outcome = synthesize(problem, "greedy{chunks=1,seeds=1}", Budget(effort=5))
             found.extend(point.schedule for point in outcome.points[:1])
 
     draw()

@@ -57,7 +57,7 @@ def test_classic_algorithms_become_files_that_run(name):
 def synthesized(machine: str, kind: str, size: int) -> Schedule:
     place = topology(machine)
     problem = Problem(place, make(kind, place.ranks), bytes=size, objective=Objective.TIME)
-    return synthesize(problem, "portfolio", Budget(seconds=2)).points[0].schedule
+    return synthesize(problem, "portfolio", Budget(effort=2)).points[0].schedule
 
 
 @pytest.mark.parametrize("in_place", [False, True])

@@ -19,7 +19,7 @@ from weft.synth.engines.packing.effort import PACKING_EFFORT
 from weft.synth.engines.packing.engine import Packer
 from weft.synth.time.schedule_time import simulate
 
-QUICK = Budget(seconds=20)
+QUICK = Budget(effort=20)
 
 
 def solved(name: str, kind: str, size: int, engine: str = "packing") -> Outcome:
@@ -83,7 +83,7 @@ def test_random_machines(data: st.DataObject) -> None:
     machine = data.draw(topologies(max_ranks=5))
     kind = data.draw(st.sampled_from(("allgather", "allreduce", "alltoall", "broadcast")))
     problem = Problem(machine, make(kind, machine.ranks), None, Objective.TIME, 10**6)
-    point = synthesize(problem, "packing", Budget(seconds=5)).points[0]  # verified there
+    point = synthesize(problem, "packing", Budget(effort=5)).points[0]  # verified there
     assert point.rounds_per_chunk >= point.bound
 
 

@@ -1,0 +1,63 @@
+"""Work of a search, counted in steps: no result depends on how busy or fast the machine is.
+
+A step is about as much as one core of an AMD EPYC of 2021 does in a microsecond. Every loop that
+searches counts its operations and spends steps in proportion; its rate is measured once and stands
+beside the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STEPS = 1_000_000
+"""Steps of one unit of effort: about a CPU second."""
+
+
+def never() -> bool:
+    """Return False: nobody asks to stop."""
+    return False
+
+
+@dataclass(slots=True, eq=False)
+class Meter:
+    """Count of the work that one search has done, and its limit, both in steps.
+
+    What it spends is spent of the search around it, ``outer``, as well. ``stopped`` returns
+    whether the search is to end in any case (Ctrl-C, ``--time``).
+
+    >>> whole = Meter(100)
+    >>> part = whole.part(0.5)
+    >>> part.spend(60)
+    >>> part.over(), whole.over(), whole.left
+    (True, False, 40)
+    """
+
+    limit: int
+    stopped: Callable[[], bool] = never
+    outer: Meter | None = None
+    done: int = 0
+
+    def spend(self, steps: int) -> None:
+        """Count work that was done."""
+        meter: Meter | None = self
+        while meter is not None:
+            meter.done += steps
+            meter = meter.outer
+
+    @property
+    def left(self) -> int:
+        """Steps left, 0 or more."""
+        return max(0, self.limit - self.done)
+
+    def over(self) -> bool:
+        """Return True if nothing is left, or the search is to end."""
+        return self.done >= self.limit or self.stopped()
+
+    def part(self, share: float) -> Meter:
+        """Return a meter for a part of the work that is left."""
+        return self.of(int(share * self.left))
+
+    def of(self, steps: int) -> Meter:
+        """Return a meter for a part of the search, with a limit of its own."""
+        return Meter(steps, self.stopped, self)
