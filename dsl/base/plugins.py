@@ -127,8 +127,7 @@ _RUNNING: ContextVar[tuple[Plugin, ...]] = ContextVar("running plug-ins", defaul
 """Plug-ins whose code is on the stack of this thread: inside, their exceptions are their own."""
 
 
-_PASSING = (WeftError, MemoryError)
-_PASSING_VERBS = (*_PASSING, BrokenPipeError)  # a verb prints, and its reader may stop early
+_PASSING_VERBS = (WeftError, BrokenPipeError)  # a verb prints, and its reader may stop early
 
 
 @contextmanager
@@ -136,18 +135,22 @@ def blamed(plugin: Plugin | None, doing: str) -> Iterator[None]:
     """Turn unexpected exceptions of the block into faults of a plug-in; None: leave them.
 
     Raises:
-        PluginFault: as said. Errors of weft's own tree, MemoryError and KeyboardInterrupt pass.
+        PluginFault: as said. Errors of weft's own tree and KeyboardInterrupt pass.
     """
     running = _RUNNING.get()
     if plugin is None or plugin in running:
         yield
         return
-    passing = _PASSING_VERBS if plugin.kind == "verb" else _PASSING
+    passing = _PASSING_VERBS if plugin.kind == "verb" else WeftError
     token = _RUNNING.set((*running, plugin))
     try:
         yield
     except passing:
         raise
+    except MemoryError as error:
+        raised = fault(plugin, f"ran out of memory in {doing}")
+        raised.hint = f"a smaller problem, or a larger machine; or {raised.hint}"
+        raise raised from error
     except (Exception, SystemExit) as error:  # SystemExit: a plug-in must not end the process
         raise fault(plugin, f"failed in {doing}: {_text(error)}") from error
     finally:
@@ -175,10 +178,11 @@ def expect(kind: type[T], made: object, maker: object, doing: str) -> T:
 # --- loading --------------------------------------------------------------------------------------
 
 
-def load(plugin: Plugin, needs: tuple[str, ...] = ()) -> Any:
+def load(plugin: Plugin, needs: tuple[str, ...] = (), reasons: tuple[str, ...] = ()) -> Any:
     """Import what a plug-in's entry point names, and return it guarded.
 
     ``needs``: attributes it must have; if ``name`` is one, it must equal the entry point's.
+    ``reasons``: methods that return a text (why something cannot be done) or None.
 
     Raises:
         BrokenPlugin: it cannot be imported, is not there, or lacks something.
@@ -199,7 +203,7 @@ def load(plugin: Plugin, needs: tuple[str, ...] = ()) -> Any:
         raise BrokenPlugin(
             f"{plugin} is not at {plugin.target}", hint=f"reinstall {plugin.author}"
         ) from None
-    made = guarded(plugin, found)
+    made = guarded(plugin, found, reasons)
     _require(plugin, made, needs)
     return made
 
@@ -221,6 +225,7 @@ def _unloadable(plugin: Plugin, error: BaseException) -> BrokenPlugin:
 def _require(plugin: Plugin, found: object, needs: tuple[str, ...]) -> None:
     hint = f"fix or uninstall {plugin.author}"
     lacking = [name for name in needs if not hasattr(found, name)]
+    lacking += sorted(getattr(found, "__abstractmethods__", ()))
     if lacking:
         raise BrokenPlugin(f"{plugin} lacks {', '.join(lacking)}", hint=hint)
     name = getattr(found, "name", plugin.name) if "name" in needs else plugin.name
@@ -232,20 +237,20 @@ def _require(plugin: Plugin, found: object, needs: tuple[str, ...]) -> None:
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:LONGEST]
+    return f"{type(error).__name__}: {error}"[:LONGEST].removesuffix(": ")
 
 
 # --- guards ---------------------------------------------------------------------------------------
 
 
-def guarded(plugin: Plugin, found: Any) -> Any:
-    """Return the guarded form of a plug-in's class or module.
+def guarded(plugin: Plugin, found: Any, reasons: tuple[str, ...] = ()) -> Any:
+    """Return the guarded form of a plug-in's class or module; ``reasons`` as in :func:`load`.
 
     Raises:
         BrokenPlugin: it is neither.
     """
     if isinstance(found, type):
-        return _guarded_class(plugin, found)
+        return _guarded_class(plugin, found, reasons)
     if isinstance(found, ModuleType):
         public = {name: value for name, value in vars(found).items() if not name.startswith("_")}
         calls = {n: _call(plugin, n, f) for n, f in public.items() if inspect.isfunction(f)}
@@ -257,7 +262,7 @@ def guarded(plugin: Plugin, found: Any) -> Any:
 
 
 @cache
-def _guarded_class(plugin: Plugin, cls: type[Any]) -> type[Any]:
+def _guarded_class(plugin: Plugin, cls: type[Any], reasons: tuple[str, ...]) -> type[Any]:
     """Return a subclass whose public methods, as far as they are not weft's, are guarded."""
     body = {
         "__slots__": (),
@@ -266,13 +271,13 @@ def _guarded_class(plugin: Plugin, cls: type[Any]) -> type[Any]:
         "__doc__": cls.__doc__,
         "__reduce_ex__": _reduced(cls),
         MARK: plugin,
-        **dict(_calls(plugin, cls)),
+        **dict(_calls(plugin, cls, reasons)),
     }
     with blamed(plugin, "being loaded"):
         return new_class(cls.__name__, (cls,), {}, lambda space: space.update(body))
 
 
-def _calls(plugin: Plugin, cls: type[Any]) -> Iterator[tuple[str, Any]]:
+def _calls(plugin: Plugin, cls: type[Any], reasons: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Yield the guarded public methods and properties that classes other than weft's define."""
     fields = getattr(cls, "__dataclass_fields__", {})
     for name in dir(cls):
@@ -281,15 +286,16 @@ def _calls(plugin: Plugin, cls: type[Any]) -> Iterator[tuple[str, Any]]:
         owner = next(base for base in cls.__mro__ if name in vars(base))
         if owner.__module__.partition(".")[0] == "weft":
             continue
+        call = _reason if name in reasons else _call
         match vars(owner)[name]:
             case staticmethod() as method:
-                yield name, staticmethod(_call(plugin, name, method.__func__))
+                yield name, staticmethod(call(plugin, name, method.__func__))
             case classmethod() as method:
-                yield name, classmethod(_call(plugin, name, method.__func__))
+                yield name, classmethod(call(plugin, name, method.__func__))
             case property(fget=getter) if getter is not None:
-                yield name, property(_call(plugin, name, getter))
+                yield name, property(call(plugin, name, getter))
             case method if inspect.isfunction(method):
-                yield name, _call(plugin, name, method)
+                yield name, call(plugin, name, method)
 
 
 def _call(plugin: Plugin, name: str, function: Callable[..., Any]) -> Any:
@@ -299,6 +305,20 @@ def _call(plugin: Plugin, name: str, function: Callable[..., Any]) -> Any:
             return function(*args, **kwargs)
 
     return call
+
+
+def _reason(plugin: Plugin, name: str, function: Callable[..., Any]) -> Any:
+    """Guard a method that returns a text or None: callers take all else for a reason."""
+    call = _call(plugin, name, function)
+
+    @wraps(function)
+    def reason(*args: Any, **kwargs: Any) -> str | None:
+        made = call(*args, **kwargs)
+        if made is None or isinstance(made, str):
+            return made
+        raise fault(plugin, f"returned {type(made).__name__} from {name} instead of str or None")
+
+    return reason
 
 
 def _reduced(cls: type[Any]) -> Callable[[Any, Any], Any]:

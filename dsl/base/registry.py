@@ -25,13 +25,15 @@ class Registry:
     """Things of one kind by name: ``"name" -> "module:attribute"``.
 
     ``group`` is the entry-point group in which installed packages may offer more of them;
-    ``needs``: the attributes that each of these must have.
+    ``needs``: the attributes that each of these must have; ``reasons``: their methods that return
+    why something cannot be done, a text or None.
     """
 
     kind: str
     group: str
     builtin: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def offers(self) -> dict[str, tuple[Plugin, ...]]:
         """Return the plug-ins by name, sorted: more than one where packages share a name."""
@@ -78,7 +80,7 @@ class Registry:
                 where=spec.span if spec else None,
                 hint="uninstall all but one of them",
             )
-        return load_plugin(offered[0], self.needs)
+        return load_plugin(offered[0], self.needs, self.reasons)
 
     def _own(self, name: str) -> Any:
         target = self.builtin[name]
@@ -129,6 +131,7 @@ ENGINES = Registry(
         "portfolio": "weft.synth.engines.portfolio.engine:Portfolio",
     },
     needs=("name", "cites", "availability", "refuses", "solve"),
+    reasons=("availability", "refuses"),
 )
 """Engines: frozen dataclasses that follow ``weft.synth.base.engine.Engine``."""
 
@@ -168,6 +171,7 @@ BACKENDS = Registry(
         "torch": "weft.backends.formats.p2p.format:TorchFile",
         "cupy-nccl": "weft.backends.formats.p2p.format:CupyNcclFile",
     },
+    reasons=("availability",),
 )
 """Formats of artefacts: they turn programs into files that runtimes read."""
 
