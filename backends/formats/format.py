@@ -11,18 +11,19 @@ question needs few of them. Our files are recognized without their formats (:mod
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from weft.dsl.base.errors import Missing, PluginFault, UserError, an
-from weft.dsl.base.plugins import expect, warn
+from weft.dsl.base.errors import BrokenPlugin, CheckFailed, Missing, PluginFault, UserError, an
+from weft.dsl.base.plugins import expect, fault, plugin_of, warn
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.tables import count
 
 from ..check.checks import Check, of_findings, of_report
-from ..check.findings import require_good
+from ..check.findings import errors, require_good
 from ..compile.request import ProvedArtefact, Request
 from .listings import program_sheets, program_text
 from .recognition import own_format
@@ -140,9 +141,9 @@ class Format:
 
     def lacks(self, done: str, where: str = "") -> UserError:
         """Return the error for something that the format does not do with its files."""
-        verbs = {"checked": "findings", "run": "execute"}
-        able = [word for word, method in verbs.items() if self._has(method)]
-        able += ["compiled"] if self.compiled else []
+        able = ["checked"] if self._has("findings") or self._has("check") else []
+        able += ["run"] if self._has("run") or self._has("findings", "execute") else []
+        able += ["compiled"] if self.compiled and self._has("held") else []
         listed = ", ".join([*able, "shown"])
         listed = " and ".join(listed.rsplit(", ", 1))
         return UserError(
@@ -151,8 +152,9 @@ class Format:
             hint="name the schedule, algorithm or program it was made from",
         )
 
-    def _has(self, method: str) -> bool:
-        return getattr(type(self), method) is not getattr(Format, method)
+    def _has(self, *methods: str) -> bool:
+        """Return True if the class defines all of these methods itself."""
+        return all(getattr(type(self), name) is not getattr(Format, name) for name in methods)
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -199,6 +201,8 @@ class Format:
         tell: ProgressCallback = silent,
     ) -> ExecutionReport:
         """Check an artefact and execute it, for ``weft run``."""
+        if not self._has("findings", "execute"):
+            raise self.lacks("run", where)
         if request.given:
             flag = request.given[0].replace("_", "-")
             raise UserError(f"--{flag} says nothing about {an(self.noun)}", where=where)
@@ -225,7 +229,10 @@ class Format:
 
     def collective(self, text: str, where: str) -> Collective:
         """Return the collective that an artefact declares; used by :meth:`run` only."""
-        raise self.lacks("run", where)
+        raise UserError(
+            f"{an(self.noun)} does not state its collective, so that no result can be compared",
+            where=where,
+        )
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return an artefact as text for people, and its facts for ``--json``."""
@@ -289,8 +296,7 @@ class Format:
         tell("emit")
         text = expect(str, self.emit(program, request.target, request.sizes), self, "emit")
         tell("check artefact")
-        if self._has("findings"):
-            require_good(self.findings(text, "the artefact", request.target.name), "artefact")
+        self._require_good(text, program, request.target.name)
         blocks = max(len(rank.blocks) for rank in program.ranks)
         lowered = (
             f"{count(program.instructions, 'instruction')}, "
@@ -315,14 +321,47 @@ class Format:
             text, program, lowered, self.checked(request.target.name), check, facts
         )
 
+    def _require_good(self, text: str, program: Program, target: str) -> None:
+        """Judge an emitted text, as far as the format can.
 
-class ProgramFormat(Format):
+        Raises:
+            CheckFailed, UserError: it is wrong; PluginFault: another package made it wrong, for
+            the program that it was given is good.
+        """
+        from ..check.checker import check_program
+
+        if not self._has("findings"):
+            return
+        plugin = plugin_of(self)
+        try:
+            require_good(self.findings(text, "the artefact", target), "artefact")
+        except (CheckFailed, UserError) as error:
+            if plugin is None or errors(check_program(program, target)):
+                raise
+            wrong = fault(plugin, f"emitted a wrong file: {error.message}")
+            wrong.where = error.where
+            raise wrong from None
+
+
+class ProgramFormat(Format, ABC):
     """A format whose files hold a whole program: :meth:`read` gives a ``Program``."""
 
     __slots__ = ()
 
     compiled: ClassVar[bool] = True
     interpreted: ClassVar[bool] = False
+
+    @abstractmethod
+    def recognizes(self, text: str, data: object) -> bool:
+        """Return True if a file is of this format; ``data``: its JSON, None if it is not JSON."""
+
+    @abstractmethod
+    def read(self, text: str, where: str) -> Program:
+        """Return the program in a file: well formed, not proved.
+
+        Raises:
+            BadFile: it is not well formed.
+        """
 
     def _program(self, text: str, where: str) -> Program:
         """Return the program in a file, which must be one whatever package reads it."""
@@ -389,15 +428,17 @@ def format_named(text: str, origin: str = "--to") -> Format:
     """Return the format of ``name{option=value}``.
 
     Raises:
-        UserError: an unknown name or option, or a plug-in whose class is not a format.
+        UserError: an unknown name or option. BrokenPlugin: a plug-in that is not a format.
     """
     made = BACKENDS.make(text, origin)
-    if not isinstance(made, Format):
-        raise UserError(
-            f"the backend {text!r} is not a format of weft: {type(made).__qualname__}",
-            where=origin,
-            hint=f"its class derives from {Format.__module__}.Format",
+    plugin = plugin_of(made)
+    if plugin is not None and not isinstance(made, Format):
+        raise BrokenPlugin(
+            f"{plugin} is not a format: {type(made).__qualname__} does not derive from "
+            f"{Format.__module__}.Format",
+            hint=f"fix or uninstall {plugin.author}",
         )
+    assert isinstance(made, Format)
     return made
 
 

@@ -10,7 +10,7 @@ from weft.dsl.base.files import parse_json
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.program import dump, load
 
-from .format import ProgramFormat
+from .format import Format, ProgramFormat
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
@@ -25,6 +25,10 @@ class ProgramFile(ProgramFormat):
     noun: ClassVar[str] = "program"
     suffix: ClassVar[str] = ".json"
     says_kind: ClassVar[bool] = True
+
+    def recognizes(self, text: str, data: object) -> bool:
+        """Return True if the JSON says so under its key ``weft``."""
+        return Format.recognizes(self, text, data)
 
     def read(self, text: str, where: str) -> Program:
         """Return the program in a file: well formed, not proved."""

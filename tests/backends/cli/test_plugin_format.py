@@ -37,6 +37,16 @@ class Haiku(Format):
 
 class Alien:
     pass
+
+class Silent(Haiku):
+    name = "silent"
+    noun = "silent file"
+    def recognizes(self, text, data):
+        return text.startswith("Silence")
+    def findings(self, text, where, target):
+        return ()
+    def execute(self, text, where, request, tell):
+        return None
 """
 
 
@@ -53,6 +63,7 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 "haiku": "weft_outsiders_haiku:Haiku",
                 "gone": "weft_outsiders_gone:Gone",
                 "alien": "weft_outsiders_haiku:Alien",
+                "silent": "weft_outsiders_haiku:Silent",
             }
         },
     )
@@ -137,10 +148,6 @@ def test_it_is_listed(plugins: Path, capsys: pytest.CaptureFixture[str]) -> None
         ),
         (["compile", "FILE"], "a haiku file can be shown, not compiled"),
         (["compile", "ring.py", "--to", "haiku"], "a haiku file can be shown, not written"),
-        (
-            ["compile", "ring.py", "--to", "alien"],
-            "'alien' is not a format of weft: Alien",
-        ),
     ],
 )
 def test_what_it_lacks_is_refused_in_words(
@@ -155,6 +162,25 @@ def test_what_it_lacks_is_refused_in_words(
     capsys.readouterr()
     assert main([w.replace("FILE", str(file)).replace("ring.py", ring) for w in words]) == 2
     assert refusal in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_class_that_is_not_a_format(capsys: pytest.CaptureFixture[str]) -> None:
+    ring = "classic:ring{collective=allreduce,ranks=3}"
+    assert main(["compile", ring, "--to", "alien"]) == 4
+    told = capsys.readouterr().err
+    assert "the backend 'alien' of weft-toy 1.0 is not a format: Alien does not derive from" in told
+
+
+def test_one_without_a_collective_is_not_run_and_not_called_runnable(
+    plugins: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = plugins / "file"
+    file.write_text("Silence\n")
+    assert main(["check", str(file)]) == 0
+    assert main(["run", str(file)]) == 2
+    told = capsys.readouterr().err
+    assert "a silent file does not state its collective, so that no result can be compared" in told
 
 
 def test_one_that_cannot_be_loaded_is_no_obstacle(plugins: Path) -> None:
