@@ -207,6 +207,11 @@ def options_of(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
     return {f.name.replace("_", "-"): f for f in _fields(cls) if _group(f) is None}
 
 
+def needed_options(cls: type[Any]) -> tuple[str, ...]:
+    """The options of a class that have no default, so that each spec must give them."""
+    return tuple(name for name, field in options_of(cls).items() if not _has_default(field))
+
+
 def groups_of(cls: type[Any]) -> dict[str, type[Any]]:
     """The fields of a class that are dataclasses of options themselves, by name: their classes."""
     return {f.name: group for f in _fields(cls) if (group := _group(f)) is not None}
@@ -234,15 +239,15 @@ class OptionText:
 def option_texts(cls: type[Any]) -> list[OptionText]:
     """Return all options of a class, those of groups with dots in their names.
 
-    The meaning is the field's metadata ``doc``, or its entry in the list ``Options:`` of the
-    class's docstring.
+    The meaning is the field's metadata ``doc``, its entry in the list ``Options:`` of the class's
+    docstring, or, where there is neither, the values that it takes.
     """
-    told = _documented(cls)
+    told, kinds = _documented(cls), get_type_hints(cls)
     found = []
     for key, field in options_of(cls).items():
         default = text_of(_default(field)) if _has_default(field) else None
-        doc = str(field.metadata.get("doc", told.get(field.name, ""))).rstrip(".")
-        found.append(OptionText(key, default, doc))
+        doc = str(field.metadata.get("doc") or told.get(field.name) or _noun(kinds[field.name]))
+        found.append(OptionText(key, default, doc.rstrip(".")))
     for name, group in groups_of(cls).items():
         found += [dataclasses.replace(o, name=f"{name}.{o.name}") for o in option_texts(group)]
     return found
@@ -286,8 +291,9 @@ def build(spec: Spec, cls: type[T]) -> T:
         for name in groups:
             into = into.setdefault(name, {})
         into[field.name] = _given(spec, option, get_type_hints(owner)[field.name])
-    for name, field in options_of(cls).items():
-        if field.name not in values and not _has_default(field):
+    known_fields = options_of(cls)
+    for name in needed_options(cls):
+        if known_fields[name].name not in values:
             raise UserError(
                 f"{spec.name} needs the option {name!r}",
                 where=spec.span,
@@ -392,6 +398,28 @@ def _value(text: str, kind: Any) -> Any:
     return text
 
 
+def _noun(kind: Any) -> str:
+    """The values of a type annotation in words: ``an integer or none``, ``one of a, b``."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join("none" if k is type(None) else _noun(k) for k in get_args(kind))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    if origin is tuple:
+        return f"{_noun(get_args(kind)[0])}, or several joined by +"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"one of {', '.join(str(member.value) for member in kind)}"
+    return _NOUNS.get(kind, "set in Python" if dataclasses.is_dataclass(kind) else "a text")
+
+
+_NOUNS = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    Fraction: "a number such as 7/6",
+}
+
+
 def _union(text: str, kinds: tuple[Any, ...]) -> Any:
     if type(None) in kinds and text.lower() == "none":
         return None
@@ -420,11 +448,11 @@ def _items(text: str) -> list[str]:
 def _boolean(text: str) -> bool:
     if text.lower() in _TRUE | _FALSE:
         return text.lower() in _TRUE
-    raise ValueError("true or false")
+    raise ValueError(_NOUNS[bool])
 
 
 def _number(text: str, kind: type[Any]) -> Any:
-    noun = {int: "an integer", float: "a number", Fraction: "a number such as 7/6"}[kind]
+    noun = _NOUNS[kind]
     if len(text) > 64 or re.search(r"[eE][+-]?\d{4,}", text):
         raise ValueError(f"{noun} of a sensible size")
     try:

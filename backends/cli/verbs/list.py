@@ -6,9 +6,9 @@ import inspect
 from typing import Any
 
 from weft.dsl.base.errors import PluginFault, WeftError
-from weft.dsl.base.plugins import blamed, plugin_of
+from weft.dsl.base.plugins import blamed, plugin_of, warn
 from weft.dsl.base.registry import PASSES, REGISTRIES, Registry
-from weft.dsl.base.spec import option_texts, options_of, text_of
+from weft.dsl.base.spec import needed_options, option_texts, options_of, text_of
 from weft.dsl.base.tables import table
 
 from ..console import Console, columns
@@ -58,6 +58,9 @@ def _options(registry: Registry, console: Console) -> int:
             target = registry.load(name)
             with blamed(plugin_of(target), "its options"):
                 texts = option_texts(target)
+        except PluginFault as error:
+            warn(f"{error.message}; its options are left out", error.__cause__)
+            continue
         except WeftError:  # it cannot be imported here
             continue
         found += [
@@ -108,14 +111,21 @@ def describe(registry: Registry, name: str) -> dict[str, Any]:
 def _described(name: str, target: Any) -> dict[str, Any]:
     probe = getattr(target, "availability", None)
     reason = probe() if probe else None
+    summary = (inspect.getdoc(target) or "").partition("\n")[0]
     return {
         "name": name,
         "available": reason is None,
         "reason": reason,
-        "summary": _plain((inspect.getdoc(target) or "").partition("\n")[0]),
+        "summary": " ".join(filter(None, (_plain(summary), _condition(name, target)))),
         "options": [_option(key, field) for key, field in options_of(target).items()],
         "cites": str(getattr(target, "cites", "")),
     }
+
+
+def _condition(name: str, target: Any) -> str:
+    """Return the options without which it cannot be used, in words; '' where there are none."""
+    needed = ",".join(f"{option}=…" for option in needed_options(target))
+    return f"Used only where it is named with its options: {name}{{{needed}}}." if needed else ""
 
 
 def _plain(text: str) -> str:

@@ -25,6 +25,7 @@ from weft.dsl.base.errors import (
 )
 from weft.dsl.base.plugins import plugin_of, warn
 from weft.dsl.base.registry import ENGINES
+from weft.dsl.base.spec import needed_options
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 
@@ -194,10 +195,14 @@ def _likely(problem: Problem, effort: PortfolioEffort) -> Iterator[str]:
 
 
 def _plugins() -> Iterator[Engine]:
-    """The engines of other packages, after our own; those that cannot be made stay out."""
+    """The engines of other packages, after our own, with default options.
+
+    One that needs an option takes part only where it is named; those that cannot be made stay out.
+    """
     for name in ENGINES.plugins():
         try:
-            yield ENGINES.make(name)
+            if not needed_options(ENGINES.load(name)):
+                yield ENGINES.make(name)
         except (UserError, Missing, PluginFault) as error:
             _leave_out(error, f"the engine {name!r}: ")
 

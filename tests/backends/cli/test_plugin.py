@@ -66,7 +66,7 @@ def test_it_is_listed_with_its_options(weft: Weft) -> None:
     assert found["toy"]["summary"] == "Every block straight to every rank."
     options = weft("list", "engines", "--options", "--json").json["options"]
     assert [o for o in options if o["engine"] == "toy"] == [
-        {"engine": "toy", "option": "forgets", "default": "0", "doc": ""}
+        {"engine": "toy", "option": "forgets", "default": "0", "doc": "an integer"}
     ]
 
 

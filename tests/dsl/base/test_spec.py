@@ -220,6 +220,20 @@ def test_options_in_words() -> None:
     assert [(o.name, o.default, o.doc) for o in option_texts(Tunable)] == [
         ("trees", "1", "trees per root; 0 chooses"),
         ("effort.passes", "4", "passes over the columns"),
-        ("effort.max-share", "0.5", ""),
+        ("effort.max-share", "0.5", "a number"),
     ]
     assert [(o.name, o.default) for o in option_texts(Needy)] == [("count", None), ("extra", "")]
+
+
+def test_an_option_without_a_meaning_is_described_by_its_values() -> None:
+    assert {o.name: o.doc for o in option_texts(Sample)} == {
+        "trees": "an integer",
+        "ratio": "a number such as 7/6",
+        "weight": "a number",
+        "max-height": "an integer or none",
+        "colour": "one of red, dark-blue",
+        "solver": "one of cp-sat, z3",
+        "fast": "true or false",
+        "label": "a text",
+        "engines": "a text, or several joined by +",
+    }
