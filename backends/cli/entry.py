@@ -22,7 +22,7 @@ from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
 
 from .console import Console, stdout_errors
 from .exit_codes import Exit
-from .parser import build_parser, flags_of, verb_of, verbs_of_others
+from .parser import build_parser, flags_of, other_verbs, verb_of
 from .signals import final, interruptions, leave, terminable
 
 
@@ -48,7 +48,7 @@ def run(argv: Sequence[str] | None) -> int:
 def _dispatch(arguments: list[str], console: Console) -> int:
     if arguments[:1] == ["help"]:  # `weft help topo show`
         arguments = [*arguments[1:], "--help"]
-    parser = build_parser(verbs_of_others(arguments))
+    parser = build_parser(other_verbs(arguments))
     if not arguments:
         # An error, so that a script whose verb is missing does not go on.
         parser.print_help(sys.stderr)
@@ -131,13 +131,14 @@ _AGAIN = "run it again with -v to see the traceback"
 
 
 def _report_file(error: BaseException, arguments: list[str], console: Console) -> str:
-    """Write the traceback of a bug to a file (with ``-v`` also to stderr), and return the hint
-    that names the file; '' if it cannot be written."""
+    """Write the traceback of a bug, of weft's or a plug-in's, to a file (with ``-v`` also to
+    stderr), and return the hint that names the file; '' if it cannot be written."""
     trace = "".join(traceback.format_exception(error))
     if console.verbose:
         print(trace, file=sys.stderr)
     with contextlib.suppress(OSError):
-        handle, path = tempfile.mkstemp(prefix="weft-bug-", suffix=".txt")
+        prefix = "weft-plugin-fault-" if isinstance(error, WeftError) else "weft-bug-"
+        handle, path = tempfile.mkstemp(prefix=prefix, suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(f"weft {' '.join(arguments)}\nPython {sys.version}\n\n{trace}")
         if isinstance(error, WeftError):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from textwrap import indent
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from weft import __version__
@@ -113,15 +114,20 @@ def examples_of(verb: OthersVerb) -> str | None:
     return text if text.startswith(heading) else heading + indent(text, "  ")
 
 
-def verbs_of_others(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of other packages' verbs, looked up only for a verb that weft lacks.
+def other_verbs(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the verbs of other packages, each with its line in ``weft help``: its package.
 
-    A name of weft's own stays weft's.
+    They are looked up (50 ms) only for a verb that weft lacks and for the help that lists all
+    verbs. A name of weft's own stays weft's.
     """
     words = [a for a in arguments if not a.startswith("-")]
-    if not words or words[0] in VERBS:
-        return ()
-    return tuple(name for name in registry.VERBS.names() if name not in VERBS)
+    if words[0] in VERBS if words else {"-V", "--version"} & set(arguments):
+        return {}
+    return {
+        name: f"of {' and of '.join(plugin.origin for plugin in plugins)}"
+        for name, plugins in registry.VERBS.offers().items()
+        if name not in VERBS
+    }
 
 
 class Parser(argparse.ArgumentParser):
@@ -220,8 +226,8 @@ class VerbParser(Parser):
             add_flags(what.add_parser(name, help=flags.HELP, description=flags.DESCRIPTION), flags)
 
 
-def build_parser(others: Iterable[str] = ()) -> Parser:
-    """Return the parser of the whole command line; ``others``: verbs of other packages."""
+def build_parser(others: Mapping[str, str] = MappingProxyType({})) -> Parser:
+    """Return the parser of the whole command line; ``others``: as of :func:`other_verbs`."""
     parser = Parser(
         prog="weft",
         description="Collective algorithms: synthesize, bound, check, compile, run.",
@@ -236,8 +242,8 @@ def build_parser(others: Iterable[str] = ()) -> Parser:
     for name, help_line in VERBS.items():
         description = help_line[0].upper() + help_line[1:] + "."
         verbs.add_parser(name, help=help_line, description=description)
-    for name in others:
-        verbs.add_parser(name)
+    for name, package in others.items():
+        verbs.add_parser(name, help=package)
     return parser
 
 

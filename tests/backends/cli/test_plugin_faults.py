@@ -128,23 +128,45 @@ def report(ran: Ran) -> str:
 
 # --- engines --------------------------------------------------------------------------------------
 
-FAULTS = {
-    "AVAILABILITY": ("1 / 0", "failed in availability: ZeroDivisionError: division by zero"),
-    "REFUSES": ("raise ValueError('odd')", "failed in refuses: ValueError: odd"),
-    "SOLVE": ("import no_such_module", "in solve: ModuleNotFoundError: No module named 'no_such_"),
-}
+FAULTS = [
+    ("AVAILABILITY", "1 / 0", "failed in availability: ZeroDivisionError: division by zero"),
+    ("REFUSES", "raise ValueError('odd')", "failed in refuses: ValueError: odd"),
+    ("SOLVE", "import no_such_module", "failed in solve: ModuleNotFoundError: No module named 'no"),
+    ("SOLVE", "assert not point", "failed in solve: AssertionError"),
+    ("SOLVE", "raise MemoryError", "ran out of memory in solve"),
+]
 
 
-@pytest.mark.parametrize("place", FAULTS)
+@pytest.mark.parametrize(("place", "line", "text"), FAULTS)
 def test_an_engine_that_was_named_ends_the_command(
-    toy: Callable[..., None], weft: Weft, place: str
+    toy: Callable[..., None], weft: Weft, place: str, line: str, text: str
 ) -> None:
-    line, text = FAULTS[place]
     toy(**{place: line})
     ran = weft(*SYNTH, "-e", "toy")
-    blamed(ran, f"error: the engine 'toy' of weft-toy 1.0 {text}" if place != "SOLVE" else text)
+    blamed(ran, f"error: the engine 'toy' of weft-toy 1.0 {text}")
     assert "report this to the authors of weft-toy" in ran.err
+    assert "/weft-plugin-fault-" in ran.err
     assert "Traceback" in report(ran)
+
+
+ODD_REASONS = [
+    ("AVAILABILITY", "return True", "returned bool from availability instead of str or None"),
+    ("REFUSES", "return ('no',)", "returned tuple from refuses instead of str or None"),
+    ("REFUSES", "return 0", "returned int from refuses instead of str or None"),
+]
+
+
+@pytest.mark.parametrize(("place", "line", "text"), ODD_REASONS)
+def test_a_reason_that_is_not_a_text(
+    toy: Callable[..., None], weft: Weft, place: str, line: str, text: str
+) -> None:
+    """Also False and 0, which would pass for None, and True, which would pass for a reason."""
+    toy(**{place: line})
+    ran = weft(*SYNTH, "-e", "toy")
+    blamed(ran, f"error: the engine 'toy' of weft-toy 1.0 {text}")
+    assert "report this to the authors of weft-toy" in ran.err
+    listed = {e["name"]: e for e in weft("list", "engines", "--json").json["engines"]}
+    assert listed["toy"]["available"] == (place == "REFUSES")
 
 
 def test_v_shows_the_traceback(toy: Callable[..., None], weft: Weft) -> None:
@@ -165,19 +187,25 @@ def test_the_error_is_in_the_object_of_json(toy: Callable[..., None], weft: Weft
 
 
 @pytest.mark.usefixtures("to_the_end")
-@pytest.mark.parametrize("place", FAULTS)
+@pytest.mark.parametrize(("place", "line", "text"), [*FAULTS, *ODD_REASONS])
 @pytest.mark.parametrize("engine", [(), ("-e", "portfolio{engines=toy+classic}")])
 def test_a_race_goes_on_without_it(
-    toy: Callable[..., None], weft: Weft, tmp_path: Path, place: str, engine: tuple[str, ...]
+    toy: Callable[..., None],
+    weft: Weft,
+    tmp_path: Path,
+    place: str,
+    line: str,
+    text: str,
+    engine: tuple[str, ...],
 ) -> None:
-    line, text = FAULTS[place]
     toy(**{place: line})
     # A collective for which its engine is asked through a reduction, twice.
     ran = weft("synth", "-t", "ring:3", "-c", "allreduce", *engine, "-o", str(tmp_path / "out"))
     assert ran.code == 0, ran.err
-    assert ran.err.count("warning: the engine 'toy' of weft-toy 1.0 failed") == 1
+    assert ran.err.count("warning: the engine 'toy' of weft-toy 1.0 ") == 1
     assert text in ran.err
-    assert "left out of the race (-v shows the traceback)" in ran.err
+    assert "left out of the race" in ran.err
+    assert ("(-v shows the traceback)" in ran.err) == ("returned" not in text)
     assert all(read(p).provenance["found_by"] != "toy" for p in (tmp_path / "out").iterdir())
 
 
@@ -276,10 +304,23 @@ def test_a_field_without_a_default_keeps_it_out_of_the_default_race(
 ) -> None:
     toy(FIELD="size: int")
     raced = weft(*SYNTH)
-    assert raced.code == 0, raced.err
-    assert "warning: the engine 'toy': toy needs the option 'size'; left out" in raced.err
-    assert weft(*SYNTH, "-e", "toy").code == 2
+    assert (raced.code, raced.err.count("warning")) == (0, 0)
+    listed = {e["name"]: e for e in weft("list", "engines", "--json").json["engines"]}
+    assert listed["toy"]["summary"] == (
+        "Every block straight to every rank. Used only where it is named with its options: "
+        "toy{size=…}."
+    )
+    refused = weft(*SYNTH, "-e", "toy")
+    assert refused.code == 2
+    assert "toy needs the option 'size'" in refused.err
     assert weft(*SYNTH, "-e", "toy{size=3}").code == 0
+
+
+def test_options_that_cannot_be_read_are_told(toy: Callable[..., None], weft: Weft) -> None:
+    toy(FIELD="size: 'Nowhere' = 1")
+    ran = weft("list", "engines", "--options")
+    assert ran.code == 0
+    assert "warning: the engine 'toy' of weft-toy 1.0 failed in its options: NameError" in ran.err
 
 
 def test_its_own_errors_stay_its_own(toy: Callable[..., None], weft: Weft) -> None:
@@ -533,6 +574,48 @@ def test_a_format_that_cannot_write(
     )
 
 
+@pytest.mark.parametrize(
+    ("emit", "text"),
+    [
+        ("return 'LINE {}'", "emitted a wrong file: "),
+        (
+            "return 'LINE ' + json.dumps(dump(program)).replace('\"r\"', '\"s\"', 1)",
+            "emitted a wrong file: ",
+        ),
+    ],
+)
+def test_a_format_that_writes_wrong_files(
+    install: Toys, weft: Weft, triangle: Path, tmp_path: Path, emit: str, text: str
+) -> None:
+    line(install, EMIT=emit)
+    out = tmp_path / "out"
+    ran = weft("compile", str(triangle), "--to", "line", "-o", str(out))
+    blamed(ran, f"error: the backend 'line' of weft-toy 1.0 {text}")
+    assert "--> " in ran.err
+    assert "report this to the authors of weft-toy" in ran.err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("method", ["recognizes", "read"])
+def test_a_format_that_lacks_a_method(
+    install: Toys, weft: Weft, triangle: Path, tmp_path: Path, method: str
+) -> None:
+    """It could write what nobody reads; so it is refused before, by every verb, for one reason."""
+    text = FORMAT.replace(f"def {method}(", f"def {method}_not(")
+    for place, one in RIGHT_FORMAT.items():
+        text = text.replace(place, one)
+    install({"weft_faulty_format": text}, {"weft.backends": {"line": "weft_faulty_format:Line"}})
+    lacks = f"the backend 'line' of weft-toy 1.0 lacks {method}"
+    blamed(weft("compile", str(triangle), "--to", "line", "-o", "-"), lacks, code=4)
+    file = tmp_path / "file.line"
+    file.write_text("LINE {}")
+    asked = weft("check", str(file))
+    assert asked.code == 2
+    assert f"warning: {lacks}; the format 'line' is passed over" in asked.err
+    listed = {e["name"]: e for e in weft("list", "backends", "--json").json["backends"]}
+    assert listed["line"]["reason"] == f"{lacks}; fix or uninstall weft-toy"
+
+
 @pytest.mark.parametrize("verb", ["check", "run", "show", "simulate", "diff", "compile"])
 @pytest.mark.parametrize(
     ("read", "text"),
@@ -654,6 +737,14 @@ def test_a_verb_with_a_name_of_ours_leaves_the_others_alone(install: Toys, weft:
     install({"weft_faulty_verb": source}, {"weft.verbs": verbs})
     assert weft("odd").code == 0
     assert "unknown verb" in weft("nosuch").err
+
+
+@pytest.mark.parametrize("words", [(), ("help",), ("--help",)])
+def test_help_lists_verbs_of_others(install: Toys, weft: Weft, words: tuple[str, ...]) -> None:
+    """Without loading them."""
+    install({"weft_faulty_verb": "1 / 0"}, {"weft.verbs": {"odd": "weft_faulty_verb"}})
+    ran = weft(*words)
+    assert re.search(r"^ +odd +of weft-toy 1\.0$", ran.out + ran.err, re.MULTILINE)
 
 
 def test_a_verb_that_cannot_be_loaded(install: Toys, weft: Weft) -> None:
