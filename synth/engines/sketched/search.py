@@ -17,8 +17,14 @@ from .place_kernel import NEVER
 from .search_kernel import Placements, construct, cost, grow_together, improve, nothing_placed
 from .timeline_kernel import BusyIntervals, all_free
 
-STEPS_PER_JOB, HOPS_PER_STEP, TRIES_OF_A_SUM = 2, 8, 4
-"""Work to place a chunk: about so many µs, and one for every so many hops that it may take."""
+STEPS_PER_JOB = 2
+"""Work to place a chunk, without that for its hops: about so many µs."""
+
+HOPS_PER_STEP = 8
+"""Hops that a chunk may take, for a step of work."""
+
+SUM_HOPS_PER_STEP = 2
+"""The same for a sum: it tries several moments at which its root begins to pass it on."""
 
 FAR = 1 << 20
 """Between the seeds of two starts."""
@@ -129,12 +135,10 @@ class PlacementSearch:
         )
 
     def _steps_to_place(self, jobs: int) -> int:
-        """Return the work of putting so many chunks into the gaps: each looks at all hops.
-
-        A sum tries several moments at which its root begins to pass it on.
-        """
-        tries = TRIES_OF_A_SUM if (self.field.jobs.root >= 0).any() else 1
-        return jobs * (STEPS_PER_JOB + tries * self.field.machine.hops // HOPS_PER_STEP)
+        """Return the work of putting so many chunks into the gaps: each looks at all hops."""
+        sums = bool((self.field.jobs.root >= 0).any())
+        at_once = SUM_HOPS_PER_STEP if sums else HOPS_PER_STEP
+        return jobs * (STEPS_PER_JOB + self.field.machine.hops // at_once)
 
     def _first(self, start: int, meter: Meter) -> Placements:
         """The best of several orders of putting everything into free resources."""

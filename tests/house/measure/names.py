@@ -73,6 +73,10 @@ def assigned(body: Iterable[ast.stmt]) -> Iterator[tuple[ast.stmt, str, ast.AST]
                             yield node, one.id, number
 
 
+RATE = re.compile(r"_STEPS? = |\bSTEPS_|\bSTEPS = ")
+"""Names of rates at which a loop spends steps of a meter: measured, no thresholds."""
+
+
 def numeric_constants(source: Source) -> tuple[str, ...]:
     """UPPER_CASE names that a module binds to a number; numberings by `range` are left out."""
     return tuple(
@@ -115,7 +119,10 @@ def measured(tree: Tree) -> Iterator[Figure]:
     yield Figure("constants", "numeric module constants", len(every))
     synth = tuple(at for at in every if at.startswith("synth/"))
     held = tuple(at for s in tree.code if s.folder == "synth" for at in effort_fields(s))
+    rates = tuple(at for at in synth if RATE.search(at))
+    synth = tuple(at for at in synth if not RATE.search(at))
     label = "numeric constants of synth, Effort classes included"
     yield Figure("constants_synth", label, len(synth) + len(held))
     yield Figure("constants_synth_loose", "… outside an Effort class", len(synth), synth)
     yield Figure("constants_synth_effort", "… fields of an Effort class", len(held), held)
+    yield Figure("constants_synth_rates", "… measured rates of counted work", len(rates))
