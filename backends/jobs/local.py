@@ -7,13 +7,14 @@ import queue
 import threading
 from dataclasses import replace
 
+from weft.dsl.base.answering import Lost
 from weft.dsl.base.errors import WeftError
 
 from .answer import Ending, JobResult, of_error
 from .executor import Event, Executor, JobHandle, Told
 from .fingerprint import fingerprint
 from .job import Job
-from .worker import Lost, Worker
+from .worker import Worker
 
 STARTS = 3
 """Maximum number of starts of a job whose process dies every time."""

@@ -49,6 +49,9 @@ class Budget:
 COMPILING = "compiling the loops for this machine: about half a minute, once"
 """The stage in which kernels are compiled because no compiled ones are on the disk."""
 
+SOLVER_DIED = "the solver's process died"
+"""Beginning of the stage in which a solver is started again, or a question given up."""
+
 
 class Observer(Protocol):
     """Receives the progress of an engine, and can request it to stop (Ctrl-C, a finished race)."""

@@ -23,6 +23,9 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import links_from
 from weft.dsl.nouns.topology import Topology
 
+from ...base.meter import STEPS
+from ...solvers import cp_sat
+from ...solvers.cp_sat import CpModel
 from .effort import CLASSIC_EFFORT, ClassicEffort
 from .model import Flat, RankPattern
 
@@ -214,8 +217,6 @@ def _circuit(
     pairs: PairPaths, floors: Floats, host_of: Ints, effort: ClassicEffort
 ) -> tuple[int, ...] | None:
     """The ring of least latency whose hops have at least some bandwidth; None: none was found."""
-    from ortools.sat.python import cp_model
-
     n = len(host_of)
     fits = (pairs.bandwidth > 0) & (pairs.bandwidth >= floors)
     np.fill_diagonal(fits, False)
@@ -227,24 +228,19 @@ def _circuit(
         # Rank order is as good as any where all hops are equally quick.
         if np.isclose(pairs.latency[plain, np.roll(plain, -1)], allowed.min()).all():
             return plain
-    model = cp_model.CpModel()
-    arcs = [(u, v, model.new_bool_var("")) for u, v in np.argwhere(fits).tolist()]
-    model.add_circuit(arcs)
+    model = CpModel()
+    arcs = [(u, v, model.boolean()) for u, v in np.argwhere(fits).tolist()]
+    model.circuit(arcs)
     for host in range(int(host_of.max()) + 1 if host_of.any() else 0):
-        model.add_exactly_one(x for u, v, x in arcs if host_of[u] == host != host_of[v])
-        model.add_exactly_one(x for u, v, x in arcs if host_of[v] == host != host_of[u])
+        model.one_of([x for u, v, x in arcs if host_of[u] == host != host_of[v]])
+        model.one_of([x for u, v, x in arcs if host_of[v] == host != host_of[u]])
     nanoseconds = np.rint(pairs.latency * 1000)
     if len(np.unique(nanoseconds[fits])) > 1:
-        model.minimize(sum(int(nanoseconds[u, v]) * x for u, v, x in arcs))
-    solver = cp_model.CpSolver()
-    # Its handler is for the thread that solves; Ctrl-C comes to the main one, and ends the process.
-    solver.parameters.catch_sigint_signal = False
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 0
-    solver.parameters.max_deterministic_time = effort.ring_seconds * max(1.0, n / 32)
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        model.minimize([(x, int(nanoseconds[u, v])) for u, v, x in arcs])
+    answer = cp_sat.solve(model, steps=round(effort.ring_seconds * STEPS * max(1.0, n / 32)))
+    if not answer.found:
         return None
-    after = {u: v for u, v, x in arcs if solver.boolean_value(x)}
+    after = {u: v for u, v, x in arcs if answer.values[x]}
     return _from_zero(after, pairs)
 
 

@@ -18,10 +18,9 @@ interleaved in deterministic slices, so that a seed means one schedule; the subs
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,13 +28,13 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.schedule import Transfer
 
 from ...base.engine import Budget, Observer
+from ...base.meter import STEPS
+from ...solvers import cp_sat
+from ...solvers.cp_sat import CpModel
+from ...solvers.pool import Listener
 from .effort import EXACT_EFFORT, ExactEffort
 from .instance import ExactQuestion, PathLimit, Space, possible
 
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
-
-POLL_SECONDS = 0.05
 SUBSOLVERS = ("fj*", "no_lp", "fs_random*")
 
 
@@ -65,11 +64,9 @@ class _CpSatModel:
     """The CP-SAT model of one question; one method per family of constraints."""
 
     def __init__(self, space: Space, question: ExactQuestion) -> None:
-        from ortools.sat.python import cp_model
-
         self.space, self.question = space, question
-        self.model = cp_model.CpModel()
-        self.sends: dict[Key, cp_model.IntVar] = {}
+        self.model = CpModel()
+        self.sends: dict[Key, int] = {}
         self.src, self.dst = space.ends()
         self.classes = space.pair_class.reshape(space.items, len(space.hops.hops))
         self.rounds = self._rounds()
@@ -82,19 +79,17 @@ class _CpSatModel:
         self._pin_sends()
         self.peers_used = self._peers()
 
-    def _rounds(self) -> list[cp_model.IntVar] | None:
+    def _rounds(self) -> list[int] | None:
         if self.question.rounds is None:
             return None
         slack = self.question.rounds - self.question.steps
-        rounds = [
-            self.model.new_int_var(1, 1 + slack, f"rounds{t}")
-            for t in range(1, self.question.steps + 1)
-        ]
+        rounds = [self.model.integer(1, 1 + slack) for _ in range(self.question.steps)]
         if self.question.fewest:
-            self.model.add(sum(rounds) <= self.question.rounds)
-            self.model.minimize(sum(rounds))
+            self.model.linear(_sum(rounds), most=self.question.rounds)
+            self.model.minimize(_sum(rounds))
         else:
-            self.model.add(sum(rounds) == self.question.rounds)
+            total = self.question.rounds
+            self.model.linear(_sum(rounds), least=total, most=total)
         return rounds
 
     def _create(self, item: int) -> None:
@@ -103,42 +98,40 @@ class _CpSatModel:
                 for piece in range(self.question.factor):
                     key = (int(self.classes[item, hop]), piece, step)
                     if key not in self.sends:
-                        self.sends[key] = self.model.new_bool_var("")
+                        self.sends[key] = self.model.boolean()
 
     def _travel(self, item: int, piece: int) -> None:
         """One chunk: where it is after each step, and that it can only leave from there."""
         space, steps = self.space, self.question.steps
-        have: dict[int, cp_model.IntVar] = {}
+        have: dict[int, int] = {}
         targets = set(space.targets[item])
-        arrivals: dict[int, list[cp_model.IntVar]] = {}
+        arrivals: dict[int, list[int]] = {}
         for step in range(1, steps + 1):
-            into: dict[int, list[cp_model.IntVar]] = {}
+            into: dict[int, list[int]] = {}
             for hop in possible(space, item, step, steps).tolist():
                 send = self.sends[int(self.classes[item, hop]), piece, step]
                 u, v = int(self.src[hop]), int(self.dst[hop])
                 if u not in space.sources[item]:
                     if u in have:
-                        self.model.add_implication(send, have[u])
+                        self.model.implies(send, have[u])
                     else:
-                        self.model.add_bool_and([~send])
+                        self.model.all_of([~send])
                 into.setdefault(v, []).append(send)
             for v, sends in into.items():
                 arrivals.setdefault(v, []).extend(sends)
                 if step == steps:
                     continue
                 before = have.get(v)
-                have[v] = now = self.model.new_bool_var("")
-                if before is None:
-                    self.model.add(sum(sends) == now)
-                else:
-                    self.model.add(sum(sends) + before == now)
+                have[v] = now = self.model.boolean()
+                held = [] if before is None else [before]
+                self.model.linear([*_sum([*sends, *held]), (now, -1)], least=0, most=0)
         for v, sends in arrivals.items():
             if v in targets:
-                self.model.add_exactly_one(sends)
+                self.model.one_of(sends)
             else:
-                self.model.add_at_most_one(sends)
+                self.model.at_most_one(sends)
         if targets - arrivals.keys():
-            self.model.add_bool_or([])
+            self.model.any_of([])
         for limit in space.limits:
             if steps * limit.lengths.max(initial=0) > limit.longest[item].min():
                 self._depth(item, piece, limit)
@@ -147,17 +140,15 @@ class _CpSatModel:
         """Constrain the path length of one chunk along its tree to the limit."""
         space, steps = self.space, self.question.steps
         far = steps * int(limit.lengths.max(initial=0))
-        depth = [
-            self.model.new_int_var(0, min(far, most), "") for most in limit.longest[item].tolist()
-        ]
+        depth = [self.model.integer(0, min(far, most)) for most in limit.longest[item].tolist()]
         for v in space.sources[item]:
-            self.model.add(depth[v] == 0)
+            self.model.linear([(depth[v], 1)], least=0, most=0)
         for step in range(1, steps + 1):
             for hop in possible(space, item, step, steps).tolist():
                 send = self.sends[int(self.classes[item, hop]), piece, step]
                 u, v = int(self.src[hop]), int(self.dst[hop])
-                further = depth[u] + int(limit.lengths[hop])
-                self.model.add(depth[v] >= further).only_enforce_if(send)
+                further = [(depth[v], 1), (depth[u], -1)]
+                self.model.linear(further, least=int(limit.lengths[hop]), only_if=send)
 
     def _capacity(self) -> None:
         if self.rounds is None:
@@ -181,8 +172,9 @@ class _CpSatModel:
                     if (c, piece, step) in self.sends
                 ]
                 if load:
-                    total = sum(v * (k * space.per_chunk) for v, k in load)
-                    self.model.add(total <= int(space.capacity[row]) * self.rounds[step - 1])
+                    room = (self.rounds[step - 1], -int(space.capacity[row]))
+                    total = [(v, k * space.per_chunk) for v, k in load]
+                    self.model.linear([*total, room], most=0)
 
     def _load_of(self, row: int, hops: Ints) -> Ints:
         """Return the load of a row by each class of (item, hop) pairs."""
@@ -203,7 +195,7 @@ class _CpSatModel:
                 for piece in self._pieces(item, rule.piece)
             ]
             if rule.must and not meant:
-                self.model.add_bool_or([])  # there is no such chunk
+                self.model.any_of([])  # there is no such chunk
             steps = range(1, self.question.steps + 1) if rule.step is None else [rule.step]
             for item, piece in meant:
                 found = [
@@ -213,9 +205,9 @@ class _CpSatModel:
                     if (key := (int(self.classes[item, hop]), piece, step)) in self.sends
                 ]
                 if rule.must:
-                    self.model.add_bool_or(found)
+                    self.model.any_of(found)
                 else:
-                    self.model.add_bool_and([~x for x in found])
+                    self.model.all_of([~x for x in found])
 
     def _pieces(self, item: int, piece: int | None) -> list[int]:
         """The pieces of an item that a rule means: all, or the one with a number in its unit."""
@@ -226,30 +218,30 @@ class _CpSatModel:
         own = piece - self.space.chunk_of[item] % self.space.given * factor
         return [own] if 0 <= own < factor else []
 
-    def _peers(self) -> list[cp_model.IntVar]:
+    def _peers(self) -> list[int]:
         """Which pairs a policy covers are used at all; limits on them; those to minimise."""
-        to_minimise: list[cp_model.IntVar] = []
+        to_minimise: list[int] = []
         for policy in self.space.peers:
-            used: dict[tuple[int, int], cp_model.IntVar] = {}
+            used: dict[tuple[int, int], int] = {}
             members: dict[tuple[int, int], set[int]] = {}
             for hop in policy.hops:
                 pair = (int(self.src[hop]), int(self.dst[hop]))
                 members.setdefault(pair, set()).update(self.classes[:, hop].tolist())
             by_class: dict[int, list[tuple[int, int]]] = {}
             for pair, classes in members.items():
-                used[pair] = self.model.new_bool_var("")
+                used[pair] = self.model.boolean()
                 for c in classes:
                     by_class.setdefault(c, []).append(pair)
             for (c, _, _), send in self.sends.items():
                 for pair in by_class.get(c, ()):
-                    self.model.add_implication(send, used[pair])
+                    self.model.implies(send, used[pair])
             if policy.limit is None:
                 to_minimise += used.values()
                 continue
             for rank in range(self.space.topology.ranks):
                 for side in (0, 1):
                     mine = [x for pair, x in used.items() if pair[side] == rank]
-                    self.model.add(sum(mine) <= policy.limit)
+                    self.model.linear(_sum(mine), most=policy.limit)
         return to_minimise
 
 
@@ -261,54 +253,37 @@ def solve(
     effort: ExactEffort = EXACT_EFFORT,
 ) -> Realization:
     """Answer one question with CP-SAT; YES carries transfers that the caller still verifies."""
-    from ortools.sat.python import cp_model
-
     if space.items * len(space.hops.hops) * question.steps * question.factor > effort.most_sends:
         return Realization(SolverVerdict.UNKNOWN)
     built = _CpSatModel(space, question)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = max(2, budget.threads)
-    solver.parameters.interleave_search = True
-    solver.parameters.filter_subsolvers.extend(SUBSOLVERS)
-    solver.parameters.random_seed = budget.seed
     seconds = max(0.01, budget.effort)
     if built.peers_used and not question.fewest:
-        built.model.minimize(sum(built.peers_used))
+        built.model.minimize(_sum(built.peers_used))
         seconds = min(seconds, effort.peers_seconds)
-    solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.catch_sigint_signal = False
-    status = _solve_cancellable(solver, built.model, observer)
-    if status == cp_model.INFEASIBLE:
-        return Realization(SolverVerdict.NO, seconds=solver.wall_time)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Realization(SolverVerdict.UNKNOWN, seconds=solver.wall_time)
-    return _read(built, solver)
+    answer = cp_sat.solve(
+        built.model,
+        steps=round(seconds * STEPS),
+        seed=budget.seed,
+        race=SUBSOLVERS,
+        listener=Listener(observer.cancelled, observer.stage),
+    )
+    if answer.verdict is cp_sat.CpVerdict.INFEASIBLE:
+        return Realization(SolverVerdict.NO)
+    if not answer.found:
+        return Realization(SolverVerdict.UNKNOWN)
+    return _read(built, answer.values)
 
 
-def _solve_cancellable(
-    solver: cp_model.CpSolver, model: cp_model.CpModel, observer: Observer
-) -> object:
-    """Solve in a thread, so that Ctrl-C and a cancelled race stop it within a poll interval."""
-    result: list[object] = []
-    worker = threading.Thread(target=lambda: result.append(solver.solve(model)), daemon=True)
-    worker.start()
-    try:
-        while worker.is_alive():
-            worker.join(POLL_SECONDS)
-            if observer.cancelled():
-                solver.stop_search()
-    except BaseException:
-        solver.stop_search()
-        worker.join()
-        raise
-    return result[0]
+def _sum(variables: Sequence[int]) -> list[cp_sat.Term]:
+    """Return the terms of a plain sum."""
+    return [(x, 1) for x in variables]
 
 
-def _read(built: _CpSatModel, solver: cp_model.CpSolver) -> Realization:
+def _read(built: _CpSatModel, values: Sequence[int]) -> Realization:
     space, factor = built.space, built.question.factor
     chosen: dict[int, list[tuple[int, int]]] = {}
     for (c, piece, step), variable in built.sends.items():
-        if solver.boolean_value(variable):
+        if values[variable]:
             chosen.setdefault(c, []).append((piece, step))
     transfers = []
     for item, hop in np.argwhere(np.isin(built.classes, list(chosen))).tolist():
@@ -316,5 +291,5 @@ def _read(built: _CpSatModel, solver: cp_model.CpSolver) -> Realization:
             h = space.hops.hops[hop]
             chunk = space.chunk_of[item] * factor + piece
             transfers.append(Transfer(chunk, h.src, h.dst, h.route, step - 1))
-    rounds = tuple(int(solver.value(r)) for r in built.rounds or ())
-    return Realization(SolverVerdict.YES, tuple(transfers), rounds, solver.wall_time)
+    rounds = tuple(values[r] for r in built.rounds or ())
+    return Realization(SolverVerdict.YES, tuple(transfers), rounds)

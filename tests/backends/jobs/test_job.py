@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.backends.jobs import frames
 from weft.backends.jobs.answer import pack, unpack
 from weft.backends.jobs.fingerprint import fingerprint, source_of
 from weft.backends.jobs.job import Job, canonical, digest
+from weft.dsl.base import frames
 from weft.dsl.base.errors import Infeasible, Refusal, UserError
 
 VALUES = st.recursive(

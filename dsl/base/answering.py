@@ -1,0 +1,206 @@
+"""Process that answers questions: started with the first, kept for the next, killed and replaced.
+
+Jobs and solvers run in such processes: native code can neither be interrupted nor kept from
+aborting. Questions and answers are JSON values (:mod:`.frames`); between a question and its answer
+the process may send further values. It ends with its owner: the pipe that it listens to closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+from . import frames
+from .processes import Command, Process, end, end_tree, last_line, python, signal_name, start
+
+IDLE = 600.0
+"""Seconds without a question after which a process ends; it is started again on demand."""
+
+STARTING = 120.0
+"""Seconds in which a new process must say its first word; a loaded machine takes a few."""
+
+LOOK = 0.05
+"""Seconds between two polls of a request to stop."""
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+Say = Callable[[Any], None]
+"""Callback that sends a JSON value."""
+
+
+class Lost(Exception):
+    """Error: the process died, or did not start; the text gives the cause."""
+
+
+def never() -> bool:
+    """Return False: nobody asks to stop."""
+    return False
+
+
+class AnsweringProcess:
+    """One process, started on demand. Not for several threads at once.
+
+    ``code``: the Python that it runs, which calls :func:`serve`. ``threads``: that libraries may
+    use within it. ``environment``: what it sees besides the environment of this process.
+    """
+
+    def __init__(
+        self, code: str, threads: int = 1, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._code = code
+        self.environment = dict.fromkeys(_THREADS, str(threads)) | dict(environment or {})
+        self._process: Process | None = None
+        self._reader = frames.FrameReader()
+        self._errors: BinaryIO | None = None
+        self.hello: Any = None
+
+    @property
+    def pid(self) -> int | None:
+        """Return the number of the process; None where none runs."""
+        process = self._process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def ready(self, stopped: Callable[[], bool] = never) -> bool:
+        """Start the process if there is none; False if it was not wanted any more meanwhile.
+
+        ``hello`` is the first value that it has sent.
+
+        Raises:
+            Lost: it does not start.
+        """
+        if self.pid is not None:
+            return True
+        self.kill()
+        self._start()
+        try:
+            hello = self.listen(time.monotonic() + STARTING, stopped)
+        except BaseException:
+            self.kill()
+            raise
+        if hello is None:
+            self.kill()
+            if stopped():
+                return False
+            raise Lost(f"it did not start within {STARTING:.0f}s")
+        self.hello = hello
+        return True
+
+    def ask(self, question: Any) -> None:
+        """Send a question; where the process died, :meth:`listen` raises."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            frames.write(self._process.stdin.fileno(), question)
+
+    def listen(self, until: float | None, stopped: Callable[[], bool]) -> Any:
+        """Return the next value that it sends; None at the deadline or once ``stopped``.
+
+        Raises:
+            Lost: the process died.
+        """
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        pipe = process.stdout.fileno()
+        while not stopped() and (until is None or time.monotonic() < until):
+            if (value := self._reader.value()) is not None:
+                return value[0]
+            if select.select([pipe], [], [], LOOK)[0]:
+                part = os.read(pipe, 1 << 16)
+                if not part:
+                    raise Lost(self._how(process))
+                self._reader.feed(part)
+        return None
+
+    def kill(self) -> None:
+        """End the process and all that it started, at once."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        end([process])
+        for pipe in (process.stdin, process.stdout, self._errors):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _start(self) -> None:
+        # As seen from here, also where a program has set its own path to modules.
+        path = os.pathsep.join(sys.path)
+        self._errors = tempfile.TemporaryFile(prefix="weft-job-")
+        self._reader = frames.FrameReader()
+        # A fixed seed of hashes: no answer may hang on the order of a set.
+        surroundings = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", **self.environment}
+        command = Command(python("-c", self._code).words, surroundings)
+        pipe = subprocess.PIPE
+        self._process = start(command, stdin=pipe, stdout=pipe, stderr=self._errors)
+
+    def _how(self, process: Process) -> str:
+        """Return a text on how a process ended by itself, and the end of its output."""
+        try:
+            code = process.wait(5.0)
+        except subprocess.TimeoutExpired:  # it closed its pipe and lives on
+            return "it fell silent"
+        if code < 0:
+            how = f"killed by signal {-code} {signal_name(-code)}".rstrip()
+        else:
+            how = f"exit code {code}"
+        return f"{how}: {last}" if (last := self._last_words()) else how
+
+    def _last_words(self) -> str:
+        if self._errors is None:
+            return ""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - 2000))
+        return last_line(self._errors.read().decode(errors="replace"))
+
+
+def serve(hello: Any, answer: Callable[[Any, Say], None]) -> None:
+    """In the process: say hello, then hand each question to ``answer``, which says what it finds.
+
+    Returns after :data:`IDLE` seconds without a question.
+    """
+    asked, said = _pipes()
+    wanted: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(asked, wanted), daemon=True).start()
+
+    def say(value: Any) -> None:
+        frames.write(said, value)
+
+    say(hello)
+    while True:
+        try:
+            question = wanted.get(timeout=IDLE)
+        except queue.Empty:
+            return
+        answer(question, say)
+
+
+def _pipes() -> tuple[int, int]:
+    """Return private copies of stdin and stdout; all prints, also of a solver's native code, go to
+    stderr, and no process that is started from here inherits the copies."""
+    asked, said = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return asked, said
+
+
+def _listen(asked: int, wanted: queue.SimpleQueue[Any]) -> None:
+    """Put questions into the queue; when the owner closes the pipe, end this process tree."""
+    reader = frames.FrameReader()
+    while part := os.read(asked, 1 << 16):
+        reader.feed(part)
+        while (value := reader.value()) is not None:
+            wanted.put(value[0])
+    end_tree(os.getpid())

@@ -1,0 +1,45 @@
+"""CP-SAT, called only here: solve a model given as the text of OR-Tools' own format.
+
+Only the extension module is imported: the Python layer above it loads pandas, 0.36 CPU seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ortools.sat.python import cp_model_helper
+
+from weft.dsl.base.answering import Say
+
+
+def solve(question: Any, found: Say) -> Any:
+    """Solve ``model`` with ``parameters``; ``found`` receives each solution of an optimization."""
+    model, parameters = cp_model_helper.CpModelProto(), cp_model_helper.SatParameters()
+    if not model.parse_text_format(question["model"]):
+        raise ValueError("CP-SAT does not understand the model")
+    if not parameters.parse_text_format(question["parameters"]):
+        raise ValueError(f"CP-SAT does not understand {question['parameters']!r}")
+    solver: Any = cp_model_helper.SolveWrapper()
+    solver.set_parameters(parameters)
+    incumbents = _SolutionSender(len(model.variables), found)  # the solver holds no reference to it
+    if model.has_objective():
+        solver.add_solution_callback(incumbents)
+    response = solver.solve(model)
+    return {
+        "status": response.status.name,
+        "values": list(response.solution),
+        "time": response.deterministic_time,
+    }
+
+
+class _SolutionSender(cp_model_helper.SolutionCallback):
+    """Sends each solution that is better than those before."""
+
+    def __init__(self, variables: int, found: Say) -> None:
+        super().__init__()
+        self._variables = range(variables)
+        self._found = found
+
+    def OnSolutionCallback(self) -> None:
+        """Receive a solution from the solver."""
+        self._found([self.SolutionIntegerValue(i) for i in self._variables])

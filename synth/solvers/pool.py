@@ -1,0 +1,150 @@
+"""Processes in which native solvers run: kept warm, killed on request, replaced where they abort.
+
+A solver that aborts, or needs more memory than it may, would take this process and all schedules
+found so far along. So it runs in a process of its own, that is started with the first question
+(0.1 CPU seconds for CP-SAT: this process then need not load OR-Tools, which takes 0.4) and answers
+those that follow. An answer depends on the question only, so asking again after an abort gives
+what would have come without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from weft.dsl.base.answering import AnsweringProcess, Lost, never
+from weft.dsl.base.errors import Missing, UserError
+from weft.dsl.base.units import format_bytes, parse_bytes
+
+from ..base.engine import SOLVER_DIED
+
+CODE = "from weft.synth.solvers.child import main; main()"
+
+MEMORY = "WEFT_SOLVER_MEMORY"
+"""Variable of the environment: the most memory of one solver process, such as ``4GiB``."""
+
+STARTS = 2
+"""Maximum number of times that a question is asked where the process dies of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What somebody who asks a solver wants to know meanwhile.
+
+    Attributes:
+        stopped: returns whether the answer is not wanted any more.
+        tell: receives a line of text where the process had to be started again.
+    """
+
+    stopped: Callable[[], bool] = never
+    tell: Callable[[str], None] = lambda _: None
+
+
+NOBODY = Listener()
+
+
+class SolverPool:
+    """The processes of this one: as many as there were threads that asked at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[AnsweringProcess] = []
+
+    def ask(
+        self, question: Any, listener: Listener = NOBODY, heard: Callable[[Any], None] | None = None
+    ) -> Any:
+        """Return the answer of a solver; None where it was stopped, or died of the question.
+
+        ``heard`` receives the solutions that it finds on the way: they are known even if it dies.
+
+        Raises:
+            Missing: the solver is not installed.
+            UserError: ``$WEFT_SOLVER_MEMORY`` is not a size.
+        """
+        process = self._take()
+        try:
+            for start in range(STARTS):
+                try:
+                    return _answer(process, question, listener, heard)
+                except Lost as error:
+                    process.kill()
+                    again = "it is started again" if start + 1 < STARTS else "it is given up"
+                    listener.tell(f"{SOLVER_DIED} ({error}{_limit_note()}); {again}")
+            return None
+        finally:
+            with self._lock:
+                self._idle.append(process)
+
+    def close(self) -> None:
+        """End all processes that are idle."""
+        with self._lock:
+            processes, self._idle = self._idle, []
+        for process in processes:
+            process.kill()
+
+    def _take(self) -> AnsweringProcess:
+        """Return a process with the memory limit of now, running or not."""
+        limit = str(memory_limit())
+        with self._lock:
+            if self._idle:
+                process = self._idle.pop()
+                if process.environment[MEMORY] == limit:
+                    return process
+                process.kill()
+        return AnsweringProcess(CODE, environment={MEMORY: limit})
+
+
+@cache
+def solvers() -> SolverPool:
+    """Return the pool of this process; it ends with it."""
+    pool = SolverPool()
+    atexit.register(pool.close)
+    return pool
+
+
+def memory_limit() -> int:
+    """Return the most bytes of one solver process, ``$WEFT_SOLVER_MEMORY``; 0: no limit.
+
+    Raises:
+        UserError: the variable is not a size such as ``4GiB``.
+    """
+    text = os.environ.get(MEMORY, "")
+    try:
+        return parse_bytes(text) if text else 0
+    except UserError as error:
+        raise UserError(error.message, where=f"${MEMORY}", hint=error.hint) from None
+
+
+def _limit_note() -> str:
+    limit = memory_limit()
+    return f"; {MEMORY} allows {format_bytes(limit)}" if limit else ""
+
+
+def _answer(
+    process: AnsweringProcess,
+    question: Any,
+    listener: Listener,
+    heard: Callable[[Any], None] | None,
+) -> Any:
+    """Ask once; None if it was stopped, and the process is gone then."""
+    try:
+        if not process.ready(listener.stopped):
+            return None
+        process.ask(question)
+        while (value := process.listen(None, listener.stopped)) is not None:
+            if "answer" in value:
+                return value["answer"]
+            if "missing" in value:
+                raise Missing(value["missing"], hint=value["hint"])
+            if heard is not None:
+                heard(value["found"])
+    except BaseException:
+        process.kill()
+        raise
+    process.kill()
+    return None

@@ -1,0 +1,177 @@
+"""Solvers die, are cut off, lack memory: what was found stays, and the next question works."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.processes import descendants
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Problem
+from weft.synth.api import synthesize
+from weft.synth.base.engine import SOLVER_DIED, Budget, Silent
+from weft.synth.solvers.cp_sat import CpAnswer, CpModel, CpVerdict, solve
+from weft.synth.solvers.pool import MEMORY, Listener, solvers
+
+STEPS = 300_000
+DEATHS = [signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV]
+
+
+def knapsack(things: int = 40, rows: int = 6) -> CpModel:
+    """A model with several better and better solutions."""
+    model = CpModel()
+    chance = random.Random(7)
+    x = [model.boolean() for _ in range(things)]
+    for _ in range(rows):
+        weights = [chance.randint(1, 99) for _ in x]
+        model.linear(list(zip(x, weights, strict=True)), least=sum(weights) // 2)
+    model.minimize([(y, chance.randint(1, 99)) for y in x])
+    return model
+
+
+def solver_processes() -> list[int]:
+    return descendants(os.getpid())
+
+
+def kill_at_first_poll(number: int) -> Callable[[], bool]:
+    """A request to stop that is never made: the first time it is asked it kills the solver."""
+    left = [number]
+
+    def stopped() -> bool:
+        while left:
+            signals = [left.pop(), signal.SIGCONT]
+            for pid in solver_processes():
+                for one in signals:
+                    os.kill(pid, one)
+        return False
+
+    return stopped
+
+
+def test_one_process_answers_question_after_question() -> None:
+    solve(knapsack(), steps=1000)
+    first = solver_processes()
+    solve(knapsack(10), steps=STEPS)
+    assert len(first) == 1
+    assert solver_processes() == first
+
+
+@pytest.mark.parametrize("number", DEATHS)
+def test_a_question_of_which_it_dies_once_has_the_same_answer(number: int) -> None:
+    expected = solve(knapsack(), steps=STEPS)
+    for pid in solver_processes():
+        os.kill(pid, signal.SIGSTOP)  # until it is killed: it must not answer before
+    told: list[str] = []
+    listener = Listener(kill_at_first_poll(number), told.append)
+    assert solve(knapsack(), steps=STEPS, listener=listener) == expected
+    assert expected.found
+    assert len(told) == 1
+    assert told[0].startswith(SOLVER_DIED)
+    assert signal.Signals(number).name in told[0]
+    assert "started again" in told[0]
+
+
+def test_what_it_found_before_it_died_is_kept() -> None:
+    """Killed at the first poll after it has sent a solution, every time it is asked."""
+    heard: list[object] = []
+    told: list[str] = []
+
+    def stopped() -> bool:
+        if heard:
+            for pid in solver_processes():
+                os.kill(pid, signal.SIGKILL)
+            heard.clear()
+        return False
+
+    found: list[list[int]] = []
+
+    def hear(values: list[int]) -> None:
+        heard.append(values)
+        found.append(values)
+
+    model = knapsack(200, 30)
+    question = {
+        "solver": "cp-sat",
+        "model": model.text,
+        "parameters": "num_workers:1 max_deterministic_time:1",
+    }
+    assert solvers().ask(question, Listener(stopped, told.append), hear) is None
+    assert len(found) >= 2
+    assert all(len(values) == 200 for values in found)
+    assert "given up" in told[-1]
+
+
+def cut_off_after(polls: int) -> Listener:
+    left = iter(range(polls))
+    return Listener(lambda: next(left, None) is None)
+
+
+def test_a_cut_off_keeps_the_best_so_far() -> None:
+    """The more polls it lives, the better: never worse, and never without what was heard."""
+    model = knapsack(200, 30)
+    whole = solve(model, steps=STEPS)
+    answers = [solve(model, steps=STEPS, listener=cut_off_after(polls)) for polls in (0, 1, 60)]
+    assert answers[0] == CpAnswer(CpVerdict.UNKNOWN, (), STEPS)
+    assert all(len(x.values) == 200 for x in answers if x.found)
+    assert solve(model, steps=STEPS) == whole
+
+
+def test_out_of_memory_is_told_and_the_next_question_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setenv(MEMORY, "100MiB")
+    large = CpModel()
+    x = [large.boolean() for _ in range(60_000)]
+    for y, z in pairwise(x):
+        large.linear([(y, 3), (z, 2)], least=1, most=4)
+    answer = solve(large, steps=20_000_000, listener=Listener(tell=told.append))
+    assert answer.verdict is CpVerdict.UNKNOWN
+    assert "100MiB" in told[0]
+    assert solve(knapsack(10), steps=STEPS).verdict is CpVerdict.OPTIMAL
+    monkeypatch.delenv(MEMORY)
+    assert solve(large, steps=20_000_000).verdict is CpVerdict.OPTIMAL
+
+
+def test_a_limit_of_memory_must_be_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MEMORY, "much")
+    with pytest.raises(UserError) as error:
+        solve(knapsack(10), steps=STEPS)
+    assert MEMORY in error.value.render()
+
+
+class Killer(Silent):
+    """An observer that kills the solver three times, some polls apart, and hears all stages."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.left = 3
+        self.stages: list[str] = []
+
+    def stage(self, name: str) -> None:
+        self.stages.append(name)
+
+    def cancelled(self) -> bool:
+        if self.left and self.chance.random() < 0.2:
+            for pid in solver_processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, self.chance.choice(DEATHS))
+                    self.left -= 1
+        return False
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_whose_solver_dies_again_and_again_ends_with_an_answer(seed: int) -> None:
+    killer = Killer(seed)
+    machine = topology("dgx1")
+    outcome = synthesize(Problem(machine, make("allgather", 8)), "exact", Budget(20), killer)
+    assert outcome.points
+    assert any(name.startswith(SOLVER_DIED) for name in killer.stages)
