@@ -1,4 +1,4 @@
-"""Limits of the search for lower bounds: sizes and seconds of its linear programs, sets it tries.
+"""Limits of the search for lower bounds: sizes and effort of its linear programs, sets it tries.
 
 Every bound that is found holds whatever these numbers are; smaller ones find weaker bounds sooner.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 
 from ..base.effort import Effort, setting
+from ..base.meter import STEPS, Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class BoundEffort(Effort):
     'cut'
     """
 
-    program_seconds: float = setting(20.0, "seconds that one linear program may take")
+    program_effort: float = setting(20.0, "effort that one linear program may take")
     flow_columns: int = setting(
         400_000,
         "columns of a multi-commodity flow program (alltoall), at most; cuts bound larger ones",
@@ -75,6 +76,10 @@ class BoundEffort(Effort):
     def anchors(self) -> tuple[object, ...]:
         """The values, by which kept bounds are told apart (:mod:`weft.dsl.base.kept`)."""
         return astuple(self)
+
+    def program_meter(self) -> Meter:
+        """Return the meter of one linear program."""
+        return Meter(round(self.program_effort * STEPS))
 
 
 BOUND_EFFORT = BoundEffort()

@@ -87,7 +87,7 @@ def best_prices(
     size, unit, exact = as_small_integers(topology.capacities())
     program = _flow_program(machine, one_way, size)
     try:
-        answer = certified_minimum(program, seconds=effort.program_seconds)
+        answer = certified_minimum(program, meter=effort.program_meter())
     except WeftError:
         return None
     prices = priced(topology, pairs, _resource_prices(answer, len(topology.capacities())))

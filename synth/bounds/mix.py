@@ -23,6 +23,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.nouns.topology import Topology
 
+from ..base.meter import Meter
 from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .cut import CutFinder, NodeCut, Supply
@@ -73,7 +74,7 @@ def best_mix(
     for _ in range(effort.mix_rounds):
         chosen = tuple(cuts.values())
         try:
-            answer = _solve(topology, chosen, size, effort.program_seconds)
+            answer = _solve(topology, chosen, size, effort.program_meter())
         except WeftError:
             return best
         new = [c for c in _violated(flow, demand, finder, answer) if c.inside.tobytes() not in cuts]
@@ -86,7 +87,7 @@ def best_mix(
     return best
 
 
-def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints, seconds: float) -> Certified:
+def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints, meter: Meter) -> Certified:
     """Least T for loads that meet the cuts. Columns: load of each link, then T."""
     from scipy.sparse import coo_array
 
@@ -108,7 +109,7 @@ def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints, seconds: f
     right = np.concatenate([np.zeros(len(size), np.int64), -np.array([c.chunks for c in cuts])])
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1
-    return certified_minimum(LinearProgram(cost, a_ub, right), seconds=seconds)
+    return certified_minimum(LinearProgram(cost, a_ub, right), meter=meter)
 
 
 def _violated(

@@ -61,9 +61,7 @@ def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fractio
         return None
     load = _loads(topology, [h.route for h in hops])
     try:
-        return certified_minimum(
-            _program(n, ends, load, size), seconds=effort.program_seconds
-        ), unit
+        return certified_minimum(_program(n, ends, load, size), meter=effort.program_meter()), unit
     except WeftError:
         return None
 

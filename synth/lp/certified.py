@@ -33,9 +33,16 @@ import numpy.typing as npt
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.errors import Infeasible, NothingFound, UserError
 
+from ..base.meter import Meter
 from .effort import PROGRAM_EFFORT, ProgramEffort
 from .highs import INFEASIBLE, OPTIMAL, solve_lp
 from .quotient import quotient
+
+ITERATION_STEPS, STEPS_ENTRIES = 15, 400
+"""Steps of an iteration of the simplex method: 15, and 1 for so many entries of the matrix."""
+
+ENTRY_STEPS = 2
+"""Steps per entry of a matrix, to hand it over and presolve it."""
 
 UNBOUNDED = np.iinfo(np.int64).max
 """An entry of ``LinearProgram.upper`` that is no bound."""
@@ -139,7 +146,7 @@ def certified_minimum(
     lp: LinearProgram,
     *,
     method: str = "highs",
-    seconds: float | None = None,
+    meter: Meter | None = None,
     effort: ProgramEffort = PROGRAM_EFFORT,
 ) -> Certified:
     """Solve, round the duals to rationals and prove the bound they give.
@@ -148,9 +155,9 @@ def certified_minimum(
 
     Raises:
         Infeasible: the solver says that no x is feasible (in floats: that is not proved here).
-        NothingFound: no answer within ``seconds``, or no prices could be made feasible.
+        NothingFound: no answer before the end of ``meter``, or no prices could be made feasible.
     """
-    found = _solve(lp, method, seconds, effort)
+    found = _solve(lp, method, meter, effort)
     primal = _rational_primal(lp, found.x)
     best = _best_dual(lp, found.prices, found.value, primal[0] if primal else None)
     if best is None:
@@ -215,7 +222,7 @@ class _Floats:
     value: float
 
 
-def _solve(lp: LinearProgram, method: str, seconds: float | None, effort: ProgramEffort) -> _Floats:
+def _solve(lp: LinearProgram, method: str, meter: Meter | None, effort: ProgramEffort) -> _Floats:
     """Solve the quotient by colour refinement where it is much smaller, else the program."""
     from scipy import sparse
 
@@ -230,7 +237,7 @@ def _solve(lp: LinearProgram, method: str, seconds: float | None, effort: Progra
             matrix, np.stack([kind, right], axis=1), np.stack([lp.cost, upper], axis=1), effort
         )
     if small is None:
-        return _highs(matrix, right, kind, lp.cost, upper, method, seconds)
+        return _highs(matrix, right, kind, lp.cost, upper, method, meter)
     at, columns = small.row_at, small.column_at
     found = _highs(
         small.shrink(matrix),
@@ -239,7 +246,7 @@ def _solve(lp: LinearProgram, method: str, seconds: float | None, effort: Progra
         lp.cost[columns] * small.column_size,
         upper[columns],
         method,
-        seconds,
+        meter,
     )
     return _Floats(small.lift_solution(found.x), small.lift_prices(found.prices), found.value)
 
@@ -251,10 +258,11 @@ def _highs(
     cost: Ints,
     upper: Ints,
     method: str,
-    seconds: float | None,
+    meter: Meter | None,
 ) -> _Floats:
     high = np.where(upper == UNBOUNDED, np.inf, upper.astype(float))
     floats = matrix.astype(float)
+    each = ITERATION_STEPS + matrix.nnz // STEPS_ENTRIES
     result = solve_lp(
         cost.astype(float),
         a_ub=floats[~equal] if not equal.all() else None,
@@ -263,8 +271,10 @@ def _highs(
         b_eq=right[equal].astype(float) if equal.any() else None,
         bounds=np.stack([np.zeros(len(cost)), high], axis=1),
         method=method,
-        seconds=seconds,
+        iterations=None if meter is None else max(1, meter.left // each),
     )
+    if meter is not None:
+        meter.spend(matrix.nnz * ENTRY_STEPS + each * result.iterations)
     if result.status == INFEASIBLE:
         raise Infeasible("a linear program has no solution")
     if result.status != OPTIMAL or result.x is None:

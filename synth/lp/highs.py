@@ -19,6 +19,7 @@ class Solved:
     """Result of a solver; without a solution ``x`` is None and there are no prices.
 
     ``ub_prices`` are at most 0: the change of the optimum per unit of a right-hand side.
+    ``iterations`` are those of the method, by which its work is counted.
     """
 
     status: int
@@ -27,6 +28,7 @@ class Solved:
     value: float
     ub_prices: Floats
     eq_prices: Floats
+    iterations: int = 0
 
 
 def solve_lp(
@@ -39,13 +41,18 @@ def solve_lp(
     bounds: Any = (0, None),
     method: str = "highs",
     seconds: float | None = None,
+    iterations: int | None = None,
 ) -> Solved:
     """Minimise cost·x subject to a_ub x <= b_ub, a_eq x = b_eq and bounds on x.
 
     ``bounds`` is one pair for all columns, or one for each; ``method`` is ``highs`` (HiGHS picks),
     ``highs-ds`` (dual simplex: the answer is a vertex) or ``highs-ipm``. Which of several optima
     is found depends on the order of rows and columns: callers that keep it keep their answers.
+    After ``iterations`` the solver gives up, with status 1.
     """
+    options: dict[str, Any] = {} if seconds is None else {"time_limit": seconds}
+    if iterations is not None:
+        options["maxiter"] = iterations
     linprog = on_new_stack(_linprog)
     found = linprog(
         cost,
@@ -55,11 +62,11 @@ def solve_lp(
         b_eq=b_eq,
         bounds=bounds,
         method=method,
-        options={} if seconds is None else {"time_limit": seconds},
+        options=options,
     )
     if found.x is None:
         nothing = np.zeros(0)
-        return Solved(found.status, found.message, None, np.inf, nothing, nothing)
+        return Solved(found.status, found.message, None, np.inf, nothing, nothing, int(found.nit))
     return Solved(
         found.status,
         found.message,
@@ -67,6 +74,7 @@ def solve_lp(
         float(found.fun),
         found.ineqlin.marginals,
         found.eqlin.marginals,
+        int(found.nit),
     )
 
 

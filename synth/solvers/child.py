@@ -38,6 +38,8 @@ def _solve(question: Any, found: Say) -> Any:
     """Ask the solver named; only its own package is loaded."""
     if question["solver"] == "cp-sat":
         from .cp_sat_child import solve  # loads OR-Tools
+    elif question["solver"] == "z3":
+        from .smt_child import solve
     else:
         raise AssertionError(question["solver"])
     return solve(question, found)

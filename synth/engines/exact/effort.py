@@ -17,11 +17,11 @@ class ExactEffort(Effort):
         "that finds none",
     )
     question_share: float = share(
-        0.25, "part of the time left that one question to the solver may take"
+        0.25, "part of the effort left that one question to the solver may take"
     )
-    invariant_seconds: float = setting(
+    invariant_effort: float = setting(
         5.0,
-        "wall seconds for a schedule that a symmetry maps to itself, before any other is sought",
+        "effort for a schedule that a symmetry maps to itself, before any other is sought",
     )
     multiples: int = setting(3, "multiples of the flow LP's chunk count that are tried")
     few_chunks: tuple[int, ...] = setting(
@@ -35,8 +35,8 @@ class ExactEffort(Effort):
         "(chunk, hop, step) triples above which no model is built for CP-SAT: it would not be "
         "solved either",
     )
-    peers_seconds: float = setting(
-        10.0, "wall seconds for making the number of peers small once a schedule is known"
+    peers_effort: float = setting(
+        10.0, "effort for making the number of peers small once a schedule is known"
     )
     most_columns: int = setting(
         1_500_000, "columns of the flow LP above which a machine without symmetries is refused"

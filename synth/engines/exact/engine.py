@@ -19,12 +19,13 @@ from weft.dsl.symmetry import symmetry
 
 from ...base.conflict import smallest_conflict
 from ...base.engine import Budget, Observer, Outcome, Status
+from ...base.meter import Meter
 from ...bounds import bounds
 from ...frontier.objective import meets_bound
 from . import paper, realize, rules
 from .demands import CopyDemand, HopDistances, demands, reach
 from .effort import ExactEffort
-from .frontier import BudgetClock, Frontier, FrontierSearch, Solver, any_point, first_at_best, walk
+from .frontier import Frontier, FrontierSearch, Solver, any_point, first_at_best, walk
 from .instance import ExactQuestion, Space, build_space, with_symmetry
 from .orbits import demand_image, find_orbits
 
@@ -88,36 +89,37 @@ class Exact:
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """The frontier, or the part of it that the objective asks for."""
         # The rest is kept for any schedule at all, should the search find none.
-        clock = BudgetClock.start(replace(budget, effort=budget.effort * self.effort.search_share))
+        whole = budget.meter(observer.cancelled)
+        meter = whole.part(self.effort.search_share)
         # The paper's encoding cannot say that two sends are one decision.
         symmetric = self.symmetry and self.solver == "cp-sat"
         solver = _SOLVERS[self.solver]
-        prepared = prepare(problem, solver, self.chunks, self.max_chunks, symmetric, self.effort)
+        prepared = prepare(
+            problem, solver, self.chunks, self.max_chunks, symmetric, budget.seed, self.effort
+        )
         first, last = prepared.least_steps, prepared.last_steps(self.max_steps)
         if prepared.rules:
-            fitting = prepared.first_feasible(prepared.most_steps, clock, observer)
+            fitting = prepared.first_feasible(prepared.most_steps, meter, observer)
             if fitting is None:
-                return _impossible(prepared, clock, observer)
+                return _impossible(prepared, meter, observer)
             if self.max_steps and fitting > last:
                 return Outcome(
                     Status.NOTHING,
                     statements=(f"the rules need {fitting} steps, max_steps is {last}",),
                 )
             first, last = fitting, max(last, fitting)
-        outcome = _answer(prepared, problem, first, last, clock, observer)
+        outcome = _answer(prepared, problem, first, last, meter, observer)
         if outcome.points or observer.cancelled():
             return outcome
-        spare_seconds = budget.effort * (1 - self.effort.search_share)
-        spare = BudgetClock.start(replace(budget, effort=spare_seconds))
-        point = any_point(prepared.search, range(first, last + 1), spare, observer)
+        point = any_point(prepared.search, range(first, last + 1), whole, observer)
         if point is None:
             return outcome
         return replace(outcome, status=Status.FEASIBLE, points=(point,))
 
 
-def _impossible(prepared: PreparedProblem, clock: BudgetClock, observer: Observer) -> Outcome:
+def _impossible(prepared: PreparedProblem, meter: Meter, observer: Observer) -> Outcome:
     """Infeasible, with the smallest set of rules that conflict, if that is proved."""
-    conflict = smallest_conflict(prepared.rules, prepared.impossible(clock, observer))
+    conflict = smallest_conflict(prepared.rules, prepared.impossible(meter, observer))
     if not conflict:
         return Outcome(Status.NOTHING, statements=("no schedule was found that obeys the rules",))
     return Outcome(Status.INFEASIBLE, conflict=tuple(rule.label for rule in conflict))
@@ -131,21 +133,21 @@ def _answer(
     problem: Problem,
     first: int,
     last: int,
-    clock: BudgetClock,
+    meter: Meter,
     observer: Observer,
 ) -> Outcome:
     """Return the part of the frontier for the objective, with the statements proved."""
     search, objective = prepared.search, problem.objective
     if objective is Objective.LATENCY:
-        found = walk(search, range(first, last + 1), clock, observer, points=1)
+        found = walk(search, range(first, last + 1), meter, observer, points=1)
     elif objective is Objective.BANDWIDTH:
-        goal = first_at_best(search, first, last, clock)
-        found = walk(search, range(goal, goal + 1), clock, observer)
+        goal = first_at_best(search, first, last, meter)
+        found = walk(search, range(goal, goal + 1), meter, observer)
         if not found.complete:
-            found = walk(search, range(first, last + 1), clock, observer)
+            found = walk(search, range(first, last + 1), meter, observer)
         found = replace(found, points=found.points[-1:])
     else:
-        found = walk(search, range(first, last + 1), clock, observer)
+        found = walk(search, range(first, last + 1), meter, observer)
     statements = (*found.gaps, *how_it_ended(search, found))
     if not found.points:
         return Outcome(Status.NOTHING, statements=statements)
@@ -193,40 +195,40 @@ class PreparedProblem:
         return most if limit is None else min(most, limit)
 
     def feasible(
-        self, subset: Sequence[Rule], steps: int, clock: BudgetClock, observer: Observer
+        self, subset: Sequence[Rule], steps: int, meter: Meter, observer: Observer
     ) -> realize.SolverVerdict:
         """Decide if some schedule of S steps (any number of rounds) obeys a subset of the rules."""
         space = rules.apply_rules(self.plain, subset)
         question = ExactQuestion(rules.fixed_factor(subset) or 1, steps, None)
-        answer = realize.solve(space, question, clock.share(0.3), observer, self.search.effort)
+        answer = realize.solve(
+            space, question, meter.part(0.3), self.search.seed, observer, self.search.effort
+        )
         verdict = answer.verdict
         if verdict is realize.SolverVerdict.NO and not space.conclusive:
             return realize.SolverVerdict.UNKNOWN
         return verdict
 
-    def first_feasible(self, last: int, clock: BudgetClock, observer: Observer) -> int | None:
+    def first_feasible(self, last: int, meter: Meter, observer: Observer) -> int | None:
         """The least number of steps, up to ``last``, with which all rules can be obeyed.
 
-        Where that cannot be decided in time, the first number that was not excluded.
+        Where that cannot be decided with the effort, the first number that was not excluded.
         """
         for steps in range(self.least_steps, last + 1):
             observer.stage(f"{steps} steps: can the rules be obeyed?")
-            if clock.left() <= 0 or observer.cancelled():
+            if meter.over():
                 return steps
-            if self.feasible(self.rules, steps, clock, observer) is not realize.SolverVerdict.NO:
+            if self.feasible(self.rules, steps, meter, observer) is not realize.SolverVerdict.NO:
                 return steps
         return None
 
-    def impossible(
-        self, clock: BudgetClock, observer: Observer
-    ) -> Callable[[Sequence[Rule]], bool]:
+    def impossible(self, meter: Meter, observer: Observer) -> Callable[[Sequence[Rule]], bool]:
         """Return a test that is True for rules proved to exclude every schedule."""
         free = self.problem.topology.ranks - 1 + rules.last_named_step(self.rules)
 
         def proved(subset: Sequence[Rule]) -> bool:
             limit = rules.step_limit(subset)
             steps = free if limit is None else min(free, limit)
-            return self.feasible(subset, steps, clock, observer) is realize.SolverVerdict.NO
+            return self.feasible(subset, steps, meter, observer) is realize.SolverVerdict.NO
 
         return proved
 
@@ -237,6 +239,7 @@ def prepare(
     chunks: int,
     max_chunks: int,
     symmetric: bool,
+    seed: int,
     effort: ExactEffort,
 ) -> PreparedProblem:
     """Arrays, bounds and spaces of a problem; ``symmetric``: use the machine's symmetries."""
@@ -268,6 +271,7 @@ def prepare(
         _further_cut(rules.fixed_factor(ruled) or chunks or None, collective),
         max(1, max_chunks // collective.factor),
         least,
+        seed,
         effort,
     )
     return PreparedProblem(problem, plain, tuple(ruled), search)

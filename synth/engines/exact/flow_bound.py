@@ -25,6 +25,7 @@ import numpy.typing as npt
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 
+from ...base.meter import Meter
 from ...lp.certified import Certified, LinearProgram, certified_minimum
 from .demands import CopyDemand, HopDistances, usable_links
 from .orbits import DemandOrbits
@@ -55,12 +56,12 @@ def flow_bound(
     near: HopDistances,
     steps: int,
     orbits: DemandOrbits,
-    seconds: float | None = None,
+    meter: Meter | None = None,
 ) -> FlowBound:
     """Solve the S-step flow LP and certify it.
 
     Raises:
-        Infeasible: S steps are too few. NothingFound: no answer within ``seconds``.
+        Infeasible: S steps are too few. NothingFound: no answer before the end of ``meter``.
 
     Columns: about steps · Σ over demands (one per orbit) of targets · usable links.
     """
@@ -68,7 +69,7 @@ def flow_bound(
     for index in orbits.representatives(len(wanted)):
         builder.add_demand(wanted[index], orbits.demand_weight(index))
     program = builder.program()
-    answer = certified_minimum(program, seconds=seconds)
+    answer = certified_minimum(program, meter=meter)
     prices = builder.prices(answer)
     return FlowBound(
         steps,

@@ -8,7 +8,6 @@ ends when a point reaches the bound that holds for any number of steps, or at th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,7 +20,8 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ...base.engine import Budget, Certificate, Observer, Point
+from ...base.engine import Certificate, Observer, Point
+from ...base.meter import STEPS, Meter
 from ...judge.prune import prune
 from . import realize as cp_sat
 from .demands import CopyDemand, HopDistances
@@ -31,7 +31,7 @@ from .instance import ExactQuestion, Space
 from .orbits import DemandOrbits
 from .realize import Realization, SolverVerdict
 
-Solver = Callable[[Space, ExactQuestion, Budget, Observer, ExactEffort], Realization]
+Solver = Callable[[Space, ExactQuestion, Meter, int, Observer, ExactEffort], Realization]
 
 
 @dataclass(frozen=True)
@@ -60,44 +60,23 @@ class FrontierSearch:
     factor: int | None
     max_chunks: int
     least_steps: int
+    seed: int
     effort: ExactEffort
 
-    def bound(self, steps: int, seconds: float) -> FlowBound | None:
+    def bound(self, steps: int, meter: Meter) -> FlowBound | None:
         """The flow LP of S steps; None if S steps are too few for any schedule.
 
-        Where it is not solved in time, the bound for any number of steps stands in for it.
+        Where it is not solved with half of what is left, the bound for any number of steps stands
+        in for it.
         """
         try:
-            return flow_bound(
-                self.left, self.wanted, self.near, steps, self.orbits, max(0.1, seconds)
-            )
+            half = meter.part(0.5)
+            return flow_bound(self.left, self.wanted, self.near, steps, self.orbits, half)
         except Infeasible:
             return None
         except NothingFound:
             nothing = np.zeros((len(self.orbits.capacities), steps), np.int64)
             return FlowBound(steps, self.static, False, float(self.static), nothing, 1, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetClock:
-    """A deadline, and the budgets of parts of the remaining time."""
-
-    deadline: float
-    budget: Budget
-
-    @staticmethod
-    def start(budget: Budget) -> BudgetClock:
-        """Begin now."""
-        return BudgetClock(time.monotonic() + budget.effort, budget)
-
-    def left(self) -> float:
-        """Return the wall seconds left."""
-        return max(0.0, self.deadline - time.monotonic())
-
-    def share(self, part: float, ceiling: float = float("inf")) -> Budget:
-        """A budget of a part of what is left, at most ``ceiling`` seconds."""
-        seconds = min(ceiling, max(0.05, self.left() * part))
-        return Budget(seconds, self.budget.threads, self.budget.seed)
 
 
 def candidates(search: FrontierSearch, steps: int, lower: Fraction) -> Iterator[tuple[int, int]]:
@@ -145,34 +124,34 @@ def realize(
     steps: int,
     lower: Fraction,
     worst: Fraction | None,
-    clock: BudgetClock,
+    meter: Meter,
     observer: Observer,
 ) -> Realized:
     """The first candidate better than ``worst`` that a solver finds, or else what it can find.
 
     A candidate that the solver cannot decide ends the list: those behind it are no easier. Then
-    small chunk counts are asked for as few rounds as can be found in the time that is left.
+    small chunk counts are asked for as few rounds as can be found with the effort that is left.
     """
     refuted = True
     for chunks, rounds in candidates(search, steps, lower):
         if worst is not None and Fraction(rounds, chunks) >= worst:
             return Realized(None, 0, refuted)
         for i, space in enumerate(search.spaces):
-            if clock.left() <= 0 or observer.cancelled():
+            if meter.over():
                 return Realized(None, 0, False)
             complete = i == len(search.spaces) - 1
-            ceiling = float("inf") if complete else search.effort.invariant_seconds
-            budget = clock.share(search.effort.question_share, ceiling)
+            share = meter.part(search.effort.question_share)
+            if not complete:
+                share = meter.of(min(share.limit, round(search.effort.invariant_effort * STEPS)))
             observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
-            answer = search.solver(
-                space, ExactQuestion(chunks, steps, rounds), budget, observer, search.effort
-            )
+            question = ExactQuestion(chunks, steps, rounds)
+            answer = search.solver(space, question, share, search.seed, observer, search.effort)
             if answer.verdict is SolverVerdict.YES:
                 return Realized(answer, chunks, refuted)
             proved = answer.verdict is SolverVerdict.NO and space.conclusive
             refuted = refuted and (proved or not complete)
             if complete and answer.verdict is SolverVerdict.UNKNOWN:
-                return _fewest(search, steps, lower, worst, clock, observer)
+                return _fewest(search, steps, lower, worst, meter, observer)
     return Realized(None, 0, False)
 
 
@@ -181,10 +160,10 @@ def _fewest(
     steps: int,
     lower: Fraction,
     worst: Fraction | None,
-    clock: BudgetClock,
+    meter: Meter,
     observer: Observer,
 ) -> Realized:
-    """The best of small chunk counts, each with as few rounds as were found in its share of time.
+    """The best of small chunk counts, each with as few rounds as its share of effort finds.
 
     CP-SAT minimises; z3's paper encoding does not, and finds nothing here.
     """
@@ -197,12 +176,12 @@ def _fewest(
         if chunks > search.max_chunks or most < steps or most < lower * chunks:
             continue
         for space in search.spaces[:1] + search.spaces[1:][-1:]:
-            if clock.left() <= 0 or observer.cancelled():
+            if meter.over():
                 return best
             observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
             question = ExactQuestion(chunks, steps, most, fewest=True)
-            budget = clock.share(search.effort.question_share / 2)
-            answer = search.solver(space, question, budget, observer, search.effort)
+            share = meter.part(search.effort.question_share / 2)
+            answer = search.solver(space, question, share, search.seed, observer, search.effort)
             if answer.verdict is SolverVerdict.YES:
                 value = Fraction(sum(answer.rounds), chunks)
                 if worst is None or value < worst:
@@ -224,7 +203,7 @@ class Frontier:
 def walk(
     search: FrontierSearch,
     numbers: range,
-    clock: BudgetClock,
+    meter: Meter,
     observer: Observer,
     *,
     points: int | None = None,
@@ -238,10 +217,10 @@ def walk(
     gaps: list[str] = []
     worst: Fraction | None = None
     for steps in numbers:
-        if clock.left() <= 0 or observer.cancelled():
+        if meter.over():
             gaps.append(f"stopped before schedules of {count(steps, 'step')} were searched")
             break
-        point, lower = point_at(search, steps, worst, clock, observer)
+        point, lower = point_at(search, steps, worst, meter, observer)
         if point is not None:
             found.append(replace(point, step_optimal=point.steps == search.least_steps))
             worst = point.rounds_per_chunk * given
@@ -253,19 +232,19 @@ def walk(
     return Frontier(tuple(found), tuple(gaps), worst == search.static)
 
 
-def first_at_best(search: FrontierSearch, first: int, last: int, clock: BudgetClock) -> int:
+def first_at_best(search: FrontierSearch, first: int, last: int, meter: Meter) -> int:
     """The least number of steps whose flow LP reaches the bound for any number of steps."""
     for steps in range(first, last):
-        if clock.left() <= 0:
+        if meter.over():
             return steps
-        flow = search.bound(steps, clock.left() / 2)
+        flow = search.bound(steps, meter)
         if flow is not None and flow.rounds_per_chunk <= search.static:
             return steps
     return last
 
 
 def any_point(
-    search: FrontierSearch, numbers: range, clock: BudgetClock, observer: Observer
+    search: FrontierSearch, numbers: range, meter: Meter, observer: Observer
 ) -> Point | None:
     """Some schedule, its rounds whatever its loads need, with the bound for any number of steps.
 
@@ -273,10 +252,11 @@ def any_point(
     """
     space = search.spaces[-1]
     for steps in numbers:
-        if clock.left() <= 0 or observer.cancelled():
+        if meter.over():
             return None
         question = ExactQuestion(search.factor or 1, steps, None)
-        answer = cp_sat.solve(space, question, clock.share(0.5), observer, search.effort)
+        half = meter.part(0.5)
+        answer = cp_sat.solve(space, question, half, search.seed, observer, search.effort)
         if answer.verdict is not SolverVerdict.YES:
             continue
         collective = search.collective.split(question.factor)
@@ -312,18 +292,18 @@ def point_at(
     search: FrontierSearch,
     steps: int,
     worst: Fraction | None,
-    clock: BudgetClock,
+    meter: Meter,
     observer: Observer,
 ) -> tuple[Point | None, Fraction | None]:
     """The best point of at most S steps, if better than ``worst``; and the proven bound for S."""
     observer.stage(f"{steps} steps: lower bound")
-    flow = search.bound(steps, clock.left() / 2)
+    flow = search.bound(steps, meter)
     if flow is None:
         return None, None
     lower = max(flow.rounds_per_chunk, search.static)
     if worst is not None and lower >= worst:
         return None, lower
-    found = realize(search, steps, lower, worst, clock, observer)
+    found = realize(search, steps, lower, worst, meter, observer)
     # With the number of chunks given, refuting all fewer rounds is as good as a bound.
     searched = search.factor is not None and found.refuted
     if found.answer is None:

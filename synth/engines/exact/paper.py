@@ -10,15 +10,16 @@ Integers ``time[chunk, rank]`` (the step after which the rank has the chunk), Bo
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from weft.dsl.base.errors import Missing
 from weft.dsl.nouns.schedule import Transfer
 
-from ...base.engine import Budget, Observer
+from ...base.engine import Observer
+from ...base.meter import Meter
+from ...solvers import smt
+from ...solvers.pool import Listener
 from .effort import EXACT_EFFORT, ExactEffort
 from .instance import ExactQuestion, Space
 from .realize import Realization, SolverVerdict
@@ -27,11 +28,12 @@ from .realize import Realization, SolverVerdict
 def solve(
     space: Space,
     question: ExactQuestion,
-    budget: Budget,
+    meter: Meter,
+    seed: int,
     observer: Observer,
     effort: ExactEffort = EXACT_EFFORT,
 ) -> Realization:
-    """Answer one question with z3. ``observer.cancelled`` is only asked before the search.
+    """Answer one question with z3.
 
     The encoding decides, it does not minimise; and it knows no symmetry, no fixed sends, no
     limits on peers or hops (the engine refuses sketches with such rules).
@@ -39,105 +41,114 @@ def solve(
     Raises:
         Missing: z3 is not installed.
     """
-    try:
-        import z3  # an extra: only cross-checks need it
-    except ModuleNotFoundError:
-        raise Missing(
-            "exact{solver=z3} needs the Python package 'z3-solver'",
-            hint="pip install 'weft[z3]', or leave the option out: CP-SAT answers the same",
-        ) from None
-
-    if observer.cancelled() or question.fewest:
+    if meter.over() or question.fewest:
         return Realization(SolverVerdict.UNKNOWN)
-    started = time.monotonic()
-    model = _Paper(space, question, z3)
-    solver = z3.SolverFor("QF_LIA")
-    solver.set("timeout", max(1, int(budget.effort * 1000)))
-    solver.set("random_seed", budget.seed)
-    solver.add(model.constraints)
-    status = solver.check()
-    seconds = time.monotonic() - started
-    if status == z3.unsat:
-        return Realization(SolverVerdict.NO, seconds=seconds)
-    if status != z3.sat:
+    model = _Paper(space, question)
+    listener = Listener(observer.cancelled, observer.stage)
+    answer = smt.solve(model.text, steps=meter.left, seed=seed, listener=listener)
+    meter.spend(answer.steps)
+    if answer.verdict is smt.SmtVerdict.UNSAT:
+        return Realization(SolverVerdict.NO)
+    if answer.verdict is smt.SmtVerdict.UNKNOWN:
         # Unknown is not a proof: the published tool prints "unsatisfiable" here.
-        return Realization(SolverVerdict.UNKNOWN, seconds=seconds)
-    return model.read(solver.model(), seconds)
+        return Realization(SolverVerdict.UNKNOWN)
+    return model.read(answer.values)
 
 
 class _Paper:
-    """The encoding; ``constraints`` collects it."""
+    """The encoding in SMT-LIB's language."""
 
-    def __init__(self, space: Space, question: ExactQuestion, z3: Any) -> None:
-        self.space, self.question, self.z3 = space, question, z3
-        self.constraints: list[Any] = []
-        self.time: dict[tuple[int, int], Any] = {}
-        self.send: dict[tuple[int, int], Any] = {}
+    def __init__(self, space: Space, question: ExactQuestion) -> None:
+        self.space, self.question = space, question
+        self.lines: list[str] = []
+        self.hops_of: dict[int, list[int]] = {}
         self.src, self.dst = space.ends()
-        self.rounds = [z3.Int(f"rounds{t}") for t in range(question.steps)]
+        self.lines += [f"(declare-const rounds{t} Int)" for t in range(question.steps)]
         for chunk in range(space.items * question.factor):
             self._travel(chunk)
         self._capacity()
 
+    @property
+    def text(self) -> str:
+        """All declarations and assertions."""
+        return "\n".join(self.lines)
+
+    def _require(self, rule: str) -> None:
+        self.lines.append(f"(assert {rule})")
+
     def _travel(self, chunk: int) -> None:
-        z3, space, steps = self.z3, self.space, self.question.steps
+        space, steps = self.space, self.question.steps
         item = chunk // self.question.factor
-        into: dict[int, list[Any]] = {v: [] for v in range(space.topology.ranks)}
+        into: dict[int, list[str]] = {v: [] for v in range(space.topology.ranks)}
         for v in range(space.topology.ranks):
-            self.time[chunk, v] = z3.Int(f"time_{chunk}_{v}")
-        for hop in np.flatnonzero(space.allowed[item]).tolist():
+            self.lines.append(f"(declare-const {_time(chunk, v)} Int)")
+        self.hops_of[chunk] = np.flatnonzero(space.allowed[item]).tolist()
+        for hop in self.hops_of[chunk]:
             u, v = int(self.src[hop]), int(self.dst[hop])
-            send = self.send[chunk, hop] = z3.Bool(f"send_{chunk}_{hop}")
+            send = _send(chunk, hop)
             into[v].append(send)
-            self.constraints.append(z3.Implies(send, self.time[chunk, u] < self.time[chunk, v]))
+            self.lines.append(f"(declare-const {send} Bool)")
+            self._require(f"(=> {send} (< {_time(chunk, u)} {_time(chunk, v)}))")
         for v, sends in into.items():
-            when = self.time[chunk, v]
+            when, none = _time(chunk, v), [f"(not {s})" for s in sends]
             if v in space.sources[item]:
-                self.constraints += [when == 0, *(z3.Not(s) for s in sends)]
+                self._require(_all(f"(= {when} 0)", *none))
                 continue
-            self.constraints.append(when >= 0)
-            received = z3.PbEq([(s, 1) for s in sends], 1) if sends else z3.BoolVal(False)
-            never = z3.And(when == steps + 1, *(z3.Not(s) for s in sends))
-            arrives = z3.And(when <= steps, received)
-            needed = v in space.targets[item]
-            self.constraints.append(arrives if needed else z3.Or(arrives, never))
+            self._require(f"(>= {when} 0)")
+            arrives = _all(f"(<= {when} {steps})", _count("pbeq", 1, sends))
+            never = _all(f"(= {when} {steps + 1})", *none)
+            self._require(arrives if v in space.targets[item] else f"(or {arrives} {never})")
 
     def _capacity(self) -> None:
-        z3, space, question = self.z3, self.space, self.question
+        space, question = self.space, self.question
         total = question.rounds
         if total is None:
             return
-        self.constraints += [r >= 1 for r in self.rounds]
-        self.constraints.append(z3.Sum(self.rounds) == total)
+        names = [f"rounds{t}" for t in range(question.steps)]
+        self._require(_all(*(f"(>= {r} 1)" for r in names)))
+        self._require(f"(= (+ 0 {' '.join(names)}) {total})")
         for row, capacity in enumerate(space.capacity.tolist()):
             members = set(np.flatnonzero(space.loads[row]).tolist())
-            sends = [(key, s) for key, s in self.send.items() if key[1] in members]
+            keys = [(c, h) for c, hops in self.hops_of.items() for h in hops if h in members]
             for t in range(1, question.steps + 1):
-                now = [
-                    z3.And(s, self.time[chunk, int(self.dst[hop])] == t)
-                    for (chunk, hop), s in sends
-                ]
+                now = [_all(_send(c, h), f"(= {_time(c, int(self.dst[h]))} {t})") for c, h in keys]
                 if not now:
                     continue
                 for r in range(1, total - question.steps + 2):
-                    self.constraints.append(
-                        z3.Implies(
-                            self.rounds[t - 1] == r,
-                            z3.PbLe([(x, 1) for x in now], capacity * r // space.per_chunk),
-                        )
-                    )
+                    most = _count("pble", capacity * r // space.per_chunk, now)
+                    self._require(f"(=> (= rounds{t - 1} {r}) {most})")
 
-    def read(self, model: Any, seconds: float) -> Realization:
-        """Turn a z3 model into transfers."""
+    def read(self, values: Mapping[str, int]) -> Realization:
+        """Turn an answer into transfers."""
         space, factor = self.space, self.question.factor
         transfers = []
-        for (chunk, hop), send in self.send.items():
-            if self.z3.is_true(model.eval(send, model_completion=True)):
-                h = space.hops.hops[hop]
-                step = model.eval(self.time[chunk, h.dst]).as_long() - 1
-                number = space.chunk_of[chunk // factor] * factor + chunk % factor
-                transfers.append(Transfer(number, h.src, h.dst, h.route, step))
-        rounds = tuple(model.eval(r, model_completion=True).as_long() for r in self.rounds)
+        for chunk, hops in self.hops_of.items():
+            for hop in hops:
+                if values.get(_send(chunk, hop)):
+                    h = space.hops.hops[hop]
+                    step = values.get(_time(chunk, h.dst), 0) - 1
+                    number = space.chunk_of[chunk // factor] * factor + chunk % factor
+                    transfers.append(Transfer(number, h.src, h.dst, h.route, step))
         if self.question.rounds is None:
-            rounds = ()
-        return Realization(SolverVerdict.YES, tuple(transfers), rounds, seconds)
+            return Realization(SolverVerdict.YES, tuple(transfers))
+        rounds = tuple(values.get(f"rounds{t}", 0) for t in range(self.question.steps))
+        return Realization(SolverVerdict.YES, tuple(transfers), rounds)
+
+
+def _time(chunk: int, rank: int) -> str:
+    return f"time_{chunk}_{rank}"
+
+
+def _send(chunk: int, hop: int) -> str:
+    return f"send_{chunk}_{hop}"
+
+
+def _all(*rules: str) -> str:
+    return f"(and true {' '.join(rules)})"
+
+
+def _count(relation: str, limit: int, rules: Sequence[str]) -> str:
+    """Return z3's constraint on the number of rules that hold: ``pbeq`` or ``pble``."""
+    if not rules:
+        return "true" if relation == "pble" or limit == 0 else "false"
+    return f"((_ {relation} {limit}{' 1' * len(rules)}) {' '.join(rules)})"

@@ -27,8 +27,8 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.schedule import Transfer
 
-from ...base.engine import Budget, Observer
-from ...base.meter import STEPS
+from ...base.engine import Observer
+from ...base.meter import STEPS, Meter
 from ...solvers import cp_sat
 from ...solvers.cp_sat import CpModel
 from ...solvers.pool import Listener
@@ -53,7 +53,6 @@ class Realization:
     verdict: SolverVerdict
     transfers: tuple[Transfer, ...] = ()
     rounds: tuple[int, ...] = ()
-    seconds: float = 0.0
 
 
 Key = tuple[int, int, int]
@@ -248,7 +247,8 @@ class _CpSatModel:
 def solve(
     space: Space,
     question: ExactQuestion,
-    budget: Budget,
+    meter: Meter,
+    seed: int,
     observer: Observer,
     effort: ExactEffort = EXACT_EFFORT,
 ) -> Realization:
@@ -256,17 +256,18 @@ def solve(
     if space.items * len(space.hops.hops) * question.steps * question.factor > effort.most_sends:
         return Realization(SolverVerdict.UNKNOWN)
     built = _CpSatModel(space, question)
-    seconds = max(0.01, budget.effort)
+    steps = meter.left
     if built.peers_used and not question.fewest:
         built.model.minimize(_sum(built.peers_used))
-        seconds = min(seconds, effort.peers_seconds)
+        steps = min(steps, round(effort.peers_effort * STEPS))
     answer = cp_sat.solve(
         built.model,
-        steps=round(seconds * STEPS),
-        seed=budget.seed,
+        steps=steps,
+        seed=seed,
         race=SUBSOLVERS,
         listener=Listener(observer.cancelled, observer.stage),
     )
+    meter.spend(answer.steps)
     if answer.verdict is cp_sat.CpVerdict.INFEASIBLE:
         return Realization(SolverVerdict.NO)
     if not answer.found:

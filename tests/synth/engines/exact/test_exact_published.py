@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from fractions import Fraction as F
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +19,7 @@ from weft.synth.engines.exact.demands import demands, reach
 from weft.synth.engines.exact.flow_bound import flow_bound
 from weft.synth.engines.exact.instance import ExactQuestion, build_space
 from weft.synth.engines.exact.orbits import find_orbits
+from weft.synth.solvers.pool import solvers
 
 FRONTIERS = [
     ("dgx1", "allgather", {2: F(3, 2), 3: F(7, 6)}),
@@ -106,7 +107,9 @@ def _space(machine, collective):
 def test_gold_values(collective, question, answer):
     chunks, steps, rounds = question
     space = _space("dgx1", collective)
-    found = realize.solve(space, ExactQuestion(chunks, steps, rounds), Budget(60), Silent())
+    found = realize.solve(
+        space, ExactQuestion(chunks, steps, rounds), Budget(60).meter(), 0, Silent()
+    )
     assert found.verdict is (realize.SolverVerdict.YES if answer else realize.SolverVerdict.NO)
 
 
@@ -116,7 +119,7 @@ QUICK = [g for g in GOLD if g[1][0] * g[1][2] <= 12 and g[0] != "alltoall"]
 @pytest.mark.parametrize(("collective", "question", "answer"), QUICK)
 def test_the_papers_encoding_agrees(collective, question, answer):
     space = _space("dgx1", collective)
-    found = paper.solve(space, ExactQuestion(*question), Budget(60), Silent())
+    found = paper.solve(space, ExactQuestion(*question), Budget(60).meter(), 0, Silent())
     assert found.verdict is (realize.SolverVerdict.YES if answer else realize.SolverVerdict.NO)
 
 
@@ -150,8 +153,12 @@ def test_more_steps_than_a_simple_path_has_hops_can_pay():
     assert found == {2: F(2), 3: F(3, 2), 4: F(4, 3), 5: F(5, 4), 6: F(6, 5)}
 
 
-def test_without_z3_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "z3", None)
+def test_without_z3_the_message_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "z3.py").write_text("raise ModuleNotFoundError('no z3')")
+    monkeypatch.syspath_prepend(tmp_path)
+    solvers().close()  # the next process sees that path
     problem = Problem(topology("ring:3"), make("allgather", 3))
     with pytest.raises(Missing, match="needs the Python package 'z3-solver'") as caught:
         synthesize(problem, "exact{solver=z3}")

@@ -71,8 +71,8 @@ def test_cp_sat_and_the_papers_encoding_agree(machine, kind, chunks, steps, extr
         return
     space = build_space(machine, find_hops(machine), wanted, reach(machine))
     question = ExactQuestion(chunks, steps, steps + extra)
-    ours = realize.solve(space, question, Budget(20), Silent())
-    theirs = paper.solve(space, question, Budget(20), Silent())
+    ours = realize.solve(space, question, Budget(20).meter(), 0, Silent())
+    theirs = paper.solve(space, question, Budget(20).meter(), 0, Silent())
     assert realize.SolverVerdict.UNKNOWN not in (ours.verdict, theirs.verdict)
     assert ours.verdict == theirs.verdict
 

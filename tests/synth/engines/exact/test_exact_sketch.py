@@ -105,7 +105,7 @@ def test_few_peers_are_as_few_as_possible():
     wanted = demands(make("allgather", 6))
     space = build_space(box, find_hops(box), wanted, reach(box))
     space = apply_rules(space, sketch.rules)
-    answer = realize.solve(space, ExactQuestion(1, 5, 5), Budget(20), Silent())
+    answer = realize.solve(space, ExactQuestion(1, 5, 5), Budget(20).meter(), 0, Silent())
     assert len({(t.src, t.dst) for t in answer.transfers}) == 6
 
 

@@ -1,0 +1,96 @@
+"""The engine's answer depends on question, seed and effort: not on threads, load or clocks."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.schedule import dumps
+from weft.dsl.nouns.topology import Topology, both_ways, gpu
+from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
+from weft.synth.base.meter import STEPS
+
+
+def irregular(ranks: int, seed: int) -> Topology:
+    """A ring with chords of several widths, in no symmetry."""
+    chance = random.Random(seed)
+    pairs = [(i, (i + 1) % ranks) for i in range(ranks)]
+    pairs += [tuple(chance.sample(range(ranks), 2)) for _ in range(ranks // 2)]  # type: ignore[misc]
+    links = [link for u, v in pairs for link in both_ways(u, v, chance.choice([12, 25, 50]), "0.7")]
+    return Topology(f"irregular{seed}", tuple(map(gpu, range(ranks))), tuple(links))
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """Four threads that keep the interpreter busy."""
+    done = threading.Event()
+
+    def spin() -> None:
+        while not done.is_set():
+            sum(range(1000))
+
+    threads = [threading.Thread(target=spin, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+
+
+def answer(problem: Problem, engine: str, effort: float, threads: int) -> list[str]:
+    """The schedules of an answer, and what is said about them."""
+    budget = Budget(effort, threads)
+    outcome = synthesize(problem, engine, budget)
+    return [*map(dumps, (p.schedule for p in outcome.points)), *outcome.statements]
+
+
+QUESTIONS = [
+    ("exact", "allgather", 5, 0, 0.2),
+    ("exact", "alltoall", 6, 1, 0.5),  # ends before anything is proved
+    ("exact", "allgather", 7, 2, 0.4),
+    ("exact{solver=z3}", "allgather", 4, 3, 0.5),
+]
+
+
+@pytest.mark.parametrize(("engine", "collective", "ranks", "seed", "effort"), QUESTIONS)
+def test_same_bytes_with_any_threads_and_load(
+    engine: str,
+    collective: str,
+    ranks: int,
+    seed: int,
+    effort: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if "z3" in engine:
+        pytest.importorskip("z3")
+    problem = Problem(irregular(ranks, seed), make(collective, ranks))
+    expected = answer(problem, engine, effort, 1)
+    assert expected
+    assert answer(problem, engine, effort, 4) == expected
+    with busy():
+        assert answer(problem, engine, effort, 1) == expected
+    now, jumps = time.monotonic, random.Random(0)
+    monkeypatch.setattr(time, "monotonic", lambda: now() + jumps.uniform(0, 30))
+    assert answer(problem, engine, effort, 1) == expected
+
+
+def test_what_is_spent_is_counted() -> None:
+    """The meter of the search around it has what the engine took, and no more than it may."""
+    problem = Problem(irregular(6, 1), make("alltoall", 6))
+    outer = Budget(100).meter()
+    synthesize(problem, "exact", Budget(1.0, outer=outer))
+    assert 0 < outer.done < 1.5 * STEPS
+    before = outer.done
+    synthesize(problem, "exact", Budget(1.0, threads=4, outer=outer))
+    assert outer.done == 2 * before
