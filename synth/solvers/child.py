@@ -40,6 +40,8 @@ def _solve(question: Any, found: Say) -> Any:
         from .cp_sat_child import solve  # loads OR-Tools
     elif question["solver"] == "z3":
         from .smt_child import solve
+    elif question["solver"] == "mip":
+        from .mip_child import solve
     else:
         raise AssertionError(question["solver"])
     return solve(question, found)

@@ -13,9 +13,9 @@ from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
 
 from ...base.engine import Budget, Observer
-from ...base.meter import STEPS
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ...lp.solver import SolverAnswer, solve
+from ...solvers.pool import Listener
 from ...time.schedule_time import simulate
 from ..sketched.field import SearchInstance
 from ..sketched.search import PlacementSearch
@@ -75,8 +75,9 @@ def solve_copies(
         )
         why = f"{what} for the program; {known.certificate.text}"
         return Copied(schedule, us, made + _words(us, float(known.us), why))
-    left = max(meter.left / STEPS, 0.5)
-    answer = solve(epochs.model(EASE), solver, left, budget.threads, observer.cancelled)
+    listener = Listener(observer.cancelled, observer.stage)
+    answer = solve(epochs.model(EASE), solver, steps=meter.left, listener=listener)
+    meter.spend(answer.steps)
     if answer.values is not None:
         better = field.schedule(placements_of(field, epochs.chosen(answer.values)))
         took = simulate(better, message_bytes).time_us

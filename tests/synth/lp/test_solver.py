@@ -21,7 +21,7 @@ x = [pulp.LpVariable(f"x{i}", cat="Binary") for i in range(200)]
 model += pulp.lpSum(v * y for v, y in zip(values[0], x))
 for row in values[1:]:
     model += pulp.lpSum(v * y for v, y in zip(row, x)) <= sum(row) // 2
-solve(model, "cbc", 60.0, 1, lambda: False)
+solve(model, "cbc", steps=10**9)
 """
 
 

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from itertools import pairwise
 
+import pulp
 import pytest
 
 from weft.dsl.base.errors import UserError
@@ -18,6 +19,7 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import SOLVER_DIED, Budget, Silent
+from weft.synth.lp import solver as lp_solver
 from weft.synth.solvers.cp_sat import CpAnswer, CpModel, CpVerdict, solve
 from weft.synth.solvers.pool import MEMORY, Listener, solvers
 
@@ -171,3 +173,40 @@ def test_a_search_whose_solver_dies_again_and_again_ends_with_an_answer(seed: in
     outcome = synthesize(Problem(machine, make("allgather", 8)), "exact", Budget(20), killer)
     assert outcome.points
     assert killer.left < 3
+
+
+def mixed_program(things: int = 120, rows: int = 20) -> pulp.LpProblem:
+    """A program of which HiGHS finds several better and better solutions."""
+    chance = random.Random(3)
+    model = pulp.LpProblem("things", pulp.LpMaximize)
+    x = [model.add_variable(f"x{i}", cat="Binary") for i in range(things)]
+    model += pulp.lpSum(chance.randint(1, 99) * y for y in x)
+    for _ in range(rows):
+        weights = [chance.randint(1, 99) for _ in x]
+        model += pulp.lpSum(w * y for w, y in zip(weights, x, strict=True)) <= sum(weights) // 2
+    return model
+
+
+def test_a_mixed_program_within_steps_is_the_same_again_and_after_an_abort() -> None:
+    first = lp_solver.solve(mixed_program(), "highs", steps=200_000)
+    assert first.values is not None
+    assert first.bound is not None
+    told: list[str] = []
+    listener = Listener(kill_at_first_poll(signal.SIGABRT), told.append)
+    again = lp_solver.solve(mixed_program(), "highs", steps=200_000, listener=listener)
+    assert again == first
+    assert len(told) == 1
+
+
+def test_a_mixed_program_cut_off_keeps_its_incumbent() -> None:
+    heard = 0
+
+    def stopped() -> bool:
+        nonlocal heard
+        heard += 1
+        return heard > 60
+
+    model = mixed_program(400, 60)
+    answer = lp_solver.solve(model, "highs", steps=10**12, listener=Listener(stopped))
+    assert answer.steps == 10**12
+    assert answer.values
