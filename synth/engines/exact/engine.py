@@ -144,8 +144,10 @@ def _answer(
         goal = first_at_best(search, first, last, meter)
         found = walk(search, range(goal, goal + 1), meter, observer)
         if not found.complete:
-            found = walk(search, range(first, last + 1), meter, observer)
-        found = replace(found, points=found.points[-1:])
+            again = walk(search, range(first, last + 1), meter, observer)
+            found = replace(again, points=(*again.points, *found.points))
+        best = sorted(found.points, key=lambda point: (point.rounds_per_chunk, point.steps))
+        found = replace(found, points=tuple(best[:1]))
     else:
         found = walk(search, range(first, last + 1), meter, observer)
     statements = (*found.gaps, *how_it_ended(search, found))

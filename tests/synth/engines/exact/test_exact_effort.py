@@ -11,12 +11,13 @@ from contextlib import contextmanager
 import pytest
 
 from weft.dsl.nouns.collective import make
-from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import dumps
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.api import synthesize
-from weft.synth.base.engine import Budget
+from weft.synth.base.engine import Budget, Point, Silent
 from weft.synth.base.meter import STEPS
+from weft.synth.engines.exact import Exact
 
 
 def irregular(ranks: int, seed: int) -> Topology:
@@ -94,3 +95,25 @@ def test_what_is_spent_is_counted() -> None:
     before = outer.done
     synthesize(problem, "exact", Budget(1.0, threads=4, outer=outer))
     assert outer.done == 2 * before
+
+
+class StopsAtFirst(Silent):
+    """An observer that requests a stop as soon as a schedule is found."""
+
+    def __init__(self) -> None:
+        self.found: list[Point] = []
+
+    def incumbent(self, point: Point) -> None:
+        self.found.append(point)
+
+    def cancelled(self) -> bool:
+        return bool(self.found)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_schedule_found_before_the_cut_off_is_in_the_answer(seed: int) -> None:
+    observer = StopsAtFirst()
+    problem = Problem(irregular(5, seed), make("scatter", 5), objective=Objective.BANDWIDTH)
+    outcome = Exact().solve(problem, Budget(3), observer)
+    assert observer.found
+    assert [p.schedule for p in outcome.points] == [p.schedule for p in observer.found]
