@@ -95,11 +95,13 @@ class Progress:
         """Record a new schedule."""
         self._found += 1
         if self.log is not None:
-            self.log.found(self.seconds, point)
+            self.log.found(self.seconds, self.effort, point)
         value = self._measure(point) if self._measure else ()
         if self._best is None or not value or value < self._value:
             self._best, self._value = point, value
-        self._console.detail(f"  {self.seconds:6.1f}s  found {describe(point)}")
+        self._console.detail(
+            f"  {self.seconds:6.1f}s  effort {self.effort:6.2f}  found {describe(point)}"
+        )
 
     def cancelled(self) -> bool:
         """Return True if the engine should stop, after Ctrl-C."""

@@ -1,4 +1,4 @@
-"""Log of a search: a line of JSON for every schedule found, with its time in seconds."""
+"""Log of a search: a line of JSON for every schedule found, with effort and seconds until then."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class SearchLog:
             }
         ]
 
-    def found(self, seconds: float, point: Point) -> None:
+    def found(self, seconds: float, effort: float, point: Point) -> None:
         """Add a line for a schedule; numbers are floats, nothing here is a proof."""
         self._lines.append(
             {
                 "seconds": round(seconds, 3),
+                "effort": round(effort, 6),
                 "found": describe(point),
                 "steps": point.steps,
                 "rounds_per_chunk": float(point.rounds_per_chunk),
@@ -48,9 +49,10 @@ class SearchLog:
             }
         )
 
-    def write(self, path: str, seconds: float, status: str, *, force: bool) -> None:
+    def write(self, path: str, seconds: float, effort: float, status: str, *, force: bool) -> None:
         """Write the file, with a last line on the outcome."""
-        self._lines.append({"seconds": round(seconds, 3), "status": status})
+        end = {"seconds": round(seconds, 3), "effort": round(effort, 6), "status": status}
+        self._lines.append(end)
         text = "\n".join(json.dumps(one, ensure_ascii=False) for one in self._lines)
         write_text(path, text + "\n", force=force)
 

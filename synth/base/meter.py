@@ -24,7 +24,8 @@ class Meter:
     """Count of the work that one search has done, and its limit, both in steps.
 
     What it spends is spent of the search around it, ``outer``, as well. ``stopped`` returns
-    whether the search is to end in any case (Ctrl-C, ``--time``).
+    whether the search is to end in any case (Ctrl-C, ``--time``); ``cut`` is True once work was
+    left undone because of the limit. A ``trial`` may be repeated with more.
 
     >>> whole = Meter(100)
     >>> part = whole.part(0.5)
@@ -37,6 +38,8 @@ class Meter:
     stopped: Callable[[], bool] = never
     outer: Meter | None = None
     done: int = 0
+    cut: bool = False
+    trial: bool = False
 
     def spend(self, steps: int) -> None:
         """Count work that was done."""
@@ -51,8 +54,21 @@ class Meter:
         return max(0, self.limit - self.done)
 
     def over(self) -> bool:
-        """Return True if nothing is left, or the search is to end."""
-        return self.done >= self.limit or self.stopped()
+        """Return True if nothing is left, or the search is to end; who asks has more to do."""
+        if self.done >= self.limit:
+            self.cut_short()
+            return True
+        return self.stopped()
+
+    def cut_short(self) -> None:
+        """Record that work was left undone for want of budget, here and in the searches around.
+
+        What a trial leaves undone is for the search around it to decide.
+        """
+        meter: Meter | None = self
+        while meter is not None:
+            meter.cut = True
+            meter = None if meter.trial else meter.outer
 
     def part(self, share: float) -> Meter:
         """Return a meter for a part of the work that is left."""

@@ -63,7 +63,9 @@ def run(args: SynthFlags, console: Console) -> int:
         except UserError as error:
             raise _blamed(problem, error) from error
     if progress.log is not None and args.log is not None:
-        progress.log.write(args.log, progress.seconds, str(outcome.status), force=args.force)
+        progress.log.write(
+            args.log, progress.seconds, progress.effort, str(outcome.status), force=args.force
+        )
     with finishing(progress, console):  # to describe a large schedule takes seconds, too
         return _tell(args, problem, outcome, progress, console)
 

@@ -1,4 +1,7 @@
-"""Convergence of a search: best schedule and proven bound over time, from its log."""
+"""Convergence of a search: best schedule and proven bound over its effort, from its log.
+
+Logs of versions that counted no effort have seconds instead.
+"""
 
 from __future__ import annotations
 
@@ -38,42 +41,48 @@ def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, 
         )
     try:
         found = [one for one in rest if "found" in one]
+        along = "effort" if all("effort" in one for one in rest) else "seconds"
         timed = any(one.get("us") is not None for one in found)
         keys = ("us", "least_us") if timed else ("rounds_per_chunk", "bound")
         spots = [
-            (float(one["seconds"]), float(one[keys[0]]), float(one.get(keys[1]) or 0))
+            (float(one[along]), float(one[keys[0]]), float(one.get(keys[1]) or 0))
             for one in found
             if one.get(keys[0]) is not None
         ]
-        end = float(rest[-1]["seconds"]) if rest else 0.0
+        end = float(rest[-1][along]) if rest else 0.0
     except (KeyError, TypeError, ValueError):
         raise BadFile("a line says something else", where=where, hint="weft synth --log") from None
     engine = str(first.get("engine", ""))
+    unit = "µs" if timed else "rounds per chunk"
     drawn = any(value > 0 for _, value, _ in spots)
     return {
         "id": "search",
         "title": "How the search went",
         "part": "charts",
-        "charts": [_chart(spots, end, "µs" if timed else "rounds per chunk")] if drawn else [],
+        "charts": [_chart(spots, along, end, "µs" if timed else "rounds per chunk")]
+        if drawn
+        else [],
         "table": {
-            "first": "seconds",
+            "first": along,
             "names": ["found"],
-            "rows": [[figure(float(x["seconds"])), str(x["found"])] for x in found],
+            "rows": [[figure(float(x[along])), str(x["found"])] for x in found],
         },
-        "after": f"{len(found)} schedules were found by {engine} in {figure(end)} s.",
+        "after": f"{len(found)} schedules were found by {engine}; {along} in all: {figure(end)}.",
     }
 
 
-def _chart(spots: list[tuple[float, float, float]], end: float, unit: str) -> dict[str, Any]:
+def _chart(
+    spots: list[tuple[float, float, float]], along: str, end: float, unit: str
+) -> dict[str, Any]:
     """Return the chart of the best value so far and the bound proved for that schedule's kind, as
     steps."""
     best, least = [], []
     value, bound = spots[0][1:]
-    for seconds, us, known in spots:
+    for place, us, known in spots:
         if us <= value:
             value, bound = us, known
-        best.append((seconds, value))
-        least.append((seconds, bound))
+        best.append((place, value))
+        least.append((place, bound))
     best.append((max(end, best[-1][0]), value))
     least.append((max(end, least[-1][0]), bound))
     series = [Series("best so far", best, "this", stairs=True)]
@@ -83,7 +92,7 @@ def _chart(spots: list[tuple[float, float, float]], end: float, unit: str) -> di
     room = 0.08 * (max(values) - min(values)) or 0.05 * max(values)
     return chart(
         "Best schedule and bound",
-        ChartAxis("seconds", [0.0, max(end, best[-1][0])]),
+        ChartAxis(along, [0.0, max(end, best[-1][0])]),
         ChartAxis(unit, [min(values) - room, max(values) + room]),
         series,
     )

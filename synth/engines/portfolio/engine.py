@@ -9,6 +9,7 @@ Work is counted (:mod:`weft.synth.base.meter`): the result is the same on every 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -29,18 +30,18 @@ from weft.dsl.base.spec import needed_options
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 
-from ...base.effort import Effort, setting, share
+from ...base.effort import Effort, setting
 from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...frontier.incumbents import Incumbents
-from ...reductions.phases import Phased, phases_of
-from ...reductions.reduction import Subproblem, run
+from ...reductions.phases import phases_of
 from ...reductions.solve import solve
 from ...time.latency import latency_us
 from ...time.order import LARGE, arranged
 from ...time.schedule_time import simulate, simulation_steps
 from ..packing.trees.demands import moves_pairs
+from .parts import InHalves, InPhases
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
 """Message sizes in bytes that the frontier of a large machine is judged at; answers name them."""
@@ -75,13 +76,15 @@ class PortfolioEffort(Effort):
         "matching is not asked where a packing of the best rate takes less than this times the "
         "bound",
     )
-    first_share: float = share(
-        0.5, "part of the remaining effort that each engine but the last gets"
+    first_steps: int = setting(
+        300_000, "work that every engine does in the first round of the race, at least"
     )
-    exact_share: float = share(
-        0.25, "part of the effort that exact gets at most, where it cannot finish"
+    steps_per_pair: int = setting(
+        30, "the same for each pair of ranks: on large machines less leads to nothing"
     )
-    least_share: float = share(0.1, "part of the effort that every engine gets at least")
+    deeper: int = setting(3, "how many times the work grows from one round to the next")
+    patience: int = setting(2, "rounds without a gain that end the race")
+    gain: float = setting(1e-3, "part of the value by which a round gains, at least")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,36 +140,10 @@ class Portfolio:
             made += _plugins()
         made = [engine for engine in made if _can_run(engine)]
         if phases_of(problem) is not None:  # the best engine for each phase
-            made = [*(e for e in made if _takes(e, problem)), InPhases(self)]
+            return [*(e for e in made if _takes(e, problem)), InPhases(self)]
+        if problem.objective is Objective.TIME and len(made) > 1:
+            made += [e for e in (InPhases(self), InHalves(self)) if _takes(e, problem)]
         return made
-
-
-@dataclass(frozen=True, slots=True)
-class InPhases:
-    """Races the engines for each phase of a sketch, and puts the winners together."""
-
-    name: ClassVar[str] = "phases"
-    cites: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; each phase names who found it"
-
-    race: Portfolio
-
-    @classmethod
-    def availability(cls) -> str | None:
-        """As the portfolio."""
-        return None
-
-    def refuses(self, problem: Problem) -> str | None:
-        """Return the reason to refuse a problem whose sketch has no phases, else None."""
-        return None if phases_of(problem) else "the sketch has no phases that make the collective"
-
-    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """As :class:`~weft.synth.reductions.phases.Phased`."""
-
-        def part(of: Subproblem) -> Outcome:
-            return self.race.solve(of.problem, of.budget, of.observer)
-
-        steps = Phased().apply(problem, budget, observer, self.race.name)
-        return run(steps, part)
 
 
 def _likely(problem: Problem, effort: PortfolioEffort) -> Iterator[str]:
@@ -258,42 +235,80 @@ class _Race:
     times: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Run all engines that may still improve the result.
+        """Run the engines in rounds: each a little, then those that were cut short for longer.
 
-        Ctrl-C ends the run; points found until then are kept.
+        What is done, and in which order, does not depend on the budget, which only says where it
+        ends: so more effort never gives a worse answer. Ctrl-C ends the run; points found until
+        then are kept.
         """
-        for place, engine in enumerate(self.engines):
-            if self.observer.cancelled() or (self.found and (self.meter.over() or self._met())):
-                return
-            if self.found and self._needless(engine):
-                continue
-            watch = _IncumbentRecorder(self.observer, engine, Incumbents(self.problem))
-            try:
-                self._ask(engine, self._steps(engine, place), watch)
-            except KeyboardInterrupt:
-                self.interrupted = True
-                self._add(engine, watch.heard.points)
-                if not self.found:
-                    raise
-                return
-            if self.over is not None:
-                return
+        effort = self.effort
+        steps = max(effort.first_steps, effort.steps_per_pair * self.problem.topology.ranks**2)
+        left, values = self.engines, [math.inf]
+        while left and not self._stale(values):
+            cut_short = []
+            for engine in left:
+                if self._enough(steps):
+                    return
+                if self.found and self._needless(engine):
+                    continue
+                if self._cut_short(engine, steps):
+                    cut_short.append(engine)
+                if self.over is not None or self.interrupted:
+                    return
+            left, steps = cut_short, effort.deeper * steps
+            values.append(self._value())
 
-    def _steps(self, engine: Engine, place: int) -> int:
-        """The work that an engine may do."""
-        whole, left = self.meter.limit, self.meter.left
-        if len(self.engines) == 1:
-            return whole
-        share = left if place == len(self.engines) - 1 else self.effort.first_share * left
-        quickly_done = self.problem.topology.ranks <= self.effort.exact_pairs and not place
-        if engine.name == "exact" and not quickly_done:
-            share = min(share, self.effort.exact_share * whole)
-        return round(max(share, self.effort.least_share * whole))
+    def _stale(self, values: list[float]) -> bool:
+        """Return True if the last rounds gained nothing; ``values``: after each one."""
+        least = self.effort.patience
+        if len(values) <= least + 1 or not self.found:
+            return False
+        return values[-1] > (1 - self.effort.gain) * values[-1 - least]
 
-    def _ask(self, engine: Engine, steps: int, watch: _IncumbentRecorder) -> None:
+    def _value(self) -> float:
+        """The best value of the objective so far; NaN for a frontier, which none has."""
+        if not self.found:
+            return math.inf
+        match self.problem.objective:
+            case Objective.TIME:
+                return min(self._time(p, self.problem.bytes or 1) for p in self.found)
+            case Objective.LATENCY:
+                return min(latency_us(p.schedule) for p in self.found)
+            case Objective.BANDWIDTH:
+                return float(min(p.rounds_per_chunk for p in self.found))
+            case _:
+                return math.nan
+
+    def _enough(self, steps: int) -> bool:
+        """Return True if the race is over: asked to, with the best answer, or without budget."""
+        if self.meter.stopped():
+            return True
+        if not self.found or self._met():
+            return bool(self.found)
+        if self.meter.done + steps <= self.meter.limit:
+            return False
+        self.meter.cut_short()
+        return True
+
+    def _cut_short(self, engine: Engine, steps: int) -> bool:
+        """Run an engine; return True if more work may bring more."""
+        watch = _IncumbentRecorder(self.observer, engine, Incumbents(self.problem))
+        alone = len(self.engines) == 1
+        limit = self.meter.limit if alone else steps
+        part = Meter(limit, self.meter.stopped, self.meter, trial=not alone)
+        try:
+            self._ask(engine, self.budget.within(part), watch)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self._add(engine, watch.heard.points)
+            if not self.found:
+                raise
+        return part.cut and engine.name not in self.failures and not alone
+
+    def _ask(self, engine: Engine, budget: Budget, watch: _IncumbentRecorder) -> None:
         self.observer.stage(f"engine {engine.name}")
         try:
-            outcome = solve(self.problem, engine, self.budget.within(self.meter, steps), watch)
+            outcome = solve(self.problem, engine, budget, watch)
         except UserError as error:
             self.failures[engine.name] = error
             return
@@ -346,7 +361,10 @@ class _Race:
                 return False
 
     def _needless(self, engine: Engine) -> bool:
-        """Return True if matching can gain little: the best rate is found, the bound is near."""
+        """Return True if an engine can gain little: halves, or matching after the best rate, where
+        the bound is near."""
+        if engine.name == "halves":
+            return self._over_bound() <= self.effort.near
         if engine.name != "greedy" or not any(p.bandwidth_optimal for p in self.found):
             return False
         return (
