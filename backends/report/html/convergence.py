@@ -59,9 +59,7 @@ def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, 
         "id": "search",
         "title": "How the search went",
         "part": "charts",
-        "charts": [_chart(spots, along, end, "µs" if timed else "rounds per chunk")]
-        if drawn
-        else [],
+        "charts": [_chart(spots, along, end, unit)] if drawn else [],
         "table": {
             "first": along,
             "names": ["found"],
