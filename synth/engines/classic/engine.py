@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
+from statistics import median
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.components import components
 from weft.dsl.base.errors import BadAlgorithm, UserError
-from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Chunks, Phases, Sketch
@@ -125,7 +125,7 @@ class Classic:
         self, site: Site, problem: Problem, judge: _Judge, why: list[UserError]
     ) -> bool:
         """Offer all algorithms on a site to the judge; False if the budget ended before."""
-        for one in self._algorithms(site, problem.collective.kind):
+        for one in self._algorithms(site, problem):
             for chunks in self._pieces(one, problem.objective):
                 if judge.points and judge.meter.over():
                     return False
@@ -142,10 +142,33 @@ class Classic:
                     break
         return True
 
-    def _algorithms(self, site: Site, kind: Kind) -> Iterator[ClassicAlgorithm]:
-        if self.algorithm == "auto":
-            return site.defined(kind)
-        return iter([find_algorithm(self.algorithm, kind)])
+    def _algorithms(self, site: Site, problem: Problem) -> list[ClassicAlgorithm]:
+        """Return the algorithms to try: those for hierarchies first, then by their cost formulas.
+
+        So a small budget tries those that are likely to be best.
+        """
+        kind = problem.collective.kind
+        if self.algorithm != "auto":
+            return [find_algorithm(self.algorithm, kind)]
+        size, links = self._size(problem), problem.topology.links
+        alpha = float(max(x.latency for x in links))
+        bandwidth = float(median(x.bandwidth for x in links))
+
+        def formula(one: ClassicAlgorithm) -> float:
+            """µs on equal links, in the best number of pieces; 0 for a hierarchy."""
+            if not isinstance(one, Flat):
+                return 0.0
+            pieces = self._pieces(one, problem.objective)
+            costs = (one.cost(problem.topology.ranks, x) for x in pieces)
+            return min(cost.us(size, alpha, bandwidth) for cost in costs)
+
+        return sorted(site.defined(kind), key=formula)
+
+    def _size(self, problem: Problem) -> int:
+        """Return the bytes of the message that algorithms are judged at."""
+        if problem.objective is Objective.LATENCY:
+            return problem.bytes or 1
+        return problem.bytes or self.effort.bandwidth_bytes
 
     def _pieces(self, one: ClassicAlgorithm, objective: Objective) -> tuple[int, ...]:
         if self.chunks:
@@ -159,9 +182,7 @@ class Classic:
         collective = problem.collective
         root = collective.roots[0] if collective.roots else 0
         pieces = chunks * collective.factor
-        size = problem.bytes or (
-            1 if problem.objective is Objective.LATENCY else self.effort.bandwidth_bytes
-        )
+        size = self._size(problem)
         for own_order in (False, True):
             algorithm = site.algorithm(
                 one.name, collective.kind, chunks=pieces, root=root, own_order=own_order
