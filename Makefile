@@ -12,12 +12,12 @@ STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench browser clean demo dev dist docs grade help house libraries lint mutants replay sweep test types
+.PHONY: bench browser clean damaged demo dev dist docs grade help house libraries lint mutants repeatable replay sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1:\2/p' Makefile | while IFS=: read -r name text; do \
-		printf '  %-8s %s\n' "$$name" "$$text"; done
+		printf '  %-10s %s\n' "$$name" "$$text"; done
 
 demo: $(STAMP) ## see weft work, from a topology to a checked program
 	$(BIN)/python -m weft.backends.cli.demo
@@ -56,6 +56,12 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 
 mutants: $(STAMP) ## mutate correct programs at random; those that the checker accepts must execute correctly
 	$(BIN)/python tests/grade/mutation_sweep.py
+
+damaged: $(STAMP) ## search 40 damaged machines: values over bounds, allreduce against its halves
+	$(BIN)/python tests/grade/damaged.py
+
+repeatable: $(STAMP) ## ask 60 questions at three efforts, idle and busy: the answers must be equal
+	$(BIN)/python tests/grade/repeatable.py
 
 house: $(STAMP) ## figures of the structure (BASE=revision to compare, HOUSE_ARGS='--walks --cpu')
 	$(BIN)/python tests/house/figures.py $(if $(BASE),--base $(BASE)) $(HOUSE_ARGS)

@@ -19,7 +19,6 @@ from weft.dsl.nouns.sketch import Phase, Phases, Sketch
 from weft.dsl.nouns.topology import Topology
 
 from ...base.engine import Budget, Engine, Observer, Outcome
-from ...reductions.allreduce import Composed
 from ...reductions.phases import Phased, phases_of
 from ...reductions.reduction import Subproblem, run
 from ..classic.hierarchy import host_grid
@@ -41,52 +40,45 @@ class InPhases:
 
     def refuses(self, problem: Problem) -> str | None:
         """Return why there are no phases: the sketch has none, or the machine no equal hosts."""
-        if problem.sketch is not None:
-            none = "the sketch has no phases that make the collective"
-            return None if phases_of(problem) else none
-        if _with_phases(problem) is None:
-            return "the machine has no hosts of equal size, or the collective no phases"
-        return None
+        return None if self._phased(problem) else "it has no such phases"
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """As :class:`~weft.synth.reductions.phases.Phased`."""
-        if problem.sketch is None:
-            phased = _with_phases(problem)
-            assert phased is not None, "else it was refused"
-            problem = phased
-        return run(Phased().apply(problem, budget, observer, self.race.name), self._part)
+        phased = self._phased(problem)
+        assert phased is not None, "else it was refused"
+        return run(Phased().apply(phased, budget, observer, self.race.name), self._part)
+
+    def _phased(self, problem: Problem) -> Problem | None:
+        """The problem under a sketch with phases."""
+        if problem.sketch is not None:
+            return problem if phases_of(problem) else None
+        axes = _hosts_and_rails(problem.topology)
+        order = _BETWEEN_HOSTS.get(problem.collective.kind)
+        if axes is None or order is None:
+            return None
+        return _with(problem, tuple(Phase(kind, axes[axis]) for axis, kind in order))
 
     def _part(self, of: Subproblem) -> Outcome:
         return self.race.solve(of.problem, of.budget, of.observer)
 
 
 @dataclass(frozen=True, slots=True)
-class InHalves:
-    """Races the engines for the two halves of an allreduce, and composes the winners."""
+class InHalves(InPhases):
+    """Races the engines for the two halves of an allreduce, and joins the winners."""
 
     name: ClassVar[str] = "halves"
-    cites: ClassVar[str] = "Cai et al., SCCL, PPoPP 2021, §3.5; each half names who found it"
+    cites: ClassVar[str] = "Rabenseifner, ICCS 2004; each half names who found it"
 
-    race: Engine
-
-    @classmethod
-    def availability(cls) -> str | None:
-        """As the portfolio."""
-        return None
-
-    def refuses(self, problem: Problem) -> str | None:
-        """Return why there are no halves: it is no allreduce, or a sketch says how to make it."""
-        if problem.sketch is not None:
-            return "a sketch is followed as a whole"
-        return None if Composed().fits(problem) else "only an allreduce has halves"
-
-    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """As :class:`~weft.synth.reductions.allreduce.Composed`."""
-        steps = Composed().apply(problem, budget, observer, self.race.name)
-        return run(steps, lambda of: self.race.solve(of.problem, of.budget, of.observer))
+    def _phased(self, problem: Problem) -> Problem | None:
+        """An allreduce as two phases of all ranks."""
+        if problem.sketch is not None or problem.collective.kind is not Kind.ALLREDUCE:
+            return None
+        everybody = (tuple(range(problem.collective.ranks)),)
+        halves = (Kind.REDUCE_SCATTER, Kind.ALLGATHER)
+        return _with(problem, tuple(Phase(kind, everybody) for kind in halves))
 
 
-_ORDER = {
+_BETWEEN_HOSTS = {
     Kind.ALLGATHER: ((1, Kind.ALLGATHER), (0, Kind.ALLGATHER)),
     Kind.REDUCE_SCATTER: ((0, Kind.REDUCE_SCATTER), (1, Kind.REDUCE_SCATTER)),
     Kind.ALLREDUCE: ((0, Kind.REDUCE_SCATTER), (1, Kind.ALLREDUCE), (0, Kind.ALLGATHER)),
@@ -94,16 +86,9 @@ _ORDER = {
 """Phases that make a collective: (axis, collective); 0: the hosts, 1: the rails between them."""
 
 
-def _with_phases(problem: Problem) -> Problem | None:
-    """The problem under a sketch of the machine's own phases, None if it has none."""
-    kind = problem.collective.kind
-    if kind not in _ORDER:
-        return None
-    axes = _hosts_and_rails(problem.topology)
-    if axes is None:
-        return None
-    phases = tuple(Phase(inner, axes[axis]) for axis, inner in _ORDER[kind])
-    rule = Phases(phases, kind, label="phases of the machine")
+def _with(problem: Problem, phases: tuple[Phase, ...]) -> Problem | None:
+    """The problem under a sketch of these phases, None if they do not make its collective."""
+    rule = Phases(phases, problem.collective.kind, label="phases of the machine")
     phased = replace(problem, sketch=Sketch("", (rule,)))
     return phased if phases_of(phased) else None
 
