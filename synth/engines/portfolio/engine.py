@@ -141,7 +141,7 @@ class Portfolio:
         made = [engine for engine in made if _can_run(engine)]
         if phases_of(problem) is not None:  # the best engine for each phase
             return [*(e for e in made if _takes(e, problem)), InPhases(self)]
-        if problem.objective is Objective.TIME and len(made) > 1:
+        if problem.objective is Objective.TIME and not self.engines and len(made) > 1:
             made += [e for e in (InPhases(self), InHalves(self)) if _takes(e, problem)]
         return made
 
