@@ -239,15 +239,16 @@ class _Race:
 
         What is done, and in which order, does not depend on the budget, which only says where it
         ends: so more effort never gives a worse answer. Ctrl-C ends the run; points found until
-        then are kept.
+        then are kept. Of a budget too small for the first round every engine gets an equal part.
         """
         effort = self.effort
         steps = max(effort.first_steps, effort.steps_per_pair * self.problem.topology.ranks**2)
+        steps = min(steps, self.meter.limit // max(1, len(self.engines)))
         left, values = self.engines, [math.inf]
         while left and not self._stale(values):
             cut_short = []
             for engine in left:
-                if self._enough(steps):
+                if self._enough(steps, first=len(values) == 1):
                     return
                 if self.found and self._needless(engine):
                     continue
@@ -279,13 +280,13 @@ class _Race:
             case _:
                 return math.nan
 
-    def _enough(self, steps: int) -> bool:
+    def _enough(self, steps: int, *, first: bool) -> bool:
         """Return True if the race is over: asked to, with the best answer, or without budget."""
         if self.meter.stopped():
             return True
         if not self.found or self._met():
             return bool(self.found)
-        if self.meter.done + steps <= self.meter.limit:
+        if first or self.meter.done + steps <= self.meter.limit:
             return False
         self.meter.cut_short()
         return True
