@@ -239,11 +239,11 @@ class _Race:
 
         What is done, and in which order, does not depend on the budget, which only says where it
         ends: so more effort never gives a worse answer. Ctrl-C ends the run; points found until
-        then are kept. Of a budget too small for the first round every engine gets an equal part.
+        then are kept. Where the budget is too small for the first round, each
+        engine gets half of what is left.
         """
         effort = self.effort
         steps = max(effort.first_steps, effort.steps_per_pair * self.problem.topology.ranks**2)
-        steps = min(steps, self.meter.limit // max(1, len(self.engines)))
         left, values = self.engines, [math.inf]
         while left and not self._stale(values):
             cut_short = []
@@ -252,12 +252,18 @@ class _Race:
                     return
                 if self.found and self._needless(engine):
                     continue
-                if self._cut_short(engine, steps):
+                if self._cut_short(engine, self._share(steps, first=len(values) == 1)):
                     cut_short.append(engine)
                 if self.over is not None or self.interrupted:
                     return
             left, steps = cut_short, effort.deeper * steps
             values.append(self._value())
+
+    def _share(self, steps: int, *, first: bool) -> int:
+        """Return the work of an engine in a round; in the first one every engine takes part."""
+        if not first:
+            return steps
+        return min(steps, max(self.meter.left // 2, self.meter.limit // 10))
 
     def _stale(self, values: list[float]) -> bool:
         """Return True if the last rounds gained nothing; ``values``: after each one."""
