@@ -93,7 +93,7 @@ def plan_of(args: SweepFlags) -> SweepPlan:
     return SweepPlan(
         tuple(settings),
         objective,
-        args.effort or file.effort or 60.0,
+        args.effort or file.effort or 20.0,
         args.time or file.seconds or None,
         args.threads or file.threads or 2,
     )

@@ -31,7 +31,7 @@ class Budget:
         outer: the meter of the search that this one is a part of.
     """
 
-    effort: float = 60.0
+    effort: float = 20.0
     threads: int = 2
     seed: int = 0
     seconds: float | None = None

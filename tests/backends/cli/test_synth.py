@@ -297,7 +297,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> None:
         ("acting{part=early}", (), 130, "interrupted", "nothing was found"),
         ("acting{part=infeasible}", (), 1, "infeasible", "rule a"),
         ("acting{part=refuse}", (), 2, "error", "on strike"),
-        ("acting{part=nothing}", (), 3, "nothing", "no schedule with an effort of 60; no cue came"),
+        ("acting{part=nothing}", (), 3, "nothing", "no schedule with an effort of 20; no cue came"),
         ("absent", (), 4, "error", "pip install talent"),
         ("acting{part=crash}", (), 70, "error", "ZeroDivisionError"),
         ("acting{part=lie}", (), 70, "error", "its schedule is wrong"),
