@@ -37,7 +37,7 @@ from .bounds.bounds import fewest_steps
 from .frontier.incumbents import Incumbents
 from .judge.point import require_right
 from .reductions.solve import solve
-from .time.margin import JITTER_US, jittered_us
+from .time.margin import JITTER_US, fragile_us
 from .time.order import LARGE, arranged
 from .time.schedule_time import simulate
 
@@ -96,23 +96,13 @@ def synthesize(
     return replace(outcome, statements=(*outcome.statements, *_fragile(outcome, problem)))
 
 
-MARGIN = 1.01
-"""A schedule is called fragile if it takes more than so many times its time after a jitter."""
-
-MOST_SHAKEN = 200_000
-"""Transfers times segments of a schedule that is run once more for that."""
-
-
 def _fragile(outcome: Outcome, problem: Problem) -> Iterator[str]:
     """Yield a statement if the best schedule at the size needs ties to fall its way."""
     size, best = problem.bytes, next(iter(outcome.points), None)
     if size is None or best is None or problem.objective is not Objective.TIME:
         return
-    schedule = best.schedule
-    if len(schedule) * schedule.segments > MOST_SHAKEN:
-        return
-    took, shaken = simulate(schedule, size).time_us, jittered_us(schedule, size)
-    if shaken > MARGIN * took:
+    shaken = fragile_us(best.schedule, size)
+    if shaken is not None:
         yield (
             f"its order is fragile: {shaken:,.3f} µs where latencies are longer by up to "
             f"{float(JITTER_US) * 1000:g} ns, since transfers that tie go in another order"

@@ -8,23 +8,49 @@ which no real machine keeps more exactly: what needs ties to fall its way shows.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from weft.dsl.nouns.schedule import Schedule
 
+from ..base.effort import Effort, setting
 from .schedule_time import simulate
 
-PARTS = 8
-JITTER_US = Fraction(PARTS - 1, 10_000)
+JITTER_US = Fraction(7, 10_000)
 """Longest that a latency is extended by, in µs: 0.7 ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarginEffort(Effort):
+    """When a schedule is called fragile, and which ones are tried."""
+
+    ratio: float = setting(1.01, "times its own time that a fragile schedule takes, at least")
+    most_slices: int = setting(
+        200_000, "transfers times segments of a schedule that is run once more"
+    )
+
+
+MARGIN_EFFORT = MarginEffort()
+
+
+def fragile_us(
+    schedule: Schedule, message_bytes: int, effort: MarginEffort = MARGIN_EFFORT
+) -> float | None:
+    """Return the time in µs with latencies a little longer, if it is clearly more than without.
+
+    None if it is not, or the schedule is too large to be run once more.
+    """
+    if len(schedule) * schedule.segments > effort.most_slices:
+        return None
+    shaken = jittered_us(schedule, message_bytes)
+    return shaken if shaken > effort.ratio * simulate(schedule, message_bytes).time_us else None
 
 
 def jittered_us(schedule: Schedule, message_bytes: int) -> float:
     """Return the time in µs with latencies a little longer; as :func:`.simulate` otherwise."""
     machine = schedule.topology
     links = tuple(
-        replace(link, latency=link.latency + Fraction(_part(number), 10_000))
+        replace(link, latency=link.latency + _part(number) * JITTER_US / 7)
         for number, link in enumerate(machine.links)
     )
     shaken = replace(schedule, topology=replace(machine, links=links))
@@ -32,5 +58,5 @@ def jittered_us(schedule: Schedule, message_bytes: int) -> float:
 
 
 def _part(number: int) -> int:
-    """A value of 0 … PARTS - 1 that neighbouring numbers do not share (Knuth's multiplier)."""
-    return (number * 2654435761 >> 16) % PARTS
+    """A value of 0 … 7 that neighbouring numbers do not share (Knuth's multiplier)."""
+    return (number * 2654435761 >> 16) % 8

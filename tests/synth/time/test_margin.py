@@ -7,7 +7,7 @@ import pytest
 from weft.dsl.nouns.collective import custom
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Topology, gpu, link
-from weft.synth.time.margin import JITTER_US, jittered_us
+from weft.synth.time.margin import JITTER_US, fragile_us, jittered_us
 from weft.synth.time.schedule_time import simulate
 
 SIZE = 1_000_000
@@ -52,6 +52,9 @@ def test_a_tie_shows() -> None:
         jittered_us(one, SIZE) / simulate(one, SIZE).time_us for one in (tied(0, 1), tied(1, 0))
     ]
     assert max(ratios) > 1.05
+    assert [fragile_us(one, SIZE) is None for one in (tied(0, 1), tied(1, 0))] == [
+        ratio < 1.01 for ratio in ratios
+    ]
     assert min(ratios) == pytest.approx(1, abs=1e-3)
 
 
