@@ -23,7 +23,8 @@ def ask(machine: str, kind: str, engine: str, **more: object) -> dict[str, objec
         "bytes": 1 << 20,
         "sketch": None,
         "one_shot": False,
-        "seconds": 10.0,
+        "effort": 10.0,
+        "seconds": None,
         "seed": 0,
         **more,
     }
