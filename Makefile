@@ -6,13 +6,14 @@ PYTEST_ARGS ?=
 BASE ?=
 HOUSE_ARGS ?=
 REPLAY_ARGS ?=
+SHARED ?= ../shared
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench browser clean damaged demo dev dist docs grade help house libraries lint mutants repeatable replay sweep test types
+.PHONY: bench browser clean damaged demo dev dist docs grade help house libraries lint mutants repeatable replay shared sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -39,6 +40,9 @@ bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/failures.py
 	$(BIN)/python tests/bench/loop.py
 	$(BIN)/python tests/bench/report_sizes.py
+
+shared: $(STAMP) ## test the readers on files of other tools, which are in SHARED=../shared
+	WEFT_SHARED=$(SHARED) $(BIN)/python -m pytest -m shared $(PYTEST_ARGS)
 
 grade: $(STAMP) ## compare results with published ones
 	$(BIN)/python tests/grade/run.py

@@ -1,14 +1,12 @@
-"""MSCCL XML texts for tests: written from a few words, and the shipped samples."""
+"""MSCCL XML texts for tests, written from a few words."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-_BESIDE = Path(__file__).resolve().parents[3] / "shared"
-SAMPLES = Path(os.environ.get("WEFT_SHARED", _BESIDE)) / "data" / "msccl-xml"
+import pytest
+from shared import samples
 
 
 @dataclass
@@ -163,6 +161,113 @@ def both_send_first(cnt: int, **changes: object) -> str:
     return algo(gpus, "alltoall", 2 * cnt, **changes)
 
 
-def samples() -> list[Path]:
-    """The shipped files, where they are present."""
-    return sorted(SAMPLES.glob("*.xml")) if SAMPLES.is_dir() else []
+def several_rings(n: int, rings: int, **changes: object) -> str:
+    """Ring allreduce in place on several channels at once, fused."""
+    gpus = []
+    for rank in range(n):
+        tbs = []
+        for ring in range(rings):
+            tb = Tb((rank + 1) % n, (rank - 1) % n, ring)
+            tb.step("s", f"i{rank * rings + ring}", f"i{rank * rings + ring}")
+            for k in range(1, 2 * n - 1):
+                chunk = f"i{(rank - k) % n * rings + ring}"
+                kind = "rrs" if k < n - 1 else "rrcs" if k == n - 1 else "rcs"
+                tb.step(kind if k < 2 * n - 2 else "r", chunk, chunk)
+            tbs.append(tb)
+        gpus.append(Gpu(n * rings, n * rings, 0, tbs))
+    return algo(
+        gpus,
+        "allreduce",
+        n * rings,
+        **{"nchannels": rings, "inplace": 1, "outofplace": 0, **changes},
+    )
+
+
+def direct_alltoall(n: int, cnt: int, **changes: object) -> str:
+    """Each pair by a thread block of its own, ``cnt`` chunks at a time; one block copies."""
+    gpus = []
+    for rank in range(n):
+        tbs = [Tb().step("cpy", f"i{rank * cnt}", f"o{rank * cnt}", cnt)]
+        for peer in (p for p in range(n) if p != rank):
+            tb = Tb(peer, peer)
+            tb.step("s", f"i{peer * cnt}", f"o{rank * cnt}", cnt)
+            tbs.append(tb.step("r", f"i{rank * cnt}", f"o{peer * cnt}", cnt))
+        gpus.append(Gpu(n * cnt, n * cnt, 0, tbs))
+    return algo(gpus, "alltoall", n * cnt, **changes)
+
+
+def direct_allgather(n: int, **changes: object) -> str:
+    """Each rank copies its chunk, then sends it to every other one from the output."""
+    gpus = []
+    for rank in range(n):
+        tbs = [Tb().step("cpy", "i0", f"o{rank}", hasdep=1)]
+        for peer in (p for p in range(n) if p != rank):
+            tb = Tb(peer, peer)
+            tb.step("s", f"o{rank}", f"o{rank}", dep=(0, 0))
+            tbs.append(tb.step("r", f"o{peer}", f"o{peer}"))
+        gpus.append(Gpu(1, n, 0, tbs))
+    return algo(gpus, "allgather", n, **changes)
+
+
+def two_hosts_allgather(**changes: object) -> str:
+    """Hosts of two: chunks go across to the rank of the same place, and then beside, by scratch.
+
+    The block that sends beside waits for what came across, and for a copy out of scratch.
+    """
+    gpus = []
+    for rank in range(4):
+        beside, across = rank ^ 1, rank ^ 2
+        far = Tb(across, across).step("s", "i0", "s0").step("r", "i0", "s0", hasdep=1)
+        near = Tb(beside, beside, 1).step("s", "i0", f"o{rank}").step("r", "i0", f"o{beside}")
+        near.step("s", f"o{across}", f"o{across}", dep=(2, 1))
+        near.step("r", f"o{across ^ 1}", f"o{across ^ 1}")
+        local = Tb().step("cpy", "i0", f"o{rank}")
+        local.step("cpy", "s0", f"o{across}", dep=(0, 1), hasdep=1)
+        gpus.append(Gpu(1, 4, 1, [far, near, local]))
+    return algo(gpus, "allgather", 4, **{"nchannels": 2, **changes})
+
+
+def chain_allreduce(n: int, chunks: int, **changes: object) -> str:
+    """Sums go down a line of ranks to rank 0 and back up, chunk after chunk, in place."""
+    gpus = []
+    for rank in range(n):
+        down, up = (rank - 1 if rank else -1), (rank + 1 if rank + 1 < n else -1)
+        first, second = Tb(down, up), Tb(up, down, 1)
+        for k in range(chunks):
+            here = f"i{k}"
+            if up < 0:
+                first.step("s", here, here)
+                second.step("r", here, here)
+            elif down < 0:
+                first.step("rrc", here, here, hasdep=1)
+                second.step("s", here, here, dep=(0, k))
+            else:
+                first.step("rrs", here, here)
+                second.step("rcs", here, here)
+        gpus.append(Gpu(chunks, chunks, 0, [first, second]))
+    return algo(
+        gpus,
+        "allreduce",
+        chunks,
+        **{"nchannels": 2, "inplace": 1, "outofplace": 0, **changes},
+    )
+
+
+def _theirs() -> dict[str, str]:
+    """Files of other compilers, where somebody asked for them."""
+    return {file.stem: file.read_text() for file in samples("msccl-xml", "*.xml")}
+
+
+SAMPLES = {
+    "alltoall": direct_alltoall(8, 2, proto="LL"),
+    "allgather": direct_allgather(8, minBytes=1 << 10, maxBytes=1 << 19),
+    "allgather of two hosts": two_hosts_allgather(proto="LL128"),
+    "pairs": pairs_allreduce(8, proto="LL"),
+    "chain": chain_allreduce(4, 12, proto="LL"),
+    "rings": several_rings(8, 4, proto="LL"),
+    **_theirs(),
+}
+"""Files of every shape: what other compilers write is among them only for ``make shared``."""
+
+EACH = [pytest.param(n, marks=pytest.mark.shared if n in _theirs() else ()) for n in SAMPLES]
+"""The names of the samples, to parametrize tests with."""

@@ -1,4 +1,8 @@
-"""Where the sample inputs lie that are not part of the repository."""
+"""Files of other tools, which are not part of the repository; our own samples stand for them.
+
+``WEFT_SHARED=FOLDER pytest -m shared`` (``make shared``) holds the same tests to the files of
+FOLDER. Without it the tests with the mark ``shared`` are deselected (tests/conftest.py).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ from pathlib import Path
 from sources import ROOT
 
 SHARED = Path(os.environ.get("WEFT_SHARED", ROOT.parent / "shared"))
-"""Tests that need it skip where it is absent."""
 
 
 def samples(folder: str, pattern: str = "*") -> list[Path]:
-    """The sample files of a folder, sorted; empty where they are absent."""
+    """The files of others in a folder, sorted; none where nobody asked for them."""
+    if "WEFT_SHARED" not in os.environ:
+        return []
     return sorted((SHARED / "data" / folder).glob(pattern))

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from command import Weft
-
-SHARED = Path(os.environ.get("WEFT_SHARED", Path(__file__).parents[4] / "shared")) / "data"
+from msccl_files import SAMPLES
+from nccl_files import SERVERS, xml
+from shared import samples
+from taccl_files import TOPOLOGIES
 
 
 def changed(file: Path, change: Callable[[dict[str, object]], object]) -> Path:
@@ -65,14 +67,31 @@ def test_standard_input_is_recognised(weft: Weft, triangle: Path) -> None:
     assert weft("check", "-", stdin="  GPU0 GPU1\nGPU0 X NV2\nGPU1 NV2 X\n").code == 0
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the sample inputs")
+OURS = {
+    **{name: ("msccl-xml", ".xml", SAMPLES[name]) for name in SAMPLES},
+    **{name: ("topology", ".xml", xml(server)) for name, server in SERVERS.items()},
+    **{name: ("topology", ".json", json.dumps(data)) for name, data in TOPOLOGIES.items()},
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_sample_is_recognised_and_good(weft: Weft, tmp_path: Path, name: str) -> None:
+    kind, suffix, text = OURS[name]
+    file = tmp_path / f"sample{suffix}"
+    file.write_text(text)
+    is_good(weft, file, kind)
+
+
+@pytest.mark.shared
 @pytest.mark.parametrize("folder", ["msccl-xml", "nccl-topo", "taccl/topo"])
-def test_every_sample_is_recognised_and_good(weft: Weft, folder: str) -> None:
-    for file in sorted((SHARED / folder).iterdir()):
-        ran = weft("check", file, "--json")
-        assert (ran.code, ran.err) == (0, ""), file
-        expected = "msccl-xml" if folder == "msccl-xml" else "topology"
-        assert ran.json["kind"] == expected
+def test_every_file_of_others_is_recognised_and_good(weft: Weft, folder: str) -> None:
+    for file in samples(folder):
+        is_good(weft, file, "msccl-xml" if folder == "msccl-xml" else "topology")
+
+
+def is_good(weft: Weft, file: Path, kind: str) -> None:
+    ran = weft("check", file, "--json")
+    assert (ran.code, ran.err, ran.json["kind"]) == (0, "", kind)
 
 
 # --- compile and run ------------------------------------------------------------------------------

@@ -10,7 +10,16 @@ import pytest
 import strategies as ours
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msccl_files import Gpu, Tb, algo, pairs_allreduce, ring_allgather, ring_allreduce, samples
+from msccl_files import (
+    EACH,
+    SAMPLES,
+    Gpu,
+    Tb,
+    algo,
+    pairs_allreduce,
+    ring_allgather,
+    ring_allreduce,
+)
 from proof import good
 from random_moves import moves, random_algorithm
 
@@ -65,9 +74,9 @@ def lanes(program: Program) -> int:
 
 @pytest.mark.parametrize("protocol", [Protocol.SIMPLE, Protocol.LL])
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
-@pytest.mark.parametrize("path", samples(), ids=lambda p: p.stem)
-def test_published_files_are_compiled_anew(path, target: Target, protocol: Protocol) -> None:  # type: ignore[no-untyped-def]
-    program, collective = imported(path.read_text())
+@pytest.mark.parametrize("name", EACH)
+def test_samples_are_compiled_anew(name: str, target: Target, protocol: Protocol) -> None:
+    program, collective = imported(SAMPLES[name])
     options = CompileOptions(target, protocol=protocol)
     again = lower_program(program, options)
     judged(again, collective, target)

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msccl_files import (
+    EACH,
+    SAMPLES,
     Gpu,
     Tb,
     algo,
@@ -17,7 +19,6 @@ from msccl_files import (
     pairs_allreduce,
     ring_allgather,
     ring_allreduce,
-    samples,
 )
 from networks import networks
 
@@ -103,9 +104,9 @@ def test_aliasing_in_place() -> None:
 # --- files ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", samples(), ids=lambda p: p.stem)
-def test_shipped_files_compute_their_collective(path) -> None:  # type: ignore[no-untyped-def]
-    result = run_xml(path.read_text(), path.name, interleavings=24)
+@pytest.mark.parametrize("name", EACH)
+def test_samples_compute_their_collective(name: str) -> None:
+    result = run_xml(SAMPLES[name], name, interleavings=24)
     assert result.ok, result.detail
     assert result.interleavings == 24
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nccl_files import SERVERS, xml
 from shared import samples
 
 from weft.dsl.base.errors import UserError
@@ -157,11 +158,13 @@ def test_a_mutated_sketch_is_refused_or_still_one(data: st.DataObject) -> None:
 ATTRIBUTE = re.compile(r'(link_speed|link_width|speed|count|sm|gcn|rank|busid|target)="[^"]*"')
 
 
-@pytest.mark.skipif(not samples("nccl-topo"), reason="the shared samples are not here")
+DUMPS = [xml(server) for server in SERVERS.values()]
+DUMPS += [file.read_text() for file in samples("nccl-topo")]
+
+
 @settings(max_examples=60)
-@given(st.sampled_from(samples("nccl-topo") or [None]), st.data())
-def test_samples_with_wrong_attributes_never_crash(file, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
-    text = file.read_text()
+@given(st.sampled_from(DUMPS), st.data())
+def test_samples_with_wrong_attributes_never_crash(text: str, data: st.DataObject) -> None:
     start, end = data.draw(st.sampled_from([m.span() for m in ATTRIBUTE.finditer(text)]))
     name = text[start:end].partition("=")[0]
     value = data.draw(st.sampled_from(["", "0", "-1", "x", "1e9", "99999999999", "2.5 GT/s"]))

@@ -1,4 +1,4 @@
-"""NCCL and RCCL topology XML: the samples against what is known of each machine, hostile files."""
+"""NCCL and RCCL topology XML: servers of known cables, hostile files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from nccl_files import SERVERS, Server, xml
 from shared import samples
 
 from weft.dsl.base.errors import BadFile, BadTopology, UserError
@@ -15,50 +16,78 @@ from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.topology import NodeKind, Topology
 from weft.dsl.symmetry.symmetry import generate, is_semiregular, verified
 
-SAMPLES = {file.stem: file for file in samples("nccl-topo", "*.xml")}
-present = pytest.mark.skipif(not SAMPLES, reason="the shared samples are not here")
+LANE = {"906": 24, "908": 24, "910": 36, "gfx942": 48}
+"""GB/s of one xGMI link."""
 
-XGMI = {
-    # GPU-GPU cables (both directions counted once) by lanes, and GB/s of one lane.
-    "topo_4p1h": ({1: 4}, 24),
-    "topo_4p3l_2h": ({1: 12}, 24),
-    "topo_4p4h": ({1: 24}, 24),
-    "topo_8p1h": ({4: 4, 2: 2, 1: 6}, 36),
-    "topo_8p6l_4nic": ({1: 24}, 24),
-    "topo_8p_90a": ({1: 12}, 36),
-    "topo_8p_940": ({1: 28}, 48),
-    "topo_8p_pcie": ({}, 0),
-    "topo_8p_rome_n4": ({1: 8}, 24),
-    "topo_collnet_n1": ({1: 12}, 24),
+THEIRS = {file.stem: file for file in samples("nccl-topo", "*.xml")}
+LIKE = {
+    "topo_4p1h": "ring of four",
+    "topo_4p3l_2h": "two quads",
+    "topo_4p4h": "four quads",
+    "topo_8p1h": "dies of four cards",
+    "topo_8p6l_4nic": "cocktail party",
+    "topo_8p_90a": "three peers each",
+    "topo_8p_940": "everyone to everyone",
+    "topo_8p_pcie": "no cables",
+    "topo_8p_rome_n4": "two rings",
+    "topo_collnet_n1": "sums in the network",
 }
+"""RCCL's models, and which of our servers has the same cables and NICs."""
+
+
+@pytest.fixture(params=[*SERVERS, *(pytest.param(n, marks=pytest.mark.shared) for n in LIKE)])
+def sample(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Server]:
+    """A file, ours or one of RCCL's models, and the server that it describes."""
+    if request.param in LIKE:
+        return THEIRS[request.param], SERVERS[LIKE[request.param]]
+    return written(tmp_path, request.param), SERVERS[request.param]
+
+
+def written(tmp_path: Path, name: str) -> Path:
+    file = tmp_path / f"{name.replace(' ', '_')}.xml"
+    file.write_text(xml(SERVERS[name]))
+    return file
 
 
 def gpu_cables(made: Topology) -> Counter[int]:
     return Counter(x.lanes for x in made.links if x.src < x.dst < made.ranks)
 
 
-@present
-def test_every_sample_is_expected_here() -> None:
-    assert set(SAMPLES) == set(XGMI)
+@pytest.mark.shared
+def test_every_model_is_expected_here() -> None:
+    assert set(THEIRS) == set(LIKE)
 
 
-@present
-@pytest.mark.parametrize("name", XGMI)
-def test_a_sample_has_the_cables_of_its_machine(name: str) -> None:
-    made = topology(str(SAMPLES[name]))
-    lanes, width = XGMI[name]
-    assert gpu_cables(made) == lanes
+def test_a_sample_has_the_cables_of_its_machine(sample: tuple[Path, Server]) -> None:
+    file, server = sample
+    made = topology(str(file))
+    width = LANE[server.gcn]
+    assert gpu_cables(made) == {lanes: len(pairs) for lanes, pairs in server.cables.items()}
     assert all(x.bandwidth == width * x.lanes for x in made.links if max(x.src, x.dst) < made.ranks)
-    assert made.ranks == {"topo_4p1h": 4, "topo_4p4h": 16}.get(name, 8)
+    assert made.ranks == server.ranks
     assert (hop_distances(made) >= 0).all()
     assert verified(made) == made.symmetries
-    assert made.name == f"{name}.xml"
+    assert made.name == file.name
 
 
-@present
-@pytest.mark.parametrize("name", [n for n in XGMI if n != "topo_8p_90a"])
-def test_boxes_are_joined_by_their_data_nics(name: str) -> None:
-    made = topology(f"{SAMPLES[name]}:nodes=2")
+@pytest.mark.parametrize("name", SERVERS)
+def test_cables_join_the_gpus_that_the_file_names(tmp_path: Path, name: str) -> None:
+    made = topology(str(written(tmp_path, name)))
+    found = {(x.src, x.dst): x.lanes for x in made.links if x.src < x.dst < made.ranks}
+    wanted = SERVERS[name].cables.items()
+    assert found == {(min(p), max(p)): lanes for lanes, pairs in wanted for p in pairs}
+
+
+def test_boxes_are_joined_by_their_data_nics(sample: tuple[Path, Server]) -> None:
+    """A box with only a management NIC stays alone, unless that NIC is asked for."""
+    file, server = sample
+    if max(card.speed for card in server.cards) < 10_000:
+        with pytest.raises(BadTopology, match="no NIC"):
+            topology(f"{file}:nodes=2")
+        slow = topology(f"{file}:nodes=2,min_nic=0.1GB/s")
+        assert (hop_distances(slow) >= 0).all()
+        return
+    made = topology(f"{file}:nodes=2")
     assert made.hosts == 2
     assert (hop_distances(made) >= 0).all()
     group = generate(verified(made))
@@ -66,24 +95,18 @@ def test_boxes_are_joined_by_their_data_nics(name: str) -> None:
     assert is_semiregular(group, made.ranks)
     fabric = made.node_index("fabric")
     ports = [float(x.bandwidth) for x in made.links if x.dst == fabric]
-    count = {"topo_4p4h": 16, "topo_8p1h": 4, "topo_8p6l_4nic": 4, "topo_8p_940": 8}.get(name, 1)
-    assert len(ports) == 2 * count
-    expected = {"topo_8p_940": 50.0, "topo_4p1h": 12.5, "topo_8p_pcie": 12.5}.get(name, 25.0)
-    assert set(ports) == {expected}
+    assert sorted(ports) == sorted(2 * [card.speed / 8000 for card in server.cards])
 
 
-@present
-def test_a_box_with_only_a_management_nic_stays_alone() -> None:
-    with pytest.raises(BadTopology, match="no NIC"):
-        topology(f"{SAMPLES['topo_8p_90a']}:nodes=2")
-    slow = topology(f"{SAMPLES['topo_8p_90a']}:nodes=2,min_nic=0.1GB/s")
-    assert (hop_distances(slow) >= 0).all()
-
-
-@present
-def test_four_boxes_of_the_grade_case_have_its_graph_and_its_bound() -> None:
+@pytest.mark.parametrize(
+    "name", ["cocktail party", pytest.param("topo_8p6l_4nic", marks=pytest.mark.shared)]
+)
+def test_four_boxes_have_the_graph_of_the_grade_case_and_its_bound(
+    tmp_path: Path, name: str
+) -> None:
     """G23: 24 shards enter a box over four NICs that PCIe limits to 24 GB/s: 128 GB/s."""
-    made = topology(f"{SAMPLES['topo_8p6l_4nic']}:nodes=4")
+    file = THEIRS[name] if name in LIKE else written(tmp_path, name)
+    made = topology(f"{file}:nodes=4")
     kinds = Counter(
         (made.nodes[x.src].kind, made.nodes[x.dst].kind, float(x.bandwidth), float(x.latency))
         for x in made.links

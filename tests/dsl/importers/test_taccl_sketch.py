@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared import samples
+from shared import SHARED, samples
+from taccl_files import SKETCHES, TOPOLOGIES
 
 from weft.dsl.base.errors import BadFile, BadTopology, UserError
 from weft.dsl.catalogue import paired, topology
@@ -24,9 +25,6 @@ from weft.dsl.language.parse import parse
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.sketch import Relay, Symmetry
 from weft.dsl.nouns.topology import Topology
-
-TOPOLOGIES = samples("taccl/topo", "*.json")
-SKETCHES = samples("taccl/sketch", "*.json")
 
 HUB: dict[str, Any] = {
     "name": "hub_1MB",
@@ -73,9 +71,18 @@ def imported(tmp_path: Path, data: object) -> Imported:
     return found
 
 
-def attempt(topo: Path, sketch: TacclSketch) -> tuple[Topology, Imported] | UserError:
+def taccl_pair(tmp_path: Path, topo: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
+    """The machine of one of TACCL's topology files, for a sketch."""
+    file = tmp_path / f"{topo}.json"
+    file.write_text(json.dumps(TOPOLOGIES[topo]))
+    return paired(file.read_text(), str(file), sketch, split=split)
+
+
+def attempt(
+    tmp_path: Path, topo: str, sketch: TacclSketch
+) -> tuple[Topology, Imported] | UserError:
     try:
-        there = paired(topo.read_text(), str(topo), sketch)
+        there = taccl_pair(tmp_path, topo, sketch)
         return there, translate(sketch, there)
     except UserError as error:
         return error
@@ -95,35 +102,51 @@ def rules(found: Imported) -> list[str]:
     ]
 
 
-# ---- every shipped pair
+# ---- every pair of a sketch and a machine
 
 
-@pytest.mark.skipif(not SKETCHES, reason="the shared samples are not here")
-@pytest.mark.parametrize("sketch", SKETCHES, ids=lambda f: f.stem)
-@pytest.mark.parametrize("machine", TOPOLOGIES, ids=lambda f: f.stem)
-def test_every_shipped_pair_is_imported_or_refused(machine: Path, sketch: Path) -> None:
-    read_in = read_taccl_sketch(json.loads(sketch.read_text()), str(sketch), sketch.stem)
-    family = "dgx2" if "dgx2" in machine.stem else "ndv2"
-    done = attempt(machine, read_in)
+@pytest.mark.shared
+@pytest.mark.parametrize("file", samples("taccl/sketch", "*.json"), ids=lambda f: f.stem)
+def test_the_shipped_sketches_are_those_we_wrote(file: Path) -> None:
+    assert json.loads(file.read_text()) == SKETCHES[file.stem]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_the_shipped_topologies_say_what_we_wrote(name: str) -> None:
+    """But for numbers that were rounded."""
+    theirs = json.loads((SHARED / "data" / "taccl" / "topo" / f"{name}.json").read_text())
+    ours = TOPOLOGIES[name]
+    assert set(theirs) == set(ours)
+    for key in ("name", "gpus_per_node", "nics_per_node", "alpha", "remote_alpha"):
+        assert theirs[key] == ours[key]
+    assert theirs["remote_beta"] == pytest.approx(ours["remote_beta"], rel=1e-3)
+    assert theirs["node_betas_list"] == pytest.approx(ours["node_betas_list"], abs=0.25)
+
+
+@pytest.mark.parametrize("sketch", SKETCHES)
+@pytest.mark.parametrize("machine", TOPOLOGIES)
+def test_every_pair_is_imported_or_refused(tmp_path: Path, machine: str, sketch: str) -> None:
+    read_in = read_taccl_sketch(SKETCHES[sketch], f"{sketch}.json", sketch)
+    family = "dgx2" if "dgx2" in machine else "ndv2"
+    done = attempt(tmp_path, machine, read_in)
     if isinstance(done, UserError):
-        assert family not in sketch.stem
+        assert family not in sketch
         assert "is the sketch for another machine?" in done.hint
         return
     there, found = done
     assert there.ranks == read_in.nodes * (16 if family == "dgx2" else 8)
     judge(found.text, there)
     # What the files name is not lost: each rotation is a symmetry of its own machine's sketch.
-    if family in sketch.stem:
+    if family in sketch:
         assert found.text.count("rotate") == len(read_in.rotations)
         assert ("own data first" in found.text) == read_in.own_first
 
 
-@pytest.mark.skipif(not SKETCHES, reason="the shared samples are not here")
 def test_the_relay_of_two_dgx2_is_the_sketch_of_our_catalogue() -> None:
     """On the DGX-2 of the catalogue too, whose NICs are nodes."""
-    file = next(f for f in SKETCHES if f.stem == "sk1-dgx2-n2")
     there = topology("dgx2:nodes=2")
-    text = translate(read_taccl_sketch(json.loads(file.read_text()), "s", "s"), there).text
+    text = translate(read_taccl_sketch(SKETCHES["sk1-dgx2-n2"], "s", "s"), there).text
     judge(text, there)
     assert "relay (2p, 2p+1) through 2p+1 -> 2p, own data first" in text
     assert "for p in 0..7:" in text
@@ -358,7 +381,6 @@ def test_the_static_split_is_an_option(tmp_path: Path) -> None:
     assert "gpu0 out" not in ports
 
 
-@pytest.mark.skipif(not SKETCHES, reason="the shared samples are not here")
 @pytest.mark.parametrize(
     ("topo", "idea", "beta", "chunk_per_us"),
     [
@@ -371,13 +393,11 @@ def test_the_static_split_is_an_option(tmp_path: Path) -> None:
     ],
 )
 def test_the_split_is_what_taccl_computes(
-    topo: str, idea: str, beta: int, chunk_per_us: int
+    tmp_path: Path, topo: str, idea: str, beta: int, chunk_per_us: int
 ) -> None:
-    """The β of TACCL's own loader, run on its files."""
-    file = next(f for f in TOPOLOGIES if f.stem == topo)
-    sketch = next(f for f in SKETCHES if f.stem == idea)
-    read_in = read_taccl_sketch(json.loads(sketch.read_text()), "s", "s")
-    there = paired(file.read_text(), str(file), read_in, split=True)
+    """The β of TACCL's own loader, run on such files."""
+    read_in = read_taccl_sketch(SKETCHES[idea], "s", "s")
+    there = taccl_pair(tmp_path, topo, read_in, split=True)
     hosts = there.host_of
     widths = {
         x.bandwidth

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from typing import Any
 
 import pytest
-from shared import SHARED
+from taccl_files import SKETCHES
 
 from weft.dsl.catalogue import names, topology
 from weft.dsl.language.elaborate import elaborate, machine_text
@@ -64,15 +63,7 @@ def test_a_sketch_for_two_nodes_is_one_for_sixteen(name: str) -> None:
         assert {len(p.groups) for p in phases.phases} == {8, 16}
 
 
-# ---- against TACCL's own files
-
-
-def taccl(name: str) -> dict[str, Any]:
-    file = SHARED / "data" / "taccl" / "sketch" / f"{name}.json"
-    if not file.exists():
-        pytest.skip("TACCL's files are not here")
-    data: dict[str, Any] = json.loads(file.read_text())
-    return data
+# ---- against TACCL's sketches
 
 
 def ours(name: str) -> tuple[Sketch, SketchMachine]:
@@ -82,9 +73,13 @@ def ours(name: str) -> tuple[Sketch, SketchMachine]:
     return elaborate(tree, machine, arguments), SketchMachine(machine)
 
 
+def test_every_sketch_of_taccl_has_ours() -> None:
+    assert set(TACCL) == set(SKETCHES)
+
+
 @pytest.mark.parametrize("name", TACCL)
 def test_machine_chunks_and_symmetry_are_taccls(name: str) -> None:
-    theirs, (sketch, machine) = taccl(name), ours(name)
+    theirs, (sketch, machine) = SKETCHES[name], ours(name)
     assert len(machine.hosts) == theirs["nnodes"]
     assert [r.count for r in sketch.rules if isinstance(r, Chunks)] == [
         theirs["hyperparameters"]["input_chunkup"]
@@ -99,7 +94,7 @@ def test_machine_chunks_and_symmetry_are_taccls(name: str) -> None:
 
 @pytest.mark.parametrize("name", TACCL)
 def test_switch_policies_are_taccls(name: str) -> None:
-    theirs, (sketch, machine) = taccl(name), ours(name)
+    theirs, (sketch, machine) = SKETCHES[name], ours(name)
     wanted = theirs["intranode_sketch"].get("switch_hyperedge_strategy", [])
     told = [r.peers for r in sketch.rules if isinstance(r, SwitchPolicy)]
     assert told == [{"uc-min": "few", "uc-max": "many"}[w] for w in wanted] * len(machine.hosts)
@@ -107,7 +102,7 @@ def test_switch_policies_are_taccls(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in TACCL if not n.endswith(("n1", "cUp6"))])
 def test_who_sends_to_other_nodes_is_taccls(name: str) -> None:
-    theirs, (sketch, machine) = taccl(name), ours(name)
+    theirs, (sketch, machine) = SKETCHES[name], ours(name)
     between = theirs["internode_sketch"]
     size = len(machine.hosts[0])
     pairs: Any = between["internode_conn"]

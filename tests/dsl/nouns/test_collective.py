@@ -78,12 +78,16 @@ def some_roots(kind: Kind, n: int) -> list[tuple[int, ...]]:
     return [()]
 
 
-@pytest.mark.parametrize("kind", [k for k in Kind if k is not Kind.CUSTOM])
-@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    ("kind", "n"),
+    [
+        (kind, n)
+        for kind, n in product([k for k in Kind if k is not Kind.CUSTOM], [1, 2, 3, 5])
+        if (kind, n) != (Kind.ALLTONEXT, 1)  # there is no next one
+    ],
+)
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_every_standard_kind_is_that_of_the_textbook(kind: Kind, n: int, k: int) -> None:
-    if kind is Kind.ALLTONEXT and n == 1:
-        pytest.skip("there is no next one")
     for roots in some_roots(kind, n):
         c = make(kind, n, chunks=k, roots=roots)
         expected = textbook(kind, n, k, roots)

@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msccl_files import Gpu, Tb, algo, exchange, pairs_allreduce, ring_allreduce, samples
+from msccl_files import EACH, SAMPLES, Gpu, Tb, algo, exchange, pairs_allreduce, ring_allreduce
 
 from weft.backends.check.checker import check_program, check_xml
 from weft.backends.execute.execute import run_algo, run_program
@@ -47,10 +47,10 @@ def test_reads_the_plain_example() -> None:
     assert got.remarks == ()
 
 
-@pytest.mark.parametrize("path", samples(), ids=lambda p: p.stem)
-def test_shipped_files_have_no_oddities(path) -> None:  # type: ignore[no-untyped-def]
-    text = path.read_text()
-    got = read_msccl_xml(text, path.name)
+@pytest.mark.parametrize("name", EACH)
+def test_samples_have_no_oddities(name: str) -> None:
+    text = SAMPLES[name]
+    got = read_msccl_xml(text, name)
     assert got.remarks == ()
     assert got.steps == text.count("<step")
     assert len(got.ranks) == text.count("<gpu") == got.ngpus
@@ -285,12 +285,11 @@ def test_traps_of_dependences_are_remarked(steps: list[tuple[str, dict]], says: 
 # --- as a program -------------------------------------------------------------------------------
 
 FILES = {"exchange": exchange(), "ring": ring_allreduce(4), "pairs": pairs_allreduce(4)}
-FILES |= {path.stem: path.read_text() for path in samples()}
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, *EACH])
 def test_a_file_as_a_program_is_right_and_runs(name: str) -> None:
-    got = read_msccl_xml(FILES[name], name)
+    got = read_msccl_xml({**SAMPLES, **FILES}[name], name)
     program = program_of(got, collective_of(got))
     assert check_program(program) == ()
     assert run_program(program, interleavings=6).ok

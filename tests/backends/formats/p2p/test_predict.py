@@ -69,14 +69,12 @@ def test_a_ring_through_a_shared_memory(rate):
     assert found.time_us == pytest.approx(simulate(schedule, 1 << 20).time_us, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["dgx1", "dgx-a100", "torus:4x4"])
+@pytest.mark.parametrize("name", ["dgx1", "ring:5", "torus:4x4"])
 def test_all_at_once_takes_what_the_simulator_says(name):
     """One step of everything that a rank can send to its neighbours."""
     machine = topology(name)
     link = {(x.src, x.dst): i for i, x in enumerate(machine.links) if x.dst < machine.ranks}
     ranks = sorted({rank for ends in link for rank in ends if rank < machine.ranks})
-    if not link:
-        pytest.skip("no cables between GPUs")
     pairs = [ends for ends in link if ends[0] < machine.ranks]
     schedule = Schedule.of(
         machine,
