@@ -1,20 +1,66 @@
 """Settings for the whole suite."""
 
 import os
+import random
+import time
+from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # No deadline: a loaded machine is not a bug. Derandomized: a red run must be red again.
 settings.register_profile("weft", deadline=None, derandomize=True)
 settings.load_profile("weft")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of clocks that jump."""
+    parser.addoption(
+        "--jumping-clock",
+        action="store_true",
+        help="let the clocks of this process jump by hours; tests of cut-offs are left out",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let clocks jump where that is asked for."""
+    if config.getoption("--jumping-clock"):
+        settings.register_profile(
+            "jumping", settings.get_profile("weft"), suppress_health_check=[HealthCheck.too_slow]
+        )
+        settings.load_profile("jumping")
+        chance = random.Random(0)
+        time.time = jumping(time.time, chance, back=True)
+        time.monotonic = jumping(time.monotonic, chance)
+        time.perf_counter = jumping(time.perf_counter, chance)
+        time.process_time = jumping(time.process_time, chance)
+
+
+def jumping(
+    clock: Callable[[], float], chance: random.Random, *, back: bool = False
+) -> Callable[[], float]:
+    """A clock that jumps ahead by up to three hours, one time in ten; or also back."""
+    ahead = 0.0
+
+    def now() -> float:
+        nonlocal ahead
+        if chance.random() < 0.1:
+            ahead += 3600 * chance.uniform(-3 if back else 0, 3)
+        return clock() + ahead
+
+    return now
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of files that are not ours, unless a folder of such files is named."""
-    if "WEFT_SHARED" in os.environ:
-        return
-    left_out = [item for item in items if item.get_closest_marker("shared")]
+    """Deselect tests of files that are not ours, and of cut-offs where clocks jump."""
+    without = []
+    if "WEFT_SHARED" not in os.environ:
+        without.append("shared")
+    if config.getoption("--jumping-clock"):
+        without.append("clock")
+    kept, left_out = [], []
+    for item in items:
+        (left_out if any(map(item.get_closest_marker, without)) else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("shared")]
+        items[:] = kept

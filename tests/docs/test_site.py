@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from until import HANGS
 
 ROOT = Path(__file__).parents[2]
 FETCHED = re.compile(r"<(?:script|img|link)[^>]*(?:src|href)=\"(?:https?:)?//")
@@ -17,7 +18,7 @@ FETCHED = re.compile(r"<(?:script|img|link)[^>]*(?:src|href)=\"(?:https?:)?//")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("docs") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     return made
 

@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+from until import HANGS
 
 SOLVERS = {"cupy", "flint", "mpi4py", "numba", "ortools", "pulp", "torch", "z3"}
 HEAVY = SOLVERS | {"igraph", "jinja2", "lark", "networkx", "numpy", "rich", "scipy"}
@@ -18,7 +19,7 @@ def loaded(statement: str) -> set[str]:
     """The modules in memory after a statement, in a fresh interpreter."""
     code = f"try:\n    {statement}\nexcept SystemExit as stop:\n    assert not stop.code\n"
     done = subprocess.run(
-        [sys.executable, "-c", code + REPORT], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code + REPORT], capture_output=True, text=True, timeout=HANGS
     )
     assert done.returncode == 0, done.stderr
     return set(done.stderr.rpartition("LOADED ")[2].split())

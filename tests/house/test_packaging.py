@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from until import HANGS
 
 import weft
 from sources import CODE_FOLDERS, DATA_FOLDERS, ROOT, code, imports
@@ -61,7 +62,7 @@ def test_the_solvers_work_in_one_process_in_both_orders(turn: int) -> None:
     """Some wheels bundle the same library and clash by symbol; so it is tried, both ways."""
     program = "".join(list(SOLVERS.values())[::turn])
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANGS
     )
     assert done.returncode == 0, done.stderr
 
@@ -109,7 +110,7 @@ def test_wheel_and_sdist_hold_the_tree(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
     compare = ROOT / "tests" / "packaging" / "compare_dist.py"
     for command in (build, [sys.executable, str(compare), "--untracked", str(tmp_path)]):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

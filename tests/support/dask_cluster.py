@@ -8,11 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from until import until
 
 from weft.dsl.base.processes import descendants, end_tree
 
@@ -104,15 +105,14 @@ def _start(words: list[str], environment: dict[str, str], log: object) -> subpro
 
 
 def _wait_for_port(port: int) -> None:
-    end = time.monotonic() + 30
-    while True:
+    def there() -> bool:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
-            return
         except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
+            return False
+        return True
+
+    until(there, f"port {port}")
 
 
 def _words(pid: int) -> bytes:

@@ -68,12 +68,12 @@ def always_dies(_: Any) -> None:
 def stubborn(folder: str) -> None:
     """Hears no signal that can be ignored, and starts a solver in a session of its own."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(9999)"
     child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     part = Path(folder, f"part-{os.getpid()}")
     part.write_text(f"{os.getpid()} {child.pid}")
     part.rename(Path(folder, f"pids-{os.getpid()}"))
-    threading.Event().wait(600)
+    threading.Event().wait(9999)
 
 
 def sleeps(seconds: float) -> float:

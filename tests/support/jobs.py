@@ -65,7 +65,7 @@ FAULTS = {
     "stopped": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
     "raises": "raise ArithmeticError('out of luck')",
     "leaves": "return",
-    "sleeps": "import time; time.sleep(600)",
+    "sleeps": "import time; time.sleep(9999)",
     "ends": "import os; os._exit(7)",
     "shorter": "send, recv = send[:-8], recv[:-8]",
 }

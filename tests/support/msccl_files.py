@@ -253,6 +253,20 @@ def chain_allreduce(n: int, chunks: int, **changes: object) -> str:
     )
 
 
+def hostile_texts(size: int) -> list[str]:
+    """Texts of about so many words that no reader may take more than linear time for."""
+    return [
+        "<algo " * size,
+        "<a>" * (4 * size),
+        "<" * (6 * size),
+        '<algo a="' * size,
+        "<algo " + 'a="1" ' * (2 * size),
+        "<!--" * (2 * size),
+        "<algo a='\"" * size,
+        exchange().replace('ngpus="2"', 'ngpus="' + "9" * (10 * size) + '"'),
+    ]
+
+
 def _theirs() -> dict[str, str]:
     """Files of other compilers, where somebody asked for them."""
     return {file.stem: file.read_text() for file in samples("msccl-xml", "*.xml")}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from command import Weft
+from until import HANGS
 
 from weft.backends.cli import entry
 from weft.backends.cli.exit_codes import Exit
@@ -25,7 +26,9 @@ HEAVY = ("numpy", "ortools", "z3", "scipy", "rich", "lark", "networkx")
 
 def subprocess_weft(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
     code = "import sys; from weft.backends.cli import main; sys.exit(main())"
-    return subprocess.run([sys.executable, "-c", code, *arguments], text=True, timeout=60, **kwargs)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], text=True, timeout=HANGS, **kwargs
+    )
 
 
 def test_the_contract_of_exit_codes() -> None:
@@ -76,7 +79,9 @@ def test_only_the_verb_that_was_asked_for_is_imported(words: list[str], loaded: 
         f"import sys; from weft.backends.cli import main; main({words!r})\n"
         "print([m for m in sys.modules if '.cli.verbs.' in m], file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS
+    )
     assert done.stderr.strip() == str([f"weft.backends.cli.verbs.{verb}" for verb in loaded])
 
 
@@ -88,7 +93,9 @@ def test_help_and_version_load_nothing_heavy() -> None:
         f"heavy = [m for m in {HEAVY!r} if m in sys.modules]\n"
         "assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from until import HANGS
 
 WEFT = [sys.executable, "-m", "weft.backends.cli"]
 
@@ -42,7 +43,7 @@ def test_ctrl_c_leaves_a_verified_file_or_none(tmp_path: Path, name: str) -> Non
             process.wait(moment)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGINT)
-        told, said = process.communicate(timeout=60)
+        told, said = process.communicate(timeout=HANGS)
     assert "Traceback" not in said, said
     files = list(out.parent.iterdir())
     if process.returncode == 130:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from until import HANGS
 
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 needs_mpi = pytest.mark.skipif(not (find_spec("mpi4py") and MPIEXEC), reason="no MPI")
@@ -65,7 +66,7 @@ def test_ranks_that_mpiexec_started(tmp_path):
         command,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANGS,
         check=False,
         env={**os.environ, "MPIEXEC_TIMEOUT": "90"},
     )

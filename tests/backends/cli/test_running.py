@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from jobs import RUNTIMES, faulty, no_mpi, no_torch
+from until import HANGS
 
 from weft.backends.ranks import joined, launcher, starters
 
@@ -94,7 +95,7 @@ JOIN = {
 def start(on: str, ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [*JOIN[on](ranks), "weft.backends.cli", "run", *map(str, arguments), "--on", on]
     environment = {**os.environ, "MPIEXEC_TIMEOUT": "100", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS, env=environment)
 
 
 @pytest.mark.parametrize("on", RUNTIMES)
@@ -125,6 +126,6 @@ def test_a_rank_is_known_by_its_environment(monkeypatch):
 @pytest.mark.skipif(no_torch, reason="no torch")
 def test_a_torch_file_runs_by_hand(ring):
     command = [*TORCHRUN, "4", ring("torch")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("right") == 5

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from command import Weft
+from until import HANGS
 
 from weft.backends.cli.verbs.synth import ranges
 from weft.dsl.base.errors import UserError
@@ -423,10 +423,8 @@ def test_ctrl_c_and_kill_keep_what_was_found(tmp_path: Path, number: signal.Sign
             if "found" in line:
                 break
         process.send_signal(number)
-        started = time.monotonic()
         rest = process.stderr.read()
-        assert process.wait(timeout=60) == 0
-    assert time.monotonic() - started < 20
+        assert process.wait(timeout=HANGS) == 0
     assert "stopping" in rest
     assert "feasible" in rest
     assert list(out.iterdir())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from proof import good
 from random_moves import moves, random_algorithm
+from work import calls_of
 
 from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.backends.compile.passes.trace import Trace
@@ -170,12 +171,15 @@ def test_out_of_place_cannot_be_made_in_place() -> None:
 
 
 def test_tracing_is_linear() -> None:
-    """A tenth of the promised million moves, in a tenth of the promised time."""
-    ring = ring_allreduce(160, 2)
-    start = time.process_time()
-    flow = Trace().apply(ring, MSCCL)
-    assert len(flow.messages) == 160 * 159 * 2 * 2
-    assert time.process_time() - start < 2.5
+    """Some calls for each move, and as many for each of four times as many moves."""
+    each = []
+    for ranks in (40, 80):
+        ring = ring_allreduce(ranks, 2)
+        flow, calls = calls_of(partial(Trace().apply, ring, MSCCL))
+        assert len(flow.messages) == ranks * (ranks - 1) * 2 * 2
+        each.append(calls / len(flow.messages))
+    assert max(each) < 8
+    assert each[1] < 1.1 * each[0]
 
 
 def test_a_fused_send_takes_its_place_in_the_order_with_it() -> None:

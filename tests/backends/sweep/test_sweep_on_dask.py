@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from command import Weft
 pytest.importorskip("distributed")
 
 from dask_cluster import dask_cluster
+from until import HANGS, until
 
 WEFT = [sys.executable, "-m", "weft.backends.cli"]
 PLAN = (
@@ -54,6 +55,10 @@ def answered(out: Path) -> list[str]:
     return [x["key"] for x in journal(out) if x["event"] == "ended" and x["files"] is not None]
 
 
+def enough(out: Path, count: int) -> bool:
+    return len(answered(out)) >= count
+
+
 def compared(folder: Path) -> dict[str, bytes]:
     files = (f for f in folder.rglob("*") if f.is_file() and f.name != "journal.jsonl")
     return {str(f.relative_to(folder)): f.read_bytes() for f in files}
@@ -74,11 +79,10 @@ def test_killed_stopped_and_resumed_it_is_the_local_sweep(weft: Weft, tmp_path: 
                 (8, lambda: dask.kill_worker(0)),
                 (20, lambda: client.send_signal(signal.SIGINT)),
             ):
-                while len(answered(there)) < wanted:
-                    assert client.poll() is None
-                    time.sleep(0.02)
+                until(partial(enough, there, wanted))
+                assert client.poll() is None
                 do()
-            told, _ = client.communicate(timeout=30)
+            told, _ = client.communicate(timeout=HANGS)
         data = json.loads(told)
         assert (client.returncode, data["status"]) == (0, "interrupted")
         assert data["pending"] == 36 - data["ran"] > 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pytest
+from until import HANGS, until
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
@@ -43,7 +43,7 @@ class Deaf:
             for name in ("ring", "bruck"):
                 (point,) = synthesize(problem, f"classic{{algorithm={name}}}").points
                 observer.incumbent(point)
-        self.release.wait(60)
+        self.release.wait(HANGS)
         observer.incumbent(None)  # type: ignore[arg-type]
         return Outcome(None)  # type: ignore[arg-type]
 
@@ -67,16 +67,13 @@ class Impatient:
 
 def test_an_engine_that_does_not_stop_is_left_to_itself() -> None:
     deaf, observer = Deaf(), Impatient(after=2)
-    started = time.monotonic()
     outcome = synthesize(PROBLEM, deaf, observer=observer)
-    assert time.monotonic() - started < 30
     assert cancellable.engine_at_work()
     deaf.release.set()
     assert outcome.statements == ("interrupted",)
     took = [simulate(p.schedule, 1 << 20).time_us for p in observer.heard]
     assert simulate(outcome.points[0].schedule, 1 << 20).time_us == min(took)
-    while cancellable.engine_at_work():
-        time.sleep(0.01)
+    until(lambda: not cancellable.engine_at_work())
     assert len(observer.heard) == 2, "what it says afterwards is not heard"
 
 

@@ -30,11 +30,11 @@ def solved(
     what: str | Collective,
     objective: Objective = Objective.TIME,
     size: int | None = None,
-    seconds: float = 300,  # kernels may have to be compiled first
+    effort: float = 300,
 ) -> Outcome:
     where = topology(machine)
     wanted = make(what, where.ranks) if isinstance(what, str) else what
-    return synthesize(Problem(where, wanted, None, objective, size), budget=Budget(seconds))
+    return synthesize(Problem(where, wanted, None, objective, size), budget=Budget(effort))
 
 
 def found_by(outcome: Outcome) -> set[str]:

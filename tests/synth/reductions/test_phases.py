@@ -68,8 +68,8 @@ def problem(
     return Problem(where, make(whole, where.ranks), sketch, objective, size)
 
 
-def solved(asked: Problem, engine: str, seconds: float = 60) -> Outcome:
-    return synthesize(asked, engine, Budget(seconds))
+def solved(asked: Problem, engine: str, effort: float = 60) -> Outcome:
+    return synthesize(asked, engine, Budget(effort))
 
 
 @pytest.mark.parametrize(("machine", "phases"), COMPOSITIONS)

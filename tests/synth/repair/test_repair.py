@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from work import calls_of
 
 from tests.support.strategies import collectives, schedules, topologies, tree_schedule
 from weft.dsl.base.errors import UserError
@@ -96,9 +96,8 @@ def test_a_dead_nic_of_many_is_mended_quickly_and_well(kind: str) -> None:
     problem = Problem(whole, collective, None, Objective.TIME, 1 << 28)
     best = synthesize(problem, "packing", Budget(20)).points[0].schedule
     left = degraded(whole, [find(whole, "host0.nic0")])
-    begun = time.perf_counter()
-    found = repair(best, left)
-    assert time.perf_counter() - begun < 2
+    found, calls = calls_of(lambda: repair(best, left))
+    assert calls < 60_000
     assert verify(found).ok
     least = float(lower_bound_us(bounds(left.topology, collective), 1 << 28))
     assert simulate(found, 1 << 28).time_us < 2 * least

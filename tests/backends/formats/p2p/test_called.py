@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from until import HANGS
 
 from weft.backends.formats.p2p.compile import compile_script
 from weft.backends.formats.p2p.emit import emit
@@ -91,7 +92,7 @@ def test_the_file_is_a_module_of_a_program_under_mpiexec(tmp_path, program):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANGS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

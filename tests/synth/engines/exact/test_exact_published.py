@@ -48,11 +48,10 @@ def test_frontier_is_the_published_one_and_proved(machine, collective, frontier)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
-def test_broadcast_goes_beyond_the_published_table_and_ends(collective):
+def test_broadcast_goes_beyond_the_published_table_and_ends():
     box = topology("dgx1")
-    budget = Budget(effort=300)  # it takes ten; a busy machine must not make it another answer
-    outcome = synthesize(Problem(box, make(collective, 8)), "exact", budget=budget)
+    budget = Budget(effort=300)
+    outcome = synthesize(Problem(box, make("broadcast", 8)), "exact", budget=budget)
     found = {p.steps: p.rounds_per_chunk for p in outcome.points}
     assert found == {2: F(1), 3: F(9, 22), 4: F(4, 13), 5: F(5, 19), 6: F(6, 25)}
     assert outcome.status is Status.OPTIMAL

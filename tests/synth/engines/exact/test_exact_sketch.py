@@ -46,13 +46,16 @@ def test_the_bound_is_that_of_the_links_left():
     assert outcome.points[0].bound == F(7, 4)
 
 
-@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "alltoall"])
-def test_forbidding_links_is_taking_them_away(collective):
-    box = topology("dgx1")
+@pytest.mark.parametrize(
+    ("machine", "collective"),
+    [("dgx1", "alltoall"), ("mesh:2x3", "allgather"), ("mesh:2x3", "reduce_scatter")],
+)
+def test_forbidding_links_is_taking_them_away(machine, collective):
+    box = topology(machine)
     dead = [i for i, x in enumerate(box.links) if {x.src, x.dst} == {0, 1}]
     less = replace(box.without_links(dead), name="less")
-    plain = synthesize(Problem(less, make(collective, 8)), "exact")
-    ruled = solve("dgx1", collective, "forbid links 0 <-> 1")
+    plain = synthesize(Problem(less, make(collective, box.ranks)), "exact")
+    ruled = solve(machine, collective, "forbid links 0 <-> 1")
     assert frontier(ruled) == frontier(plain)
     assert [p.bound for p in ruled.points] == [p.bound for p in plain.points]
 

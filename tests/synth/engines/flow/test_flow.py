@@ -34,11 +34,11 @@ def solved(
     collective: Collective,
     size: int,
     engine: str = "flow",
-    seconds: float = 3,
+    effort: float = 3,
     sketch: Sketch | None = None,
 ) -> Outcome:
     problem = Problem(machine, collective, sketch, Objective.TIME, size)
-    return synthesize(problem, engine, Budget(seconds))
+    return synthesize(problem, engine, Budget(effort))
 
 
 def took(outcome: Outcome, size: int) -> float:
@@ -53,7 +53,7 @@ def took(outcome: Outcome, size: int) -> float:
 )
 def test_paths_on_random_machines(machine: Topology, kind: str, size: int) -> None:
     collective = collective_of(kind, machine.ranks)
-    outcome = solved(machine, collective, size, seconds=1)
+    outcome = solved(machine, collective, size, effort=1)
     assert verify(outcome.points[0].schedule).ok
     least = lower_bound_us(bounds(machine, collective), size)
     assert took(outcome, size) >= float(least) * (1 - 1e-9)
@@ -68,7 +68,7 @@ def test_paths_on_random_machines(machine: Topology, kind: str, size: int) -> No
 )
 def test_copies_on_random_machines(machine: Topology, kind: str, size: int, chunks: int) -> None:
     collective = collective_of(kind, machine.ranks)
-    outcome = solved(machine, collective, size, f"flow{{chunks={chunks}}}", seconds=0.5)
+    outcome = solved(machine, collective, size, f"flow{{chunks={chunks}}}", effort=0.5)
     assert verify(outcome.points[0].schedule).ok
     least = lower_bound_us(bounds(machine, collective), size)
     assert took(outcome, size) >= float(least) * (1 - 1e-9)
@@ -130,7 +130,7 @@ def test_demands_of_ones_own_flow() -> None:
 def test_the_program_proves_unsplit_allgather_on_dgx1(solver: str) -> None:
     """Both solvers prove two rounds of a slow link and what α adds: 9.6 µs of whole chunks."""
     engine = f"flow{{solver={solver}, chunks=1}}"
-    outcome = solved(topology("dgx1"), make("allgather", 8), 10**6, engine, seconds=20)
+    outcome = solved(topology("dgx1"), make("allgather", 8), 10**6, engine, effort=20)
     assert took(outcome, 10**6) == pytest.approx(9.6)
     assert f"rounded down, by {solver}" in outcome.statements[0]
     assert "0.001% above" in outcome.statements[0]

@@ -36,12 +36,12 @@ def solved(
     size: int,
     sketch: Sketch | None = None,
     engine: str = "sketched{patience=500}",
-    seconds: float = 3,
+    effort: float = 3,
 ) -> Outcome:
     roots = (0,) if kind in ("broadcast", "scatter", "gather", "reduce") else ()
     collective = make(kind, machine.ranks, roots=roots)
     problem = Problem(machine, collective, sketch, Objective.TIME, size)
-    return synthesize(problem, engine, Budget(seconds))
+    return synthesize(problem, engine, Budget(effort))
 
 
 def best(outcome: Outcome) -> Schedule:
@@ -57,7 +57,7 @@ def best(outcome: Outcome) -> Schedule:
     st.integers(1, 10**8),
 )
 def test_random_machines(machine: Topology, kind: str, size: int) -> None:
-    schedule = best(solved(machine, kind, size, engine="sketched{patience=50}", seconds=0.5))
+    schedule = best(solved(machine, kind, size, engine="sketched{patience=50}", effort=0.5))
     assert verify(schedule).ok
     least = lower_bound_us(bounds(machine, schedule.collective.plain()), size)
     assert simulate(schedule, size).time_us >= float(least) * (1 - 1e-9)
