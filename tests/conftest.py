@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import time
 from collections.abc import Callable
 
@@ -23,7 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let clocks jump where that is asked for."""
+    """Hear Ctrl-C, which a shell lets what it starts in the background ignore; let clocks jump."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--jumping-clock"):
         settings.register_profile(
             "jumping", settings.get_profile("weft"), suppress_health_check=[HealthCheck.too_slow]
