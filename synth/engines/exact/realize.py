@@ -253,7 +253,9 @@ def solve(
     effort: ExactEffort = EXACT_EFFORT,
 ) -> Realization:
     """Answer one question with CP-SAT; YES carries transfers that the caller still verifies."""
-    if space.items * len(space.hops.hops) * question.steps * question.factor > effort.most_sends:
+    sends = space.items * len(space.hops.hops) * question.steps * question.factor
+    # A model has a term or more per send: to write one takes effort that smaller ones would need.
+    if sends > effort.most_sends or sends * cp_sat.STEPS_PER_TERM > meter.left:
         return Realization(SolverVerdict.UNKNOWN)
     built = _CpSatModel(space, question)
     steps = meter.left

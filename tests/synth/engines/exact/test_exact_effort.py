@@ -117,3 +117,12 @@ def test_a_schedule_found_before_the_cut_off_is_in_the_answer(seed: int) -> None
     outcome = Exact().solve(problem, Budget(3), observer)
     assert observer.found
     assert [p.schedule for p in outcome.points] == [p.schedule for p in observer.found]
+
+
+@pytest.mark.parametrize("seed", [4, 8, 9])
+def test_a_question_too_large_for_the_effort_leaves_it_to_smaller_ones(seed: int) -> None:
+    """The flow LP names so many chunks that to write the model takes more than there is."""
+    problem = Problem(irregular(7, seed), make("allgather", 7), objective=Objective.BANDWIDTH)
+    outer = Budget(100).meter()
+    assert synthesize(problem, "exact", Budget(0.5, outer=outer)).points
+    assert outer.done < 0.6 * STEPS
