@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-from ..base.effort import Effort, setting
+from ..base.effort import Effort, setting, share
 from ..base.meter import STEPS, Meter
 
 
@@ -28,8 +28,12 @@ class BoundEffort(Effort):
     program_effort: float = setting(20.0, "effort that one linear program may take")
     flow_columns: int = setting(
         400_000,
-        "columns of a multi-commodity flow program (alltoall), at most; cuts bound larger ones",
+        "columns of a multi-commodity flow program (alltoall), at most, before symmetry is used; "
+        "prices of trees bound larger ones",
         least=0,
+    )
+    flow_kept: int = setting(
+        6_000, "columns of such a program once it is shrunk by symmetry, at most", least=0
     )
     tree_columns: int = setting(
         20_000,
@@ -47,7 +51,26 @@ class BoundEffort(Effort):
         "rounds of column generation for prices of orbits; transitive machines need 2 or 3",
     )
     price_sources: int = setting(
-        64, "orbits of ranks up to which prices of orbits are computed", least=0
+        256, "ranks, one of each orbit, up to which prices of trees are computed", least=0
+    )
+    price_gap: float = setting(
+        0.01, "part of the bound by which a flow of many sources may miss it"
+    )
+    weight_sources: int = setting(
+        16, "ranks, one of each orbit, above which multiplicative weights make the first trees"
+    )
+    weight_steepness: float = setting(
+        20.0, "least exponent: a resource loaded a tenth less costs exp(-2) of the worst at 20"
+    )
+    weight_phases: int = setting(50, "phases of multiplicative weights")
+    weight_blocks: int = setting(
+        8, "parts of the sources that see each others' new flows within a phase"
+    )
+    weight_memory: float = share(
+        0.1, "part by which the newest prices enter the mean that proves a bound"
+    )
+    weight_trees: int = setting(
+        40, "last trees of each source that the linear program after the weights mixes"
     )
     few_ranks: int = setting(8, "machines with fewer ranks are not searched for orbits of ranks")
     cut_ranks: int = setting(

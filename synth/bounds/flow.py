@@ -87,7 +87,9 @@ def best_prices(
     size, unit, exact = as_small_integers(topology.capacities())
     program = _flow_program(machine, one_way, size)
     try:
-        answer = certified_minimum(program, meter=effort.program_meter())
+        answer = certified_minimum(
+            program, meter=effort.program_meter(), most_columns=effort.flow_kept
+        )
     except WeftError:
         return None
     prices = priced(topology, pairs, _resource_prices(answer, len(topology.capacities())))

@@ -33,6 +33,7 @@ FINE, EMPTY, DOUBLE, LOST = range(4)
 """Fault codes of :attr:`Replay.fault`."""
 
 _BLOCK_WORDS = 1 << 23  # 64 MiB of state at a time
+_ONE_BIT = np.ones((1, 1), np.uint64)  # of chunks whose content is the same wherever it is
 _TOLD = 64  # unmet postconditions told in full, per block
 _WORD = 64
 
@@ -105,10 +106,18 @@ def _replayed(moves: _TransferColumns) -> Replay:
     unmet: list[Unmet] = []
     unmet_count = 0
     empty: list[Ints] = []
-    for block in _blocks(collective):
-        local = block.index[moves.chunk[order]]
-        mine = local >= 0
-        transfers, places = order[mine], local[mine] * collective.ranks
+    parts = _chunk_parts(collective)
+    number = np.zeros(collective.chunks, np.int16 if len(parts) < 1 << 15 else np.int64)
+    for i, (_, chunks) in enumerate(parts):
+        number[chunks] = i
+    # All transfers are sorted once, so that many blocks cost no pass over all of them each.
+    by_block = np.argsort(number[moves.chunk[order]], kind="stable")
+    count = np.bincount(number[moves.chunk], minlength=len(parts))
+    ends = np.cumsum(count)
+    for block, begin, end in zip(_blocks(collective, parts), ends - count, ends, strict=True):
+        mine = by_block[begin:end]
+        transfers = order[mine]
+        places = block.index[moves.chunk[transfers]] * collective.ranks
         state = block.initial()
         _run(moves, transfers, places, wave[mine], state, fault, redundant)
         wrong = block.wrong_at_end(state)
@@ -260,18 +269,27 @@ class _ChunkBlock:
         return nothing
 
 
-def _blocks(c: Collective) -> Iterator[_ChunkBlock]:
-    uniform = _uniform_chunks(c)
+_ChunkPart = tuple[Words, Ints]
+"""The bits of the sets of some chunks, and these chunks."""
+
+
+def _chunk_parts(c: Collective) -> list[_ChunkPart]:
+    """The chunks in parts whose states fit into memory; those of one bit come first."""
+    uniform, parts = _uniform_chunks(c), list[_ChunkPart]()
     for same, chunks in ((True, np.flatnonzero(uniform)), (False, np.flatnonzero(~uniform))):
         if not len(chunks):
             continue
-        bits = np.ones((1, 1), np.uint64) if same else _set_bits(c)
+        bits = _ONE_BIT if same else _set_bits(c)
         size = max(1, _BLOCK_WORDS // (c.ranks * bits.shape[1]))
-        for begin in range(0, len(chunks), size):
-            part = chunks[begin : begin + size]
-            index = np.full(c.chunks, -1, np.int64)
-            index[part] = np.arange(len(part))
-            yield _ChunkBlock(c, part, index, bits, same)
+        parts += [(bits, chunks[at : at + size]) for at in range(0, len(chunks), size)]
+    return parts
+
+
+def _blocks(c: Collective, parts: list[_ChunkPart]) -> Iterator[_ChunkBlock]:
+    for bits, chunks in parts:
+        index = np.full(c.chunks, -1, np.int64)
+        index[chunks] = np.arange(len(chunks))
+        yield _ChunkBlock(c, chunks, index, bits, bits is _ONE_BIT)
 
 
 def _canonical_sets(c: Collective) -> Ints:

@@ -147,6 +147,7 @@ def certified_minimum(
     *,
     method: str = "highs",
     meter: Meter | None = None,
+    most_columns: int | None = None,
     effort: ProgramEffort = PROGRAM_EFFORT,
 ) -> Certified:
     """Solve, round the duals to rationals and prove the bound they give.
@@ -155,9 +156,10 @@ def certified_minimum(
 
     Raises:
         Infeasible: the solver says that no x is feasible (in floats: that is not proved here).
-        NothingFound: no answer before the end of ``meter``, or no prices could be made feasible.
+        NothingFound: no answer before the end of ``meter``, or no prices could be made feasible,
+            or it has more than ``most_columns`` once its symmetry is used.
     """
-    found = _solve(lp, method, meter, effort)
+    found = _solve(lp, method, meter, most_columns, effort)
     primal = _rational_primal(lp, found.x)
     best = _best_dual(lp, found.prices, found.value, primal[0] if primal else None)
     if best is None:
@@ -222,7 +224,13 @@ class _Floats:
     value: float
 
 
-def _solve(lp: LinearProgram, method: str, meter: Meter | None, effort: ProgramEffort) -> _Floats:
+def _solve(
+    lp: LinearProgram,
+    method: str,
+    meter: Meter | None,
+    most_columns: int | None,
+    effort: ProgramEffort,
+) -> _Floats:
     """Solve the quotient by colour refinement where it is much smaller, else the program."""
     from scipy import sparse
 
@@ -236,6 +244,9 @@ def _solve(lp: LinearProgram, method: str, meter: Meter | None, effort: ProgramE
         small = quotient(
             matrix, np.stack([kind, right], axis=1), np.stack([lp.cost, upper], axis=1), effort
         )
+    columns_left = n if small is None else len(small.column_at)
+    if most_columns is not None and columns_left > most_columns:
+        raise NothingFound(f"a linear program has {columns_left} columns")
     if small is None:
         return _highs(matrix, right, kind, lp.cost, upper, method, meter)
     at, columns = small.row_at, small.column_at

@@ -20,6 +20,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 
+from ..base.meter import Meter
+from .certified import ENTRY_STEPS, ITERATION_STEPS, STEPS_ENTRIES
 from .highs import Solved, solve_lp
 
 
@@ -60,11 +62,12 @@ class Congestion:
         price: float = 1.0,
         fixed: float | None = None,
         method: str = "highs",
-        seconds: float | None = None,
+        meter: Meter | None = None,
     ) -> Solved:
         """The least ``cost·x + price · U``: columns x, then shares, then U.
 
-        Without ``cost`` columns are free; with ``fixed`` that is U.
+        Without ``cost`` columns are free; with ``fixed`` that is U. ``meter`` limits and counts
+        the iterations; without an answer before its end the status is not OPTIMAL.
         """
         from scipy.sparse import csr_array, hstack
 
@@ -80,7 +83,9 @@ class Congestion:
         bounds[:, 1] = np.inf
         if fixed is not None:
             bounds[-1] = fixed
-        return solve_lp(
+        entries = a_ub.nnz + a_eq.nnz
+        each = ITERATION_STEPS + entries // STEPS_ENTRIES
+        found = solve_lp(
             objective,
             a_ub=a_ub,
             b_ub=np.zeros(resources) if self.room is None else self.room,
@@ -88,8 +93,11 @@ class Congestion:
             b_eq=b_eq,
             bounds=bounds,
             method=method,
-            seconds=seconds,
+            iterations=None if meter is None else meter.left // each,
         )
+        if meter is not None:
+            meter.spend(entries * ENTRY_STEPS + each * found.iterations)
+        return found
 
     def cheapest(self, cost: Floats, congestion: float) -> Solved:
         """The least ``cost·x`` at a congestion, a vertex: columns x, then shares. Width 1 only."""

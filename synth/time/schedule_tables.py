@@ -515,6 +515,8 @@ def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]
     count, length = len(start) - 1, np.diff(start)
     if not count:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if len(links) == count and (length == 1).all() and (grains == grains[0]).all():
+        return _distinct_links(links)
     words = _random_words(max(int(links.max(initial=0)), int(length.max())) + 1)
     inside = np.arange(len(links)) - np.repeat(start[:-1], length)
     mixed = words[0][links] * (words[1][inside] | 1)
@@ -533,6 +535,14 @@ def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]
     if not same.all() or not (links == links[shifted]).all():
         raise AssertionError("two routes of one hash")
     return first, which
+
+
+def _distinct_links(links: Ints) -> tuple[Ints, Ints]:
+    """Routes of one link each, all with the same grains: a table instead of a sort."""
+    first = np.full(int(links.max()) + 1, -1, np.int64)
+    first[links[::-1]] = np.arange(len(links) - 1, -1, -1)  # the last one written is the first
+    used = first >= 0
+    return first[used], (np.cumsum(used) - 1)[links]
 
 
 def _random_words(count: int) -> Ints:
@@ -557,13 +567,17 @@ def data_waits(s: Schedule) -> Waits:
     order = np.argsort(keys, kind="stable")
     keys, arrivals = keys[order], arrivals[order]
     slot_start = np.searchsorted(keys, np.arange(places + 1) * width)
-    needs = np.searchsorted(keys, source * width + s.step) - slot_start[source]
+    # Ascending by step, so that the search reads memory in order and equal needs keep their order.
+    wanted = source * width + s.step
+    readers = np.argsort(wanted, kind="stable")
+    needs = np.empty(len(s), np.int64)
+    needs[readers] = np.searchsorted(keys, wanted[readers])
+    needs -= slot_start[source]
     slot = np.full(len(s), -1, np.int64)
     slot[arrivals] = np.arange(len(arrivals)) - slot_start[target[arrivals]]
     most = np.zeros(places, np.int64)
     np.maximum.at(most, source, needs)
     slot[slot >= most[target]] = -1
-    readers = np.lexsort((needs, source))
     reader_start = np.searchsorted(source[readers], np.arange(places + 1))
     nothing = np.zeros(0, np.int64)
     return Waits(source, target, needs, slot, slot_start, reader_start, readers, nothing)
@@ -572,12 +586,30 @@ def data_waits(s: Schedule) -> Waits:
 def _dense(source: Ints, target: Ints, places: int) -> tuple[Ints, Ints, int]:
     """The places that occur, numbered in their order, and how many there are."""
     if places > SPARSE * max(1, len(source)):  # alltoall: a table of all would be mostly empty
+        if places <= 256 * len(source):
+            return _dense_by_bits(source, target, places)
         used, which = np.unique(np.concatenate([source, target]), return_inverse=True)
         return which[: len(source)], which[len(source) :], len(used)
     everywhere = np.zeros(places, bool)
     everywhere[source] = everywhere[target] = True
     dense = np.cumsum(everywhere) - 1
     return dense[source], dense[target], int(everywhere.sum())
+
+
+def _dense_by_bits(source: Ints, target: Ints, places: int) -> tuple[Ints, Ints, int]:
+    """As :func:`_dense`, with one bit for each place: a number counts the bits before its own."""
+    words = np.zeros(-(-places // 64), np.uint64)
+    for column in (source, target):
+        np.bitwise_or.at(words, column >> 6, np.uint64(1) << (column & 63).astype(np.uint64))
+    ones = np.bitwise_count(words).astype(np.int64)
+    before = np.cumsum(ones) - ones
+
+    def numbered(column: Ints) -> Ints:
+        lower = (np.uint64(1) << (column & 63).astype(np.uint64)) - np.uint64(1)
+        word = column >> 6
+        return np.asarray(before[word] + np.bitwise_count(words[word] & lower))
+
+    return numbered(source), numbered(target), int(ones.sum())
 
 
 @kept(most=8)

@@ -31,13 +31,15 @@ from rich.table import Table
 GB = 10**9
 IRREGULAR = "dgx-a100:nodes=16,nics=8,8,4,2,8,8,4,2,8,4,4,2,8,8,1,2"
 BROKEN = "torus:16x16,dead=0-1,77-78,100-116"
+HURT = "torus:16x8,dead=0-1,37-38,60-61,90-98"
 
 
 @dataclass(frozen=True)
 class Line:
     """One measurement: what is solved, by whom, within how many seconds and GiB.
 
-    ``engine`` is an engine's text; or ``pack``: the optimum and its trees, no schedule; or
+    ``engine`` is an engine's text; or ``bound``: the lower bounds, and by how much a flow that is
+    known to exist misses them; or ``pack``: the optimum and its trees, no schedule; or
     ``stream``: the greedy matcher's transfers, judged and written as they come; or ``front``: how
     few and low trees may be. ``compared``: afterwards the time is simulated, beside its bound.
     """
@@ -64,6 +66,13 @@ LINES = (
     Line("torus:8x8x8", "alltoall", 30),
     Line("dgx-a100:nodes=64", "alltoall", 30),
     Line(IRREGULAR, "allgather", 5),
+    Line(IRREGULAR, "alltoall", 20),
+    Line(HURT, "alltoall", 20),
+    Line("mi250:nodes=64", "alltoall", 60),
+    Line("torus:32x32", "alltoall", 60, 2, compared=False),
+    Line("torus:64x64", "alltoall", 10, engine="bound"),
+    Line("dgx-a100:nodes=512", "alltoall", 10, engine="bound"),
+    Line("dgx-a100:nodes=512", "allgather", 10, engine="bound"),
     Line(BROKEN, "allgather", 60),
     Line("torus:32x32", "allgather", 6, engine="greedy{chunks=1}"),
     Line("torus:10x10x10", "allgather", 2, engine="greedy{chunks=1}"),
@@ -227,6 +236,23 @@ def packed(line: Line) -> Row:
     return Row(machine.ranks, clock.wall, clock.cpu, front=entries)
 
 
+def bounded(line: Line) -> Row:
+    """The lower bounds alone."""
+    from weft.dsl.catalogue import topology
+    from weft.dsl.nouns.collective import make
+    from weft.synth.bounds import bounds
+
+    bounds(topology("ring:4"), make(line.collective, 4))
+    clock = Clock()
+    with clock.timed("topology"):
+        machine = topology(line.topology)
+        collective = make(line.collective, machine.ranks)
+    with clock.timed("bound"):
+        found = bounds(machine, collective)
+    rate = 0.0 if found.attainable is None else float(found.us_per_byte / found.attainable)
+    return Row(machine.ranks, clock.wall, clock.cpu, rate=rate)
+
+
 def streamed(line: Line) -> Row:
     """A stream: made, judged and written in blocks."""
     from weft.dsl.catalogue import topology
@@ -251,7 +277,12 @@ def streamed(line: Line) -> Row:
     )
 
 
-KINDS: dict[str, Callable[[Line], Row]] = {"pack": packed, "front": packed, "stream": streamed}
+KINDS: dict[str, Callable[[Line], Row]] = {
+    "bound": bounded,
+    "pack": packed,
+    "front": packed,
+    "stream": streamed,
+}
 
 
 def in_child(line: Line) -> Row | None:

@@ -15,6 +15,9 @@ class FlowEffort(Effort):
     size: int = setting(1 << 30, "bytes of the message that bandwidth and frontier look at")
     paths_share: float = share(0.4, "part of the work for the linear program over paths")
     packed_share: float = share(0.2, "part of the work for paths that suit every size")
+    order_share: float = share(
+        0.75, "part of the work that is left then for the order of their transfers"
+    )
     most_unfolded: int = setting(
         20_000, "transfers up to which a packing is looked at without its symmetry"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Chunks, MaxDetour, MaxHops, MaxSteps
 
 from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
+from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.occupancy import rounds_per_chunk, us_per_byte
 from ...time.schedule_time import simulate
@@ -141,20 +141,18 @@ def _size(problem: Problem, effort: FlowEffort) -> int:
 def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """Flows for one size, and the quickest order of the best of them."""
     observer.stage(COMPILING if is_cold(path_kernels.search) else "linear program")
-    size, until = _size(problem, effort), time.monotonic() + budget.effort
+    size, meter = _size(problem, effort), budget.meter(observer.cancelled)
     found = path_flows(
         problem.topology,
         problem.collective,
         size,
-        seconds=effort.paths_share * budget.effort,
+        meter=meter.part(effort.paths_share),
         seed=budget.seed,
         effort=effort,
     )
     observer.stage("order")
-    trial = OrderLimits(
-        until=until - 0.1 * budget.effort, seed=budget.seed, stopped=observer.cancelled
-    )
-    packings = _candidates(effort, problem, found, budget)
+    packings = _candidates(effort, problem, found, budget, meter)
+    trial = OrderLimits(meter.part(effort.order_share), seed=budget.seed)
     candidates = [_quotient(p, effort.most_unfolded) for p in packings]
     planned = quickest(candidates, size, trial)
     point = _planned_point(problem, planned)
@@ -167,13 +165,13 @@ def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Obser
 
 
 def _candidates(
-    effort: FlowEffort, problem: Problem, found: PathFlows, budget: Budget
+    effort: FlowEffort, problem: Problem, found: PathFlows, budget: Budget, meter: Meter
 ) -> list[Packing]:
     """The flows of this size, those that suit every size, and messages in rounds."""
     always = pack_paths(
         problem.topology,
         problem.collective,
-        seconds=effort.packed_share * budget.effort,
+        meter=meter.of(round(effort.packed_share * meter.limit)),
         seed=budget.seed,
     )
     settled = in_rounds(always[0], budget.seed)

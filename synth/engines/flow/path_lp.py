@@ -10,9 +10,9 @@ short paths, large ones the best rate, and sizes between them a compromise.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ...base.engine import Certificate
+from ...base.meter import Meter
 from ...bounds import Bounds, Composite, binding, bounds, report
 from ...bounds.bounds import waiting
 from ...bounds.composite import always
@@ -69,7 +70,7 @@ def path_flows(
     collective: Collective,
     message_bytes: int,
     *,
-    seconds: float,
+    meter: Meter,
     seed: int,
     effort: FlowEffort = FLOW_EFFORT,
 ) -> PathFlows:
@@ -80,14 +81,13 @@ def path_flows(
         BadTopology: a rank that cannot be reached by what it needs.
     """
     get_ready()
-    until = time.perf_counter() + seconds
     found = bounds(topology, collective)
     net = net_of(topology, symmetric=symmetric(collective))
     everything = pairs_of(collective)
     part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
     us = Fraction(message_bytes, collective.message_chunks) / BYTES_PER_US_PER_GBPS
     programs = _Programs(
-        net, part, us, _waits(net, found.latency_us), PathPool.empty(net), seed, until, effort
+        net, part, us, _waits(net, found.latency_us), PathPool.empty(net), seed, meter, effort
     )
     least, prices = programs.least()
     bound, certificate = binding(found, message_bytes)
@@ -110,7 +110,7 @@ class _Programs:
     waits: tuple[Fraction, ...]
     pool: PathPool
     seed: int
-    until: float
+    meter: Meter
     effort: FlowEffort
 
     def task(self, roof: Fraction, grid: Fraction | None = None) -> SplitTask:
@@ -123,19 +123,18 @@ class _Programs:
         scale = self.quick.time(self.net)
         return SplitTask(self.net, self.pairs.src, self.pairs.dst, self.pairs.count, room, scale)
 
-    @property
+    @cached_property
     def quick(self) -> Routing:
         """Every pair on a path of least α."""
-        return shortest(
-            self.net, self.pairs.src, self.pairs.dst, self.pairs.count, Fraction(1 << 40)
-        )
+        pairs = self.pairs
+        return shortest(self.net, pairs.src, pairs.dst, pairs.count, Fraction(1 << 40), self.meter)
 
     def least(self) -> tuple[float, Floats]:
         """The least T, and the price of every row orbit that proves it, up to rounding."""
         quick = self.quick
         self.pool.add(quick.pair, quick.links, quick.length)
         task = self.task(Fraction(0))
-        answer = generate(task, self.pool, None, self.effort.rounds, self.seed, self.until)
+        answer = generate(task, self.pool, None, self.effort.rounds, self.seed, self.meter)
         if not np.isfinite(answer.excess):
             return 0.0, np.zeros(self.net.resource_orbits)
         return answer.excess * float(task.scale), answer.resource_price / task.capacity()
@@ -148,7 +147,7 @@ class _Programs:
         quick = self.quick
         found = [_as_split(quick)]
         for factor in self.effort.roofs:
-            if time.perf_counter() > self.until:
+            if self.meter.over():
                 break
             roof = least * factor
             whole, fits = self._whole(quick, roof)
@@ -166,7 +165,7 @@ class _Programs:
         """Shares of least α in the room of a task, where there is room."""
         if min(task.room or (0,)) < 0 or not len(self.pairs):
             return None
-        found = split(task, self.pool, seed=self.seed, until=self.until)
+        found = split(task, self.pool, seed=self.seed, meter=self.meter)
         return None if found is None else found[0]
 
     def _whole(self, quick: Routing, roof: Fraction) -> tuple[Routing, bool]:
@@ -183,7 +182,7 @@ class _Programs:
             self.pool,
             latency_weight=weight,
             seed=self.seed,
-            until=self.until,
+            meter=self.meter,
         )
 
 

@@ -25,8 +25,9 @@ class PackingEffort(Effort):
     )
     packing_share: float = share(
         0.5,
-        "part of the seconds for packings; the rest is for orders and the schedule",
+        "part of the work for packings; the rest is for orders and the schedule",
     )
+    order_end: float = share(0.75, "part of the work after which no further order is tried")
     same: float = setting(
         1.01,
         "a schedule within this many times a size's best makes another one needless",

@@ -7,7 +7,6 @@ simulation of its orbits. For small messages, trees of least latency are candida
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -24,6 +23,7 @@ from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.dsl.symmetry.orbits import orbits_of
 
 from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
+from ...base.meter import Meter
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
 from ...judge.allowed_pairs import orbits_for, same_for_all
@@ -140,9 +140,9 @@ class Packer:
         trees = problem.collective.kind in TREES
         observer.stage(COMPILING if _cold(trees) else "loops")
         _compile_kernels(trees)
-        until = time.monotonic() + budget.effort
+        meter = budget.meter(observer.cancelled)
         observer.stage("packing")
-        packings = self._packings(problem, budget, observer)
+        packings = self._packings(problem, budget, observer, meter)
         if not packings:
             return Outcome(Status.NOTHING, (), ("the budget ended before the first packing",))
         if problem.objective is Objective.BANDWIDTH:
@@ -156,10 +156,9 @@ class Packer:
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
         trial = OrderLimits(
-            until=until - 0.25 * budget.effort,
+            meter.of(max(0, round(self.effort.order_end * meter.limit) - meter.done)),
             segments=self.segments,
             seed=budget.seed,
-            stopped=observer.cancelled,
             effort=self.effort.order,
         )
         observer.stage("order")
@@ -215,9 +214,10 @@ class Packer:
             return found
         return found if found.us_per_byte <= packing.us_per_byte else None
 
-    def _packings(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
+    def _packings(
+        self, problem: Problem, budget: Budget, observer: Observer, meter: Meter
+    ) -> list[Packing]:
         """Of the packers, and the quickest routes."""
-        seconds = self.effort.packing_share * budget.effort
         topology, collective = problem.topology, problem.collective
         if problem.sketch is not None:
             return self._pack_sketch(problem, budget, observer)
@@ -227,7 +227,7 @@ class Packer:
             found = pack_paths(
                 topology,
                 collective,
-                seconds=seconds,
+                meter=meter.part(self.effort.packing_share),
                 seed=budget.seed,
                 effort=self.effort.paths,
             )

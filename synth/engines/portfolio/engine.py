@@ -64,6 +64,11 @@ class PortfolioEffort(Effort):
         "ranks from which matching competes, and classic algorithms, which would take minutes to "
         "simulate, do not",
     )
+    greedy_chunks: int = setting(
+        100_000,
+        "chunks from one rank to one other beyond which matching, which looks at each of them, "
+        "does not compete with paths",
+    )
     flow_ranks: int = setting(
         64,
         "ranks up to which paths of the message's own size compete; beyond, packing needs the time",
@@ -369,10 +374,15 @@ class _Race:
 
     def _needless(self, engine: Engine) -> bool:
         """Return True if an engine can gain little: halves, or matching after the best rate, where
-        the bound is near."""
+        the bound is near; matching of very many chunks from one rank to one other at all."""
         if engine.name == "halves":
             return self._over_bound() <= self.effort.near
-        if engine.name != "greedy" or not any(p.bandwidth_optimal for p in self.found):
+        if engine.name != "greedy":
+            return False
+        collective = self.problem.collective
+        if collective.chunks > self.effort.greedy_chunks and moves_pairs(collective):
+            return True
+        if not any(p.bandwidth_optimal for p in self.found):
             return False
         return (
             self.problem.objective is not Objective.TIME or self._over_bound() <= self.effort.near

@@ -95,3 +95,12 @@ def test_routes_are_told_apart() -> None:
     assert which[0] == which[3]
     assert len(set(which.tolist())) == len(first) == 5
     assert (which[first] == np.arange(5)).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 999), st.integers(0, 999)), min_size=1, max_size=30))
+def test_places_are_numbered_the_same_by_bits_and_by_a_table(moves: list[tuple[int, int]]) -> None:
+    source, target = np.array(moves).T
+    _, which = np.unique(np.concatenate([source, target]), return_inverse=True)
+    found = schedule_tables._dense_by_bits(source, target, 1000)
+    assert np.concatenate(found[:2]).tolist() == which.tolist()
+    assert found[2] == which.max() + 1

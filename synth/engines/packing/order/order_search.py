@@ -7,8 +7,7 @@ final time is the simulator's.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,6 +17,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ....base.effort import Effort, setting
 from ....base.engine import Point
+from ....base.meter import Meter
 from ..trees.demands import moves_pairs
 from ..trees.model import Packing, counted, halves, trees_per_root
 from .order import FIRST, OTHERS, Rule, TransferOrder, Urgency, as_listed, shaken
@@ -67,21 +67,20 @@ class OrderLimits:
     """Limits of one search for orders.
 
     Attributes:
-        until: monotonic time at which to stop.
+        meter: counts the runs, and ends the search; one that asks for nothing runs all.
         segments: number of slices; 0 tries several.
         seed: seed of the restarts.
         effort: limits of its work.
     """
 
-    until: float = float("inf")
+    meter: Meter = field(default_factory=lambda: Meter(1 << 62))
     segments: int = 0
     seed: int = 0
-    stopped: Callable[[], bool] = field(default=lambda: False)
     effort: OrderEffort = ORDER_EFFORT
 
     def over(self) -> bool:
-        """Return True if the deadline has passed, or the search was cancelled."""
-        return time.monotonic() > self.until or self.stopped()
+        """Return True if the work is done, or the search was cancelled."""
+        return self.meter.over()
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +192,10 @@ def _noises(count: int) -> Iterator[float]:
         yield (0.01, 0.03, 0.1, 0.3)[i % 4]
 
 
+STEPS_PER_RUN = 200
+"""Steps of any run of a quotient; a slice of a hop takes one more, half of them if it loses."""
+
+
 @dataclass(slots=True)
 class _OrderSearch:
     """Runs orders on one quotient and keeps the best."""
@@ -218,6 +221,8 @@ class _OrderSearch:
         took = self.quotient.time_us(
             self.message_bytes, segments, order.priority, order.stride, limit
         )
+        jobs = len(self.quotient.plan.hops) * segments
+        self.trial.meter.spend(STEPS_PER_RUN + (jobs if np.isfinite(took) else jobs // 2))
         price = self.trial.effort.slice_price
         found = Planned(self.quotient, segments, order, rule, took, price)
         if self.best is None or found.price < self.best.price:

@@ -8,7 +8,6 @@ resources;  :mod:`weft.synth.lp.exact_finish` turns into rationals.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,8 +16,10 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 
+from ....base.meter import Meter
 from ....lp.congestion import Congestion
 from ....lp.exact_finish import SplitProgram, exact_weights
+from ....lp.highs import OPTIMAL
 from .effort import PATH_EFFORT, PathEffort
 from .net import PathNet
 from .pool import PathPool, entries
@@ -70,18 +71,20 @@ class PathOptimum:
 
 
 def split(
-    task: SplitTask, pool: PathPool, *, seed: int, until: float
+    task: SplitTask, pool: PathPool, *, seed: int, meter: Meter
 ) -> tuple[Split, Fraction | None, PathPrices] | None:
-    """Return the best weights; None if capacity, time or exactness does not suffice.
+    """Return the best weights; None if capacity, effort or exactness does not suffice.
 
     Where ``room`` is None, also the exact rate that they reach, in chunks per GB/s.
     """
-    answer = generate(task, pool, None, task.effort.rounds, seed, until)
+    answer = generate(task, pool, None, task.effort.rounds, seed, meter)
+    if not np.isfinite(answer.excess):
+        return None
     prices = PathPrices(answer.resource_price / task.capacity(), answer.excess * float(task.scale))
     if task.room is not None:
         if answer.excess > _SETTLED:
             return None
-        answer = generate(task, pool, 1e-9, task.effort.later_rounds, seed, until)
+        answer = generate(task, pool, 1e-9, task.effort.later_rounds, seed, meter)
     uses = pool.uses()
     load = uses @ answer.x
     capacity = task.capacity()
@@ -99,16 +102,19 @@ def split(
 
 
 def generate(
-    task: SplitTask, pool: PathPool, excess: float | None, rounds: int, seed: int, until: float
+    task: SplitTask, pool: PathPool, excess: float | None, rounds: int, seed: int, meter: Meter
 ) -> PathOptimum:
     """Alternate solving and pricing; with ``excess`` given, minimise α at that excess."""
     rng = np.random.default_rng(seed)
-    answer = _solve(task, pool, excess, max(0.5, until - time.perf_counter()))
+    answer = _solve(task, pool, excess, meter)
     for _ in range(rounds):
         fits = excess is None and task.room is not None and answer.excess <= _SETTLED / 2
-        if fits or time.perf_counter() > until or not _price(task, pool, answer, excess, rng):
+        if fits or meter.over() or not _price(task, pool, answer, excess, rng, meter):
             break
-        answer = _solve(task, pool, excess, max(0.5, until - time.perf_counter()))
+        better = _solve(task, pool, excess, meter)
+        if not np.isfinite(better.excess):
+            break
+        answer = better
     return answer
 
 
@@ -118,7 +124,7 @@ def _cost(task: SplitTask, excess: float | None) -> Floats:
     return np.asarray(task.net.delay / mean * (1.0 if excess is not None else 1e-7))
 
 
-def _solve(task: SplitTask, pool: PathPool, excess: float | None, seconds: float) -> PathOptimum:
+def _solve(task: SplitTask, pool: PathPool, excess: float | None, meter: Meter) -> PathOptimum:
     from scipy.sparse import csr_array  # takes 100 ms to load
 
     n, groups = len(pool.pair), len(task.count)
@@ -135,11 +141,11 @@ def _solve(task: SplitTask, pool: PathPool, excess: float | None, seconds: float
         room=room,
     )
     if excess is None:
-        found = program.least(alpha, seconds=seconds)
+        found = program.least(alpha, meter=meter)
     else:
         over = excess if task.room is None else 0.0
-        found = program.least(alpha, price=0.0, fixed=over, seconds=seconds)
-    if found.x is None:
+        found = program.least(alpha, price=0.0, fixed=over, meter=meter)
+    if found.x is None or found.status != OPTIMAL:
         return PathOptimum(
             np.zeros(n), np.zeros(groups), np.zeros(task.net.resource_orbits), np.inf
         )
@@ -152,9 +158,10 @@ def _price(
     answer: PathOptimum,
     excess: float | None,
     rng: np.random.Generator,
+    meter: Meter,
 ) -> int:
     """Add paths of negative reduced cost; ties are broken differently in each copy."""
-    from .kernels import trees
+    from .kernels import search_steps, trees
 
     net, cost = task.net, _cost(task, excess)
     toll = answer.resource_price / task.capacity()
@@ -170,9 +177,10 @@ def _price(
     for copy in range(task.effort.copies):
         noise = 1.0 if not copy else 1.0 + task.effort.noise * rng.random(len(full))
         soft = np.rint(full * noise * unit).astype(np.int64) + 1
-        _, links, length = trees(
+        links, length, work = trees(
             net.graph, net.tail, nothing, soft, no_price, task.src, task.dst, net.longest
         )
+        meter.spend(search_steps(work) + len(task.src))
         column, at = entries(links, np.maximum(length, 0))
         paid = np.bincount(column, full[at], len(length))
         missing = paid < answer.pair_price - 1e-9 * (1.0 + np.abs(answer.pair_price))

@@ -34,6 +34,13 @@ class PathEffort(Effort):
         default=Fraction(201, 200),
         metadata={"doc": "the time that prices prove is aimed at, times this for slack"},
     )
+    misses: tuple[Fraction, ...] = field(
+        default=tuple(Fraction(x, 1000) for x in (1005, 1010, 1020, 1030)),
+        metadata={
+            "doc": "times, in terms of the best rate's, that whole paths of very many pairs may "
+            "take instead, ascending: a linear program over all of them takes longer"
+        },
+    )
     few_parts: int = setting(
         12,
         "common denominators beyond this are worth looking for a smaller one",

@@ -9,7 +9,6 @@ only the pairs of one source per orbit are routed. All figures are recomputed he
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,6 +22,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ....base.engine import Certificate
+from ....base.meter import STEPS, Meter
 from ....bounds import bounds, report
 from ....bounds.flow import priced
 from ....lp.certified import common_denominator
@@ -47,13 +47,18 @@ class _PathTask:
     pairs: PairDemand
     pool: PathPool
     seed: int
-    until: float
+    meter: Meter
     effort: PathEffort = PATH_EFFORT
 
-    def negotiate_routes(self, begin: Routing, target: Fraction) -> tuple[Routing, bool]:
-        """Re-route within ``target``, first among paths of least α, then with detours."""
+    def negotiate_routes(
+        self, begin: Routing, target: Fraction, *, strictly: bool = True
+    ) -> tuple[Routing, bool]:
+        """Re-route within ``target``: with ``strictly`` first among paths of least α, then with
+        detours."""
         found, fits = begin, False
-        for weight in (None, self.effort.latency_weight):
+        for weight in (
+            (None, self.effort.latency_weight) if strictly else (self.effort.latency_weight,)
+        ):
             if not fits:
                 found, fits = negotiate(
                     self.net,
@@ -64,7 +69,7 @@ class _PathTask:
                     self.pool,
                     latency_weight=weight,
                     seed=self.seed,
-                    until=self.until,
+                    meter=self.meter,
                     effort=self.effort,
                 )
         return found, fits
@@ -74,14 +79,15 @@ def pack_paths(
     topology: Topology,
     collective: Collective,
     *,
-    seconds: float = 30.0,
+    meter: Meter | None = None,
     seed: int = 0,
     effort: PathEffort = PATH_EFFORT,
 ) -> list[Packing]:
     """Return path packings of a plain collective, by rate, then number of paths, then α.
 
     At the best rate: whole paths where they fit, and the split ones of least α; then slower ones
-    whose paths have less α, down to every pair on its quickest path.
+    whose paths have less α, down to every pair on its quickest path. ``meter`` limits and counts
+    the work; by default it is that of half a minute.
 
     Raises:
         UserError: chunks that several ranks hold, want or add to; chunks that are cut already.
@@ -92,17 +98,17 @@ def pack_paths(
     everything = pairs_of(collective)
     found = bounds(topology, collective)
     get_ready()
-    until = time.perf_counter() + seconds
+    meter = Meter(30 * STEPS) if meter is None else meter
     net = net_of(topology, symmetric=symmetric(collective))
     part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
-    job = _PathTask(net, part, PathPool.empty(net), seed, until, effort)
+    job = _PathTask(net, part, PathPool.empty(net), seed, meter, effort)
     per_byte = BYTES_PER_US_PER_GBPS * collective.message_chunks
     known = found.attainable is not None
     target = (found.attainable if found.attainable is not None else found.us_per_byte) * per_byte
     proof = found.us_per_byte, found.certificate
     ways: list[tuple[Split, str]] = []
     if len(part):
-        quick = shortest(net, part.src, part.dst, part.count, target)
+        quick = shortest(net, part.src, part.dst, part.count, target, meter)
         job.pool.add(quick.pair, quick.links, quick.length)
         best, prices = _optimum(job, quick, target, known)
         time_found = min(figures(net, way).time for way in best)
@@ -142,7 +148,7 @@ def _optimum(
             pairs.dst,
             pairs.count,
             job.pool if small else None,
-            until=(job.until + time.perf_counter()) / 2,
+            meter=job.meter.part(0.5),
             effort=effort,
         )
         known = prices.time <= target  # then nothing speaks against the bound
@@ -162,21 +168,34 @@ def _optimum(
 def _at_rate(job: _PathTask, quick: Routing, target: Fraction) -> list[Split]:
     """Return splits within a target time: whole paths, else as few split pairs as possible."""
     whole, fits = job.negotiate_routes(quick, target)
-    ways = [_as_split(whole)] if fits else []
-    mended = None
-    if not fits or len(job.pairs) <= job.effort.small:
-        mended = _split_crowded(job, whole, target)
+    ways, few = [_as_split(whole)] if fits else [], len(job.pairs) <= job.effort.small
+    most, mended = job.effort.large, None
+    if not fits and not few and (near := _nearly(job, whole, target)) is not None:
+        ways, most = [_as_split(near)], job.effort.small
+    if not fits or few:
+        mended = _split_crowded(job, whole, target, most)
     if mended is not None:
         ways.append(mended)
         ways += [] if fits else _coarser(job, quick, target, mended)
     return ways
 
 
+def _nearly(job: _PathTask, whole: Routing, target: Fraction) -> Routing | None:
+    """Return whole paths that miss a target time by as little as possible, if that is little."""
+    for miss in job.effort.misses:
+        if job.meter.over():
+            return None
+        whole, fits = job.negotiate_routes(whole, target * miss, strictly=False)
+        if fits:
+            return whole
+    return None
+
+
 def _any_parts(job: _PathTask, quick: Routing, whole: Routing) -> list[Split]:
     """Return equal parts of every pair, loads as even as possible: the last resort."""
     best = [_as_split(whole)]
     for parts in job.effort.parts[:3]:
-        if time.perf_counter() < job.until:
+        if not job.meter.over():
             goal = whole.time(job.net) * job.effort.better
             best.append(_as_split(job.negotiate_routes(in_parts(quick, parts), goal)[0]))
     return best
@@ -186,14 +205,15 @@ def _sought(job: _PathTask, whole: Routing) -> tuple[Split, Fraction, PathPrices
     """Return the best rate by linear program, where no bound gives it."""
     pairs, scale = job.pairs, whole.time(job.net)
     task = SplitTask(job.net, pairs.src, pairs.dst, pairs.count, None, scale, job.effort)
-    found = split(task, job.pool, seed=job.seed, until=job.until)
+    found = split(task, job.pool, seed=job.seed, meter=job.meter)
     return None if found is None or found[1] is None else (found[0], found[1], found[2])
 
 
-def _split_crowded(job: _PathTask, whole: Routing, target: Fraction) -> Split | None:
-    """Keep whole paths on uncrowded resources, split the others; the split set grows."""
+def _split_crowded(job: _PathTask, whole: Routing, target: Fraction, most: int) -> Split | None:
+    """Keep whole paths on uncrowded resources, split at most so many others; the split set
+    grows."""
     net, pairs, tried = job.net, job.pairs, 0
-    for free in _free_pairs(job, whole, target):
+    for free in _free_pairs(job, whole, target, most):
         if int(free.sum()) == tried:
             continue
         tried = int(free.sum())
@@ -206,15 +226,15 @@ def _split_crowded(job: _PathTask, whole: Routing, target: Fraction) -> Split | 
         task = SplitTask(
             net, pairs.src[at], pairs.dst[at], pairs.count[at], room, target, job.effort
         )
-        solved = split(task, job.pool.among(free), seed=job.seed, until=job.until)
+        solved = split(task, job.pool.among(free), seed=job.seed, meter=job.meter)
         if solved is not None:
             return _combine(whole, fixed, solved[0], at)
-        if time.perf_counter() > job.until:
+        if job.meter.over():
             break
     return None
 
 
-def _free_pairs(job: _PathTask, whole: Routing, target: Fraction) -> Iterator[Bools]:
+def _free_pairs(job: _PathTask, whole: Routing, target: Fraction, most: int) -> Iterator[Bools]:
     """Sets of pairs to split, growing: over overloaded resources, over crowded ones, all."""
     net, pairs, effort = job.net, len(job.pairs), job.effort
     if pairs > effort.small:
@@ -222,9 +242,9 @@ def _free_pairs(job: _PathTask, whole: Routing, target: Fraction) -> Iterator[Bo
         for crowded in (whole.load > room, whole.load > effort.crowded * room):
             free = np.zeros(pairs, bool)
             free[whole.pair[_crossing(net, whole, crowded)]] = True
-            if 0 < free.sum() <= effort.large:
+            if 0 < free.sum() <= most:
                 yield free
-    if pairs <= effort.large:
+    if pairs <= most:
         yield np.ones(pairs, bool)
 
 

@@ -7,13 +7,13 @@ covering problems", 1995). One search per source and phase, so that any number o
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 
+from ....base.meter import Meter
 from .effort import PATH_EFFORT, PathEffort
 from .net import PathNet
 from .pool import PathPool, entries
@@ -36,7 +36,7 @@ def prices_by_weights(
     count: Ints,
     pool: PathPool | None,
     *,
-    until: float,
+    meter: Meter,
     effort: PathEffort = PATH_EFFORT,
 ) -> PathPrices:
     """Return the best prices of some phases; their time is a bound up to float rounding.
@@ -51,28 +51,29 @@ def prices_by_weights(
         steep = first * (last / first) ** (phase / phases)
         use = total / width
         toll = np.exp(steep * (use / max(float(use.max()), 1e-300) - 1.0)) / width
-        links, length, paid = _all_cheapest(net, src, dst, count, toll)
+        links, length, paid = _all_cheapest(net, src, dst, count, toll, meter)
         if paid / float(width @ toll) > best.time:
             best = PathPrices(toll, paid / float(width @ toll))
         total += _load(net, links, length, count)
         if pool is not None and phase >= phases - effort.kept_phases:
             pool.add(np.arange(len(src)), links, length)
-        if time.perf_counter() > until:
+        if meter.over():
             break
     return best
 
 
 def _all_cheapest(
-    net: PathNet, src: Ints, dst: Ints, count: Ints, toll: Floats
+    net: PathNet, src: Ints, dst: Ints, count: Ints, toll: Floats, meter: Meter
 ) -> tuple[Ints32, Ints, float]:
     """Return a cheapest path per pair, and their total price."""
-    from .kernels import trees
+    from .kernels import search_steps, trees
 
     resource_start, resources = net.graph[3], net.graph[4]
     full = np.add.reduceat(toll[resources], resource_start[:-1])
     soft = np.rint(full * (_UNIT / float(full.max()))).astype(np.int64) + 1
     none, free = np.zeros(len(net.tail), np.int64), np.zeros(net.resource_orbits, np.int64)
-    _, links, length = trees(net.graph, net.tail, none, soft, free, src, dst, net.longest)
+    links, length, work = trees(net.graph, net.tail, none, soft, free, src, dst, net.longest)
+    meter.spend(search_steps(work) + len(src))
     column, at = entries(links, np.maximum(length, 0))
     return links, length, float(full[at] @ count[column])
 

@@ -7,7 +7,6 @@ short paths and the least common denominator. What does not fit is left to :mod:
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 
+from ....base.meter import Meter
 from .effort import PATH_EFFORT, PathEffort
 from .net import PathNet
 from .pool import PathPool
@@ -57,7 +57,9 @@ def room_of(net: PathNet, target: Fraction, parts: int) -> Ints:
     return np.array([min(math.floor(target * w * parts), 1 << 52) for w in net.width], np.int64)
 
 
-def shortest(net: PathNet, src: Ints, dst: Ints, count: Ints, target: Fraction) -> Routing:
+def shortest(
+    net: PathNet, src: Ints, dst: Ints, count: Ints, target: Fraction, meter: Meter
+) -> Routing:
     """Route every chunk on a path of least α; loads are balanced among equal ones."""
     pair = np.repeat(np.arange(len(src)), count)
     empty = Routing(
@@ -68,7 +70,9 @@ def shortest(net: PathNet, src: Ints, dst: Ints, count: Ints, target: Fraction) 
         np.zeros(net.resource_orbits, np.int64),
     )
     nothing = np.zeros(len(net.tail), np.int64)
-    return _round(net, src, dst, empty, net.delay, nothing, room_of(net, target, 1), None, 4.0)
+    return _round(
+        net, src, dst, empty, net.delay, nothing, room_of(net, target, 1), None, 4.0, meter
+    )
 
 
 def negotiate(
@@ -81,7 +85,7 @@ def negotiate(
     *,
     latency_weight: float | None,
     seed: int,
-    until: float,
+    meter: Meter,
     effort: PathEffort = PATH_EFFORT,
 ) -> tuple[Routing, bool]:
     """Re-route paths over overloaded resources until all fit within ``target``, or progress stops.
@@ -100,12 +104,12 @@ def negotiate(
     now = best = begin
     least, since = _overload(begin, room), 0
     for _ in range(effort.reroutes):
-        if not least or since == effort.stale or time.perf_counter() > until:
+        if not least or since == effort.stale or meter.over():
             break
         over = np.maximum(now.load - room, 0)
         past += np.where(over > 0, 0.5 + over / np.maximum(room, 1), 0.0)
         before = now
-        now = _round(net, src, dst, now, strict, soft, room, past, 12.0, rng)
+        now = _round(net, src, dst, now, strict, soft, room, past, 12.0, meter, rng)
         new = (now.links != before.links).any(axis=1)
         pool.add(now.pair[new], now.links[new], now.length[new])
         overload = _overload(now, room)
@@ -151,15 +155,16 @@ def _round(
     room: Ints,
     past: Floats | None,
     eta: float,
+    meter: Meter,
     rng: np.random.Generator | None = None,
 ) -> Routing:
     """Return a copy of a routing after one round; without ``past`` all paths are searched."""
-    from .kernels import reroute
+    from .kernels import reroute, search_steps
 
     links, length, load = now.links.copy(), now.length.copy(), now.load.copy()
     order = np.arange(len(now.pair)) if rng is None else rng.permutation(len(now.pair))
     memory = np.zeros(net.resource_orbits) if past is None else past
-    reroute(
+    work = reroute(
         net.graph,
         net.tail,
         strict,
@@ -175,4 +180,5 @@ def _round(
         eta,
         past is None,
     )
+    meter.spend(search_steps(work) + len(order) // 4)
     return Routing(now.parts, now.pair, links, length, load)

@@ -19,6 +19,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Collective, custom, make
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.topology import Resource, Topology, gpu, link, switch
+from weft.synth.base.meter import Meter
 from weft.synth.bounds import bounds
 from weft.synth.engines.packing.paths.effort import PATH_EFFORT, PathEffort
 from weft.synth.engines.packing.paths.paths import pack_paths
@@ -220,9 +221,9 @@ def test_denominators_that_explode_are_handled() -> None:
     assert packing.us_per_byte <= packing.bound * (1 + Fraction(1, 10**6))
 
 
-def test_no_time_still_gives_paths() -> None:
+def test_no_effort_still_gives_paths() -> None:
     machine = topology("torus:4x4,dead=0-1")
-    for one in pack_paths(machine, make("alltoall", 16), seconds=0):
+    for one in pack_paths(machine, make("alltoall", 16), meter=Meter(0)):
         check_paths(one)
 
 

@@ -11,6 +11,7 @@ from strategies import topologies
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
+from weft.synth.base.meter import Meter
 from weft.synth.engines.packing.order.order import FIRST, OTHERS, Urgency, as_listed, shaken
 from weft.synth.engines.packing.order.order_search import OrderEffort, OrderLimits, quickest
 from weft.synth.engines.packing.order.plan import PackingPlan
@@ -93,7 +94,7 @@ def test_of_two_packings_the_quicker_wins_and_effort_is_kept() -> None:
         effort=OrderEffort(jobs=fair.images.shape[0] * sum(map(len, fair.trees)) * 2)
     )
     assert quickest([quotients[1]], 10**6, small).segments <= 2
-    hurried = quickest(quotients, 10**9, OrderLimits(until=0.0))
+    hurried = quickest(quotients, 10**9, OrderLimits(meter=Meter(0)))
     assert verify(hurried.schedule()).ok
 
 
