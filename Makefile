@@ -101,6 +101,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py | $(LINKS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--no-build-isolation --editable '.[dev]'
+	-$(BIN)/weft doctor --warm
 	touch $@
 
 # The editable install points here; after `rm -rf build` only the links are missing.

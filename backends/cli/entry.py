@@ -22,6 +22,7 @@ from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
 
 from .console import Console, stdout_errors
 from .exit_codes import Exit
+from .notices import notices_to
 from .parser import build_parser, flags_of, other_verbs, verb_of
 from .signals import final, interruptions, leave, terminable
 
@@ -33,7 +34,7 @@ def run(argv: Sequence[str] | None) -> int:
     console = Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"))
     with final(process=argv is None), terminable(), interruptions() as came:
         try:
-            with warnings_to(_teller(console)):
+            with warnings_to(_teller(console)), notices_to(console):
                 code = _dispatch(arguments, console)
             with stdout_errors():
                 sys.stdout.flush()

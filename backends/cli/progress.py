@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from weft.synth.base.engine import COMPILING, SOLVER_DIED
+from weft.synth.base.engine import SOLVER_DIED
 from weft.synth.base.meter import STEPS
 
 from .console import Console, live
@@ -85,8 +85,7 @@ class Progress:
     def stage(self, name: str) -> None:
         """Begin a new phase of work."""
         self._stage = name
-        # Printed: a phase that may be silent for half a minute, and what went wrong.
-        if name == COMPILING or name.startswith(SOLVER_DIED):
+        if name.startswith(SOLVER_DIED):  # what went wrong is printed
             self._console.say("", name)
         else:
             self._console.detail(f"  {self.seconds:6.1f}s  {name}")

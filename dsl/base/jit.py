@@ -53,6 +53,15 @@ def dispatcher(function: Callable[..., Any]) -> Any:
     return getattr(_fast(function.__module__), function.__name__)
 
 
+def marked(module: ModuleType) -> list[str]:
+    """The names of the functions that a module marks as kernels."""
+    return [
+        key
+        for key, value in vars(module).items()
+        if hasattr(value, _MARK) and value.__module__ == module.__name__
+    ]
+
+
 def fast(module: ModuleType) -> Any:
     """The marked functions of a module, compiled; its other names as they are. Loads numba."""
     return _fast(module.__name__)
@@ -65,9 +74,8 @@ def _fast(name: str) -> SimpleNamespace:
     for key, value in names.items():
         if hasattr(value, _MARK) and value.__module__ != name:
             names[key] = getattr(_fast(value.__module__), value.__name__)
-    for key, value in vars(module).items():
-        if hasattr(value, _MARK) and value.__module__ == name:
-            names[key] = _compiled(value, names)
+    for key in marked(module):
+        names[key] = _compiled(names[key], names)
     return SimpleNamespace(**names)
 
 
@@ -85,35 +93,39 @@ def worth_compiling(module: ModuleType, steps: int, enough: int) -> bool:
 def watched(module: ModuleType, **replaced: Any) -> Any:
     """The marked functions of a module as plain Python, where some names stand for others."""
     names = dict(vars(module))
-    for key, value in vars(module).items():
-        if hasattr(value, _MARK) and value.__module__ == module.__name__:
-            names[key] = FunctionType(value.__code__, names, key, value.__defaults__)
+    for key in marked(module):
+        value = names[key]
+        names[key] = FunctionType(value.__code__, names, key, value.__defaults__)
     names.update(replaced)
     return SimpleNamespace(**names)
 
 
-def _compiled(marked: Any, names: dict[str, Any]) -> Any:
-    """A copy of a function that sees these globals, compiled.
-
-    numba keeps machine code by the name, line and file of a function, and so would not see that a
-    function which it calls has changed in another file. So the name holds a digest of the files of
-    all kernels that the function's module uses.
-    """
+def _compiled(plain: Any, names: dict[str, Any]) -> Any:
+    """A copy of a function that sees these globals, compiled."""
     # Loaded here: numba takes a third of a second, and plain kernels do without it.
     from numba import njit
 
-    function = unwrap(marked)
+    from .machine_code import MachineCode
+
+    function = unwrap(plain)
     copy = FunctionType(
         function.__code__, names, function.__name__, function.__defaults__, function.__closure__
     )
     copy.__module__, copy.__doc__ = function.__module__, function.__doc__
-    copy.__qualname__ = f"{function.__qualname__}_{digest(function.__module__)}"
-    return njit(cache=True, nogil=True)(copy)
+    made: Any = njit(nogil=True)(copy)
+    # Not ``cache=True``: numba looks at the file of a function only, not at what it calls, and
+    # fails where it can write no file.
+    made._cache = MachineCode(function.__module__, function.__name__, digest(function.__module__))
+    return made
 
 
 @cache
 def digest(name: str) -> str:
-    """A digest of the source of a module and of all modules whose kernels it imports."""
+    """A digest of what the kernels of a module are made of.
+
+    That is the sources of the module and of all modules whose kernels it imports, and the constants
+    that they import from elsewhere.
+    """
     texts = sorted(_sources(name, {}).values())
     return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
@@ -122,25 +134,10 @@ def _sources(name: str, found: dict[str, bytes]) -> dict[str, bytes]:
     module = sys.modules[name]
     if name in found or module.__file__ is None:
         return found
-    found[name] = hashlib.sha256(Path(module.__file__).read_bytes()).digest()
+    constants = sorted((k, repr(v)) for k, v in vars(module).items() if isinstance(v, int | float))
+    text = Path(module.__file__).read_bytes() + repr(constants).encode()
+    found[name] = hashlib.sha256(text).digest()
     for value in list(vars(module).values()):
         if isinstance(value, FunctionType) and hasattr(value, _MARK):
             _sources(value.__module__, found)
     return found
-
-
-def is_cold(function: Any) -> bool:
-    """Return whether a compiled function has no machine code on the disk and must be compiled.
-
-    Cheap: no machine code is loaded, and only names and times are looked at.
-    """
-    if hasattr(function, _MARK):
-        function = dispatcher(function)
-    if not hasattr(function, "stats"):  # numba compiles nothing (NUMBA_DISABLE_JIT)
-        return False
-    folder, code = function.stats.cache_path, function.py_func.__code__
-    if folder is None:
-        return False
-    written = Path(code.co_filename).stat().st_mtime
-    names = f"*{function.py_func.__qualname__}-{code.co_firstlineno}.*.nbi"
-    return all(x.stat().st_mtime < written for x in Path(folder).glob(names))

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from .engine import COMPILING, Budget, Observer, Point
+from weft.dsl.base.compile_time import COMPILE_TIME
+
+from .engine import Budget, Observer, Point
 
 T = TypeVar("T")
 
@@ -66,29 +68,23 @@ def _cpu_of(process: int) -> float:
 class CutOff:
     """Observer that requests a stop once the search has taken some CPU seconds.
 
-    Compiling loops does not count. ``fired`` is True once the limit was reached; ``used``: CPU
+    Compiling kernels does not count. ``fired`` is True once the limit was reached; ``used``: CPU
     seconds until now.
     """
 
     inner: Observer
     seconds: float
-    started: float = field(default_factory=cpu_seconds)
+    started: float = field(default_factory=lambda: cpu_seconds() - COMPILE_TIME.seconds)
     fired: bool = False
-    _paused: float | None = None
     _looked: float = 0.0
 
     @property
     def used(self) -> float:
         """Return the CPU seconds of the search."""
-        return (cpu_seconds() if self._paused is None else self._paused) - self.started
+        return cpu_seconds() - COMPILE_TIME.seconds - self.started
 
     def stage(self, name: str) -> None:
-        """Pass it on; the clock stands still while loops are compiled."""
-        if self._paused is not None:
-            self.started += cpu_seconds() - self._paused
-            self._paused = None
-        if name == COMPILING:
-            self._paused = cpu_seconds()
+        """Pass it on."""
         self.inner.stage(name)
 
     def incumbent(self, point: Point) -> None:

@@ -46,9 +46,6 @@ class Budget:
         return replace(self, effort=(meter.left if steps is None else steps) / STEPS, outer=meter)
 
 
-COMPILING = "compiling the loops for this machine: about half a minute, once"
-"""The stage in which kernels are compiled because no compiled ones are on the disk."""
-
 SOLVER_DIED = "the solver's process died"
 """Beginning of the stage in which a solver is started again, or a question given up."""
 

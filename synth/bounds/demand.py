@@ -285,8 +285,16 @@ def _classes(
     )
 
 
+def _random_words(count: int) -> Words:
+    """The first words of SplitMix64 (Steele, Lea, Flood, OOPSLA'14); NumPy's take long to load."""
+    word = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(word ^ word >> np.uint64(31))
+
+
 def _set_hash(flat: Ints, start: Ints, ranks: int) -> Words:
     """One 64-bit sum of random words per row: equal for equal sets."""
-    words = np.random.default_rng(0x5E7).integers(1, 1 << 63, ranks, np.uint64)
+    words = _random_words(ranks)
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words[flat], dtype=np.uint64)])
     return np.asarray(total[start[1:]] - total[start[:-1]])

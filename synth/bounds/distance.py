@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+from weft.dsl.base.shortest import distances
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.problem import cut_off
 from weft.dsl.nouns.topology import Topology
@@ -59,32 +58,39 @@ def farthest(
     """The required pair with the longest shortest path; None if no pair is required.
 
     ``lengths`` per link are integers, small enough for sums in float64 to be exact; ties go to
-    paths of fewer links. ``speakers``: one rank of every orbit, ascending.
+    paths of fewer links, then to greater nodes, the last first. ``speakers``: one rank of every
+    orbit, ascending.
 
     Raises:
         BadTopology: a required pair without a path.
     """
-    graph, link_of, base = _graph(topology, lengths)
+    arcs, weight, base = _arcs(topology, lengths)
     sources = np.flatnonzero(needs.any(axis=1))
     if not len(sources):
         return None
     if int(needs.sum()) == topology.ranks * (topology.ranks - 1):
         sources = speakers  # everybody needs everybody: see Demand.uniform
-    from scipy.sparse.csgraph import dijkstra
-
-    reach = dijkstra(graph, indices=sources)[:, : topology.ranks]
-    needed = needs[sources]
-    _check_reached(topology, sources, needed, reach)
-    distance = np.where(needed, np.floor(reach / base), -1)
+    ends = topology.link_ends()[arcs]
+    reach = distances(len(topology.nodes), ends[:, 0], ends[:, 1], weight, sources)
+    needed, near = needs[sources], reach[:, : topology.ranks]
+    _check_reached(topology, sources, needed, near)
+    distance = np.where(needed, np.floor(near / base), -1)
     row, dst = np.unravel_index(int(distance.argmax()), distance.shape)
-    src = int(sources[row])
-    _, before = dijkstra(graph, indices=np.array([src]), return_predecessors=True)
-    nodes = [int(dst)]
-    while nodes[-1] != src:
-        nodes.append(int(before[0, nodes[-1]]))
-    nodes.reverse()
-    links = tuple(link_of[a, b] for a, b in pairwise(nodes))
-    return Path(tuple(nodes), links, unit * sum(int(lengths[i]) for i in links))
+    links = _back(ends, weight, reach[row], int(sources[row]), int(dst))
+    path = arcs[links]
+    nodes = (int(sources[row]), *topology.link_ends()[path, 1].tolist())
+    return Path(nodes, tuple(path.tolist()), unit * int(lengths[path].sum()))
+
+
+def _back(ends: Ints, weight: Ints, reach: Floats, src: int, dst: int) -> list[int]:
+    """The arcs of a shortest path, given the distances of all nodes from its source."""
+    found, node = [], dst
+    while node != src:
+        into = np.flatnonzero(ends[:, 1] == node)
+        tight = into[reach[ends[into, 0]] + weight[into] == reach[node]]
+        found.append(int(tight[ends[tight, 0].argmax()]))
+        node = int(ends[found[-1], 0])
+    return found[::-1]
 
 
 def latency_path(topology: Topology, needs: Bools, speakers: Ints) -> Path | None:
@@ -107,19 +113,15 @@ def floored(values: list[Fraction], room: int) -> tuple[Ints, Fraction]:
     return sizes - np.array(over, np.int64), unit
 
 
-def _graph(topology: Topology, lengths: Ints) -> tuple[Any, dict[tuple[int, int], int], int]:
-    """A sparse graph of ``length * base + 1``, so that no arc is free and few links win ties."""
-    from scipy.sparse import csr_array
-
-    n = len(topology.nodes)
-    base = n + 1
+def _arcs(topology: Topology, lengths: Ints) -> tuple[Ints, Ints, int]:
+    """Links without longer parallel ones, and ``length * base + 1``: few links win ties."""
+    base = len(topology.nodes) + 1
     weight = lengths * base + 1
     link_of: dict[tuple[int, int], int] = {}
     for i in np.argsort(-weight, kind="stable").tolist():  # the shortest parallel link stays
         link_of[topology.links[i].src, topology.links[i].dst] = i
-    at = np.array(list(link_of), np.int64).reshape(-1, 2)
-    cells = weight[list(link_of.values())].astype(float)
-    return csr_array((cells, (at[:, 0], at[:, 1])), shape=(n, n)), link_of, base
+    arcs = np.array(list(link_of.values()), np.int64)
+    return arcs, weight[arcs], base
 
 
 def _check_reached(topology: Topology, sources: Ints, needed: Bools, reach: AnyArray) -> None:

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.shortest import distances
 from weft.dsl.nouns.topology import Topology
 
 from .distance import floored
@@ -99,18 +99,7 @@ class Lengths:
 
 
 def _dijkstra(count: int, tail: Ints, head: Ints, length: Ints, starts: list[int]) -> Ints:
-    """Shortest distances in integers; of parallel arcs the shortest counts."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import dijkstra
-
+    """Shortest distances in integers; -1 if there is no path."""
     base = count + 1  # arcs weigh length·base + 1, so that none is free
-    order = np.argsort(-length, kind="stable")
-    key = tail[order] * count + head[order]
-    place = np.argsort(key, kind="stable")
-    last = np.ones(len(place), bool)
-    last[:-1] = key[place][1:] != key[place][:-1]
-    kept = order[place[last]]
-    cells: Any = (length[kept] * base + 1).astype(float)
-    graph = csr_array((cells, (tail[kept], head[kept])), shape=(count, count))
-    reach = dijkstra(graph, indices=np.array(starts))
+    reach = distances(count, tail, head, length * base + 1, np.array(starts))
     return np.where(np.isinf(reach), -1, np.floor(reach / base)).astype(np.int64)

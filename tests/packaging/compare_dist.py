@@ -24,6 +24,7 @@ IN_WHEEL = ("dsl", "synth", "backends", "topologies", "sketches")
 MOVED = {"backends/_root.py": "weft/__init__.py", "backends/py.typed": "weft/py.typed"}
 ALWAYS_IN_SDIST = {"pyproject.toml", "README.md", "LICENSE", ".gitignore"}
 MADE_BY_BUILD = {"PKG-INFO"}
+MACHINE_CODE = "weft/machine_code/"
 
 
 def tree(*, untracked: bool) -> set[str]:
@@ -49,9 +50,10 @@ def wheel_names(files: set[str]) -> set[str]:
 
 
 def names_in_wheel(path: Path) -> set[str]:
-    """What the wheel holds, without its metadata."""
+    """What the wheel holds, without its metadata and machine code."""
     with zipfile.ZipFile(path) as archive:
-        return {n for n in archive.namelist() if not n.split("/")[0].endswith(".dist-info")}
+        found = {n for n in archive.namelist() if not n.split("/")[0].endswith(".dist-info")}
+    return {n for n in found if not n.startswith(MACHINE_CODE)}
 
 
 def names_in_sdist(path: Path) -> set[str]:

@@ -120,3 +120,9 @@ class DoctorFlags(Flags):
     """Flags of ``weft doctor``."""
 
     EXAMPLES: ClassVar[str] = "exit code 4 if something that weft cannot do without is missing"
+
+    warm: bool = flag(
+        "--warm",
+        action="store_true",
+        help="compile all loops now: some 80 CPU seconds, once; nothing waits for them later",
+    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from weft import __version__
-from weft.dsl.base.errors import an
+from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.registry import BACKENDS, ENGINES, IMPORTERS, PASSES, VERBS
 from weft.dsl.base.tables import table
 
@@ -60,6 +60,29 @@ class Diagnosis:
 
 def run(args: DoctorFlags, console: Console) -> int:
     """Check all dependencies, importing as few as possible, and print the report."""
+    return _warm(console) if args.warm else _report(console)
+
+
+def _warm(console: Console) -> int:
+    """Compile all kernels that have no machine code yet."""
+    # Loaded here: both load numba, without which the report must do.
+    from weft.dsl.base.machine_code import writable
+
+    from ...kernels import compile_all
+
+    folder = writable()
+    if folder is None:
+        raise UserError(
+            "machine code cannot be kept: no folder can be written",
+            hint="set NUMBA_CACHE_DIR to a folder that can",
+        )
+    total = compile_all(lambda text: console.say("Kernel", text))
+    text = f"{total} kernels are compiled"
+    console.result(text, {"status": "ok", "kernels": total, "folder": str(folder)})
+    return Exit.DONE
+
+
+def _report(console: Console) -> int:
     found = list(_findings())
     bad = [f for f in found if f.needed and not f.ok]
     rows = [(_mark(f), f.name, f.detail) for f in found]
@@ -90,12 +113,25 @@ def _findings() -> Iterator[Diagnosis]:
         yield _package(module, package, package, "")
     for module, (package, extra, use) in OPTIONAL.items():
         yield _package(module, package, f"'{extra}'", use)
+    yield from _machine_code()
     yield from _runtimes()
     for name in ENGINES.names():
         entry = describe(ENGINES, name)
         detail = "can run" if entry["available"] else str(entry["reason"])
         yield Diagnosis(f"engine {name}", entry["available"], detail, name in ENGINES.builtin)
     yield from _plugins()
+
+
+def _machine_code() -> Iterator[Diagnosis]:
+    """Yield a finding about compiled kernels, if all is installed that is needed to look."""
+    try:
+        from ...kernels import missing
+    except ImportError:
+        return
+    lacking, total = missing()
+    detail = f"{total - lacking} of {total} kernels are compiled"
+    later = "; the others when first used, or now by 'weft doctor --warm'" if lacking else ""
+    yield Diagnosis("machine code", not lacking, detail + later, False)
 
 
 def _plugins() -> Iterator[Diagnosis]:

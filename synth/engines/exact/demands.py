@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.shortest import distances
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
@@ -71,18 +72,12 @@ class HopDistances:
 
 
 def reach(topology: Topology) -> HopDistances:
-    """All-pairs distances by Dijkstra; O(nodes · links · log)."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import dijkstra
-
+    """All-pairs distances."""
     n = len(topology.nodes)
     scale = n + 1  # a link into a switch costs 1, into a GPU this much: then divide
-    best: dict[tuple[int, int], int] = {}
-    for link in topology.links:
-        best[link.src, link.dst] = scale if topology.nodes[link.dst].stores else 1
-    rows, cols = (np.array([k[i] for k in best], np.int64) for i in (0, 1))
-    graph = coo_array((np.array(list(best.values()), float), (rows, cols)), shape=(n, n)).tocsr()
-    distance = dijkstra(graph)
+    stores = np.array([node.stores for node in topology.nodes])
+    tails, heads = topology.link_ends().T
+    distance = distances(n, tails, heads, np.where(stores[heads], scale, 1), np.arange(n))
     near = np.isfinite(distance)
     after = np.full((n, n), FAR, np.int64)
     after[near] = (distance[near] // scale).astype(np.int64)

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.jit import is_cold
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Chunks, MaxDetour, MaxHops, MaxSteps
 
-from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
+from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.occupancy import rounds_per_chunk, us_per_byte
@@ -19,7 +18,6 @@ from ...time.schedule_time import simulate
 from ..packing.order.order_search import OrderLimits, Planned, quickest
 from ..packing.order.plan import PackingPlan
 from ..packing.order.plan_quotient import PlanQuotient, unfolded
-from ..packing.paths import kernels as path_kernels
 from ..packing.paths.matching import in_rounds
 from ..packing.paths.paths import pack_paths
 from ..packing.trees.demands import moves_pairs
@@ -140,7 +138,7 @@ def _size(problem: Problem, effort: FlowEffort) -> int:
 
 def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """Flows for one size, and the quickest order of the best of them."""
-    observer.stage(COMPILING if is_cold(path_kernels.search) else "linear program")
+    observer.stage("linear program")
     size, meter = _size(problem, effort), budget.meter(observer.cancelled)
     found = path_flows(
         problem.topology,

@@ -14,7 +14,6 @@ from functools import cache
 from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.jit import is_cold
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
@@ -22,7 +21,7 @@ from weft.dsl.nouns.sketch import Forbid, Only, Relay, SwitchPolicy, Symmetry
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.dsl.symmetry.orbits import orbits_of
 
-from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
+from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
@@ -138,7 +137,7 @@ class Packer:
             UserError: grains that are too few.
         """
         trees = problem.collective.kind in TREES
-        observer.stage(COMPILING if _cold(trees) else "loops")
+        observer.stage("loops")
         _compile_kernels(trees)
         meter = budget.meter(observer.cancelled)
         observer.stage("packing")
@@ -338,14 +337,6 @@ def _cannot_follow(problem: Problem) -> str | None:
 def _good_at(point: Point, size: int) -> Point:
     """The point, chosen for one more message size."""
     return replace(point, sizes=tuple(sorted({*point.sizes, size})))
-
-
-def _cold(trees: bool) -> bool:
-    """Return True if the kernels are not compiled yet, which takes half a minute."""
-    from .paths import kernels as path_kernels
-    from .trees import kernels
-
-    return is_cold(kernels.fill if trees else path_kernels.search)
 
 
 @cache

@@ -16,7 +16,6 @@ from command import Weft
 from weft.backends.cli.console import Console
 from weft.backends.cli.progress import Progress, describe, watching
 from weft.backends.cli.signals import terminable
-from weft.synth.base.engine import COMPILING
 
 
 def point() -> Any:
@@ -54,13 +53,6 @@ def test_the_live_line_is_one_line() -> None:
     progress.stage("a stage of many words " * 10)
     screen = RichConsole(file=io.StringIO(), width=80, force_terminal=False)
     assert len(screen.render_lines(progress, pad=False)) == 1
-
-
-def test_to_compile_kernels_is_worth_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    Progress(Console(), 60).stage(COMPILING)
-    assert COMPILING in capsys.readouterr().err
-    Progress(Console(quiet=True), 60).stage(COMPILING)
-    assert capsys.readouterr().err == ""
 
 
 def test_a_log_gets_one_line_per_schedule_with_v(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Telling whether kernels are on the disk."""
+"""Kernels: plain Python, or compiled."""
 
 from __future__ import annotations
 
@@ -6,40 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
-from weft.dsl.base.jit import is_cold, watched, worth_compiling
+from weft.dsl.base.jit import watched, worth_compiling
 from weft.synth.time import queue_kernel
-
-
-def kernel() -> None:
-    """Stands for a compiled one."""
-
-
-def test_cold_until_there_is_an_index_that_is_not_older(tmp_path: Path) -> None:
-    stats = SimpleNamespace(cache_path=str(tmp_path))
-    made = SimpleNamespace(stats=stats, py_func=kernel)
-    assert is_cold(made)
-    line = kernel.__code__.co_firstlineno
-    index = tmp_path / f"test_warm.kernel-{line}.py311.nbi"
-    index.write_bytes(b"")
-    assert not is_cold(made)
-    os.utime(index, (0, 0))
-    assert is_cold(made)
-
-
-def test_nothing_is_cold_that_is_not_kept(tmp_path: Path) -> None:
-    assert not is_cold(kernel)
-    assert not is_cold(SimpleNamespace(stats=SimpleNamespace(cache_path=None), py_func=kernel))
-
-
-def test_the_kernels_of_packings_are_looked_up_where_numba_keeps_them() -> None:
-    from weft.synth.engines.packing.engine import _cold, _compile_kernels
-
-    _compile_kernels(True)
-    _compile_kernels(False)
-    assert not _cold(True)
-    assert not _cold(False)
 
 
 def test_a_marked_function_is_plain_until_its_module_is_compiled() -> None:
@@ -79,7 +49,7 @@ print(fast(loop).run(np.array([5, 3])), loop.run([5, 3]))
 
 
 def test_machine_code_is_not_kept_when_a_shared_kernel_changes(tmp_path: Path) -> None:
-    """numba looks at the file of the caller only; here another file changes, with its old time."""
+    """The file of the caller is as it was; another one changes, and keeps its time."""
     (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "main.py").write_text(MAIN)
     found = []
@@ -91,7 +61,7 @@ def test_machine_code_is_not_kept_when_a_shared_kernel_changes(tmp_path: Path) -
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         run = subprocess.run(
             [sys.executable, str(tmp_path / "main.py")],
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
             capture_output=True,
             text=True,
             check=True,

@@ -1,0 +1,100 @@
+"""The kernels that Python calls, and the types of their arguments."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from functools import cache
+from importlib.resources import files
+from types import ModuleType
+from typing import Any
+
+from weft.dsl.base import assignment
+from weft.synth.engines.greedy import (
+    bits_kernel,
+    check_kernel,
+    events_kernel,
+    grid_kernel,
+    lists_kernel,
+    routes_kernel,
+)
+from weft.synth.engines.greedy import plan_kernel as greedy_plan
+from weft.synth.engines.packing.hosts import kernels as hosts
+from weft.synth.engines.packing.order import plan_kernel
+from weft.synth.engines.packing.paths import kernels as paths
+from weft.synth.engines.packing.paths import matching_kernel
+from weft.synth.engines.packing.trees import branchings, peers_kernel
+from weft.synth.engines.packing.trees import kernels as trees
+from weft.synth.engines.sketched import place_kernel, search_kernel, timeline_kernel
+from weft.synth.time import program_kernel, queue_kernel, schedule_kernel
+
+from ..compile.analyses import list_scheduling
+from ..execute import kernel as execution
+
+MODULES: tuple[ModuleType, ...] = (
+    queue_kernel,
+    schedule_kernel,
+    program_kernel,
+    trees,
+    branchings,
+    peers_kernel,
+    plan_kernel,
+    paths,
+    matching_kernel,
+    hosts,
+    list_scheduling,
+    execution,
+    assignment,
+    bits_kernel,
+    greedy_plan,
+    routes_kernel,
+    lists_kernel,
+    events_kernel,
+    grid_kernel,
+    check_kernel,
+    timeline_kernel,
+    place_kernel,
+    search_kernel,
+)
+"""All modules with kernels, those that most commands need first."""
+
+
+@cache
+def declared() -> dict[str, dict[str, list[str]]]:
+    """By module and kernel, lists of types: ``int64``, ``float64[2]`` (dimensions), tuples."""
+    text = files(__package__).joinpath("types.toml").read_text(encoding="utf-8")
+    table: dict[str, dict[str, list[str]]] = tomllib.loads(text)
+    return table
+
+
+def types_of(module: ModuleType, text: str) -> tuple[Any, ...]:
+    """Return the numba types that a list in ``types.toml`` means; loads numba.
+
+    Raises:
+        KeyError: a name that is neither a type nor a named tuple of the module.
+    """
+    return tuple(_type(module, part) for part in _parts(text))
+
+
+def _parts(text: str) -> list[ast.expr]:
+    body = ast.parse(f"({text},)", mode="eval").body
+    assert isinstance(body, ast.Tuple)
+    return body.elts
+
+
+def _type(module: ModuleType, part: ast.expr) -> Any:
+    from numba import types as found
+
+    types: Any = found
+    match part:
+        case ast.Name(name) if name in vars(module):
+            made = vars(module)[name]
+            return types.NamedTuple(types_of(module, declared()["tuples"][name][0]), made)
+        case ast.Name(name):
+            return {"bool": types.boolean}.get(name) or getattr(types, name)
+        case ast.Subscript(item, ast.Constant(int(dimensions))):
+            return types.Array(_type(module, item), dimensions, "C")
+        case ast.Tuple(items):
+            return types.BaseTuple.from_types([_type(module, item) for item in items])
+        case _:
+            raise ValueError(f"not a type of an argument: {ast.unparse(part)}")

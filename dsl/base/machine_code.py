@@ -1,0 +1,202 @@
+"""Machine code of kernels on the disk, so that a loop is compiled once and not in every process.
+
+A file holds one kernel for one list of types. Its name says for what it is valid: a digest of the
+sources, the versions of Python and numba, the processor. So nothing depends on file times, what
+several processes, hosts or versions write does not collide, and code for another processor is not
+found, rather than executed. Code for a generic processor runs on all of its architecture: a wheel
+brings such files, and ``weft doctor --warm`` makes them.
+
+Read from the folder of the package, from the user's and from a temporary one; written to the
+first of these that can be written. Without any, a process keeps what it compiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core import config, serialize
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+
+from .compile_time import COMPILE_TIME
+
+FOLDER = "machine_code"
+"""Folder of the files below the package's."""
+
+GENERIC = ("generic", "")
+"""Name and features of a processor that has what all of its architecture have."""
+
+LOG = logging.getLogger("weft.kernels")
+
+_RESULT: Any = CompileResult
+_PICKLING: Any = serialize
+
+_SEAL = hashlib.sha256().digest_size
+
+COMPILING = (
+    "compiling the loops for this machine: up to a minute, once ('weft doctor --warm' compiles all)"
+)
+
+
+class MachineCode(_Cache):
+    """The files of one kernel, as numba's dispatcher asks for them.
+
+    Args:
+        module: the module of the kernel.
+        name: the kernel's name.
+        sources: a digest of all that its machine code depends on.
+    """
+
+    def __init__(self, module: str, name: str, sources: str) -> None:
+        self._module, self._name, self._sources = module, name, sources
+        self._enabled = True
+
+    @property
+    def cache_path(self) -> str | None:
+        """Folder that is written to; None if there is none."""
+        home = writable()
+        return None if home is None else str(home / self._module)
+
+    def enable(self) -> None:
+        """Read and write files."""
+        self._enabled = True
+
+    def disable(self) -> None:
+        """Neither read nor write files."""
+        self._enabled = False
+
+    def flush(self) -> None:
+        """Do nothing: the name of a file says all that it is valid for."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the machine code for arguments of these types; None if it must be compiled."""
+        if not self._enabled:
+            return None
+        target_context.refresh()
+        for path in self.files(sig, target_context.codegen()):
+            found = _read(path)
+            if found is not None:
+                return _RESULT._rebuild(target_context, *found)
+        announce()
+        COMPILE_TIME.begin()  # until it is saved; numba's lock lets no other thread compile
+        return None
+
+    def files(self, sig: Any, codegen: Any) -> Iterator[Path]:
+        """Yield the files that could have the machine code for these types, the best first."""
+        triple, *host = codegen.magic_tuple()
+        for folder in readable():
+            for processor in (tuple(host), GENERIC):
+                yield folder / self._module / self._file(sig, triple, processor)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write new machine code; where that fails, the next process compiles again."""
+        if not self._enabled:
+            return
+        COMPILE_TIME.end()
+        folder = self.cache_path
+        if folder is None or data.library.has_dynamic_globals:
+            return
+        triple, *host = data.codegen.magic_tuple()
+        path = Path(folder, self._file(sig, triple, tuple(host)))
+        try:
+            path.parent.mkdir(exist_ok=True)
+            for old in path.parent.glob(path.name.replace(self._sources, "*")):
+                old.unlink(missing_ok=True)  # of other sources
+            _write(path, _PICKLING.dumps(data._reduce()))
+        except OSError:
+            return
+
+    def _file(self, sig: Any, triple: str, processor: tuple[str, ...]) -> str:
+        versions = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)
+        key = hashlib.sha256(repr((sig, triple, processor, versions)).encode()).hexdigest()
+        return f"{self._name}.{key[:16]}.{self._sources}.code"
+
+
+@cache
+def announce() -> None:
+    """Tell once in a process that something is compiled."""
+    LOG.info(COMPILING)
+
+
+@cache
+def writable() -> Path | None:
+    """The folder that new machine code is written to, made if need be; None if there is none."""
+    return next((folder for folder in _folders() if _can_write(folder)), None)
+
+
+@cache
+def readable() -> tuple[Path, ...]:
+    """The folders that may hold machine code."""
+    return tuple(folder for folder in _folders() if _trusted(folder))
+
+
+def _folders() -> Iterator[Path]:
+    """``NUMBA_CACHE_DIR`` if it is set, then the package's, the user's and the temporary one."""
+    package = Path(__file__).absolute().parents[2]
+    # Two installations may share the folders outside of them.
+    own = f"weft-{hashlib.sha256(os.fsencode(package)).hexdigest()[:12]}"
+    if folder := vars(config)["CACHE_DIR"]:
+        yield Path(folder, own)
+    yield package / FOLDER
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if os.path.isabs(user):
+        yield Path(user, "weft", FOLDER, own)
+    yield Path(tempfile.gettempdir(), f"{own}-{os.getuid()}")
+
+
+def _trusted(folder: Path) -> bool:
+    """Return False for a folder in which another user could have put code for us to execute."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return not _shared(folder) or (found.st_uid == os.getuid() and not found.st_mode & 0o077)
+
+
+def _shared(folder: Path) -> bool:
+    return folder.parent == Path(tempfile.gettempdir())
+
+
+def _can_write(folder: Path) -> bool:
+    mode = 0o700 if _shared(folder) else 0o777
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return _trusted(folder)
+
+
+def _read(path: Path) -> Any:
+    """The contents of a file; None if there is none, or it is damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(data[_SEAL:]).digest() != data[:_SEAL]:
+        return None
+    return pickle.loads(data[_SEAL:])
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file that other processes see whole or not at all."""
+    handle, made = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(data).digest() + data)
+        os.chmod(made, 0o644)  # the package's folder serves all users
+        os.replace(made, path)
+    except BaseException:
+        os.unlink(made)
+        raise

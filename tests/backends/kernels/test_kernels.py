@@ -1,0 +1,40 @@
+"""The list of kernels that are compiled ahead: complete, and as they are called."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from sources import ROOT
+from weft.backends.kernels import MODULES, declared, types_of
+from weft.dsl.base import jit
+
+BY_NAME = {module.__name__: module for module in MODULES}
+
+
+def test_every_module_with_kernels_is_listed() -> None:
+    found = {
+        "weft." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for folder in ("dsl", "synth", "backends")
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"^@(compiled|kernel)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert found == set(BY_NAME)
+
+
+def test_declared_kernels_exist_and_take_as_many_arguments() -> None:
+    for name, kernels in declared().items():
+        if name == "tuples":
+            continue
+        module = BY_NAME[name]
+        assert set(kernels) <= set(jit.marked(module))
+        for kernel, lists in kernels.items():
+            wanted = len(inspect.signature(getattr(module, kernel)).parameters)
+            assert [len(types_of(module, text)) for text in lists] == [wanted] * len(lists), kernel
+
+
+def test_named_tuples_have_their_fields() -> None:
+    owner = {name: module for module in MODULES for name in vars(module)}
+    for name, (text,) in declared()["tuples"].items():
+        module = owner[name]
+        assert len(types_of(module, text)) == len(vars(module)[name]._fields)
