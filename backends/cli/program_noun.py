@@ -19,7 +19,6 @@ class ProgramNoun(Noun, ABC):
     @abstractmethod
     def held(self, subject: Subject, asked: Requirements, done: str) -> ProgramContent:
         """Return the verified program; ``done``: the word for the verb's action in a refusal."""
-        raise NotImplementedError
 
     def title(self, subject: Subject) -> str:
         """Return the name on a page."""

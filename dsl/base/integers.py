@@ -17,6 +17,9 @@ from .errors import UserError
 LARGEST = (1 << 31) - 1
 """Largest count or index: they are stored in 32 bits."""
 
+FLOAT_EXACT = 1 << 53
+"""Integers of at most this size are exact as 64-bit floats, and so are sums that stay below it."""
+
 
 def integer(value: Any, what: str, low: int = -LARGEST, high: int = LARGEST) -> int:
     """Return the number as a Python int.

@@ -13,6 +13,8 @@ from fractions import Fraction
 from textwrap import wrap
 from typing import Any
 
+from .integers import FLOAT_EXACT
+
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0) -> str:
     """Return an aligned table; numbers are right-aligned, words left-aligned.
@@ -81,7 +83,7 @@ def number(value: Fraction | float | None) -> float | int | None:
     if value is None:
         return None
     nearest = float(value)
-    return int(nearest) if nearest.is_integer() and abs(nearest) < 1 << 53 else nearest
+    return int(nearest) if nearest.is_integer() and abs(nearest) < FLOAT_EXACT else nearest
 
 
 def _cell(value: Any) -> str:

@@ -21,17 +21,16 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.integers import FLOAT_EXACT
 
 T = TypeVar("T")
 
-LARGEST = 1 << 53
-"""Largest number of a setting: exact as a float, and far from the end of 64 bits."""
 
-
-def setting(default: T, doc: str, *, least: float | None = None, most: float = LARGEST) -> T:
+def setting(default: T, doc: str, *, least: float | None = None, most: float = FLOAT_EXACT) -> T:
     """Return a field of an :class:`Effort`: its default, and its meaning and unit in a sentence.
 
-    ``least``, ``most``: of its numbers, ``most`` included. Where ``least`` is None a count is 1 or
+    ``least``, ``most``: of its numbers, ``most`` included (by default exact as
+    floats, and far from the end of 64 bits). Where ``least`` is None a count is 1 or
     more and any other number above 0: many are divisors. Defaults of 0 may stay 0.
     """
     limits = {"doc": doc, "least": least, "most": most}
@@ -67,7 +66,7 @@ def _numbers(value: object) -> tuple[float | Fraction, ...]:
 
 
 def _require_in_range(one: Field[Any], number: float | Fraction) -> None:
-    least, most = one.metadata.get("least"), one.metadata.get("most", LARGEST)
+    least, most = one.metadata.get("least"), one.metadata.get("most", FLOAT_EXACT)
     if least is None:
         zero = 0 in _numbers(one.default)
         least = 0 if zero or not isinstance(number, int) else 1

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.shortest import distances
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.problem import cut_off
@@ -15,8 +16,6 @@ from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import as_integers
 from .demand import ClassDemand, is_allreduce, wanted_items
-
-_EXACT = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def _back(ends: Ints, weight: Ints, reach: Floats, src: int, dst: int) -> list[i
 
 def latency_path(topology: Topology, needs: Bools, speakers: Ints) -> Path | None:
     """The farthest pair by α, in µs."""
-    room = _EXACT // (len(topology.nodes) + 1) ** 2
+    room = FLOAT_EXACT // (len(topology.nodes) + 1) ** 2
     lengths, unit = floored([x.latency for x in topology.links], room)
     return farthest(topology, needs, lengths, unit, speakers)
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
@@ -34,8 +35,6 @@ from ..fabric.fabric import fabric_of
 from .arborescence import TreePrices, tree_costs
 from .demand import ClassDemand, copying_demand
 from .report import tree_certificate
-
-_EXACT = 1 << 53
 
 
 def tree_prices(
@@ -114,7 +113,7 @@ def route_costs(topology: Topology, prices: Sequence[int]) -> AnyArray:
     # Any tree costs less than `largest`; no arc is free, so that sparse matrices keep it.
     base = 2 * count
     largest = (max(price, default=0) * count + 1) * base
-    if largest * n < _EXACT:
+    if largest * n < FLOAT_EXACT:
         return _by_scipy(least, n, count, base)
     table = np.full((n, n), -1, object)
     out: list[list[tuple[int, int]]] = [[] for _ in range(2 * count)]

@@ -21,12 +21,11 @@ from fractions import Fraction
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.shortest import distances
 from weft.dsl.nouns.topology import Topology
 
 from .distance import floored
-
-_EXACT = 1 << 53
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +42,7 @@ class Lengths:
     @staticmethod
     def of(topology: Topology) -> Lengths:
         """The α of a topology; rounded down if their common denominator is too large."""
-        room = _EXACT // (2 * len(topology.nodes) + 4) ** 2
+        room = FLOAT_EXACT // (2 * len(topology.nodes) + 4) ** 2
         alpha, unit = floored([x.latency for x in topology.links], room)
         ends = topology.link_ends().T
         stores = np.array([x.stores for x in topology.nodes])

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.errors import Infeasible, NothingFound, UserError
+from weft.dsl.base.integers import FLOAT_EXACT
 
 from ..base.meter import Meter
 from .effort import PROGRAM_EFFORT, ProgramEffort
@@ -48,7 +49,6 @@ UNBOUNDED = np.iinfo(np.int64).max
 """An entry of ``LinearProgram.upper`` that is no bound."""
 
 _EXACT = 1 << 62  # sums of absolute values below this are exact in int64
-_LARGEST = 1 << 53
 _STEP_DENOMINATOR = 20_000  # one step of the rational reconstruction
 _LARGEST_DENOMINATOR = 1 << 40
 _FLOAT_ERROR = 1e-9  # how far a float dual is believed to be from its rational value
@@ -418,7 +418,7 @@ def _as_integers(values: Any, what: str) -> Ints:
     array = np.asarray(values)
     if array.dtype.kind not in "if" or not np.array_equal(array, np.rint(array)):
         raise UserError(f"linear program: {what} holds numbers that are not integers")
-    if (np.abs(array[array != UNBOUNDED]) > _LARGEST).any():
+    if (np.abs(array[array != UNBOUNDED]) > FLOAT_EXACT).any():
         raise UserError(f"linear program: {what} holds numbers beyond 2^53")
     return array.astype(np.int64)
 

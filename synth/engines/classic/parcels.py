@@ -9,19 +9,10 @@ large messages piece by piece, which avoids a deadlock of the block with itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from weft.dsl.author.builder import Builder, Chunk
 
-from .phases import Blocks, Order
-
-
-def reference_to(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
-    """A reference to chunks, by number, of one rank."""
-    if _consecutive(chunks):
-        return p.chunk(rank, chunks[0], count=len(chunks))
-    first, *others = (p.chunk(rank, k) for k in chunks)
-    return first.group(*others)
+from .phases import Blocks, Order, consecutive, reference_to
 
 
 def post(parcel: Chunk, dst: int, buffer: str | None = None, index: int | None = None) -> Chunk:
@@ -58,7 +49,7 @@ def make_contiguous(parcel: Chunk) -> Chunk:
 def send_packed(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
     """Copy chunks that belong side by side over there if they have consecutive numbers."""
     chunks = sorted(chunks)
-    if _consecutive(chunks) and reference_to(p, src, chunks).contiguous:
+    if consecutive(chunks) and reference_to(p, src, chunks).contiguous:
         send_whole(p, src, chunks, dst)
     else:
         send_parcel(p, src, chunks, dst)
@@ -115,10 +106,6 @@ def pieces(chunks: Sequence[int], count: int) -> list[Sequence[int]]:
 def chunks_of(blocks: Blocks, members: Sequence[int]) -> list[int]:
     """The chunks of some members, in that order."""
     return [k for i in members for k in blocks[i]]
-
-
-def _consecutive(chunks: Sequence[int]) -> bool:
-    return all(b == a + 1 for a, b in pairwise(chunks))
 
 
 def _separate_blocks(src: int, dst: int) -> tuple[int, int]:

@@ -115,9 +115,14 @@ def add(p: Builder | LaneBuilder, src: int, chunks: Sequence[int], dst: int) -> 
         reference_to(p, src, chunks).reduce_into(rank=dst, **separate_blocks(src, dst, len(chunks)))
 
 
+def consecutive(chunks: Sequence[int]) -> bool:
+    """Return True if each chunk number is one more than the number before it."""
+    return all(b == a + 1 for a, b in pairwise(chunks))
+
+
 def reference_to(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
     """A reference to chunks, by number, of one rank."""
-    if all(b == a + 1 for a, b in pairwise(chunks)):
+    if consecutive(chunks):
         return p.chunk(rank, chunks[0], count=len(chunks))
     first, *others = (p.chunk(rank, k) for k in chunks)
     return first.group(*others)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +17,7 @@ from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ...lp.solver import SolverAnswer, solve
 from ...solvers.pool import Listener
 from ...time.schedule_time import simulate
+from ..sketched.effort import SKETCHED_EFFORT
 from ..sketched.field import SearchInstance
 from ..sketched.search import PlacementSearch
 from ..sketched.search_kernel import Placements, nothing_placed
@@ -56,7 +57,8 @@ def solve_copies(
     meter = budget.meter(observer.cancelled)
     collective = problem.collective.split(pieces) if pieces > 1 else problem.collective
     grain = Fraction(message_bytes, collective.message_chunks)
-    field = SearchInstance.of(problem, collective, grain)
+    peers = replace(SKETCHED_EFFORT, most_peer_sets=effort.most_peer_sets)
+    field = SearchInstance.of(problem, collective, grain, peers)
     known = whole_chunk_bound(problem.topology, collective, grain, field.usable)
     search = PlacementSearch.of(field, budget.seed)
     search.run(meter.part(effort.first_share), effort.first_turns, float(known.us))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ...base.effort import Effort, setting, share
+from ..sketched.effort import SKETCHED_EFFORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class FlowEffort(Effort):
     first_turns: int = setting(100, "turns without a gain that end the first answer")
     most_starts: int = setting(20_000, "binaries of a program in epochs that is tried")
     epoch_parts: int = setting(4, "largest divisor by which an epoch is made from a duration")
+    most_peer_sets: int = setting(
+        SKETCHED_EFFORT.most_peer_sets, "for copies under a sketch, as in sketched"
+    )
 
 
 FLOW_EFFORT = FlowEffort()

@@ -11,6 +11,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.integers import FLOAT_EXACT
+
 from ..trees.demands import PairDemand
 from ..trees.model import PackedTree
 from .columns import Split
@@ -18,8 +20,6 @@ from .net import PathNet
 from .pool import entries
 
 Path = tuple[int, ...]
-
-_EXACT = 1 << 53
 
 
 def trees_of(net: PathNet, pairs: PairDemand, way: Split) -> tuple[PackedTree, ...]:
@@ -99,7 +99,7 @@ def _uses_of_images(net: PathNet, uses: npt.NDArray[np.object_]) -> npt.NDArray[
     """Uses of every link by all images, from those by the templates."""
     used = np.flatnonzero(uses)
     images = net.orbits.link_images[:, used]
-    if int(uses.sum()) * net.orbits.order < _EXACT:
+    if int(uses.sum()) * net.orbits.order < FLOAT_EXACT:
         repeated = np.broadcast_to(uses[used].astype(float), images.shape)
         load = np.bincount(images.ravel(), repeated.ravel(), len(uses))
         return load.astype(np.int64).astype(object)
