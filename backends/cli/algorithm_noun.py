@@ -17,9 +17,10 @@ from ..check.checks import Check, of_report
 from ..check.findings import require_good
 from ..compile.compile import CompileOptions, lower_algorithm
 from ..formats.format import GOOD, ProgramContent, Requirements
-from ..formats.listings import algorithm_text
+from ..formats.listings import Sheets, algorithm_text
+from ..report.sheets import algorithm_sheets
 from .console import Console
-from .flags.files import CheckFlags
+from .flags.files import CheckFlags, DiffFlags
 from .noun import CLASSIC, FileKind, Subject
 from .program_noun import ProgramNoun
 
@@ -70,6 +71,10 @@ class AlgorithmNoun(ProgramNoun):
             "collective": collective.name or str(collective.kind),
             "ranks": collective.ranks,
         }
+
+    def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
+        """Return the times of the compiled program, facts and moves."""
+        return {**self.compared_times(subject, args), **algorithm_sheets(subject.algorithm())}
 
     def title(self, subject: Subject) -> str:
         """Return the name given on the command line."""

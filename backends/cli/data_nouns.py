@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from weft.dsl.base.errors import BadFile
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.hops import hop_distances
 
 from ..check.checks import Check
+from ..formats.listings import Sheets
+from ..report.sheets import library_sheets, results_sheets, topology_sheets
 from ..report.text import collective_text, topology_text
 from .console import Console
-from .flags.files import CheckFlags, SimulateFlags
+from .flags.files import CheckFlags, DiffFlags, SimulateFlags
 from .libraries import library_facts, library_text
 from .machines import facts_of, machine_line
 from .noun import FileKind, Noun, SimulationSetup, Subject, not_whole
@@ -42,6 +45,10 @@ class TopologyNoun(Noun):
         """Return facts, kinds of links, and bandwidths between ranks."""
         topology = subject.topology()
         return topology_text(topology), facts_of(topology)
+
+    def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
+        """Return facts, nodes, and the capacities of links and shared resources."""
+        return topology_sheets(subject.topology())
 
 
 class CollectiveNoun(Noun):
@@ -83,8 +90,22 @@ class LibraryNoun(Noun):
         """Raise an error: a library is many files."""
         raise not_whole(subject, "simulated")
 
+    def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
+        """Return facts, plans and times."""
+        return library_sheets(subject.library())
+
 
 class ResultNoun(Noun):
     """Results that ``--json`` of ``bench``, ``run``, ``simulate`` or ``bound`` printed."""
 
     kind = FileKind.RESULT
+
+    def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
+        """Return the facts and times that a verb printed."""
+        try:
+            return results_sheets(subject.data)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise BadFile(
+                "not what a verb printed with --json: sizes have bytes and us",
+                where=subject.where,
+            ) from None

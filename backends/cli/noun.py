@@ -1,7 +1,7 @@
 """Base class of nouns (kinds of files), and the input file of a verb.
 
-A noun answers what most verbs ask: check, show, simulate. Pages, drawings and the sheets that
-``weft diff`` compares need heavier tools and stand in modules of their own.
+A noun answers what most verbs ask: check, show, simulate, compare. Pages and drawings need heavier
+tools and stand in modules of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from weft.dsl.base.errors import UserError, an
-from weft.dsl.base.units import SizeRange
+from weft.dsl.base.units import SizeRange, parse_size_range
 from weft.dsl.catalogue import imported
 from weft.dsl.catalogue import topology as topology_named
 from weft.dsl.nouns.algorithm import Algorithm
@@ -25,12 +25,17 @@ from weft.dsl.nouns.topology import Topology
 
 from ..check.checks import Check
 from ..formats.format import Format, Requirements
+from ..formats.listings import Sheets
+from ..report.sheets import text_sheets
 from .console import Console
-from .flags.files import CheckFlags, SimulateFlags
+from .flags.files import CheckFlags, DiffFlags, SimulateFlags
 from .flags.shared import CollectiveChoice, Flags
 from .inputs import NamedCollective, collective_for, collective_from
 
 USUAL_SIZES = "1KiB:1GiB"
+COMPARED_STRIDE = 4
+"""Stride over the usual sizes of those for which ``weft diff`` compares times."""
+
 DEFAULT_BYTES = 1 << 20
 """Default message size in bytes."""
 
@@ -176,9 +181,9 @@ class Noun:
         """Return the file as text, and its facts for ``--json``."""
         return subject.text.rstrip("\n"), {"text": subject.text}
 
-    def comparable(self, subject: Subject) -> str:
-        """Return the text whose lines ``weft diff`` compares, where there are no sheets."""
-        return self.show(subject)[0]
+    def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
+        """Return the sheets that ``weft diff`` compares; by default the lines of ``weft show``."""
+        return text_sheets(self.show(subject)[0])
 
     def timed(self, subject: Subject, args: SimulateFlags) -> SimulationSetup:
         """Return the input of ``weft simulate``."""
@@ -204,6 +209,13 @@ def refuse_flags(flags: Flags, names: tuple[str, ...], why: str, subject: Subjec
     """
     if given := flags.given(names):
         raise UserError(f"--{given[0].replace('_', '-')} {why}", where=subject.where)
+
+
+def compared_sizes(args: DiffFlags) -> tuple[int, ...]:
+    """Return the message sizes for which ``weft diff`` compares times."""
+    if args.size:
+        return args.size.powers()
+    return parse_size_range(USUAL_SIZES).powers()[::COMPARED_STRIDE]
 
 
 def not_whole(subject: Subject, done: str) -> UserError:

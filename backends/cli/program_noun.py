@@ -8,8 +8,9 @@ from typing import Any
 
 from ..check.checks import Check
 from ..formats.format import Format, ProgramContent, Requirements
+from ..formats.listings import Sheets
 from .console import Console
-from .flags.files import CheckFlags, SimulateFlags
+from .flags.files import CheckFlags, DiffFlags, SimulateFlags
 from .noun import Noun, SimulationSetup, Subject, asked_of
 
 
@@ -33,6 +34,12 @@ class ProgramNoun(Noun, ABC):
 
         self.require(subject, "simulated")
         return simulation_of(subject, args, lambda asked: self.held(subject, asked, "simulated"))
+
+    def compared_times(self, subject: Subject, args: DiffFlags) -> Sheets:
+        """Return the sheet of times by the runtime's model; none without a machine."""
+        from .program_simulation import program_times
+
+        return program_times(subject, args, lambda asked: self.held(subject, asked, "simulated"))
 
 
 class FormatNoun(ProgramNoun):
@@ -62,3 +69,11 @@ class FormatNoun(ProgramNoun):
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
         """Return the listing of the format."""
         return self.format.show(subject.text, subject.where)
+
+    def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
+        """Return the sheets of the format, after the times of its program."""
+        found = self.format.sheets(subject.text, subject.where)
+        if found is None:
+            return super().sheets(subject, args, console)
+        timed = self.compared_times(subject, args) if self.format.compiled else {}
+        return {**timed, **found}

@@ -1,4 +1,4 @@
-"""Simulation of programs by the runtime's model, as ``weft simulate`` asks for it."""
+"""Simulation of programs by the runtime's model, for ``weft simulate`` and ``weft diff``."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import model_of
 
 from ..formats.format import ProgramContent, Requirements
-from .flags.files import SimulateFlags
+from ..formats.listings import Sheets
+from ..report.sheets import times
+from .flags.files import DiffFlags, SimulateFlags
 from .machines import read_topology
-from .noun import USUAL_SIZES, SimulationSetup, Subject, asked_of, refuse_flags
+from .noun import USUAL_SIZES, SimulationSetup, Subject, asked_of, compared_sizes, refuse_flags
 
 RULE_FLAGS = ("alpha_occupies", "store_and_forward", "barrier")
 
@@ -59,6 +61,19 @@ def simulation_of(
     facts = {"protocol": str(protocol), "target": model.name}
     explain = partial(_explain, topology)
     return SimulationSetup(topology, program.collective, evaluate, facts, sizes_of(held), explain)
+
+
+def program_times(
+    subject: Subject, args: DiffFlags, held_for: Callable[[Requirements], ProgramContent]
+) -> Sheets:
+    """Return the sheet of times on the machine of ``-t`` or the file's own; none without one."""
+    machine = read_topology(args.topology) if args.topology else subject.machine()
+    if machine is None:
+        return {}
+    program = held_for(Requirements(may_hang=True)).program
+    return times(
+        compared_sizes(args), lambda size: simulate_program(program, machine, size).time_us
+    )
 
 
 def _model(args: SimulateFlags) -> Any:

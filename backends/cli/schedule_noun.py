@@ -12,11 +12,25 @@ from weft.synth.time.schedule_tables import CostModel
 from weft.synth.time.schedule_time import SimulatedTime, simulate
 
 from ..check.checks import Check
+from ..formats.listings import Sheets
+from ..report.schedule_sheets import schedule_sheets
+from ..report.sheets import times
 from ..report.text import schedule_text
 from .console import Console
-from .flags.files import CheckFlags, SimulateFlags
+from .flags.files import CheckFlags, DiffFlags, SimulateFlags
 from .machines import on_machine
-from .noun import USUAL_SIZES, FileKind, Noun, SimulationSetup, Subject, refuse_flags
+from .noun import (
+    USUAL_SIZES,
+    FileKind,
+    Noun,
+    SimulationSetup,
+    Subject,
+    compared_sizes,
+    refuse_flags,
+)
+
+MOST_COMPARED = 1_000_000
+"""Largest transfers times segments of a schedule whose times ``weft diff`` compares."""
 
 RUNTIME_FLAGS = ("protocol", "target", "local_bandwidth", "group", "collective", "root", "roots")
 
@@ -72,6 +86,20 @@ class ScheduleNoun(Noun):
 
         sizes = parse_size_range(USUAL_SIZES)
         return SimulationSetup(schedule.topology, schedule.collective, evaluate, {}, sizes)
+
+    def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
+        """Return facts, times, loads and transfers; no times for a wrong or too large schedule."""
+        schedule = subject.schedule()
+        timed = on_machine(schedule, args.topology) if args.topology else schedule
+        sheets = schedule_sheets(schedule)
+        wrong = not verify(schedule).ok
+        large = len(schedule) * schedule.segments > MOST_COMPARED
+        if wrong or large:
+            why = "it is wrong; `weft check` says why" if wrong else "it has too many transfers"
+            console.warn(f"{subject.where}: not simulated: {why}")
+            return sheets
+        time = times(compared_sizes(args), lambda size: simulate(timed, size).time_us)
+        return {"facts": sheets.pop("facts"), **time, **sheets}
 
 
 def verified_schedule(subject: Subject, topology: str | None) -> Schedule:

@@ -6,8 +6,10 @@ from weft.dsl.language.format import format
 from weft.dsl.language.parse import parse
 
 from ..check.checks import Check
+from ..formats.listings import Sheets
+from ..report.sheets import text_sheets
 from .console import Console
-from .flags.files import CheckFlags
+from .flags.files import CheckFlags, DiffFlags
 from .flags.values import split_arguments
 from .noun import FileKind, Noun, Subject
 from .sketches import lint_sketch
@@ -23,6 +25,6 @@ class SketchNoun(Noun):
         arguments = split_arguments(args.file)[1]
         return lint_sketch(parse(subject.text, subject.where), arguments, args.topology)
 
-    def comparable(self, subject: Subject) -> str:
-        """Return the sketch in canonical form, so that its layout makes no difference."""
-        return format(parse(subject.text, subject.where))
+    def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
+        """Return the lines of the canonical form, so that layout makes no difference."""
+        return text_sheets(format(parse(subject.text, subject.where)))

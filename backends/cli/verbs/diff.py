@@ -11,7 +11,6 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import DiffFlags
 from ..noun import FileKind
-from ..sheets import sheets_of
 from ..subjects import read_subject
 
 WIDEST = 30
@@ -31,7 +30,7 @@ def run(args: DiffFlags, console: Console) -> int:
             where=args.after,
             hint="name two files of one kind",
         )
-    found = differences(*(sheets_of(one, args, console) for one in (before, after)))
+    found = differences(*(one.noun.sheets(one, args, console) for one in (before, after)))
     names = _names(args.before, args.after)
     text = differences_text(found, names) or f"equal: {before.kind}"
     console.result(

@@ -16,10 +16,9 @@ from weft.backends.report.difference import (
     Change,
     differences,
     differences_text,
-    schedule_sheets,
-    text_sheets,
-    topology_sheets,
 )
+from weft.backends.report.schedule_sheets import schedule_sheets
+from weft.backends.report.sheets import text_sheets, topology_sheets
 from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.dsl.nouns.topology import Topology
 
