@@ -2,7 +2,8 @@
 
 ``python tests/replay/replay.py BASE`` takes the list of commands from the working tree, runs it
 with the weft of BASE in a temporary git worktree and with the weft of the working tree, and
-compares. What was recorded of a commit is kept, so it is not run again. The exit code is 1 where
+compares. What was recorded of a commit is kept, so it is not run again; with ``--only``, only the
+commands asked for are run, and their record lies beside the whole one. The exit code is 1 where
 something differs, 0 where nothing does or all of it is accepted.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from commands import COMMANDS
+from commands import COMMANDS, Command
 from comparing import changes, lines, read_accepted, report, shown
 from recording import HERE, REST, Manifest, chosen, read_manifest, record
 
@@ -33,8 +34,8 @@ def main() -> int:
         record_tree(before, args, stretch=args.stretch)
     else:
         base = _git("rev-parse", "--verify", f"{args.base}^{{commit}}")
-        before = keep / base
-        if args.again or read_manifest(before) is None:
+        before, kept = record_of(keep, base, args.commands, again=args.again)
+        if not kept:
             record_commit(base, before, args)
     after = REPO / "build" / "replay" / "tree"
     record_tree(after, args)
@@ -45,6 +46,8 @@ def main() -> int:
         del new["commands"][REST]
     accepted = [] if base == "tree" else read_accepted(ACCEPTED, lambda since: _older(base, since))
     told = report(changes(old, new), accepted)
+    if args.only:  # an accepted change may be of commands that were not run
+        told.idle.clear()
     if args.bytes:
         for change in [*told.changed, *(change for change, _ in told.accepted)]:
             print(f"==== {change}", *shown(change, before, after), sep="\n")
@@ -59,12 +62,29 @@ def record_tree(results: Path, args: argparse.Namespace, stretch: int = 1) -> Ma
     return _told(record(REPO, results, args.commands, args.jobs, stretch))
 
 
+def record_of(
+    keep: Path, commit: str, commands: tuple[Command, ...], *, again: bool = False
+) -> tuple[Path, bool]:
+    """Return the folder of a commit's record, and True if it holds these commands already.
+
+    A record of some commands lies in a folder of its own: it never replaces a whole one.
+    """
+    whole, part = keep / commit, keep / f"{commit}-part"
+    folders = (whole,) if commands == COMMANDS else (whole, part)
+    names = {command.name for command in commands}
+    for folder in () if again else folders:
+        manifest = read_manifest(folder)
+        if manifest is not None and names <= manifest["commands"].keys():
+            return folder, True
+    return folders[-1], False
+
+
 def record_commit(commit: str, results: Path, args: argparse.Namespace) -> Manifest:
-    """Record a commit, all of the list, so that later runs find it."""
-    _say(f"running {len(COMMANDS)} commands with {commit[:12]}")
+    """Record a commit so that later runs find it."""
+    _say(f"running {len(args.commands)} commands with {commit[:12]}")
     with _worktree(commit) as checkout:
         _links(checkout)
-        return _told(record(checkout, results, COMMANDS, args.jobs))
+        return _told(record(checkout, results, args.commands, args.jobs))
 
 
 def _arguments() -> argparse.Namespace:

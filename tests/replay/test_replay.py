@@ -13,6 +13,7 @@ from commands import COMMANDS, Command, needs
 from comparing import Accepted, changes, lines, read_accepted, report, shown
 from normalising import normalised, skipped
 from recording import HERE, Manifest, chosen, list_digest, read_manifest, record
+from replay import record_of
 
 from weft.backends.cli.parser import FLAGS, VERBS, build_parser
 from weft.dsl.base.errors import UserError
@@ -267,3 +268,22 @@ def test_a_record_of_another_list_is_not_used(tmp_path: Path) -> None:
     for digest, used in ((list_digest(), True), ("another", False)):
         (tmp_path / "manifest.json").write_text(json.dumps({"list": digest, "commands": {}}))
         assert (read_manifest(tmp_path) is not None) is used
+
+
+def test_a_record_of_some_commands_lies_beside_the_whole_one(tmp_path: Path) -> None:
+    def keep(folder: Path, commands: Sequence[Command]) -> None:
+        folder.mkdir(exist_ok=True)
+        manifest = {"list": list_digest(), "commands": {c.name: {} for c in commands}}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    few, others = COMMANDS[:2], COMMANDS[2:4]
+    whole, part = tmp_path / "abc", tmp_path / "abc-part"
+    assert record_of(tmp_path, "abc", few) == (part, False)
+    keep(part, few)
+    assert record_of(tmp_path, "abc", few) == (part, True)
+    assert record_of(tmp_path, "abc", others) == (part, False)
+    assert record_of(tmp_path, "abc", COMMANDS) == (whole, False)
+    keep(whole, COMMANDS)
+    assert record_of(tmp_path, "abc", others) == (whole, True)
+    assert record_of(tmp_path, "abc", others, again=True) == (part, False)
+    assert record_of(tmp_path, "abc", COMMANDS, again=True) == (whole, False)
