@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 
 def sketch_in(path: str | None) -> TacclSketch | None:
-    """Return the TACCL sketch in a file, None for anything else (also for ``-``, which is read
-    once).
+    """Return the TACCL sketch in a file; None for other files and for ``-``, which is read once.
 
     Raises:
         UserError: other JSON, a wrong sketch, or one with parameters.
@@ -54,18 +53,18 @@ def parse_sketch(text: str, where: str) -> TacclSketch:
     """Parse a TACCL sketch.
 
     Raises:
-        BadFile: it is none, or a wrong one.
+        BadFile: it is not a TACCL sketch, or a wrong one.
     """
     data = parse_json(text, where)
     if isinstance(data, dict) and "gpus_per_node" in data:
         raise BadFile(
-            "a TACCL topology, where its sketch is needed", where=where, hint="-t takes it"
+            "expected a TACCL sketch, got a TACCL topology", where=where, hint="give it to -t"
         )
     if not looks_like_sketch(data):
         raise BadFile(
-            "this JSON is no TACCL sketch",
+            "not a TACCL sketch",
             where=where,
-            hint="one has nnodes, intranode_sketch, symmetry_offsets …",
+            hint="a TACCL sketch has the keys nnodes, intranode_sketch, symmetry_offsets …",
         )
     return read_taccl_sketch(data, where, name_of(where))
 
@@ -83,9 +82,9 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
             return paired(content, text, sketch, split=split)
     if split:
         raise UserError(
-            "--nic-split divides the NICs of a TACCL topology, and this is none",
+            "--nic-split needs a TACCL topology, whose NICs it divides",
             where=text,
-            hint="-t topology.json as TACCL reads it",
+            hint="give a TACCL topology file to -t, or leave --nic-split out",
         )
     return (
         read_topology(_with_nodes(text, sketch.nodes)) if path is None else imported(content, text)

@@ -37,7 +37,7 @@ def check_file_output(args: OutputFlags, console: Console, source: str = "") -> 
         return
     if args.output == "-":
         if console.json:
-            raise UserError("--json and -o - both want stdout", hint="name a file with -o")
+            raise UserError("--json and -o - both write to stdout", hint="name a file with -o")
         return
     path = check_file(args.output, force=args.force)
     read = _file_of(source)
@@ -76,11 +76,13 @@ def check_log(args: SynthFlags) -> None:
         UserError: it is stdout, exists without ``-f``, is a folder or in none that exists.
     """
     if not args.log or args.log == "-":
-        raise UserError("a log is a file: stdout is for the answer", hint="--log FILE")
+        raise UserError("the log cannot go to stdout, which has the answer", hint="--log FILE")
     path = Path(args.log)
     if args.output not in (None, "-") and os.path.realpath(path) == os.path.realpath(args.output):
         raise UserError(
-            "the log and the output are one file", where=args.log, hint="name another for --log"
+            "the log and the output are the same file",
+            where=args.log,
+            hint="name another file for --log",
         )
     require_writable(path, args.log)
     if path.is_dir():
@@ -100,15 +102,15 @@ def check_folder_output(args: OutputFlags) -> None:
         return
     if args.output == "-":
         raise UserError(
-            "a frontier is several files: stdout takes one",
-            hint="-o FOLDER, or --objective latency|bandwidth|time",
+            "a frontier is several files, stdout takes only one",
+            hint="use -o FOLDER, or --objective latency|bandwidth|time",
         )
     path = Path(args.output)
     if path.suffix in (".json", ".xml") and not path.is_dir():
         raise UserError(
-            "a frontier is a folder of schedules, and this is the name of a file",
+            "expected a folder for the frontier, got the name of a file",
             where=args.output,
-            hint="name a folder, or --objective latency|bandwidth|time",
+            hint="name a folder, or use --objective latency|bandwidth|time",
         )
     require_writable(path, args.output)
     if not path.exists():
@@ -117,7 +119,7 @@ def check_folder_output(args: OutputFlags) -> None:
         raise UserError(
             "expected a folder for the frontier, got a file",
             where=args.output,
-            hint="name a folder, or choose one --objective",
+            hint="name a folder, or use --objective latency|bandwidth|time",
         )
     check_replaceable(path, args.output, force=args.force)
 
@@ -135,14 +137,14 @@ def require_writable(path: Path, text: str) -> None:
         if not there and not parent.is_dir():
             if parent.exists():
                 raise UserError(
-                    f"{path.parent} is a file, not a folder", where=text, hint="name another"
+                    f"{path.parent} is a file, not a folder", where=text, hint="name another folder"
                 )
             raise UserError(
-                f"the folder {path.parent} does not exist", where=text, hint="make it first"
+                f"the folder {path.parent} does not exist", where=text, hint="create it first"
             )
         if path.is_dir() and path.is_mount():
             raise UserError(
-                "a mount point, which cannot be replaced as a whole",
+                "cannot replace a mount point",
                 where=text,
                 hint="name a folder in it",
             )

@@ -13,7 +13,7 @@ from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange, format_bytes, parse_size_range
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology
-from weft.synth.fabric.occupancy import row_name
+from weft.synth.fabric.occupancy import resource_name
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import model_of
@@ -95,7 +95,7 @@ def _explain(topology: Topology, run: Any) -> str:
     )
     if run.time_us and len(run.busy_us):
         row = int(run.busy_us.argmax())
-        told += f"; {row_name(topology, row)} busy {run.busy_us[row] / run.time_us:.0%}"
+        told += f"; {resource_name(topology, row)} busy {run.busy_us[row] / run.time_us:.0%}"
     return told
 
 

@@ -138,9 +138,9 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
 def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
     if schedule is None:
         raise UserError(
-            "only a schedule says over which links it goes; nothing is predicted",
+            "times are predicted for schedules only: other files do not state the links they use",
             where=where,
-            hint="leave -t out, or run the schedule's file",
+            hint="leave -t out, or name the file of the schedule",
         )
     return on_machine(schedule, topology)
 
@@ -148,7 +148,7 @@ def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
 def _job(plan: RunPlan, args: RunFlags) -> RankJob:
     sizes = args.size or SIZES
     if max(sizes) > LARGEST:
-        raise UserError("messages of up to 1GiB are run", where="--size")
+        raise UserError("messages have at most 1GiB", where="--size")
     types = tuple(dict.fromkeys(t.strip() for t in args.dtype.split(",") if t.strip()))
     cases = [case for t in types for size in sizes for case in _cases(plan, args, t, size)]
     return whole_job([plan.piece], cases, args.timeout or TIMEOUT)
@@ -210,12 +210,16 @@ def _check_trace(args: RunFlags) -> None:
         return
     if args.on == "nccl":
         raise UserError(
-            "GPUs run their rounds by themselves: nobody sees when one ends",
+            "--on nccl cannot record rounds: the GPUs run them without the host",
             where="--trace",
-            hint="--on mpi, torch or numpy",
+            hint="use --on mpi, torch or numpy",
         )
     if args.trace == "-":
-        raise UserError("the results go to stdout", where="--trace -", hint="name a file")
+        raise UserError(
+            "the recording cannot go to stdout, which has the results",
+            where="--trace -",
+            hint="name a file",
+        )
     check_file(args.trace, force=args.force)
 
 

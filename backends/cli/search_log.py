@@ -65,6 +65,6 @@ def describe(point: Point) -> str:
         return f"{point.us:,.3f} µs{above}, {count(point.steps, 'step')}"
     gap = float(point.rounds_per_chunk / point.bound - 1) if point.bound else 0.0
     return (
-        f"{count(point.steps, 'step')}, {point.rounds_per_chunk} rounds per chunk "
+        f"{count(point.steps, 'step')}, {count(point.rounds_per_chunk, 'round')} per chunk "
         f"(bound {point.bound}, gap {gap:.1%})"
     )

@@ -57,7 +57,7 @@ def cluster(address: str, *, threads: int = 1, code: str | None = None) -> Clust
 
     Raises:
         Missing: ``distributed`` is not installed.
-        UserError: no scheduler answers, there are no workers, or they run another weft.
+        UserError: no scheduler answers, there are no workers, or they run another version.
     """
     try:
         import distributed
@@ -112,8 +112,8 @@ def _check_workers(client: Any, address: str, code: str) -> None:
     for worker, told in found.items():
         if told["fingerprint"] != code:
             raise UserError(
-                f"the worker {worker} runs another weft: {told['weft']} on Python "
-                f"{told['python']}, or the same with other files or solvers",
+                f"the worker {worker} runs another version of weft: {told['weft']} on Python "
+                f"{told['python']}, or this version with other files or solvers",
                 where=f"--cluster {address}",
                 hint="install the same weft and packages on all hosts, and start the workers again",
             )

@@ -1,4 +1,4 @@
-"""Where the starter of MPI processes is; imports nothing, so that ``weft doctor`` always runs."""
+"""Path of the starter of MPI processes; imports nothing of weft, so ``weft doctor`` always runs."""
 
 from __future__ import annotations
 

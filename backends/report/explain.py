@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.tables import count, facts, microseconds, number, table
 from weft.dsl.base.units import format_bytes
 from weft.synth.explain.critical import WaitReason, gap_words
-from weft.synth.fabric.occupancy import row_name
+from weft.synth.fabric.occupancy import resource_name
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.sketch import Rule
@@ -181,7 +181,7 @@ def _why(found: Binding, link: ChainLink) -> str:
     if link.waits is WaitReason.DATA:
         return f"its data has come from {s.src[j]}"
     hop = f"{s.src[j]} -> {s.dst[j]}"
-    return f"chunk {s.chunk[j]} ({hop}) has left {row_name(s.topology, link.resource)}"
+    return f"chunk {s.chunk[j]} ({hop}) has left {resource_name(s.topology, link.resource)}"
 
 
 def binding_json(found: Binding) -> dict[str, Any]:
@@ -211,6 +211,6 @@ def _link(found: Binding, link: ChainLink) -> dict[str, Any]:
         "start_us": number(link.start_us),
         "end_us": number(link.end_us),
         "waits": str(link.waits),
-        "for": row_name(s.topology, link.resource) if link.resource >= 0 else None,
+        "for": resource_name(s.topology, link.resource) if link.resource >= 0 else None,
         "after": link.freed_by if link.freed_by >= 0 else None,
     }

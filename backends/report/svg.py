@@ -16,7 +16,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.topology import NodeKind, Topology
-from weft.synth.fabric.occupancy import row_name
+from weft.synth.fabric.occupancy import resource_name
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
@@ -259,7 +259,7 @@ def schedule_chart(run: Timeline) -> SvgPart:
             bars.append((float(run.start_us[passage]), float(run.held_until_us[at]), colour, words))
         if len(owner) > MOST_MARKS:
             bars = joined(bars, run.time_us)
-        rows.append(GanttRow(_short(row_name(s.topology, row)), bars))
+        rows.append(GanttRow(_short(resource_name(s.topology, row)), bars))
     hidden = len(used) - len(rows)
     more = f"… and {count(hidden, 'row')} less busy" if hidden > 0 else ""
     return gantt_piece(rows, run.time_us, more)

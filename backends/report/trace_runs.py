@@ -24,7 +24,7 @@ from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.program import Instr, Op
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.fabric.occupancy import row_name
+from weft.synth.fabric.occupancy import resource_name
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
@@ -306,7 +306,7 @@ def _add_links(trace: TraceFile, run: ProgramTimeline, group: str) -> None:
     )
     for row in np.unique(run.held_row).tolist():
         held = np.flatnonzero(run.held_row == row)
-        place = trace.track(process, row_name(run.topology, row))
+        place = trace.track(process, resource_name(run.topology, row))
         for at in held[np.argsort(run.message_start_us[owner[held]], kind="stable")].tolist():
             message = int(owner[at])
             source, target, channel = run.table.connections[run.message_connection[message]]

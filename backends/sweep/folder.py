@@ -138,7 +138,7 @@ def opened(path: Path, keys: frozenset[str], *, force: bool) -> Iterator[Folder]
         if begun and frozenset(begun[-1]) != keys:
             if not force:
                 raise UserError(
-                    "the folder holds a sweep of other jobs, or of another weft",
+                    "the folder holds a sweep of other jobs, or of another version of weft",
                     where=str(path),
                     hint="name another folder; -f replaces what it holds",
                 )
@@ -158,7 +158,7 @@ def _lock(journal: int, path: Path) -> None:
         fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(
-            "another weft sweep is writing there",
+            "another process of `weft sweep` is writing to the folder",
             where=str(path),
             hint="wait for it, or name another folder",
         ) from None

@@ -46,8 +46,8 @@ def facts(pairs: Iterable[tuple[str, object]]) -> str:
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown)
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 step``, ``3 steps``."""
+def count(number: Fraction | int, noun: str) -> str:
+    """Return a number with its noun: ``1 step``, ``3 steps``, ``7/6 rounds``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

@@ -217,7 +217,7 @@ def _priced(topology: Topology, listed: Sequence[tuple[int, int]]) -> str:
         return f"every link at {listed[0][1]}"
     parts = []
     for price, rows in sorted(by_price.items(), reverse=True):
-        shown = ", ".join(_row_name(topology, row) for row in rows[:_SHOWN])
+        shown = ", ".join(_resource_name(topology, row) for row in rows[:_SHOWN])
         parts.append(f"{shown}{', …' if len(rows) > _SHOWN else ''} at {price}")
     return "; ".join(parts)
 
@@ -312,8 +312,8 @@ def _path_words(
     return words
 
 
-def _row_name(topology: Topology, row: int) -> str:
-    if row >= len(topology.links):
-        return topology.resources[row - len(topology.links)].name
-    one = topology.links[row]
+def _resource_name(topology: Topology, resource: int) -> str:
+    if resource >= len(topology.links):
+        return topology.resources[resource - len(topology.links)].name
+    one = topology.links[resource]
     return f"{topology.nodes[one.src].name}->{topology.nodes[one.dst].name}"

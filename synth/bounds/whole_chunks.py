@@ -184,7 +184,9 @@ class _ChunkBounds:
         m = self.machine
         mine = slice(int(m.first[hop]), int(m.first[hop + 1]))
         most = int(m.hold[mine].max())
-        return {int(r): most for r, t in zip(m.row[mine], m.hold[mine], strict=True) if t == most}
+        return {
+            int(r): most for r, t in zip(m.resource[mine], m.hold[mine], strict=True) if t == most
+        }
 
     def _wanting(self, inside: Bools, entering: Bools) -> Ints:
         """The ranks of a set that want every chunk that must come into it."""

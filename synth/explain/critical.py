@@ -22,7 +22,7 @@ from weft.dsl.nouns.schedule import Schedule
 from ..base.engine import Certificate
 from ..bounds import Bounds, binding, bounds
 from ..fabric.fabric import fabric_of
-from ..fabric.occupancy import row_name, transfer_of_link
+from ..fabric.occupancy import resource_name, transfer_of_link
 from ..judge.replay import replay
 from ..time.schedule_time import Simulation, simulate
 
@@ -81,7 +81,7 @@ class Binding:
     @property
     def name(self) -> str:
         """Name of the busiest resource."""
-        return row_name(self.schedule.topology, self.busiest)
+        return resource_name(self.schedule.topology, self.busiest)
 
 
 def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = None) -> Binding:

@@ -29,18 +29,18 @@ class HopTable:
     """Hops and the resources (links, then shared ones) that they occupy for one chunk.
 
     Hop h goes from ``src[h]`` to ``dst[h]`` over the links ``links[route[h]:route[h+1]]``. It holds
-    ``row[first[h]:first[h+1]]`` for ``hold`` ticks each, and has arrived after ``arrives[h]`` (the
-    longest of them and the route's α). ``unit``: ticks in a µs.
+    ``resource[first[h]:first[h+1]]`` for ``hold`` ticks each, and has arrived after
+    ``arrives[h]`` (the longest of them and the route's α). ``unit``: ticks in a µs.
     """
 
     ranks: int
-    rows: int
+    resources: int
     src: Ints
     dst: Ints
     route: Ints
     links: Ints
     first: Ints
-    row: Ints
+    resource: Ints
     hold: Ints
     alpha: Ints
     arrives: Ints
@@ -59,7 +59,7 @@ class HopTable:
     @property
     def uniform(self) -> bool:
         """True if every hop has its own resource and all times are equal: starts are on a grid."""
-        alone = len(self.row) == self.hops and len(np.unique(self.row)) == self.hops
+        alone = len(self.resource) == self.hops and len(np.unique(self.resource)) == self.hops
         return bool(
             alone and len(set(self.hold.tolist())) <= 1 and len(set(self.alpha.tolist())) <= 1
         )
@@ -119,13 +119,13 @@ def _tables(
 ) -> HopTable:
     fabric = fabric_of(topology)
     first, alpha, arrives = [0], [], []
-    row: list[int] = []
+    resource: list[int] = []
     hold: list[int] = []
     for route in routes:
         held = {r: n * times[r] for r, n in fabric.times_held(route).items()}
-        row += held
+        resource += held
         hold += held.values()
-        first.append(len(row))
+        first.append(len(resource))
         alpha.append(sum(alphas[i] for i in route))
         arrives.append(max(held.values()) + alpha[-1])
     if max(arrives, default=0) * max(1, len(routes)) >= 1 << 62:
@@ -143,7 +143,7 @@ def _tables(
         np.cumsum([0, *map(len, routes)], dtype=np.int64),
         np.array([i for r in routes for i in r], np.int64),
         np.array(first, np.int64),
-        np.array(row, np.int64),
+        np.array(resource, np.int64),
         np.array(hold, np.int64),
         np.array(alpha, np.int64),
         np.array(arrives, np.int64),

@@ -71,12 +71,12 @@ def rounds_per_chunk(schedule: Schedule) -> Fraction:
     return per_chunk * schedule.topology.round_bandwidth()
 
 
-def row_name(topology: Topology, row: int) -> str:
+def resource_name(topology: Topology, resource: int) -> str:
     """Name of a link or shared resource: ``link gpu0 -> gpu1`` or ``resource nic0``."""
-    if row >= len(topology.links):
-        return f"resource {topology.resources[row - len(topology.links)].name}"
-    one = topology.links[row]
-    return f"link {row} ({topology.nodes[one.src].name} -> {topology.nodes[one.dst].name})"
+    if resource >= len(topology.links):
+        return f"resource {topology.resources[resource - len(topology.links)].name}"
+    one = topology.links[resource]
+    return f"link {resource} ({topology.nodes[one.src].name} -> {topology.nodes[one.dst].name})"
 
 
 def transfer_name(schedule: Schedule, i: int) -> str:

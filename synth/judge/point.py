@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.plugins import blamed, fault, plugin_of
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.problem import Problem
 
 from ..base.engine import Engine, Point
@@ -28,7 +29,7 @@ def wrong_in(point: Point, problem: Problem) -> list[str]:
         problems.append(f"it cuts into {schedule.collective.factor} chunks, not {point.factor}")
     if point.rounds_per_chunk < point.bound:
         problems.append(
-            f"{point.rounds_per_chunk} rounds per chunk are below its bound {point.bound}"
+            f"{count(point.rounds_per_chunk, 'round')} per chunk: below its bound {point.bound}"
         )
     return problems
 

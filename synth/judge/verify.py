@@ -31,12 +31,13 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats, Ints
 from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.tables import count
 from weft.dsl.base.unique_rows import any_twice
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Sketch
 
 from ..fabric.fabric import Fabric, fabric_of
-from ..fabric.occupancy import row_name, step_loads, step_runs, transfer_name, transfer_of_link
+from ..fabric.occupancy import resource_name, step_loads, step_runs, transfer_name, transfer_of_link
 from .replay import DOUBLE, EMPTY, LOST, Replay, Unmet, replay
 from .sketch_rules import broken_rules
 
@@ -179,7 +180,7 @@ def _route_problems(s: Schedule, table: Fabric) -> Iterator[str]:
     owner = transfer_of_link(s)
     inner = np.flatnonzero(owner[:-1] == owner[1:])  # link k is followed by k + 1 in its route
     for k in inner[table.dst[links[inner]] != table.src[links[inner + 1]]].tolist():
-        here, after = (row_name(s.topology, int(i)) for i in links[k : k + 2])
+        here, after = (resource_name(s.topology, int(i)) for i in links[k : k + 2])
         yield f"{transfer_name(s, int(owner[k]))}: its route breaks: {here}, then {after}"
     stores = np.array([node.stores for node in s.topology.nodes])
     for k in inner[stores[table.dst[links[inner]]]].tolist():
@@ -318,7 +319,6 @@ def _round_problems(s: Schedule, table: Fabric) -> Iterator[str]:
     noun = "grains" if s.collective.sizes else "chunks"
     for k in np.flatnonzero(loads * per_chunk > rounds_of[steps] * width[rows]).tolist():
         limit = int(rounds_of[steps[k]] * width[rows[k]] // per_chunk)
-        yield (
-            f"step {steps[k]}: {row_name(s.topology, int(rows[k]))} carries {loads[k]} {noun}, "
-            f"{limit} fit into {s.rounds[int(steps[k])]} rounds"
-        )
+        given = count(s.rounds[int(steps[k])], "round")
+        name = resource_name(s.topology, int(rows[k]))
+        yield f"step {steps[k]}: {name} carries {loads[k]} {noun}, {limit} fit into {given}"

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Kind, make, one_shot_allreduce
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
@@ -173,7 +174,8 @@ def _outcome(problem: Problem, points: list[Point], gathers: Outcome, scatters: 
     elif objective is Objective.LATENCY:
         points = points[:1]
     gaps = tuple(
-        f"{p.steps} steps: found {p.rounds_per_chunk}, proved at least {p.bound} rounds per chunk"
+        f"{count(p.steps, 'step')}: found {p.rounds_per_chunk}, proved at least "
+        f"{count(p.bound, 'round')} per chunk"
         for p in points
         if not p.optimal
     )

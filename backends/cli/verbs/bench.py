@@ -111,7 +111,7 @@ def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
             )
     sizes: SizeRange = args.sizes
     if sizes.high > LARGEST:
-        raise UserError("messages of up to 1GiB are timed", where="--sizes")
+        raise UserError("messages have at most 1GiB", where="--sizes")
     unit = type_named(args.dtype).itemsize * units.message_chunks
     lengths = tuple(dict.fromkeys(max(1, size // unit) for size in sizes.powers()))
     return Bench(

@@ -97,7 +97,7 @@ def _at(bound: Bounds, size: int) -> dict[str, Any]:
 
 
 def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
-    latency, algbw = bound.latency_us, bound.algbw_GBps
+    latency, algbw, least = bound.latency_us, bound.algbw_GBps, bound.rounds_per_chunk
     head = facts(
         [
             ("problem", title),
@@ -106,7 +106,12 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
             ("steps", f"at least {bound.steps}"),
             ("", bound.steps_certificate.text),
             ("bandwidth", f"at most {exact(algbw)} GB/s algbw" if algbw else "nothing must move"),
-            ("", f"at least {exact(bound.rounds_per_chunk)} rounds per chunk" if algbw else ""),
+            (
+                "",
+                f"at least {exact(least)} round{'' if least == 1 else 's'} per chunk"
+                if algbw
+                else "",
+            ),
             ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
             ("tight", _tightness(bound) if algbw else None),
             *(

@@ -96,7 +96,8 @@ def own_proof(provenance: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
     if not isinstance(told, str) or not told:
         return []
     bound = provenance.get("bound")
-    said = f"At least {bound} rounds per chunk in so many steps: " if bound else ""
+    rounds = "round" if str(bound) == "1" else "rounds"
+    said = f"At least {bound} {rounds} per chunk in so many steps: " if bound else ""
     return [("What the engine proved", [f"{said}{told}."])]
 
 

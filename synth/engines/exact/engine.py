@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.problem import Objective, Problem
@@ -395,7 +396,8 @@ def how_it_ended(search: FrontierSearch, found: Frontier) -> tuple[str, ...]:
     if not found.points:
         return ()
     if found.complete:
-        return (f"the frontier is complete: {static} rounds per chunk is the least there is",)
+        least = count(static, "round")
+        return (f"the frontier is complete: {least} per chunk is the least there is",)
     last = found.points[-1].steps
     why = _why_never(search)
     if why is None:
@@ -404,6 +406,6 @@ def how_it_ended(search: FrontierSearch, found: Frontier) -> tuple[str, ...]:
         "approached, not reached" if pipelining_approaches(search.topology) else "not reached"
     )
     return (
-        f"{static} rounds per chunk is {approach}, whatever the number of steps: {why}; "
+        f"{count(static, 'round')} per chunk is {approach}, whatever the number of steps: {why}; "
         f"the search ended at {last} steps",
     )

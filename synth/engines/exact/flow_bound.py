@@ -38,7 +38,7 @@ FINEST = 10**6
 class FlowBound:
     """``rounds_per_chunk`` is proved; ``value`` is what the float solver believes the optimum is.
 
-    ``prices[i, t]`` (over ``denominator``) is the dual price of capacity row i in step t+1.
+    ``prices[i, t]`` (over ``denominator``) is the dual price of orbit i's capacity in step t+1.
     """
 
     steps: int
@@ -148,7 +148,7 @@ class _FlowLpBuilder:
         heads = [self.near.head_depth(t, self.is_gpu) for t in demand.targets]
         size = len(demand.chunks)
         # Into a switch that does not copy goes one copy per target. No step needs more rounds
-        # than all sends at once over the row with most links.
+        # than all sends at once over the resource with most links.
         copies = size * len(demand.targets)
         self.most_rounds += weight * copies * self.orbits.per_chunk * self.widest
         shared: list[tuple[Ints, Ints]] = []
@@ -182,8 +182,8 @@ class _FlowLpBuilder:
 
     def _load(self, links: Ints, columns: Ints, step: int, weight: int) -> None:
         """Each send loads its link and every shared resource it belongs to, in this step."""
-        for rows in self.orbits.rows_of_links:
-            hit = rows[links]
+        for orbits in self.orbits.orbits_of_links:
+            hit = orbits[links]
             on = hit >= 0
             self.capacity.add(
                 hit[on] * self.steps + (step - 1), columns[on], weight * self.orbits.per_chunk

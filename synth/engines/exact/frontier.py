@@ -226,7 +226,8 @@ def walk(
             worst = point.rounds_per_chunk * given
         if lower is not None and (worst is None or worst > lower):
             best = "nothing found" if worst is None else f"best found {worst / given}"
-            gaps.append(f"{steps} steps: {best}, proved at least {lower / given} rounds per chunk")
+            least = count(lower / given, "round")
+            gaps.append(f"{count(steps, 'step')}: {best}, proved at least {least} per chunk")
         if worst == search.static or len(found) == points:
             break
     return Frontier(tuple(found), tuple(gaps), worst == search.static)
@@ -284,8 +285,8 @@ def rounds_needed(schedule: Schedule) -> tuple[int, ...]:
     step_of_link = np.repeat(schedule.step, np.diff(schedule.route_start))
     load = np.zeros((schedule.steps, len(topology.links)), np.int64)
     np.add.at(load, (step_of_link, schedule.route_links), per_chunk)
-    rows = load @ topology.usage().T.astype(np.int64)
-    return tuple(max(1, int(r)) for r in (-(-rows // capacity[None, :])).max(axis=1))
+    loads = load @ topology.usage().T.astype(np.int64)
+    return tuple(max(1, int(r)) for r in (-(-loads // capacity[None, :])).max(axis=1))
 
 
 def point_at(
@@ -359,20 +360,20 @@ def _without_empty_steps(answer: Realization) -> Realization:
 def price_certificate(
     topology: Topology, orbits: DemandOrbits, flow: FlowBound, given: int
 ) -> Certificate:
-    """Prices per row and step: per step they cost one round at most, and a chunk cannot be
+    """Prices per resource and step: per step they cost one round at most, and a chunk cannot be
     delivered for less than ``rounds_per_chunk`` of them (weak duality; checked in integers). The
     collective as given has ``given`` chunks per unit of the plain one."""
     value = flow.rounds_per_chunk / given
     prices = [
-        [_row_name(topology, row), step + 1, str(Fraction(int(price), flow.denominator))]
-        for row, orbit in enumerate(orbits.row_orbit.tolist())
+        [_resource_name(topology, resource), step + 1, str(Fraction(int(price), flow.denominator))]
+        for resource, orbit in enumerate(orbits.resource_orbit.tolist())
         for step, price in enumerate(flow.prices[orbit].tolist())
         if price
     ]
     text = (
         f"{flow.steps}-step flow LP: at {len(prices)} prices on links and steps, whose capacity in "
         f"any step costs at most 1 per round, delivering a chunk per unit costs at least {value}; "
-        f"so every schedule of {flow.steps} steps needs {value} rounds per chunk"
+        f"so every schedule of {count(flow.steps, 'step')} needs {count(value, 'round')} per chunk"
     )
     if flow.exact:
         text += " (attained by a fractional flow)"
@@ -393,9 +394,9 @@ def search_certificate(steps: int, rounds: int, chunks: int, relaxed: Certificat
     return Certificate("search", text, {"steps": steps, "rounds": rounds, "chunks": chunks})
 
 
-def _row_name(topology: Topology, row: int) -> str:
-    """Return the name of a row: a link by its ends, a shared resource by its name."""
-    if row >= len(topology.links):
-        return topology.resources[row - len(topology.links)].name
-    one = topology.links[row]
+def _resource_name(topology: Topology, resource: int) -> str:
+    """Return the name of a resource: a link by its ends, a shared resource by its name."""
+    if resource >= len(topology.links):
+        return topology.resources[resource - len(topology.links)].name
+    one = topology.links[resource]
     return f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"

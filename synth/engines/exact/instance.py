@@ -1,7 +1,7 @@
 """Instance of the decision problem: a schedule of S steps and R rounds, C chunks per unit.
 
 The arrays of a solver: the hops that each chunk may take (with the sketch's rules applied), the
-earliest and latest steps, the rows (links and shared resources) that each hop loads, and the
+earliest and latest steps, the resources (links, then shared ones) that each hop loads, and the
 (chunk, hop) pairs that a symmetry makes equal.
 """
 
@@ -59,8 +59,9 @@ class Space:
         chunk_of: plain chunk index of every *item*; items are the plain chunks of all demands.
         sources, targets: ranks per item.
         allowed: shape (items, hops).
-        capacity, loads: units per round of every row, and which rows each hop loads (with
-            multiplicity one), shape (rows,) and (rows, hops); a chunk takes ``per_chunk`` units.
+        capacity, loads: units per round of every resource, and which of them each hop loads (with
+            multiplicity one), shape (resources,) and (resources, hops); a chunk takes
+            ``per_chunk`` units.
         item_orbit, pair_class: orbits of items, and of (item, hop) pairs (flat).
         given: chunks per unit of the collective as given; items are those chunks.
         tail, head: per item, steps before a rank can send it, and steps needed after receiving.

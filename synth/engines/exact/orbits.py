@@ -1,4 +1,4 @@
-"""Orbits of demands and of capacity rows under a verified symmetry."""
+"""Orbits of demands and of resources under a verified symmetry."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .demands import CopyDemand
 
 @dataclass(frozen=True, slots=True)
 class DemandOrbits:
-    """Orbits of demands and of capacity rows under a group given by generators.
+    """Orbits of demands and of resources under a group given by generators.
 
-    ``rows_of_links`` maps each link to an orbit of rows, once per way a link loads something
-    (-1: not in this one); ``capacities`` are units per round summed over the rows of an orbit, of
-    which a chunk takes ``per_chunk``;
-    ``row_orbit`` maps the rows of ``Topology.capacities()`` to orbits.
+    ``orbits_of_links`` maps each link to an orbit of resources, once per way a link loads something
+    (-1: not in this one); ``capacities`` are units per round summed over the resources of an orbit,
+    of which a chunk takes ``per_chunk``;
+    ``resource_orbit`` maps the resources of ``Topology.capacities()`` to orbits.
     """
 
     demand_orbit: Ints
-    row_orbit: Ints
-    rows_of_links: tuple[Ints, ...]
+    resource_orbit: Ints
+    orbits_of_links: tuple[Ints, ...]
     capacities: Ints
     per_chunk: int = 1
 
@@ -70,23 +70,27 @@ def find_orbits(
     caps = np.array([int(b / grain) for b in topology.capacities()], np.int64)
     links = len(topology.links)
     members = [frozenset(r.links) for r in topology.resources]
-    row_images = []
+    resource_images = []
     for link_image in link_images:
         moved = [
             links + members.index(frozenset(link_image[i] for i in group)) for group in members
         ]
-        row_images.append((*link_image, *moved))
-    row_orbit = classes_under(len(caps), row_images)
-    orbit_caps = np.bincount(row_orbit, weights=caps).astype(np.int64)
-    ways = [row_orbit[:links]]
+        resource_images.append((*link_image, *moved))
+    resource_orbit = classes_under(len(caps), resource_images)
+    orbit_caps = np.bincount(resource_orbit, weights=caps).astype(np.int64)
+    ways = [resource_orbit[:links]]
     for i, group in enumerate(members):
         way = np.full(links, -1, np.int64)
-        way[list(group)] = row_orbit[links + i]
+        way[list(group)] = resource_orbit[links + i]
         ways.append(way)
     demand_images = [m for x in images if (m := demand_image(wanted, x)) is not None]
     assert len(demand_images) == len(images)
     return DemandOrbits(
-        classes_under(len(wanted), demand_images), row_orbit, tuple(ways), orbit_caps, per_chunk
+        classes_under(len(wanted), demand_images),
+        resource_orbit,
+        tuple(ways),
+        orbit_caps,
+        per_chunk,
     )
 
 

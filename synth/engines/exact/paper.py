@@ -5,7 +5,8 @@ Integers ``time[chunk, rank]`` (the step after which the rank has the chunk), Bo
 
     time = 0 on sources;  time <= S on targets;  received by time S  ⇔  exactly one send into it
     send[c, (u, v)]  ⇒  time[c, u] < time[c, v]
-    for every row and step t:  #{sends over the row with time[c, v] = t}  <=  capacity · rounds[t]
+    for every resource and step t:
+        #{sends over the resource with time[c, v] = t}  <=  capacity · rounds[t]
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ class _Paper:
         names = [f"rounds{t}" for t in range(question.steps)]
         self._require(_all(*(f"(>= {r} 1)" for r in names)))
         self._require(f"(= (+ 0 {' '.join(names)}) {total})")
-        for row, capacity in enumerate(space.capacity.tolist()):
-            members = set(np.flatnonzero(space.loads[row]).tolist())
+        for resource, capacity in enumerate(space.capacity.tolist()):
+            members = set(np.flatnonzero(space.loads[resource]).tolist())
             keys = [(c, h) for c, hops in self.hops_of.items() for h in hops if h in members]
             for t in range(1, question.steps + 1):
                 now = [_all(_send(c, h), f"(= {_time(c, int(self.dst[h]))} {t})") for c, h in keys]

@@ -4,7 +4,7 @@
 
     have[v, t] = have[v, t-1] + Σ sends into v in step t          (so a chunk arrives once)
     send[(u, v), t] <= have[u, t-1]                               (a step reads what held before)
-    Σ sends over a row in step t <= capacity[row] · rounds[t],    Σ rounds = R
+    Σ sends over a resource in step t <= capacity[resource] · rounds[t],    Σ rounds = R
 
 (Cai et al., "Synthesizing Optimal Collective Algorithms", PPoPP'21, solved there with integer
 times in z3; see :mod:`.paper`.) Pairs that a symmetry makes equal share one variable, and only
@@ -153,12 +153,12 @@ class _CpSatModel:
         if self.rounds is None:
             return
         space = self.space
-        # Rows of one orbit carry the same load: the first one stands for all. Identical rows too.
+        # Resources of one orbit carry the same load: the first stands for all. Identical ones too.
         seen: set[bytes] = set()
-        for row in range(len(space.capacity)):
-            hops = np.flatnonzero(space.loads[row])
-            counts = self._load_of(row, hops)
-            signature = counts.tobytes() + int(space.capacity[row]).to_bytes(8, "little")
+        for resource in range(len(space.capacity)):
+            hops = np.flatnonzero(space.loads[resource])
+            counts = self._load_of(resource, hops)
+            signature = counts.tobytes() + int(space.capacity[resource]).to_bytes(8, "little")
             if signature in seen:
                 continue
             seen.add(signature)
@@ -171,13 +171,13 @@ class _CpSatModel:
                     if (c, piece, step) in self.sends
                 ]
                 if load:
-                    room = (self.rounds[step - 1], -int(space.capacity[row]))
+                    room = (self.rounds[step - 1], -int(space.capacity[resource]))
                     total = [(v, k * space.per_chunk) for v, k in load]
                     self.model.linear([*total, room], most=0)
 
-    def _load_of(self, row: int, hops: Ints) -> Ints:
-        """Return the load of a row by each class of (item, hop) pairs."""
-        weights = np.repeat(self.space.loads[row, hops][None, :], self.space.items, axis=0)
+    def _load_of(self, resource: int, hops: Ints) -> Ints:
+        """Return the load of a resource by each class of (item, hop) pairs."""
+        weights = np.repeat(self.space.loads[resource, hops][None, :], self.space.items, axis=0)
         return np.bincount(
             self.classes[:, hops].ravel(),
             weights=weights.ravel(),

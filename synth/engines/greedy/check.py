@@ -61,8 +61,9 @@ class StreamCheck:
         if len(topology.nodes) != topology.ranks:
             raise UserError("streams are checked on machines whose nodes are all GPUs")
         self.topology, self.chunks = topology, topology.ranks * pieces
-        self._links, self._rows = _tables(topology, chunk_bytes, unit)
-        hold = self._rows[2][self._rows[0][:-1]]  # the first row of a link is the link itself
+        self._links, self._resources = _tables(topology, chunk_bytes, unit)
+        first, _, ticks = self._resources
+        hold = ticks[first[:-1]]  # the first resource of a link is the link itself
         depth = int((self._links[2] // np.maximum(hold, 1)).max(initial=0)) + 2
         if depth > LONGEST_QUEUE:
             raise UserError(
@@ -101,7 +102,7 @@ class StreamCheck:
             block.chunk,
             self._links,
             self._into,
-            self._rows,
+            self._resources,
             self._free,
             self._held,
             self._due,
@@ -132,7 +133,7 @@ class StreamCheck:
 
 
 def _tables(topology: Topology, chunk_bytes: Fraction, unit: int) -> tuple[Any, Any]:
-    """Source, destination and ticks until arrival of links; (first, row, ticks) they occupy."""
+    """Source, destination and ticks until arrival of links; (first, resource, ticks) they hold."""
     fabric = fabric_of(topology)
     ticks = [math.ceil(chunk_bytes * unit * slow) for slow in fabric.us_per_byte]
     arrives = [

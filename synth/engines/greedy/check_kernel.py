@@ -52,7 +52,7 @@ def replay_block(
     chunk: Array,
     links: Array,
     into: tuple[Array, Array],
-    rows: tuple[Array, Array, Array],
+    resources: tuple[Array, Array, Array],
     free: Array,
     held: Array,
     due: Array,
@@ -63,8 +63,9 @@ def replay_block(
 ) -> tuple[int, int]:
     """Replay the transfers of a block: (which one is wrong, what is wrong with it) or (-1, 0).
 
-    ``links``: source, destination, ticks until arrival. ``rows``: what each link occupies, and for
-    how long. ``due``: what each rank has or will get. ``last``: latest start, latest arrival.
+    ``links``: source, destination, ticks until arrival. ``resources``: those that each link
+    occupies, and for how long. ``due``: what each rank has or will get. ``last``: latest start,
+    latest arrival.
     """
     i, depth, latest = 0, queue.shape[1], last[1]
     for step in range(len(ticks)):
@@ -79,10 +80,10 @@ def replay_block(
             if one < 0 or one >= chunks:
                 return i, NO_CHUNK
             u, v = links[0, link], links[1, link]
-            for k in range(rows[0][link], rows[0][link + 1]):
-                if free[rows[1][k]] > now:
+            for k in range(resources[0][link], resources[0][link + 1]):
+                if free[resources[1][k]] > now:
                     return i, BUSY
-                free[rows[1][k]] = now + rows[2][k]
+                free[resources[1][k]] = now + resources[2][k]
             if not has(held, u, one):
                 take_in(u, now, into, queue, head, held)
                 if not has(held, u, one):

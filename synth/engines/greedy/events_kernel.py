@@ -1,4 +1,4 @@
-"""Matching at any time: hops of different durations that share rows."""
+"""Matching at any time: hops of different durations that share resources."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def choose(
 
 @compiled
 def gather(
-    row_hops: tuple[Array, Array],
+    resource_hops: tuple[Array, Array],
     out_hops: tuple[Array, Array],
     have: Array,
     flight: Array,
@@ -107,13 +107,13 @@ def gather(
     now = when[0]
     clock[NOW] = now
     clock[STAMP] += 1
-    rows, many = len(row_hops[0]) - 1, 0
+    resources, many = len(resource_hops[0]) - 1, 0
     while clock[SIZE] > 0 and when[0] == now:
         event = pop(when, what, clock)
-        if event < rows:
-            table, key = row_hops, event
+        if event < resources:
+            table, key = resource_hops, event
         else:
-            slot = event - rows
+            slot = event - resources
             table, key = out_hops, flight[0, slot]
             put(have, flight[0, slot], flight[1, slot])
             free[0] += 1
@@ -138,18 +138,18 @@ def begin(
     what: Array,
     clock: Array,
 ) -> None:
-    """Occupy the rows of a hop; schedule the events of their release and of the arrival."""
+    """Occupy the resources of a hop; schedule the events of their release and of the arrival."""
     now = clock[NOW]
     for k in range(held[0][hop], held[0][hop + 1]):
-        row, end = held[1][k], now + held[2][k]
-        until[row] = end
-        push(when, what, clock, end, row)
+        resource, end = held[1][k], now + held[2][k]
+        until[resource] = end
+        push(when, what, clock, end, resource)
     push(when, what, clock, now + arrives[hop], len(until) + slot)
 
 
 @compiled
 def idle(hop: int, held: tuple[Array, Array, Array], until: Array, now: int) -> bool:
-    """Return True if all rows that a hop occupies are free."""
+    """Return True if all resources that a hop occupies are free."""
     for k in range(held[0][hop], held[0][hop + 1]):
         if until[held[1][k]] > now:
             return False
@@ -163,7 +163,7 @@ def run_events(
     arrives: Array,
     into: tuple[Array, Array],
     out_hops: tuple[Array, Array],
-    row_hops: tuple[Array, Array],
+    resource_hops: tuple[Array, Array],
     ahead: Array,
     bits: tuple[Array, Array, Array, Array],
     flight: Array,
@@ -188,7 +188,7 @@ def run_events(
     src, dst = ends
     filled, words = 0, have.shape[1]
     while clock[LEFT] > 0 and clock[SIZE] > 0 and filled + len(until) <= len(out[0]):
-        many = gather(row_hops, out_hops, have, flight, free, when, what, clock, stamp, found)
+        many = gather(resource_hops, out_hops, have, flight, free, when, what, clock, stamp, found)
         for i in range(many):
             key[i] = -missing[dst[found[i]]] * 65536 + draw(rng, 65536)
         for i in np.argsort(key[:many]):

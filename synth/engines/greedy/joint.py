@@ -1,8 +1,8 @@
 """Joint allreduce: every chunk is reduced along one tree and broadcast along another.
 
-Reduction and broadcast go on at the same time, on the same rows: while one chunk comes down, others
-go up, in the opposite directions of the same cables or elsewhere. Where every hop has a way back
-both use one tree, so an undirected spanning tree is all there is to choose (its two directions
+Reduction and broadcast go on at the same time, on the same resources: while one chunk comes down,
+others go up, in the opposite directions of the same cables or elsewhere. Where every hop has a way
+back both use one tree, so an undirected spanning tree is all there is to choose (its two directions
 are loaded alike, whatever the root), and the packing of spanning trees is what the loads tend to;
 elsewhere each direction has its own.
 """

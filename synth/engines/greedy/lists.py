@@ -150,7 +150,9 @@ class Queues:
     def _serve(self, order: Ints, chain: tuple[Ints, Ints, Ints]) -> tuple[Ints, int]:
         m, start = self.machine, np.zeros(len(order), np.int64)
         ends = np.stack([m.arrives, m.arrives], axis=1)
-        memory, first = memory_of(m.rows, (m.first, m.row, m.hold), ends, self.hop, len(order))
+        memory, first = memory_of(
+            m.resources, (m.first, m.resource, m.hold), ends, self.hop, len(order)
+        )
         keys = memory[first + KEY : memory[HEADS_AT] : CLIENT_COLUMNS]
         keys[order] = np.arange(len(order))
         waits, next_first, others = chain

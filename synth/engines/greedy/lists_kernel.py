@@ -1,7 +1,7 @@
-"""List scheduling: a transfer starts once its inputs have arrived and all its rows are free.
+"""List scheduling: a transfer starts once its inputs have arrived and all its resources are free.
 
 A kernel over one memory (:mod:`weft.synth.time.queue_kernel`): a job is a client of the queues, and
-its key is its turn. Events are about a row (it is free) or a job (it has arrived).
+its key is its turn. Events are about a resource (it is free) or a job (it has arrived).
 """
 
 from __future__ import annotations

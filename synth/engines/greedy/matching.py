@@ -52,26 +52,26 @@ def match_events(
     left, flights = int(bits.missing.sum()), most_under_way(m, int(bits.missing.sum()))
     into, out_hops = _into(m), grouped(m.src, m.ranks)
     ahead = _ahead(m, into, patient)
-    row_first, order = grouped(m.row, m.rows)
-    row_hops = (row_first, np.repeat(np.arange(m.hops), np.diff(m.first))[order])
+    resource_first, order = grouped(m.resource, m.resources)
+    resource_hops = (resource_first, np.repeat(np.arange(m.hops), np.diff(m.first))[order])
     flight = np.zeros((2, flights), np.int64)
     free = np.arange(flights, -1, -1, dtype=np.int64)  # a stack: its height, then free places
     free[0], free[1:] = flights, np.arange(flights)
-    until = np.zeros(m.rows, np.int64)
-    when, what = (np.zeros(flights + 2 * m.rows + 1, np.int64) for _ in range(2))
+    until = np.zeros(m.resources, np.int64)
+    when, what = (np.zeros(flights + 2 * m.resources + 1, np.int64) for _ in range(2))
     clock, rng = np.zeros(4, np.int64), start_of(seed)
-    what[: m.rows] = np.arange(m.rows)  # at time 0 everything gets free
-    clock[SIZE], clock[LEFT] = m.rows, left
+    what[: m.resources] = np.arange(m.resources)  # at time 0 everything gets free
+    clock[SIZE], clock[LEFT] = m.resources, left
     stamp, found, key = (np.zeros(m.hops, np.int64) for _ in range(3))
     while clock[LEFT]:
-        hop, bit, start = (np.empty(max(block, m.rows), np.int64) for _ in range(3))
+        hop, bit, start = (np.empty(max(block, m.resources), np.int64) for _ in range(3))
         filled = run_events(
             (m.src, m.dst),
-            (m.first, m.row, m.hold),
+            (m.first, m.resource, m.hold),
             m.arrives,
             into,
             out_hops,
-            row_hops,
+            resource_hops,
             ahead,
             (bits.have, bits.promised, bits.missing, bits.count),
             flight,

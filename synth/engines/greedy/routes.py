@@ -1,10 +1,11 @@
 """Trees and paths that share the machine: for chunks with few destinations, and for allreduce.
 
 Every chunk gets a tree from its source to its destinations, grown along the cheapest path to the
-next rank that wants it: the cost of a hop is its increase of Σ (load / mean load)^8 over all rows.
-Then trees are removed and grown again, one by one, as long as the load of the busiest row falls.
-This is steepest descent on a smooth stand-in for the maximum; with many chunks it comes near
-the linear program's optimum (Garg & Könemann, SIAM J. Comput. 37, 2007, use the like weights).
+next rank that wants it: the cost of a hop is its increase of Σ (load / mean load)^8 over all
+resources. Then trees are removed and grown again, one by one, as long as the load of the busiest
+resource falls. This is steepest descent on a smooth stand-in for the maximum; with many chunks it
+comes near the linear program's optimum (Garg & Könemann, SIAM J. Comput. 37, 2007, use the like
+weights).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .effort import GreedyEffort
 class Trees:
     """Hops of the tree of each chunk, those that others depend on first: ``hops[c, :length[c]]``.
 
-    ``busiest``: ticks for which the busiest row is occupied in all.
+    ``busiest``: ticks for which the busiest resource is occupied in all.
     """
 
     hops: Ints
@@ -63,20 +64,22 @@ def grow_trees(
     """Return trees for all chunks, in seeded order; None if a rank cannot be reached.
 
     ``deep``: the price of a level of a tree as a part of that of a hop; by default the first of
-    ``effort.depths``. Hops of ``machine`` may hold rows of both directions (:func:`both_ways`);
-    ranks may stand for anything.
+    ``effort.depths``. Hops of ``machine`` may hold resources of both directions
+    (:func:`both_ways`); ranks may stand for anything.
     """
     from .routes_kernel import grow_all
 
     chunks, best, idle = len(holders.first) - 1, None, 0
     rng = np.random.default_rng(seed)
-    held = (machine.first, machine.row, machine.hold)
+    held = (machine.first, machine.resource, machine.hold)
     out_hops = grouped(machine.src, machine.ranks)
     room = min(machine.ranks, max(8, 4 * wanters.most))
-    busy = np.zeros(machine.rows)
+    busy = np.zeros(machine.resources)
     trees, length = np.zeros((chunks, room), np.int64), np.zeros(chunks, np.int64)
     # A lone hop is priced 1 at mean load: the first pass knows no mean yet, and takes one hop each.
-    target = max(1.0, float(machine.hold.mean()) * max(1, len(wanters.ranks)) / machine.rows * 2)
+    target = max(
+        1.0, float(machine.hold.mean()) * max(1, len(wanters.ranks)) / machine.resources * 2
+    )
     toll = machine.arrives / max(1, int(machine.arrives.max(initial=1))) * 1e-6
     level = effort.depths[0] if deep is None else deep
     for _ in range(effort.passes):
@@ -111,7 +114,7 @@ def grow_trees(
 
 
 def _level(deep: float, machine: HopTable, target: float) -> float:
-    """Return the price of a level: a fraction of that of a hop on a row of mean load."""
+    """Return the price of a level: a fraction of that of a hop on a resource of mean load."""
     share = float(machine.hold.mean()) / target
     return deep * ((1 + share) ** 8 - 1)
 
@@ -136,23 +139,23 @@ def both_ways(machine: HopTable) -> tuple[HopTable, Ints] | None:
 def with_return_holds(machine: HopTable, back: Ints) -> HopTable:
     """Hops that also hold what their ways back hold."""
     first = [0]
-    row: list[int] = []
+    resource: list[int] = []
     hold: list[int] = []
     for hop in range(machine.hops):
         both: dict[int, int] = {}
         for h in (hop, int(back[hop])):
             for k in range(machine.first[h], machine.first[h + 1]):
-                r = int(machine.row[k])
+                r = int(machine.resource[k])
                 both[r] = both.get(r, 0) + int(machine.hold[k])
-        row += both
+        resource += both
         hold += both.values()
-        first.append(len(row))
-    ints = [np.array(x, np.int64) for x in (first, row, hold)]
-    return replace(machine, first=ints[0], row=ints[1], hold=ints[2])
+        first.append(len(resource))
+    ints = [np.array(x, np.int64) for x in (first, resource, hold)]
+    return replace(machine, first=ints[0], resource=ints[1], hold=ints[2])
 
 
 def with_reversed_copy(machine: HopTable) -> HopTable:
-    """The machine beside itself turned round, on the same rows: rank N + r is r in the second."""
+    """The machine beside its reverse, on the same resources: rank N + r is r in the second."""
     n = machine.ranks
     second = machine.first[1:] + machine.first[-1]
     return replace(
@@ -161,7 +164,7 @@ def with_reversed_copy(machine: HopTable) -> HopTable:
         src=np.concatenate([machine.src, machine.dst + n]),
         dst=np.concatenate([machine.dst, machine.src + n]),
         first=np.concatenate([machine.first, second]),
-        row=np.tile(machine.row, 2),
+        resource=np.tile(machine.resource, 2),
         hold=np.tile(machine.hold, 2),
         alpha=np.tile(machine.alpha, 2),
         arrives=np.tile(machine.arrives, 2),

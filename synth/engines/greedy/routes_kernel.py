@@ -1,4 +1,4 @@
-"""Trees that avoid loaded rows: grown nearest first, then removed and grown again."""
+"""Trees that avoid loaded resources: grown nearest first, then removed and grown again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NONE = -1
 
 @compiled
 def price(hop: int, held: tuple[Array, Array, Array], busy: Array, target: float) -> float:
-    """Return the increase of Σ (load / target)^8 over all rows by one more chunk over a hop."""
+    """Return the increase of Σ (load / target)^8 over all resources by a chunk over a hop."""
     total = 0.0
     for k in range(held[0][hop], held[0][hop + 1]):
         before = busy[held[1][k]] / target

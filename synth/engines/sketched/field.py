@@ -195,7 +195,7 @@ def _quotient(machine: HopTable, orbits: Orbits) -> tuple[SearchHops, int]:
     for h in range(machine.hops):
         held: dict[int, int] = {}
         for k in range(machine.first[h], machine.first[h + 1]):
-            orbit = int(orbits.row_orbit[machine.row[k]])
+            orbit = int(orbits.row_orbit[machine.resource[k]])
             held[orbit] = held.get(orbit, 0) + int(machine.hold[k])
         for orbit, ticks in held.items():
             resource.append(orbit)

@@ -64,9 +64,9 @@ def test_questions_that_are_wrong(weft, ring, triangle):
     file = ring("torch")
     for arguments, words in [
         ((file, "--on", "mpi"), "the file is for torch"),
-        ((file, "-t", "ring:4"), "only a schedule says"),
+        ((file, "-t", "ring:4"), "for schedules only"),
         ((triangle, "--repeat", 3), "--repeat is for real ranks"),
-        ((file, "--size", "2GiB"), "up to 1GiB"),
+        ((file, "--size", "2GiB"), "at most 1GiB"),
         ((file, "--instances", 2), "--instances says nothing"),
         ((file, "--dtype", "complex64"), "not a number type"),
         ((file, "-c", "allreduce"), "--collective is for MSCCL XML"),

@@ -182,7 +182,7 @@ def test_only_the_costs_of_another_machine_fit(weft: Weft, triangle: Path) -> No
     ("flags", "message"),
     [
         (("-o", "-"), "several files"),
-        (("--objective", "latency", "-o", "-", "--json"), "both want stdout"),
+        (("--objective", "latency", "-o", "-", "--json"), "both write to stdout"),
         (("--objective", "time"), "needs one message size"),
         (("--objective", "time", "--size", "1KiB:1MiB"), "needs one message size"),
         (("-e", "exakt"), "did you mean 'exact'"),

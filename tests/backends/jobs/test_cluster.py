@@ -130,6 +130,6 @@ def test_workers_of_another_weft_are_refused_by_name(
     monkeypatch.syspath_prepend(str(tmp_path / "more"))
     with dask_cluster(tmp_path, workers=1) as other:
         monkeypatch.undo()
-        with pytest.raises(UserError, match="another weft") as error:
+        with pytest.raises(UserError, match="another version of weft") as error:
             cluster(other.address)
     assert "tcp://127.0.0.1" in error.value.message

@@ -346,7 +346,7 @@ def test_rounds_of_shared_resources_and_fat_links() -> None:
     assert verify(Schedule.of(replace(pair, resources=()), c, sends, rounds=(1,))).ok
     assert verify(Schedule.of(pair, c, sends, rounds=(2,))).ok
     (only,) = verify(Schedule.of(pair, c, sends, rounds=(1,))).problems
-    assert only == "step 0: resource nic carries 3 chunks, 2 fit into 1 rounds"
+    assert only == "step 0: resource nic carries 3 chunks, 2 fit into 1 round"
 
 
 @given(schedules(), st.data())

@@ -122,7 +122,7 @@ def _by(found: RoutedTrees) -> float:
 
 
 def _narrow(wanted: TreeDemand, found: RoutedTrees) -> Ints:
-    """Return the hosts whose single trees take much of an overloaded row."""
+    """Return the hosts whose single trees take much of an overloaded resource."""
     loads = loads_of(found.tree_set, wanted.graphs[0], len(wanted.room))
     busy = (loads.T @ wanted.weights + wanted.base) / wanted.room > wanted.effort.enough
     if not busy.any():
@@ -133,7 +133,7 @@ def _narrow(wanted: TreeDemand, found: RoutedTrees) -> Ints:
 
 
 def _waves(wanted: TreeDemand, found: RoutedTrees) -> Ints:
-    """Trees from narrow hosts grow in turns: one turn loads a row less.
+    """Trees from narrow hosts grow in turns: one turn loads a resource less.
 
     Where many hosts are narrow, or roots can move away, whole trees are fine enough.
     """

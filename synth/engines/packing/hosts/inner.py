@@ -56,7 +56,7 @@ def solve_inside(
 ) -> tuple[dict[bool, Inside], float]:
     """Trees for what enters each rank (per direction: turned or not), and the worst congestion.
 
-    ``base`` is what the fabric's trees load each row with, ``time`` what it takes them.
+    ``base`` is what the fabric's trees load each resource with, ``time`` what it takes them.
     """
     known: dict[bytes, HostKind] = {}
     chosen = []

@@ -2,8 +2,8 @@
 
 A *group* is a set of GPUs that counts as reached as soon as one of them is: a host, for the
 fabric, or one GPU, inside its host. Many trees share the links; each is removed and grown again
-under exponential prices until the load of the busiest row no longer falls (negotiated congestion
-as in McMurchie and Ebeling 1995, with the prices of Garg and Könemann 2007).
+under exponential prices until the load of the busiest resource no longer falls (negotiated
+congestion as in McMurchie and Ebeling 1995, with the prices of Garg and Könemann 2007).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..trees.kernels import FAR, STEEPEST, _pop, _push
 
 class TreeJobs(NamedTuple):
     """Trees to be grown: tree t on ``graphs[turned[t]]`` (forwards, turned), from its GPU
-    ``starts[t]`` (any of its root group if -1), loading every row that it uses by
+    ``starts[t]`` (any of its root group if -1), loading every resource that it uses by
     ``weights[t]``. Groups join it in ``waves[t]`` waves, prices being counted anew after each."""
 
     graphs: tuple[GroupGraph, GroupGraph]
@@ -256,7 +256,7 @@ def route_all(
 ) -> Array:
     """Rip up and re-route trees, one pass for each of ``etas``, all passes kept.
 
-    Tree t grows from group ``roots[0, t]``. ``room`` is what a row may carry, ``base`` what it
+    Tree t grows from group ``roots[0, t]``. ``room`` is what a resource may carry, ``base`` what it
     carries anyway. ``level`` is what a hop costs in mean prices; only groups nearer than
     ``relay`` hops send on. With ``free`` > 0 trees 2p and 2p + 1 are a pair that tries so many
     other roots in every pass and moves to the best.

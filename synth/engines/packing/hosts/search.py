@@ -49,7 +49,7 @@ class HostEffort(Effort):
     )
     coarse: float = setting(
         0.1,
-        "a tree that takes a larger part of a busy row than this is grown in waves",
+        "a tree that takes a larger part of a busy resource than this is grown in waves",
     )
     waves: int = setting(64, "turns in which the hosts join such a tree")
     many: int = setting(8, "more narrow hosts than this get no finer trees")
@@ -89,8 +89,8 @@ class TreeDemand:
         graphs: the graph of groups, and the same with every link turned round if that is wanted.
         turned: which of the two each tree grows on, shape (trees,).
         roots, starts: its first group, and its first GPU (-1: any of the group).
-        weights: what each tree loads a row with.
-        room, base: what a row may carry, and what it carries anyway.
+        weights: what each tree loads a resource with.
+        room, base: what a resource may carry, and what it carries anyway.
         waves: in how many turns groups join each tree; empty: at once.
         free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
         effort: limits of the search.
@@ -165,7 +165,7 @@ def search(
     order = np.full((passes, trees, hops), -1, np.int32)
     links = np.full((passes, trees, hops, width), -1, np.int32)
     roots = np.tile(wanted.roots, (passes, 1))
-    # Rows that have no price take no part in the mean one, which a level costs.
+    # Resources that have no price take no part in the mean one, which a level costs.
     level *= len(wanted.room) / max(1, int((wanted.room < 1e200).sum()))
     waves = wanted.waves if len(wanted.waves) else np.ones(trees, np.int64)
     found = route_all(
@@ -194,7 +194,7 @@ def search(
 
 
 def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
-    """Return how often each tree uses each row: a sparse array of shape (trees, rows)."""
+    """Return how often each tree uses each resource: a sparse array of shape (trees, resources)."""
     from scipy.sparse import coo_array
 
     tree = np.repeat(np.arange(len(tree_set)), tree_set.links[0].size)
@@ -241,7 +241,7 @@ def choose(
 
 
 def _distinct(loads: Any, family: Ints) -> Ints:
-    """The first of all trees of one family that load the rows alike."""
+    """The first of all trees of one family that load the resources alike."""
     rng = np.random.default_rng(0)
     mark = loads @ rng.random((loads.shape[1], 2))
     keys = np.column_stack([family, np.round(mark, 9)])

@@ -214,12 +214,7 @@ def _best_of_trees(packing: Packing) -> Packing:
 
 
 def front(
-    topology: Topology,
-    collective: Collective,
-    *,
-    seconds: float = 30,
-    seed: int = 0,
-    effort: TreeEffort = TREE_EFFORT,
+    topology: Topology, collective: Collective, *, seconds: float = 30, seed: int = 0
 ) -> list[tuple[int, int, Fraction]]:
     """(trees per root, height, rate as a part of the bound) of what :func:`pack` finds.
 
@@ -228,10 +223,8 @@ def front(
     """
     found = {
         (packing.bound / packing.us_per_byte, trees_per_root(packing)[0], max(packing.heights))
-        for trees in (0, *range(1, effort.alone_trees + 1))
-        for packing in pack(
-            topology, collective, trees=trees, seconds=seconds, seed=seed, effort=effort
-        )
+        for trees in (0, *range(1, TREE_EFFORT.alone_trees + 1))
+        for packing in pack(topology, collective, trees=trees, seconds=seconds, seed=seed)
     }
     return [
         (trees, height, rate)

@@ -159,7 +159,7 @@ def test_the_judge_sees_what_is_sent_before_it_came() -> None:
     size = Fraction(50_000)
     for early, said in ((0, ""), (1, "does not hold")):
         judge = StreamCheck(where, 1, size, 1000)
-        hold = int(judge._rows[2][0])
+        hold = int(judge._resources[2][0])
         starts = np.array([0, hold + 1000 - early])  # busy for hold, then α
         hops = np.array([ends[0, 1], ends[1, 2]])
         judge.feed(TransferBlock(starts, np.array([1, 1]), hops, np.array([0, 0])))
