@@ -36,11 +36,8 @@ from weft.dsl.base.integers import FLOAT_EXACT
 
 from ..base.meter import Meter
 from .effort import PROGRAM_EFFORT, ProgramEffort
-from .highs import INFEASIBLE, OPTIMAL, solve_lp
+from .highs import INFEASIBLE, OPTIMAL, iteration_steps, solve_lp
 from .quotient import quotient
-
-ITERATION_STEPS, STEPS_ENTRIES = 15, 400
-"""Steps of an iteration of the simplex method: 15, and 1 for so many entries of the matrix."""
 
 ENTRY_STEPS = 2
 """Steps per entry of a matrix, to hand it over and presolve it."""
@@ -273,7 +270,7 @@ def _highs(
 ) -> _Floats:
     high = np.where(upper == UNBOUNDED, np.inf, upper.astype(float))
     floats = matrix.astype(float)
-    each = ITERATION_STEPS + matrix.nnz // STEPS_ENTRIES
+    each = iteration_steps(matrix.nnz)
     result = solve_lp(
         cost.astype(float),
         a_ub=floats[~equal] if not equal.all() else None,

@@ -21,8 +21,8 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 
 from ..base.meter import Meter
-from .certified import ENTRY_STEPS, ITERATION_STEPS, STEPS_ENTRIES
-from .highs import Solved, solve_lp
+from .certified import ENTRY_STEPS
+from .highs import Solved, iteration_steps, solve_lp
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Congestion:
         if fixed is not None:
             bounds[-1] = fixed
         entries = a_ub.nnz + a_eq.nnz
-        each = ITERATION_STEPS + entries // STEPS_ENTRIES
+        each = iteration_steps(entries)
         found = solve_lp(
             objective,
             a_ub=a_ub,
@@ -96,11 +96,14 @@ class Congestion:
             iterations=None if meter is None else meter.left // each,
         )
         if meter is not None:
-            meter.spend(entries * ENTRY_STEPS + each * found.iterations)
+            _count(meter, entries, found)
         return found
 
-    def cheapest(self, cost: Floats, congestion: float) -> Solved:
-        """The least ``cost·x`` at a congestion, a vertex: columns x, then shares. Width 1 only."""
+    def cheapest(self, cost: Floats, congestion: float, meter: Meter) -> Solved:
+        """The least ``cost·x`` at a congestion, a vertex: columns x, then shares. Width 1 only.
+
+        ``meter`` as for :meth:`least`.
+        """
         from scipy.sparse import csr_array, hstack
 
         assert self.width is None
@@ -108,14 +111,18 @@ class Congestion:
         resources = self.loads.shape[0]
         a_ub: Any = hstack([self.loads, csr_array((resources, self.shares))]).tocsr()
         a_eq, b_eq = self._demands(0)
-        return solve_lp(
+        each = iteration_steps(a_ub.nnz + a_eq.nnz)
+        found = solve_lp(
             np.concatenate([cost, np.zeros(self.shares)]),
             a_ub=a_ub,
             b_ub=np.full(resources, congestion),
             a_eq=a_eq,
             b_eq=b_eq,
             method="highs-ds",
+            iterations=meter.left // each,
         )
+        _count(meter, a_ub.nnz + a_eq.nnz, found)
+        return found
 
     def _demands(self, free: int) -> tuple[Any, Floats]:
         """Rows of the families, then that of the shares; ``free`` empty columns at the end."""
@@ -131,3 +138,10 @@ class Congestion:
             right = np.append(right, 1.0)
         cells = (np.concatenate(value), (np.concatenate(row), np.concatenate(column)))
         return coo_array(cells, shape=(len(right), n + shares + free)).tocsr(), right
+
+
+def _count(meter: Meter, entries: int, found: Solved) -> None:
+    """Spend the work of a solver; one that gave up was cut short."""
+    meter.spend(entries * ENTRY_STEPS + iteration_steps(entries) * found.iterations)
+    if found.unfinished:
+        meter.cut_short()

@@ -13,6 +13,17 @@ from weft.dsl.base.shallow import on_new_stack
 OPTIMAL, INFEASIBLE = 0, 2
 """SciPy's numbers for these ends of a solver."""
 
+STEPS_PER_ITERATION, ENTRIES_PER_STEP = 15, 400
+"""Work of an iteration of the simplex method: of any, and for passing over the matrix.
+
+Calibrated on programs of 60 to 20,000 columns, HiGHS of SciPy 1.17.
+"""
+
+
+def iteration_steps(entries: int) -> int:
+    """Return the work of an iteration on a matrix of so many entries, in steps."""
+    return STEPS_PER_ITERATION + entries // ENTRIES_PER_STEP
+
 
 @dataclass(frozen=True, eq=False)
 class Solved:
@@ -29,6 +40,11 @@ class Solved:
     ub_prices: Floats
     eq_prices: Floats
     iterations: int = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """True if it was ended by the limit on iterations, SciPy's status 1."""
+        return self.status == 1
 
 
 def solve_lp(
@@ -52,7 +68,7 @@ def solve_lp(
     """
     options: dict[str, Any] = {} if seconds is None else {"time_limit": seconds}
     if iterations is not None:
-        options["maxiter"] = iterations
+        options["maxiter"] = min(iterations, np.iinfo(np.int32).max)  # HiGHS takes no more
     linprog = on_new_stack(_linprog)
     found = linprog(
         cost,

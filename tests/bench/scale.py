@@ -215,6 +215,7 @@ def packed(line: Line) -> Row:
     """The optimum and its trees alone, or the front of few and low trees."""
     from weft.dsl.catalogue import topology
     from weft.dsl.nouns.collective import make
+    from weft.synth.base.meter import STEPS, Meter
     from weft.synth.engines.packing.trees.trees import front, pack
 
     pack(topology("dgx-a100:nodes=2"), make(line.collective, 16))
@@ -224,9 +225,9 @@ def packed(line: Line) -> Row:
         collective = make(line.collective, machine.ranks)
     with clock.timed("trees"):
         if line.engine == "front":
-            found = front(machine, collective, seconds=line.limit_s)
+            found = front(machine, collective, effort=line.limit_s)
         else:
-            packings = pack(machine, collective, seconds=2 * line.limit_s)
+            packings = pack(machine, collective, meter=Meter(round(2 * line.limit_s * STEPS)))
     if line.engine == "pack":
         rate = float(packings[0].bound / packings[0].us_per_byte)
         hops = sum(map(len, packings[0].trees)) * len(packings[0].images)

@@ -57,6 +57,12 @@ TREES = frozenset(
 _SEGMENTS = 1 << 16  # as many as schedule files may have
 _LARGEST = 10**7  # of an option; loops over them hold a word for each
 
+STEPS_PER_PLAN, STEPS_PER_HOP = 1_000, 5
+"""Work to prepare a packing for its runs: of any, and of each hop of its templates."""
+
+STEPS_PER_TRANSFER = 2
+"""Work to write a transfer into the schedule, and to verify it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Packer:
@@ -140,20 +146,23 @@ class Packer:
         observer.stage("loops")
         _compile_kernels(trees)
         meter = budget.meter(observer.cancelled)
+        packers = meter.part(self.effort.packing_share)
         observer.stage("packing")
-        packings = self._packings(problem, budget, observer, meter)
+        packings = self._packings(problem, budget, observer, packers)
         if not packings:
             return Outcome(Status.NOTHING, (), ("the budget ended before the first packing",))
         if problem.objective is Objective.BANDWIDTH:
             least = min(p.us_per_byte for p in packings)
             packings = [p for p in packings if p.us_per_byte == least]
-        quotients = [self._quotient(p) for p in packings]
+        quotients = [self._quotient(p, meter) for p in packings]
         if problem.sketch is None and self._contended(problem, quotients):
             # First, so that it is tried before those that it is to beat.
-            low = low_load_packing(self._without_symmetry(packings[0]), self.effort.low_load_rounds)
-            quotients = [*([] if low is None else [self._quotient(low)]), *quotients]
+            low = low_load_packing(
+                self._without_symmetry(packings[0]), self.effort.low_load_rounds, meter
+            )
+            quotients = [*([] if low is None else [self._quotient(low, meter)]), *quotients]
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
-        quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
+        quotients = [*([] if settled is None else [self._quotient(settled, meter)]), *quotients]
         trial = OrderLimits(
             meter.of(max(0, round(self.effort.order_end * meter.limit) - meter.done)),
             segments=self.segments,
@@ -174,16 +183,17 @@ class Packer:
                 continue
             kept.append(found)
             points.append(_good_at(_point(found), size))
+            meter.spend(STEPS_PER_TRANSFER * found.quotient.plan.transfers)
             observer.incumbent(points[-1])
-        return self._outcome(problem, kept, points, trial)
+        return self._outcome(problem, kept, points, meter, packers)
 
-    def _quotient(self, packing: Packing) -> PlanQuotient:
+    def _quotient(self, packing: Packing, meter: Meter) -> PlanQuotient:
         """The packing made ready to be run: on orbits, unless images meet at rows and there are
         few enough of them to look at each."""
-        quotient = PlanQuotient.of(PackingPlan.of(packing, self.grains))
+        quotient = _prepared(PackingPlan.of(packing, self.grains), meter)
         if quotient.exact or quotient.plan.transfers > self.effort.most_unfolded:
             return quotient
-        return PlanQuotient.of(PackingPlan.of(unfolded(packing), self.grains))
+        return _prepared(PackingPlan.of(unfolded(packing), self.grains), meter)
 
     def _contended(self, problem: Problem, quotients: list[PlanQuotient]) -> bool:
         """Return True if transfers contend at several rows: low-load trees are then worth their
@@ -219,31 +229,32 @@ class Packer:
         """Of the packers, and the quickest routes."""
         topology, collective = problem.topology, problem.collective
         if problem.sketch is not None:
-            return self._pack_sketch(problem, budget, observer)
+            return self._pack_sketch(problem, budget, observer, meter)
         if collective.kind in TREES:
-            found = self._trees(problem, budget, observer)
+            found = self._trees(problem, budget, observer, meter)
         else:
             found = pack_paths(
                 topology,
                 collective,
-                meter=meter.part(self.effort.packing_share),
+                meter=meter,
                 seed=budget.seed,
                 effort=self.effort.paths,
             )
         roots = collective.chunks // (len(found[0].images) if found else 1)
         if found and problem.objective is not Objective.BANDWIDTH:
             if roots * collective.ranks <= self.effort.most_quick:
-                quick = _fastest_routes(found)
+                quick = _fastest_routes(found, meter)
                 if self._low_and_narrow(quick):
                     found.append(quick)
         return found
 
-    def _trees(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
+    def _trees(
+        self, problem: Problem, budget: Budget, observer: Observer, meter: Meter
+    ) -> list[Packing]:
         """Trees of the whole machine; of boxes times fabric where those lose little, or are asked
         for, or the whole is too much."""
 
         effort, seed = self.effort, budget.seed
-        seconds = effort.packing_share * budget.effort
         topology, collective = problem.topology, problem.collective
         many = (
             not self._limits()
@@ -251,7 +262,7 @@ class Packer:
             and len(orbits_of(topology).images) < effort.alike
         )
         if self.boxes or many:
-            made = pack_hosts(topology, collective, seconds=seconds, seed=seed, effort=effort.hosts)
+            made = pack_hosts(topology, collective, meter=meter, seed=seed, effort=effort.hosts)
             little = made is not None and made.us_per_byte <= (1 + effort.little) * made.bound
             large = collective.ranks > effort.too_many
             if made is not None and (self.boxes or little or large):
@@ -267,13 +278,15 @@ class Packer:
             trees=self.trees,
             height=self.height,
             peers=self.peers,
-            seconds=seconds,
+            meter=meter,
             seed=seed,
             observer=observer,
             effort=effort.trees,
         )
 
-    def _pack_sketch(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
+    def _pack_sketch(
+        self, problem: Problem, budget: Budget, observer: Observer, meter: Meter
+    ) -> list[Packing]:
         """Return trees over the hops that a sketch allows, under the symmetry that it demands."""
 
         assert problem.sketch is not None
@@ -286,7 +299,7 @@ class Packer:
             trees=self.trees,
             height=self.height,
             under=Under(orbits_for(topology, problem.sketch), pairs),
-            seconds=self.effort.packing_share * budget.effort,
+            meter=meter,
             seed=budget.seed,
             observer=observer,
             effort=self.effort.trees,
@@ -298,8 +311,14 @@ class Packer:
         return fits and (not self.peers or peers_of(packing) <= self.peers)
 
     def _outcome(
-        self, problem: Problem, kept: list[Planned], points: list[Point], trial: OrderLimits
+        self,
+        problem: Problem,
+        kept: list[Planned],
+        points: list[Point],
+        meter: Meter,
+        packers: Meter,
     ) -> Outcome:
+        """The points, and what is to be said of them."""
         statements = [point.words for point in points]
         statements += dict.fromkeys(
             f.quotient.plan.packing.remark for f in kept if f.quotient.plan.packing.remark
@@ -307,8 +326,9 @@ class Packer:
         if self.peers:
             most = max(peers_of(f.quotient.plan.packing) for f in kept)
             statements.append(f"{most} peers of a rank at most, {self.peers} allowed")
-        if trial.over():
-            statements.append("stopped before all orders were tried")
+        if meter.cut or meter.stopped():
+            what = "trees" if packers.cut else "orders"
+            statements.append(f"stopped before all {what} were tried")
         proved = _meets_bound(problem, kept[0], points[0])
         return Outcome(
             Status.OPTIMAL if proved else Status.FEASIBLE, tuple(points), tuple(statements)
@@ -332,6 +352,12 @@ def _cannot_follow(problem: Problem) -> str | None:
     if same_for_all(problem.topology, problem.collective, sketch) is None:
         return "the sketch lets different chunks go different ways"
     return None
+
+
+def _prepared(plan: PackingPlan, meter: Meter) -> PlanQuotient:
+    """Return the quotient of a plan; counted."""
+    meter.spend(STEPS_PER_PLAN + STEPS_PER_HOP * len(plan.hops))
+    return PlanQuotient.of(plan)
 
 
 def _good_at(point: Point, size: int) -> Point:
@@ -358,11 +384,13 @@ def _compile_kernels(trees: bool) -> None:
         prepare(quickest(quotients, 1, OrderLimits(segments=2)).schedule()).time(1)
 
 
-def _fastest_routes(found: Sequence[Packing]) -> Packing:
+def _fastest_routes(found: Sequence[Packing], meter: Meter) -> Packing:
     """Return the fastest routes, under the group and with the bound of the packings."""
     best = max(found, key=lambda p: p.bound)
     group = Automorphisms(found[0].images, found[0].link_images)
-    return quick_packing(best.topology, best.collective, best.bound, best.certificate, group)
+    return quick_packing(
+        best.topology, best.collective, best.bound, best.certificate, group, meter=meter
+    )
 
 
 def _time(planned: Planned, size: int) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.collective import Collective, Kind
 
+from ....base.meter import Meter
 from ....fabric.hosts import Hosts
 from ..trees.templates import overlay
 from .search import (
@@ -42,21 +43,26 @@ class _Roots:
 
 
 def shares_of(
-    hosts: Hosts, collective: Collective, time: float, seed: int, effort: HostEffort = HOST_EFFORT
+    hosts: Hosts,
+    collective: Collective,
+    time: float,
+    seed: int,
+    meter: Meter,
+    effort: HostEffort = HOST_EFFORT,
 ) -> ChunkShares | None:
     """Trees over hosts for all chunks; ``time`` (chunks per GB/s) is what they aim at.
 
     None where some host cannot reach another.
     """
     if collective.kind is Kind.ALLREDUCE:
-        return _allreduce(hosts, time, seed, effort)
+        return _allreduce(hosts, time, seed, meter, effort)
     turned = collective.kind in REDUCING
     ends = collective.post if turned else collective.pre
     owner = np.zeros(collective.chunks, np.int64)
     owner[ends.chunks] = ends.ranks
     parts = max([p for p in effort.parts if p * len(owner) <= effort.trees], default=1)
     roots = _split_roots(owner, np.full(len(owner), parts))
-    wanted = replace(_tree_demand(hosts, roots, turned, time), effort=effort)
+    wanted = replace(_tree_demand(hosts, roots, turned, time, meter), effort=effort)
     found = _route(wanted, seed)
     if found is None:
         return None
@@ -77,7 +83,9 @@ def _split_roots(owner: Ints, parts: Ints) -> _Roots:
     return _Roots(chunk, owner[chunk], parts[chunk])
 
 
-def _tree_demand(hosts: Hosts, roots: _Roots, turned: bool, time: float) -> TreeDemand:
+def _tree_demand(
+    hosts: Hosts, roots: _Roots, turned: bool, time: float, meter: Meter
+) -> TreeDemand:
     room = hosts.machine.GBps * time
     n = len(roots.chunk)
     return TreeDemand(
@@ -88,6 +96,7 @@ def _tree_demand(hosts: Hosts, roots: _Roots, turned: bool, time: float) -> Tree
         1 / roots.parts,
         room,
         np.zeros(len(room)),
+        meter,
     )
 
 
@@ -156,7 +165,7 @@ def _finer(
     parts[fine] *= wanted.effort.change
     more = _split_roots(owner, parts)
     time = float(wanted.room[0] / hosts.machine.bandwidth[0])
-    again = _tree_demand(hosts, more, bool(wanted.turned[0]), time)
+    again = _tree_demand(hosts, more, bool(wanted.turned[0]), time, wanted.meter)
     again = replace(again, effort=wanted.effort)
     coarse = np.isin(hosts.host[more.root], narrow)
     if len(narrow) <= wanted.effort.many:
@@ -199,7 +208,9 @@ def _merge_equal(shares: ChunkShares) -> ChunkShares:
 # --- allreduce: up one tree, down another, the shares of the roots free -------------------------
 
 
-def _allreduce(hosts: Hosts, time: float, seed: int, effort: HostEffort) -> ChunkShares | None:
+def _allreduce(
+    hosts: Hosts, time: float, seed: int, meter: Meter, effort: HostEffort
+) -> ChunkShares | None:
     """Pairs of trees; the program over all that were tried where hosts are few."""
     few = len(hosts.members) <= effort.few
     wide = _widest(hosts)
@@ -214,6 +225,7 @@ def _allreduce(hosts: Hosts, time: float, seed: int, effort: HostEffort) -> Chun
         np.full(2 * pairs, 1 / pairs),
         room,
         np.zeros(len(room)),
+        meter,
         free=effort.other_roots,
         effort=effort,
     )

@@ -21,6 +21,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
+from ....base.meter import STEPS, Meter
 from ....bounds import bounds
 from ....fabric.fabric import fabric_of
 from ....fabric.hosts import Hosts, hosts_of
@@ -46,29 +47,31 @@ def pack_hosts(
     topology: Topology,
     collective: Collective,
     *,
-    seconds: float = 30,
+    meter: Meter | None = None,
     seed: int = 0,
     effort: HostEffort = HOST_EFFORT,
 ) -> Packing | None:
     """A packing of a plain collective from trees over hosts and trees inside hosts.
 
     None where the machine has no hosts, one of them does not hang together, or the collective is
-    of a kind that trees do not serve. ``seconds`` is not reached on a thousand GPUs.
+    of a kind that trees do not serve. Once ``meter`` is over every search
+    makes a few passes only; None: 30 units of effort.
 
     Raises:
         BadTopology: ranks that cannot reach each other.
     """
 
+    meter = meter or Meter(30 * STEPS)
     hosts = hosts_of(topology)
     if hosts is None or collective.kind not in KINDS:
         return None
     known = bounds(topology, collective)
     per_chunk = collective.message_chunks * BYTES_PER_US_PER_GBPS
     time = float(known.us_per_byte * per_chunk)
-    shares = shares_of(hosts, collective, time, seed, effort)
+    shares = shares_of(hosts, collective, time, seed, meter, effort)
     if shares is None:
         return None
-    made = _whole(hosts, shares, time, seed, effort)
+    made = _whole(hosts, shares, time, seed, meter, effort)
     if made is None:
         return None
     rate = busiest(topology, made) / per_chunk
@@ -106,7 +109,7 @@ def busiest(topology: Topology, trees: tuple[PackedTree, ...]) -> Fraction:
 
 
 def _whole(
-    hosts: Hosts, shares: ChunkShares, time: float, seed: int, effort: HostEffort
+    hosts: Hosts, shares: ChunkShares, time: float, seed: int, meter: Meter, effort: HostEffort
 ) -> tuple[PackedTree, ...] | None:
     """The trees inside the hosts, and all of it together."""
     resources = hosts.machine.resources
@@ -117,5 +120,5 @@ def _whole(
     fabric = max(load / float(b) for load, b in zip(base, hosts.machine.bandwidth, strict=True))
     enters = {turned: entering(hosts, shares, turned) for turned in shares.tree_sets}
     goal = max(fabric, time) * (1 + MET)
-    insides, worst = solve_inside(hosts, enters, base, goal, seed=seed, effort=effort)
+    insides, worst = solve_inside(hosts, enters, base, goal, seed=seed, meter=meter, effort=effort)
     return trees_of(hosts, shares, insides, effort.pieces) if np.isfinite(worst) else None

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 
+from ....base.meter import Meter
 from ....fabric.hosts import Hosts
 from .search import HOST_EFFORT, MET, HostEffort, RoutedTrees, TreeDemand, TreeSet, choose, search
 
@@ -52,6 +53,7 @@ def solve_inside(
     time: float,
     *,
     seed: int,
+    meter: Meter,
     effort: HostEffort = HOST_EFFORT,
 ) -> tuple[dict[bool, Inside], float]:
     """Trees for what enters each rank (per direction: turned or not), and the worst congestion.
@@ -64,7 +66,7 @@ def solve_inside(
     for b, shape in enumerate(shapes):
         key = shape + _profile(hosts, b, enters, base, effort.alike)
         if key not in known:
-            known[key] = _solve(hosts, b, enters, base, time, seed, effort)
+            known[key] = _solve(hosts, b, enters, base, time, seed, meter, effort)
         chosen.append(known[key])
     worst = max(kind.congestion for kind in chosen)
     return {t: _copy_to_hosts(hosts, chosen, t) for t in enters}, worst
@@ -84,13 +86,14 @@ def _solve(
     base: Floats,
     time: float,
     seed: int,
+    meter: Meter,
     effort: HostEffort,
 ) -> HostKind:
     """Few equal trees for each GPU if they do not slow the fabric down, else weighted ones."""
     tried: list[TreeSet] = []
     best: tuple[TreeDemand, RoutedTrees, int] | None = None
     for count in effort.counts:
-        wanted = replace(_tree_demand(hosts, b, enters, base, time, count), effort=effort)
+        wanted = replace(_tree_demand(hosts, b, enters, base, time, count, meter), effort=effort)
         if count > 8 and len(wanted.roots) > effort.most_inside:
             break
         found = search(wanted, relay=wanted.groups, level=0.1, seed=seed)
@@ -99,7 +102,7 @@ def _solve(
         tried.append(found.tried)
         if best is None or found.congestion < best[1].congestion - 1e-6:
             best = wanted, found, count
-        if best[1].congestion <= 1 + MET:
+        if best[1].congestion <= 1 + MET or meter.over():
             break
     assert best is not None
     wanted, found, count = best
@@ -137,7 +140,13 @@ def _demand(hosts: Hosts, b: int, enters: dict[bool, Floats]) -> tuple[Fraction,
 
 
 def _tree_demand(
-    hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, time: float, count: int
+    hosts: Hosts,
+    b: int,
+    enters: dict[bool, Floats],
+    base: Floats,
+    time: float,
+    count: int,
+    meter: Meter,
 ) -> TreeDemand:
     turned, roots, weights = [], [], []
     for t, load in enters.items():
@@ -160,6 +169,7 @@ def _tree_demand(
         np.concatenate(weights),
         room,
         kept,
+        meter,
     )
 
 

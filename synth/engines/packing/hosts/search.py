@@ -12,6 +12,7 @@ from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound
 
 from ....base.effort import Effort, setting
+from ....base.meter import Meter
 from ....lp.congestion import Congestion
 from ....lp.exact_finish import near
 from ....lp.highs import OPTIMAL
@@ -25,6 +26,7 @@ class HostEffort(Effort):
     """Limits of the search for trees over hosts and inside them."""
 
     passes: int = setting(14, "passes of re-routing all trees, at most; time grows with it")
+    least_passes: int = setting(3, "passes that are made though no work is left")
     steepness: tuple[float, float] = setting(
         (4.0, 300.0),
         "how fast prices grow with congestion, in the first pass and in the last",
@@ -93,6 +95,7 @@ class TreeDemand:
         room, base: what a resource may carry, and what it carries anyway.
         waves: in how many turns groups join each tree; empty: at once.
         free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
+        meter: counts the work.
         effort: limits of the search.
     """
 
@@ -103,6 +106,7 @@ class TreeDemand:
     weights: Floats
     room: Floats
     base: Floats
+    meter: Meter
     waves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     free: int = 0
     effort: HostEffort = HOST_EFFORT
@@ -168,11 +172,13 @@ def search(
     # Resources that have no price take no part in the mean one, which a level costs.
     level *= len(wanted.room) / max(1, int((wanted.room < 1e200).sum()))
     waves = wanted.waves if len(wanted.waves) else np.ones(trees, np.int64)
+    each = _steps_per_pass(wanted, waves)
+    affordable = max(wanted.effort.least_passes, wanted.meter.left // each)
     found = route_all(
         TreeJobs(wanted.graphs, wanted.turned, wanted.starts, wanted.weights, waves),
         wanted.room,
         wanted.base,
-        np.geomspace(*wanted.effort.steepness, passes),
+        np.geomspace(*wanted.effort.steepness, passes)[:affordable],
         level,
         relay,
         wanted.free,
@@ -181,9 +187,12 @@ def search(
         order,
         links,
     )
+    wanted.meter.spend(each * max(1, int((found < 1e200).sum())))
     best = int(found.argmin())
     if found[best] >= 1e200:
         return None
+    if affordable < passes and found[best] > 1 + MET:
+        wanted.meter.cut_short()
     made = np.flatnonzero(found < 1e200)
     tree_sets = [TreeSet(wanted.turned, roots[p], wanted.starts, order[p], links[p]) for p in made]
     return RoutedTrees(
@@ -191,6 +200,17 @@ def search(
         float(found[best]),
         TreeSet.concatenate(tree_sets),
     )
+
+
+LOOKS_PER_STEP = 30
+"""Links and groups that the growing of a tree looks at in a step of work."""
+
+
+def _steps_per_pass(wanted: TreeDemand, waves: Ints) -> int:
+    """Return the work of growing every tree once, a turn for each of its waves."""
+    graph = wanted.graphs[0]
+    looks = len(graph.link_src) + wanted.groups**2
+    return 1 + int(waves.sum()) * (1 + wanted.free) * looks // LOOKS_PER_STEP
 
 
 def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
@@ -263,7 +283,7 @@ def _solve(
         room=-wanted.base[rows] * scale,
         share=None if demand else np.arange(families) // 2,
     )
-    found = program.least(method="highs-ds")
+    found = program.least(method="highs-ds", meter=wanted.meter)
     if found.status != OPTIMAL or found.x is None:
         raise NothingFound(f"boxes: the linear program was not solved: {found.message}")
     return np.maximum(found.x[: len(family)], 0)

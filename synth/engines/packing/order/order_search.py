@@ -114,7 +114,7 @@ def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: Order
     """Return the best plan of all packings for a message. At least one run is made."""
     best: Planned | None = None
     for quotient in sorted(quotients, key=lambda q: _floor(q, message_bytes)):
-        if best is not None and (trial.over() or _floor(quotient, message_bytes) >= best.time_us):
+        if best is not None and (_floor(quotient, message_bytes) >= best.time_us or trial.over()):
             continue
         found = _best_order(quotient, message_bytes, trial, best)
         if best is None or found.price < best.price:
@@ -181,7 +181,7 @@ def _restart(best: Planned, message_bytes: int, trial: OrderLimits) -> Planned:
     jobs = len(best.quotient.plan.hops) * best.segments
     for noise in _noises(min(trial.effort.restarts, trial.effort.restart_jobs // max(1, jobs))):
         now = search.best or best
-        if trial.over() or now.time_us <= trial.effort.near * floor:
+        if now.time_us <= trial.effort.near * floor or trial.over():
             break
         search.run(shaken(best.rule, urgency, rng, noise), best.rule, best.segments)
     return search.best or best

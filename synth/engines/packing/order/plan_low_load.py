@@ -17,13 +17,17 @@ import numpy as np
 
 from weft.dsl.nouns.collective import Kind
 
+from ....base.meter import Meter
 from ..trees.model import PackedTree, Packing
 from .plan_quick import Route, as_tree, load_us_per_byte
+
+STEPS_PER_LOOK = 1
+"""Work of looking at a link on the way to other ranks."""
 
 _STALE = 1.0001  # a price that has risen by more than this since it was noted is looked at again
 
 
-def low_load_packing(packing: Packing, rounds: int) -> Packing | None:
+def low_load_packing(packing: Packing, rounds: int, meter: Meter) -> Packing | None:
     """Return one tree of least load per root, under the symmetry group of a packing.
 
     None for other collectives than allgather and reduce_scatter. About a ms per tree and round
@@ -39,12 +43,16 @@ def low_load_packing(packing: Packing, rounds: int) -> Packing | None:
     trees: dict[int, list[Route]] = {}
     best: tuple[float, dict[int, list[Route]]] | None = None
     for eta in _ramp(rounds):
+        if best is not None and meter.over():
+            break
         for root in roots:
             market.count(trees.pop(root, []), -1)
             trees[root] = market.grow(root, eta)
         worst = market.worst()
         if best is None or worst < best[0] * (1 - 1e-9):
             best = worst, dict(trees)
+        meter.spend(STEPS_PER_LOOK * market.looks)
+        market.looks = 0
     if best is None:
         return None
     made = replace(
@@ -77,6 +85,7 @@ class _Market:
     share: list[float]
     load: list[float]
     near: list[list[tuple[int, int]]]
+    looks: int
 
     def __init__(self, packing: Packing, backward: bool) -> None:
         topology = packing.topology
@@ -89,6 +98,7 @@ class _Market:
             for o, x in zip(self.orbit, topology.links, strict=True)
         ]
         self.load = [0.0] * len(orbit)
+        self.looks = 0
         self.near = [[] for _ in topology.nodes]
         for i, x in enumerate(topology.links):
             src, dst = (x.dst, x.src) if backward else (x.src, x.dst)
@@ -142,6 +152,7 @@ class _Market:
             if node < self.ranks and node != rank:
                 heappush(agenda, (cost, node, rank, links))
                 continue
+            self.looks += len(self.near[node])
             for i, to in self.near[node]:
                 if to not in done:
                     heappush(ways, (cost + self._price(i, eta), to, (*links, i)))

@@ -19,10 +19,14 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
 from ....base.engine import Certificate
+from ....base.meter import Meter
 from ..trees.model import PackedTree, Packing
 
 Route = tuple[int, int, tuple[int, ...]]
 """Source rank, destination rank, links."""
+
+STEPS_PER_LOOK = 1
+"""Work of looking at a link in Dijkstra's algorithm."""
 
 _BALANCE = 1e-6  # of the mean α: what a link that is as loaded as all others costs more
 
@@ -67,11 +71,15 @@ def quick_packing(
     bound: Fraction,
     certificate: Certificate,
     group: Automorphisms | None = None,
+    meter: Meter | None = None,
 ) -> Packing:
-    """One tree or path of least α per chunk; ``bound`` and ``certificate`` are passed on."""
+    """One tree or path of least α per chunk; ``bound`` and ``certificate`` are passed on;
+    ``meter`` counts the work."""
     group = group or Automorphisms.none(topology)
     ways = _LoadedRoutes(topology, group)
     trees = tuple(_tree(collective, chunk, ways) for chunk in _representatives(collective, group))
+    if meter is not None:
+        meter.spend(STEPS_PER_LOOK * ways.looks)
     if collective.kind is Kind.ALLREDUCE:
         share = Fraction(1, len(group.images))
         trees = tuple(replace(t, weight=share) for t in trees)
@@ -143,6 +151,7 @@ class _LoadedRoutes:
 
     def __init__(self, topology: Topology, group: Automorphisms) -> None:
         self._topology = topology
+        self.looks = 0  # at links, so far
         self._orbit = group.link_images.min(axis=0).tolist()
         size = np.bincount(self._orbit, minlength=len(self._orbit))
         bandwidth = np.array([float(x.bandwidth) for x in topology.links])
@@ -210,6 +219,7 @@ class _LoadedRoutes:
                 continue
             came[node] = (link, at)
             order.append(node)
+            self.looks += len(self._near[backward][node])
             for i, to in self._near[backward][node]:
                 there = far + self._alpha[i] + self._price[self._orbit[i]] + self._each[i]
                 if to not in came and there < best.get(to, float("inf")):

@@ -364,13 +364,13 @@ def reroute(
     arcs: Array,
     links: Array,
     loads: Array,
-) -> Array:
+) -> int:
     """Rip up and reroute: one tree for every entry of ``roots``, the largest congestion least.
 
     Tree t grows in ``nets[turned[t]]``: an allreduce has trees that lead to their roots as well.
     ``arcs``, ``links``, ``loads`` hold the trees to start from (``arcs[t, roots[t] - 1]`` < 0 for
     all other entries: none yet), in the end the best found. Stops at congestion 1.
-    Returns the congestion of the best.
+    Returns the number of rounds.
     """
     np.random.seed(seed)
     most = 0
@@ -383,7 +383,7 @@ def reroute(
     now_arcs, now_links, now_loads = arcs.copy(), links.copy(), loads.copy()
     habit = np.zeros(loads.shape)  # what a tree used to load: few trees must learn of themselves
     weight = 1.0 / len(roots)
-    best = FAR
+    best, done = FAR, 0
     for p in range(rounds):
         eta = steep[0] + (steep[1] - steep[0]) * p / max(rounds - 1, 1)
         for t in np.random.permutation(len(roots)):
@@ -403,9 +403,10 @@ def reroute(
             arcs[:] = now_arcs
             links[:] = now_links
             loads[:] = now_loads
+        done += 1
         if best <= 1 + 1e-9:
             break
-    return best
+    return done
 
 
 @compiled

@@ -7,6 +7,7 @@ weights of a family sum to one share.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import NothingFound
 
+from ....base.meter import Meter
 from ....lp.congestion import Congestion
 from ....lp.highs import OPTIMAL
 from .machine import TreeMachine
@@ -156,11 +158,13 @@ class Master:
         families: the families that are served; allreduce: both halves, equally many.
         joint: the shares are free.
         inc: congestion per use of each resource orbit.
+        meter: counts the work of solving.
     """
 
     families: Ints
     joint: bool
     inc: Floats
+    meter: Meter
 
     def best(self, columns: Columns) -> Weights:
         """The least congestion that these trees attain; prices of resources sum to 1.
@@ -168,21 +172,34 @@ class Master:
         Raises:
             NothingFound: the solver gave up, or a family has no tree.
         """
-        found = self._program(columns).least(method="highs-ds")
+        found = self._least(columns, Meter(sys.maxsize, outer=self.meter))
+        if isinstance(found, str):
+            raise NothingFound(f"packing trees: the linear program was not solved: {found}")
+        return found
+
+    def affordable(self, columns: Columns) -> Weights | None:
+        """The same, or None where it takes more work than is left."""
+        found = self._least(columns, self.meter)
+        return None if isinstance(found, str) else found
+
+    def cheapest(self, columns: Columns, cost: Floats, congestion: float) -> Floats | None:
+        """Weights of the least total cost within a congestion, a vertex; None if there are none,
+        or if they take more work than is left."""
+        found = self._program(columns).cheapest(cost, congestion, self.meter)
         if found.status != OPTIMAL or found.x is None:
-            raise NothingFound(f"packing trees: the linear program was not solved: {found.message}")
+            return None
+        return found.x[: len(columns)]
+
+    def _least(self, columns: Columns, meter: Meter) -> Weights | str:
+        """The best weights, or why there are none."""
+        found = self._program(columns).least(method="highs-ds", meter=meter)
+        if found.status != OPTIMAL or found.x is None:
+            return found.message
         prices = np.maximum(-found.ub_prices, 0)
         order = self._order
         worth = np.zeros(int(order.max()) + 1)
         worth[order] = found.eq_prices[: len(order)]
         return Weights(found.x[: len(columns)], found.value, prices / prices.sum(), worth)
-
-    def cheapest(self, columns: Columns, cost: Floats, congestion: float) -> Floats | None:
-        """Weights of the least total cost within a congestion, a vertex; None if there are none."""
-        found = self._program(columns).cheapest(cost, congestion)
-        if found.status != OPTIMAL or found.x is None:
-            return None
-        return found.x[: len(columns)]
 
     @property
     def _order(self) -> Ints:

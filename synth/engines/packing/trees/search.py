@@ -7,7 +7,6 @@ Edmonds 1967 and 1973 for trees and packings, Bérczi and Frank 2010 for unequal
 
 from __future__ import annotations
 
-import time as clock
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 
+from ....base.meter import Meter
 from ....lp.exact_finish import FamilyProgram, finish, rounded
 from .effort import TREE_EFFORT, TreeEffort
 from .machine import TreeMachine
@@ -23,6 +23,9 @@ from .task import TreeTask
 
 MET = 1e-9
 """Tolerance: a congestion this close to 1 is taken for 1, then checked in rationals."""
+
+STEPS_PER_TREE, LOOKS_PER_STEP = 3, 150
+"""Work of growing a tree: of any, and for the arcs, links and ranks that it looks at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +60,10 @@ class WeightedTrees:
 
 @dataclass(eq=False)
 class TreeSearch:
-    """State of one search: the task, its programs, its deadline, its limits."""
+    """State of one search: the task, its programs, its meter, its limits."""
 
     task: TreeTask
-    deadline: float
+    meter: Meter
     seed: int
     effort: TreeEffort = TREE_EFFORT
     master: Master = field(init=False)
@@ -68,19 +71,24 @@ class TreeSearch:
 
     def __post_init__(self) -> None:
         task = self.task
-        self.master = Master(task.families, task.joint, task.increments)
+        self.master = Master(task.families, task.joint, task.increments, self.meter)
         self.shape = FamilyProgram(task.room, task.families, task.joint)
 
     @property
     def late(self) -> bool:
-        """True if the deadline has passed."""
-        return clock.monotonic() > self.deadline
+        """True if the work is done."""
+        return self.meter.over()
 
     @property
     def steps_per_tree(self) -> int:
         """Estimated cost of growing one tree: routes, arcs, choices."""
         net = self.task.machines[0].net
         return int(len(net.sources) * len(net.out_start) + net.ranks**2 + len(net.arc_head))
+
+    def spend(self, trees: int) -> None:
+        """Count the growing of so many trees."""
+        each = STEPS_PER_TREE * LOOKS_PER_STEP + self.steps_per_tree
+        self.meter.spend(trees * each // LOOKS_PER_STEP)
 
     def weigh(self, limit: int, *, last: bool = True) -> WeightedTrees:
         """A pool of trees of at most this height, and the best weights for them.
@@ -98,7 +106,10 @@ class TreeSearch:
         for _ in range(self.effort.rounds):
             if not self._price(pool, found.weights, limit):
                 break
-            found = WeightedTrees(limit, pool.columns(), self.master.best(pool.columns()))
+            better = self.master.affordable(pool.columns())
+            if better is None:
+                break
+            found = WeightedTrees(limit, pool.columns(), better)
             if found.met or self.late:
                 break
         return found
@@ -138,6 +149,7 @@ class TreeSearch:
             batch.links,
             batch.loads,
         )
+        self.spend(phases * len(roots))
         pool.add(batch, task.orbits.rank_orbit[batch.arcs.argmin(axis=1)])
 
     def _fill_pairs(self, pool: TreePool, limit: int, share: float) -> None:
@@ -161,6 +173,8 @@ class TreeSearch:
             into.links,
             into.loads,
         )
+        # Every step looks for the cheapest trees of all roots, both ways.
+        self.spend(2 * steps * (1 + min(len(roots), forth.net.ranks)))
         pool.add(out, chosen)
         pool.add(into, chosen + len(roots))
 
@@ -184,6 +198,8 @@ class TreeSearch:
         rng = np.random.default_rng(self.seed)
         new = 0
         for i in range(variants):
+            if new and self.late:
+                break
             floor = (1e-3, 1e-6, 3e-2)[i % 3]
             length = (weights.prices + floor * weights.prices.mean()) * inc
             if i > 1:
@@ -205,6 +221,7 @@ class TreeSearch:
 
         roots = self.task.roots_of(families)
         batches = [Batch.empty(machine, len(roots), len(length))]
+        self.spend(1 + len(roots))
         low = batches[0]
         plant_all(
             machine.net, roots, limit, 0.02 * length.mean(), length, low.arcs, low.links, low.loads

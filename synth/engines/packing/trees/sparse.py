@@ -97,7 +97,7 @@ def equal_trees(
     best: Equal | None = None
     for seed, steep, increment, mu in runs:
         batch = Batch.empty(max(task.machines, key=lambda m: m.net.width), len(roots), len(inc))
-        reroute(
+        done = reroute(
             tuple(m.net for m in task.machines),
             turned,
             roots,
@@ -111,6 +111,7 @@ def equal_trees(
             batch.links,
             batch.loads,
         )
+        search.spend(done * len(roots))
         worst = float((batch.loads.sum(axis=0) * inc).max())
         if best is None or worst < best.congestion * (1 - MET):
             height = np.empty_like(families)

@@ -8,7 +8,6 @@ prove is evaluated exactly by :func:`weft.synth.bounds.tree_prices`.
 
 from __future__ import annotations
 
-import time as clock
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -21,6 +20,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ....base.engine import Observer, Silent
+from ....base.meter import STEPS, Meter
 from ....bounds import tree_prices
 from ....lp.certified import common_denominator
 from .effort import TREE_EFFORT, TreeEffort
@@ -40,7 +40,7 @@ def pack(
     height: int = 0,
     peers: int = 0,
     under: Under | None = None,
-    seconds: float = 30,
+    meter: Meter | None = None,
     seed: int = 0,
     observer: Observer | None = None,
     effort: TreeEffort = TREE_EFFORT,
@@ -52,7 +52,7 @@ def pack(
     each root, up to symmetry), ``height`` (hops from a root to a leaf) and ``peers`` (ranks that
     one sends to, or receives from, over all trees) are budgets, 0 is none: what is returned keeps
     them, which may be nothing. ``under`` is what a sketch leaves. One rank alone needs nothing.
-    After ``seconds`` of wall time the search takes what it has.
+    Where ``meter`` is over the search takes what it has; None: 30 units of effort.
 
     Raises:
         BadTopology: ranks that cannot reach each other.
@@ -65,7 +65,7 @@ def pack(
     observer.stage("bounds")
     task = TreeTask.of(problem_topology, collective, peers, under=under, effort=effort)
     observer.stage("trees")
-    search = TreeSearch(task, clock.monotonic() + seconds, seed, effort)
+    search = TreeSearch(task, meter or Meter(30 * STEPS), seed, effort)
     rungs = []
     for found in _ladder(search, height):
         rungs.append(found)
@@ -98,7 +98,7 @@ def _with_proof(
         return search, rungs, best
     better = [one.scaled(scale) for one in rungs]
     return (
-        TreeSearch(task, search.deadline, search.seed, search.effort),
+        TreeSearch(task, search.meter, search.seed, search.effort),
         better,
         better[rungs.index(best)],
     )
@@ -186,7 +186,7 @@ def _without_symmetry(search: TreeSearch, copies: int, limit: int) -> Iterator[P
     if task.orbits.order == 1 or task.topology.ranks > search.effort.alone_ranks:
         return
     apart = TreeTask.of(task.topology, task.collective, alike=False, effort=search.effort)
-    lone = TreeSearch(apart, search.deadline, search.seed, search.effort)
+    lone = TreeSearch(apart, search.meter, search.seed, search.effort)
     tallest = task.machines[0].net.ranks - 1
     for height in sorted({min(x, tallest) for x in (limit, limit + 4, 2 * limit)}):
         if lone.late:
@@ -214,7 +214,7 @@ def _best_of_trees(packing: Packing) -> Packing:
 
 
 def front(
-    topology: Topology, collective: Collective, *, seconds: float = 30, seed: int = 0
+    topology: Topology, collective: Collective, *, effort: float = 30, seed: int = 0
 ) -> list[tuple[int, int, Fraction]]:
     """(trees per root, height, rate as a part of the bound) of what :func:`pack` finds.
 
@@ -224,7 +224,9 @@ def front(
     found = {
         (packing.bound / packing.us_per_byte, trees_per_root(packing)[0], max(packing.heights))
         for trees in (0, *range(1, TREE_EFFORT.alone_trees + 1))
-        for packing in pack(topology, collective, trees=trees, seconds=seconds, seed=seed)
+        for packing in pack(
+            topology, collective, trees=trees, meter=Meter(round(effort * STEPS)), seed=seed
+        )
     }
     return [
         (trees, height, rate)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.topology import Link, Node, NodeKind, Topology, both_ways
+from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds import bounds
 from weft.synth.engines.packing.hosts.hosts import pack_hosts, remark
 from weft.synth.engines.packing.order.plan import to_schedule
@@ -117,7 +118,7 @@ def test_boxes_of_two_kinds(kind: str, named: bool) -> None:
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter"])
 def test_as_good_as_trees_on_the_whole_machine(kind: str) -> None:
     machine = joined([(3, 300), (2, 450)], 25, named=True)
-    whole = pack(machine, make(kind, machine.ranks), seconds=5)[0]
+    whole = pack(machine, make(kind, machine.ranks), meter=Meter(5 * STEPS))[0]
     boxed = packed(machine, kind)
     assert whole.bound == boxed.bound
     assert boxed.us_per_byte <= whole.us_per_byte * Fraction(105, 100)

@@ -12,6 +12,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.symmetry.orbits import orbits_of, without_symmetry
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
+from weft.synth.base.meter import STEPS, Meter
 from weft.synth.engines.packing.order.plan import to_schedule
 from weft.synth.engines.packing.trees.peers import few_peers, peers_of
 from weft.synth.engines.packing.trees.trees import pack
@@ -62,7 +63,7 @@ def test_nothing_changes_where_there_are_few_anyway() -> None:
 )
 def test_trees_of_few_peers(name: str, kind: str, peers: int) -> None:
     machine = topology(name)
-    for one in pack(machine, make(kind, machine.ranks), peers=peers, seconds=1):
+    for one in pack(machine, make(kind, machine.ranks), peers=peers, meter=Meter(STEPS)):
         schedule = to_schedule(one)
         require_valid(schedule)
         assert us_per_byte(schedule) == one.us_per_byte >= one.bound

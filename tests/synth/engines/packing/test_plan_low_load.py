@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from packings import named
 
+from weft.synth.base.meter import STEPS, Meter
 from weft.synth.engines.packing.order.plan import to_schedule
 from weft.synth.engines.packing.order.plan_low_load import low_load_packing
 from weft.synth.fabric.occupancy import us_per_byte
@@ -17,7 +18,7 @@ from weft.synth.judge.verify import verify
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter"])
 def test_they_cross_a_fabric_once_per_side(kind: str, symmetric: bool) -> None:
     packing = named("fat-tree:k=4", kind, symmetric=symmetric)
-    low = low_load_packing(packing, 24)
+    low = low_load_packing(packing, 24, Meter(STEPS))
     assert low is not None
     schedule = to_schedule(low)
     assert verify(schedule).ok
@@ -28,4 +29,4 @@ def test_they_cross_a_fabric_once_per_side(kind: str, symmetric: bool) -> None:
 
 
 def test_they_are_for_what_goes_to_all() -> None:
-    assert low_load_packing(named("dgx-a100", "alltoall"), 24) is None
+    assert low_load_packing(named("dgx-a100", "alltoall"), 24, Meter(STEPS)) is None

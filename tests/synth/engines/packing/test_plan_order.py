@@ -101,7 +101,7 @@ def test_of_two_packings_the_quicker_wins_and_effort_is_kept() -> None:
 def test_long_chains_are_cut_into_many_slices_while_that_makes_few_jobs() -> None:
     """One tree per root on two boards of GPUs: 3750 µs is the bound with as few."""
     machine = topology("mi250")
-    (packing, *_) = pack(machine, make("allgather", machine.ranks), trees=1, seconds=5, seed=0)
+    (packing, *_) = pack(machine, make("allgather", machine.ranks), trees=1)
     quotient = PlanQuotient.of(PackingPlan.of(packing))
     best = quickest([quotient], 10**9, OrderLimits())
     assert best.segments > 128

@@ -1,0 +1,96 @@
+"""The engine packing counts its work: effort says where it ends, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import dumps
+from weft.synth.base.engine import Budget, Outcome, Silent
+from weft.synth.base.meter import STEPS, Meter
+from weft.synth.engines.packing.engine import Packer
+from weft.synth.engines.packing.hosts.hosts import pack_hosts
+from weft.synth.engines.packing.order.order_search import OrderLimits, Planned, quickest
+from weft.synth.engines.packing.order.plan import PackingPlan
+from weft.synth.engines.packing.order.plan_quotient import PlanQuotient
+from weft.synth.engines.packing.trees.trees import pack
+
+PLENTY = 10**12
+
+
+def solved(name: str, kind: str, budget: Budget) -> Outcome:
+    machine = topology(name)
+    problem = Problem(machine, make(kind, machine.ranks), None, Objective.TIME, 1 << 20)
+    return Packer().solve(problem, budget, Silent())
+
+
+def texts(outcome: Outcome) -> list[str]:
+    return [dumps(point.schedule) for point in outcome.points]
+
+
+@pytest.mark.parametrize("effort", [0.02, 0.3, 5])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("dgx1", "allreduce"), ("ndv2:nodes=2", "allgather"), ("ring:6", "broadcast")],
+)
+def test_the_same_effort_is_the_same_answer(name: str, kind: str, effort: float) -> None:
+    spent, answers = [], []
+    for threads in (1, 4):
+        outer = Meter(PLENTY)
+        answers.append(solved(name, kind, Budget(effort, threads, seed=3, outer=outer)))
+        spent.append(outer.done)
+    assert texts(answers[0]) == texts(answers[1])
+    assert answers[0].statements == answers[1].statements
+    assert spent[0] == spent[1] > 0
+
+
+def test_a_search_that_has_tried_everything_is_not_cut() -> None:
+    first, second = Meter(PLENTY), Meter(PLENTY)
+    converged = solved("ndv2:nodes=2", "allgather", Budget(30, outer=first))
+    assert first.done < 30 * STEPS
+    assert not first.cut
+    assert texts(solved("ndv2:nodes=2", "allgather", Budget(90, outer=second))) == texts(converged)
+    assert first.done == second.done
+
+
+@pytest.mark.parametrize("effort", [0.02, 0.1, 0.3])
+def test_a_search_cut_short_says_so(effort: float) -> None:
+    outer = Meter(PLENTY)
+    outcome = solved("dgx1", "allreduce", Budget(effort, outer=outer))
+    assert outer.cut
+    assert outcome.statements[-1].startswith("stopped before all")
+
+
+def test_more_work_on_a_packing_is_never_slower() -> None:
+    machine = topology("dgx1")
+    packings = pack(machine, make("allreduce", machine.ranks))
+    quotients = [PlanQuotient.of(PackingPlan.of(packing)) for packing in packings]
+
+    def planned(steps: int) -> Planned:
+        return quickest(quotients, 1 << 20, OrderLimits(Meter(steps), seed=1))
+
+    prices = [planned(steps).price for steps in (0, 10_000, 50_000, 200_000, 10**6, PLENTY)]
+    assert prices == sorted(prices, reverse=True)
+    assert prices[-1] < prices[0]
+
+
+def test_more_work_on_trees_is_never_a_lower_rate() -> None:
+    machine = topology("mi250")
+    wanted = make("allgather", machine.ranks)
+    rates = [
+        pack(machine, wanted, meter=Meter(steps))[0].us_per_byte for steps in (0, 10**4, PLENTY)
+    ]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_hosts_without_work_left_have_an_answer() -> None:
+    machine = topology("dgx-a100:nodes=4,nics=8,8,4,2")
+    wanted = make("allgather", machine.ranks)
+    hurried, spent = pack_hosts(machine, wanted, meter=Meter(0)), Meter(PLENTY)
+    patient = pack_hosts(machine, wanted, meter=spent)
+    assert hurried is not None
+    assert patient is not None
+    assert patient.us_per_byte <= hurried.us_per_byte
+    assert spent.done
