@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .console import Console
+from .console import Console, live
 from .progress import live_line
+
+HEARTBEAT = 20.0
+"""Least seconds between two lines that say how far long work is where no live line is shown."""
 
 
 class StageProgress:
@@ -16,13 +19,19 @@ class StageProgress:
 
     def __init__(self, console: Console, word: str) -> None:
         self._console, self._word = console, word
-        self._started = time.monotonic()
+        self._started = self._told = time.monotonic()
         self._stage = "starting"
 
     def __call__(self, name: str) -> None:
-        """Begin a new stage; of successive counts of one stage, only the first is logged."""
+        """Begin a new stage; of successive counts of one stage, only the first is logged.
+
+        Where no live line is shown, a count is told now and then, so that a log shows progress.
+        """
         if _uncounted(name) != _uncounted(self._stage):
             self._console.detail(f"  {self._seconds:6.1f}s  {name}")
+        elif not live() and time.monotonic() - self._told >= HEARTBEAT:
+            self._told = time.monotonic()
+            self._console.say("", f"{self._seconds:.0f}s  {name}")
         self._stage = name
 
     @property

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 import numpy as np
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.kept import kept
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
 from weft.dsl.nouns.program import NOBODY, Program, Protocol, offsets, protocol_of
@@ -103,19 +104,28 @@ def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) ->
     c = schedule.collective
     o = replace(o, name=o.name or label([schedule.topology.name, str(c.kind)], c, o))
     journal = o.journal()
-    flow = journal.run(Lower(o.in_place), _in_order(unrolled(schedule, o.segments), o.target))
+    flow = journal.run(
+        Lower(o.in_place), _unrolled(schedule, o.segments, o.target.max_nodes - o.target.max_blocks)
+    )
     return compile_flow(flow, o, journal)
 
 
-def _in_order(schedule: Schedule, target: Target) -> Schedule:
-    """The schedule in its planned order, if the target has room for its transfers one by one.
+@kept(most=8)
+def _unrolled(schedule: Schedule, segments: int, room: int) -> Schedule:
+    """Return the schedule in segments and in order; the same object for all its variants."""
+    return _in_order(unrolled(schedule, segments), room)
+
+
+def _in_order(schedule: Schedule, room: int) -> Schedule:
+    """The schedule in its planned order, if a target with room for so many elements of a rank has
+    it for its transfers one by one.
 
     What is left in the steps of the schedule travels together with its neighbours.
     """
     ranks = schedule.topology.ranks
     ends = np.concatenate([schedule.src, schedule.dst])
     most = int(np.bincount(ends, minlength=1).max())
-    return planned(schedule) if most + ranks + target.max_blocks < target.max_nodes else schedule
+    return planned(schedule) if most + ranks < room else schedule
 
 
 def lower_algorithm(

@@ -18,7 +18,8 @@ from weft.dsl.nouns.collective import Collective
 from .choose import EVEN, LEAST, few, limits
 from .measure import between, measured_race
 from .options import TuneOptions
-from .race import Interrupted, MapJobs, RaceEntry, Runner, Track, clocked, run_race, short_race
+from .race import run_race, short_race
+from .timing import Interrupted, MapJobs, RaceEntry, Runner, Track, times_of
 from .work import FORMAT, Stand, Timer
 
 COPY = 1.003
@@ -32,6 +33,10 @@ LOOKS = 5
 SAFE, CLOSE = 1.15, 6
 """Lead over baselines at both ends of a gap above which only its middle is examined; otherwise the
 number of parts into which the gap is cut."""
+
+
+RIVAL = 1.2
+"""Largest ratio to the best baseline at one end of a gap with which another is timed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,8 @@ def simulated(
     if options.forms:
         return Finalists(grid, entries, between(entries, grid))
     came = Finalists(grid, entries, _EntryTimer(entries, track.runtime))
-    return _between(came, options, track, jobs)
+    # That there are files for all placements is known from the race.
+    return _between(came, options, replace(track, in_place=(False,)), jobs)
 
 
 def measured(
@@ -102,15 +108,24 @@ def path(came: Finalists, options: TuneOptions) -> list[int]:
     """Return the entry for every size of the grid.
 
     What takes longer than the best baseline somewhere near counts as taking longer here; what takes
-    longer here is out.
+    longer here is out. Where nothing is worth more than the baselines, these are taken.
     """
     times, baseline = _matrix(came.entries), _baseline(came.entries)
     behind = came.behind if len(came.behind) else np.ones_like(times)
+    if no_gain(came, options.within):
+        own = np.array([e.runner.baseline for e in came.entries])
+        times[~own] = np.inf
     slower = times > baseline * EVEN
     times = np.where(behind > EVEN, np.maximum(times, baseline * behind), times)
     times[slower] = np.inf
     price = np.array([COPY ** e.variant.instances.bit_length() for e in came.entries])
     return few(times, limits(times, baseline, options.within), price)
+
+
+def no_gain(came: Finalists, within: float) -> bool:
+    """Return True if no entry is quicker than the best baseline by more than a share anywhere."""
+    best, baseline = _matrix(came.entries).min(axis=0), _baseline(came.entries)
+    return bool((baseline <= best * (1 + within) * EVEN).all())
 
 
 def _baseline(entries: Sequence[RaceEntry]) -> Floats:
@@ -156,20 +171,32 @@ def _ratios(
     for i, entry in pairs:
         parts = CLOSE if lead[entry, i : i + 2].min() < SAFE else 2
         looks[i, entry] = _inside(grid[i], grid[i + 1], parts)
-    sizes = sorted({n for found in looks.values() for n in found})
-    if not sizes:
+    wanted: dict[int, dict[int, float]] = {}
+    for (i, entry), found in looks.items():
+        for one in (entry, *_rivals(came, baselines, i)):
+            wanted.setdefault(one, {}).update(dict.fromkeys(found, math.inf))
+    asked = sorted(entry for entry, sizes in wanted.items() if sizes)
+    if not asked:
         return {}
-    asked = sorted({*baselines, *(entry for _, entry in pairs)})
     forms = [(entries[e].runner, entries[e].variant) for e in asked]
-    times = dict(zip(asked, _matrix(clocked(forms, sizes, track, jobs)), strict=True))
-    best = np.array([times[e] for e in baselines]).min(axis=0)
+    rows = times_of(forms, [wanted[e] for e in asked], track, jobs)
+    times = {e: row or {} for e, row in zip(asked, rows, strict=True)}
     ratios: dict[tuple[int, int], float] = {}
     for (i, entry), found in looks.items():
-        at = np.searchsorted(sizes, found)
-        known = at[np.isfinite(times[entry][at] + best[at])]  # not where it was interrupted
-        ratio = times[entry][known] / np.maximum(best[known], LEAST)
-        ratios[i, entry] = float(ratio.max(initial=1.0))
+        worst = 1.0
+        for size in found:
+            best = min(times[e].get(size, math.inf) for e in baselines if e in times)
+            if size in times.get(entry, {}) and best < math.inf:  # not where it was interrupted
+                worst = max(worst, times[entry][size] / max(best, LEAST))
+        ratios[i, entry] = worst
     return ratios
+
+
+def _rivals(came: Finalists, baselines: Sequence[int], gap: int) -> list[int]:
+    """Return the baselines that may be the best in a gap of the grid: near that at one end."""
+    us = _matrix([came.entries[e] for e in baselines])[:, gap : gap + 2]
+    near = (us <= RIVAL * us.min(axis=0)).any(axis=1)
+    return [e for e, close in zip(baselines, near.tolist(), strict=True) if close]
 
 
 def _inside(low: int, high: int, parts: int) -> list[int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +16,22 @@ from weft.dsl.nouns.schedule import Schedule, load
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.time.latency import latency_us
 
-from .asks import Ask, again, asks, fitting_sketches
+from .asks import Ask, Named, again, asks, fitting_sketches
 from .binary_grid import on_binary_grid
 from .options import TuneOptions
-from .race import Interrupted, MapJobs, Runner
+from .timing import Interrupted, MapJobs, Runner
 
 ENOUGH = 1.03
 """Largest ratio to the bound at which a repaired old schedule replaces a new one."""
 
 MOST_REASONS = 3
 """Largest number of reasons listed where there is no schedule."""
+
+CLOSE = 1.05
+"""Largest ratio to the best schedule found without a sketch, at the largest size, with which a
+sketch of the shelf is asked at other sizes."""
 
 LARGE = 64 << 20
 """Bytes of a message from which latencies are small beside the rest."""
@@ -59,33 +66,71 @@ def gather(
         questions = again(questions, topology.ranks, options.sizes, options.engines)
         old = [warm.schedule for warm in options.warm.values()]
         questions = [q for q in questions if not _answered(q, topology, old)]
-    machine = topology.to_json()
-    wanted = collective.to_json()
-    answers = jobs(
-        "searching",
-        f"{__package__}.work:solve",
-        [_given(q, machine, wanted, options) for q in questions],
-    )
+    # Those of the shelf are asked at the largest size first, and elsewhere if they are good there.
+    largest = max((q.size for q in questions if q.sketch and q.size), default=0)
+    later = [q for q in questions if q.sketch in shelf and q.size != largest]
+    asked = [q for q in questions if q not in later]
+    given = partial(_given, topology.to_json(), collective.to_json(), options)
+    told = _told(asked, given, jobs)
+    good = _promising(told, shelf, largest) if later else set()
+    more = [q for q in later if q.sketch in good]
+    # In the order of the questions, which decides between equal schedules.
+    told |= _told(more, given, jobs) if more else {}
+    answers = [(q, told[q]) for q in questions if q in told]
     found: dict[str, Runner] = {}
     for name, warm in options.warm.items():
         _join(found, Runner(name, on_binary_grid(warm.schedule), form=warm.form))
-    told = [(q, a) for q, a in zip(questions, answers, strict=True) if a is not None]
-    for question, answer in told:
+    known = [(q, a) for q, a in answers if a is not None]
+    for question, answer in known:
         for i, data in enumerate(answer["schedules"]):
             schedule = load(data)
             name = question.name
             name += f" {schedule.steps} steps" if len(answer["schedules"]) > 1 else ""
             name += f" ({i + 1})" if any(r.name == name for r in found.values()) else ""
             _join(found, Runner(name, schedule, question.baseline))
-    if not found and None in answers:
+    if not found and len(known) < len(answers):
         raise Interrupted
-    why = _shortly([a["why"] for _, a in told if a["why"]])
+    why = _shortly([a["why"] for _, a in known if a["why"]])
     barren = {
-        one.words: "; ".join({a["why"]: None for q, a in told if q.sketch == one})
+        one.words: "; ".join({a["why"]: None for q, a in known if q.sketch == one})
         for one in options.sketches
-        if not any(a["schedules"] for q, a in told if q.sketch == one)
+        if not any(a["schedules"] for q, a in known if q.sketch == one)
     }
     return Gathered(list(found.values()), why, barren)
+
+
+def _told(
+    questions: Sequence[Ask], given: Callable[[Ask], dict[str, Any]], jobs: MapJobs
+) -> dict[Ask, Any]:
+    """Return the answers to questions; None where interrupted."""
+    work = f"{__package__}.work:solve"
+    answers = jobs("searching", work, [given(q) for q in questions])
+    return dict(zip(questions, answers, strict=True))
+
+
+def _promising(told: Mapping[Ask, Any], shelf: Sequence[Named], size: int) -> set[Named]:
+    """Return the sketches whose schedule at a size is another than those of the engines without
+    one, and near the best of them."""
+    schedules: dict[Named | None, list[Schedule]] = {}
+    for question, answer in told.items():
+        some = [] if answer is None or question.one_shot else answer["schedules"]
+        schedules.setdefault(question.sketch, []).extend(map(load, some))
+    free = schedules.get(None, [])
+    known = set(map(_digest, free))
+    best = min((_least_us(s, size) for s in free), default=math.inf)
+    return {
+        sketch
+        for sketch in shelf
+        if any(
+            _digest(s) not in known and _least_us(s, size) <= CLOSE * best
+            for s in schedules.get(sketch, ())
+        )
+    }
+
+
+def _least_us(schedule: Schedule, size: int) -> float:
+    """Return a lower bound on the time of a schedule: α of its longest chain, and its load."""
+    return max(latency_us(schedule), float(us_per_byte(schedule)) * size)
 
 
 def _answered(question: Ask, topology: Topology, old: Sequence[Schedule]) -> bool:
@@ -117,7 +162,7 @@ def _join(found: dict[str, Runner], runner: Runner) -> None:
     found[key] = replace(first, baseline=first.baseline or runner.baseline)
 
 
-def _given(question: Ask, machine: Any, collective: Any, options: TuneOptions) -> dict[str, Any]:
+def _given(machine: Any, collective: Any, options: TuneOptions, question: Ask) -> dict[str, Any]:
     sketch = question.sketch
     return {
         "topology": machine,

@@ -22,7 +22,7 @@ from .artefacts import artefacts_of
 from .choose import Stretch
 from .field import Finalists
 from .options import TuneOptions
-from .race import MapJobs, RaceEntry
+from .timing import MapJobs, RaceEntry
 
 SHOWN = 24
 """Number of candidates that a library keeps beside its plans and the baselines."""
@@ -113,6 +113,7 @@ def entry_of(
         tuple(plans),
         (
             *_remarks(grid, bound_us, chosen),
+            *_baselines_alone([entries[one.place] for one in found]),
             *_own(grid, chosen, came.own),
             *_odd(collective, plans, [one["chunks"] for one in made]),
         ),
@@ -155,6 +156,15 @@ def _remarks(grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float
         f"within 10 % of the bound at {near:.0%} of {sizes}; farthest from it at "
         f"{format_bytes(grid[worst])}: {over[worst]:.2f} times"
     ]
+
+
+def _baselines_alone(plans: Sequence[RaceEntry]) -> Iterator[str]:
+    """Yield a remark if all plans are baselines, so that the library gains nothing."""
+    if all(entry.runner.baseline for entry in plans):
+        yield (
+            "nothing found is worth more than the algorithms that runtimes have themselves: this "
+            "library has only such"
+        )
 
 
 def _odd(

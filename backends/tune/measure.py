@@ -24,7 +24,7 @@ from ..formats.p2p.emit import function_of
 from ..ranks.bench.job import Bench, Contestant
 from ..ranks.bench.results import entries as results
 from ..ranks.launcher import run_program
-from .race import RaceEntry, Runner, spaced
+from .timing import RaceEntry, Runner, spaced
 from .variants import Variant
 
 CONTESTANTS = 12

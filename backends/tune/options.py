@@ -45,7 +45,7 @@ class TuneOptions:
     sizes: SizeRange
     wanted: Wanted = field(default_factory=Wanted)
     within: float = 0.03
-    effort: float = 10.0
+    effort: float = 3.0
     seconds: float | None = None
     seed: int = 0
     protocols: tuple[str, ...] = ()

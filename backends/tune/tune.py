@@ -17,7 +17,7 @@ from .field import measured, path, simulated
 from .gather import gather
 from .manifest import TuneResult, entry_of, make_files
 from .options import TuneOptions
-from .race import MapJobs
+from .timing import MapJobs
 
 
 def tune(

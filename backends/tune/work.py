@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.dsl.base.errors import BrokenPlugin, NothingFound, PluginFault, UserError
+from weft.dsl.base.kept import kept
 from weft.dsl.base.plugins import warn
 from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.problem import Objective, Problem
@@ -45,15 +47,25 @@ ELEMENT = 4
 LONGEST_LOOP = 1_000_000
 """Largest number of operations over all iterations of the loop, for protocols other than Simple."""
 
-PROMISING = 1.8
-"""Largest ratio to the best time with which a form is tried in more instances: each doubling gains
-up to a factor of two, but rarely that."""
+PROMISING = {1: 3.0, 2: 2.2, 4: 1.8, 8: 1.5}
+"""Largest ratio to the best time, by the number of instances, with which a form is tried in more
+of them: each doubling gains up to a factor of two, but rarely that."""
 
 ALIKE = 1.3
 """Largest ratio to another protocol's time with which a protocol is tried with more instances."""
 
 MORE = 0.99
 """Largest ratio of times at some size by which a doubling of instances must gain to go on."""
+
+KEPT_TIMES = 1.3
+"""Ratio to the largest promising time beyond which a simulation is given up."""
+
+FIRST_SHAPES, CLOSER = 2, 1.25
+"""Shapes that every schedule is tried in; largest ratio to the best time, after these, with which
+it is tried in the others."""
+
+MOST_EXPLORED = 2_000_000
+"""Operations that are simulated one by one to explore a variant; finalists are timed with more."""
 
 
 # --- schedules ------------------------------------------------------------------------------------
@@ -118,6 +130,16 @@ class Timer:
     clock: ProgramClock
 
 
+KEPT = 24
+"""Programs with their clocks that a process keeps: a race asks for some of them again."""
+
+
+@kept()
+def _loaded(text: str) -> Schedule:
+    """Return the schedule of a JSON text, the same object for the same text."""
+    return load(json.loads(text))
+
+
 @dataclass(frozen=True, slots=True)
 class Stand:
     """Schedule to be compiled and timed, with the runtime and protocols."""
@@ -130,7 +152,7 @@ class Stand:
     def of(given: Mapping[str, Any]) -> Stand:
         """Return the instance from the JSON of a job."""
         protocols = tuple(map(Protocol, given["protocols"]))
-        return Stand(load(given["schedule"]), given["runtime"], protocols)
+        return Stand(_loaded(json.dumps(given["schedule"])), given["runtime"], protocols)
 
     @property
     def model(self) -> RuntimeModel:
@@ -142,17 +164,7 @@ class Stand:
 
         None where the runtime has no room for the program, or it is too large.
         """
-        if len(self.schedule) * variant.instances * variant.segments > MOST_OPERATIONS:
-            return None
-        target = target_of(self.runtime)
-        try:
-            program = lower_schedule(shaped(self.schedule, variant), variant.options(target))
-            require_fit(program, target)
-        except UserError:
-            return None
-        if program.instructions > MOST_OPERATIONS:
-            return None
-        return Timer(program, ProgramClock(program, self.schedule.topology, self.model))
+        return _timer(self.schedule, self.runtime, (variant,))
 
     def fits_in_place(self, variant: Variant) -> bool:
         """Return True if a file can hold the program for a buffer that is input and output."""
@@ -181,22 +193,79 @@ class Stand:
         return turns * program.instructions <= LONGEST_LOOP
 
 
+@kept(most=KEPT)
+def _timer(schedule: Schedule, runtime: str, variants: tuple[Variant]) -> Timer | None:
+    (variant,) = variants  # in a tuple, which is compared by value
+    if len(schedule) * variant.instances * variant.segments > MOST_OPERATIONS:
+        return None
+    target = target_of(runtime)
+    try:
+        program = lower_schedule(shaped(schedule, variant), variant.options(target))
+        require_fit(program, target)
+    except UserError:
+        return None
+    if program.instructions > MOST_OPERATIONS:
+        return None
+    return Timer(program, ProgramClock(program, schedule.topology, model_of(runtime)))
+
+
 def shaped(schedule: Schedule, variant: Variant) -> Schedule:
     """Return the schedule with fractions that can be cut into the variant's number of segments."""
-    return fitted(schedule, FORMAT, variant.segments)[0]
+    return _shaped(schedule, variant.segments)
+
+
+@kept()
+def _shaped(schedule: Schedule, segments: int) -> Schedule:
+    return fitted(schedule, FORMAT, segments)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Prospects:
+    """What is known of a size before a schedule is compiled for it.
+
+    ``best``: µs of the best program known, infinite where none is. ``floor``: µs below which no
+    program of the schedule can be.
+    """
+
+    best: float = math.inf
+    floor: float = 0.0
+
+    @property
+    def open(self) -> bool:
+        """True if the schedule may have a program that is better than the best."""
+        return self.floor < self.best
 
 
 @dataclass(slots=True)
 class _VariantTimes:
-    """Times of variants of one schedule, by size."""
+    """Times of variants of one schedule, by size.
 
-    sizes: Sequence[int]
+    ``known``: those of an earlier round, which are not found again.
+    """
+
+    sizes: Mapping[int, Prospects]
+    known: Mapping[Variant, Mapping[int, float]] = field(default_factory=dict)
     times: dict[Variant, dict[int, float]] = field(default_factory=dict)
     best: dict[int, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for row in self.known.values():
+            for size, us in row.items():
+                self.best[size] = min(us, self.best.get(size, us))
+
     def add(self, variant: Variant, size: int, us: float) -> None:
-        self.times.setdefault(variant, {})[size] = us
-        self.best[size] = min(us, self.best.get(size, us))
+        """Note a time; an infinite one, of a run that was given up, is not kept."""
+        if us < math.inf:
+            self.times.setdefault(variant, {})[size] = us
+            self.best[size] = min(us, self.best.get(size, us))
+
+    def least(self, size: int) -> float:
+        """Return the best time at a size, of this schedule or of all."""
+        return min(self.sizes[size].best, self.best.get(size, math.inf))
+
+    def near(self, size: int, ratio: float) -> bool:
+        """Return True if this schedule is within a ratio of the best, or has no time yet."""
+        return self.best.get(size, 0.0) <= ratio * self.sizes[size].best
 
     def to_json(self) -> list[dict[str, Any]]:
         return [
@@ -207,73 +276,100 @@ class _VariantTimes:
 
 def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return times of a schedule's variants: the fields of each, and ``us`` by size (null: not
-    timed).
+    timed, or far behind the best).
 
     ``given``: ``schedule``, ``runtime``, ``protocols``, ``sizes``, ``best`` (µs of the best known
-    at each size, null: none is known), ``deep``: whether to try more than the usual variant.
+    at each size, null: none is known), ``floor`` (µs at each size below which the schedule cannot
+    be), ``known`` (an earlier answer for these sizes), ``deep``: whether to try more than the usual
+    variant.
     """
     stand = Stand.of(given)
     sizes = given["sizes"]
-    found = _VariantTimes(sizes)
-    known = dict(zip(sizes, given["best"], strict=True))
+    prospects = {
+        size: Prospects(math.inf if best is None else best, floor)
+        for size, best, floor in zip(sizes, given["best"], given["floor"], strict=True)
+    }
+    known = {
+        Variant.of(row): {n: us for n, us in zip(sizes, row["us"], strict=True) if us is not None}
+        for row in given["known"]
+    }
+    found = _VariantTimes(prospects, known)
     shapes, counts = (SHAPES, COPIES) if given["deep"] else (SHAPES[:1], USUAL_COPIES)
-    for shape in shapes:
-        _copies(stand, shape, known, found, counts)
+    for number, shape in enumerate(shapes):
+        cases = {
+            n: list(stand.protocols)
+            for n, prospect in prospects.items()
+            if prospect.open and (number < FIRST_SHAPES or found.near(n, CLOSER))
+        }
+        _copies(stand, shape, cases, found, counts)
     return found.to_json()
 
 
 def _copies(
     stand: Stand,
     base: Variant,
-    known: Mapping[int, float | None],
+    cases: dict[int, list[Protocol]],
     found: _VariantTimes,
     counts: Sequence[int],
 ) -> None:
     """Time more and more instances, while that helps at a size that may still be won."""
-    cases = {size: list(stand.protocols) for size in found.sizes}
     last: dict[int, float] = {}
     for count in counts:
-        timer = stand.timer(replace(base, instances=count))
-        if timer is None:
-            return
-        now = {
-            size: {
-                p: timer.clock.time_us(size, p)
-                for p in protocols
-                if stand.worthwhile(timer.program, p, size)
-            }
-            for size, protocols in cases.items()
-        }
-        for size, by_protocol in now.items():
-            for protocol, us in by_protocol.items():
-                found.add(replace(base, instances=count, protocol=protocol), size, us)
-        cases = {}
-        for size, by_protocol in now.items():
-            if not by_protocol:
-                continue
-            us = min(by_protocol.values())
-            least = min(found.best[size], known.get(size) or found.best[size])
-            if us <= PROMISING * least and us < MORE * last.get(size, math.inf):
-                cases[size] = [p for p, t in by_protocol.items() if t <= ALIKE * us]
-            last[size] = us
         if not cases:
             return
+        now = _times(stand, replace(base, instances=count), cases, found)
+        if now is None:
+            return
+        cases = {}
+        for size, by_protocol in now.items():
+            us = min(by_protocol.values(), default=math.inf)
+            if us <= PROMISING.get(count, 1.0) * found.least(size) and us < MORE * last.get(
+                size, math.inf
+            ):
+                cases[size] = [p for p, t in by_protocol.items() if t <= ALIKE * us]
+            last[size] = us
+
+
+def _times(
+    stand: Stand, base: Variant, cases: Mapping[int, Sequence[Protocol]], found: _VariantTimes
+) -> dict[int, dict[Protocol, float]] | None:
+    """Return the times of a variant under some protocols by size; None: it cannot be compiled."""
+    timer: Timer | None = None
+    now: dict[int, dict[Protocol, float]] = {size: {} for size in cases}
+    for size, protocols in cases.items():
+        for protocol in protocols:
+            variant = replace(base, protocol=protocol)
+            us = found.known.get(variant, {}).get(size)
+            if us is None:
+                timer = timer or stand.timer(base)
+                if timer is None:
+                    return None
+                if not stand.worthwhile(timer.program, protocol, size):
+                    continue
+                limit = KEPT_TIMES * PROMISING.get(base.instances, 1.0) * found.least(size)
+                us = timer.clock.time_us(size, protocol, limit=limit, most_operations=MOST_EXPLORED)
+                found.add(variant, size, us)
+            now[size][protocol] = us
+    return now
 
 
 def clock(given: Mapping[str, Any]) -> list[float | None]:
     """Return the µs of one variant at each of ``sizes``; compiled for its own protocol.
 
-    None everywhere if one of the placements ``in_place`` has no file: sums in place need more
-    waiting.
+    ``limits``: µs by size beyond which no time is needed (null or missing: none). None at sizes
+    where it takes longer, and everywhere if one of the placements ``in_place`` has no file: sums in
+    place need more waiting.
     """
     stand = Stand.of(given)
-    variant = Variant.of(given["variant"])
+    variant, sizes = Variant.of(given["variant"]), given["sizes"]
     timer = stand.timer(variant)
     in_place = any(given["in_place"])  # out of place it has just been written
     if timer is None or (in_place and not stand.fits_in_place(variant)):
-        return [None] * len(given["sizes"])
-    clock = timer.clock
-    return [
-        clock.time_us(n) if stand.worthwhile(timer.program, variant.protocol, n) else None
-        for n in given["sizes"]
-    ]
+        return [None] * len(sizes)
+    found: list[float | None] = []
+    for size, limit in zip(sizes, given.get("limits") or [None] * len(sizes), strict=True):
+        us = math.inf
+        if stand.worthwhile(timer.program, variant.protocol, size):
+            us = timer.clock.time_us(size, limit=math.inf if limit is None else limit)
+        found.append(us if us < math.inf else None)
+    return found

@@ -37,11 +37,13 @@ from .queue_kernel import (
 )
 
 # What is counted after the words of the queues: where the stack ends, blocks that are not done,
-# turns, events that one time may add; then where blocks, connections, legs and the stack begin.
-# Rows come first, so that a record is a row, a block or a connection by its place.
+# turns, events that one time may add; then where blocks, connections, legs and the stack begin, and
+# the time after which a run is given up (-1: never). Rows come first, so that a record is a row, a
+# block or a connection by its place.
 STACK, LEFT, TURNS, MOST_ADDED = range(QUEUE_COUNTS, QUEUE_COUNTS + 4)
 BLOCKS_AT, ENDS_AT, LEGS_AT, STACK_AT = range(QUEUE_COUNTS + 4, QUEUE_COUNTS + 8)
-COUNTS = QUEUE_COUNTS + 8
+LIMIT = QUEUE_COUNTS + 8
+COUNTS = QUEUE_COUNTS + 9
 
 SENDER, RECEIVER, INBOX, CREDIT = range(4)  # of connections
 END_COLUMNS = 4
@@ -67,9 +69,9 @@ FRESH, PAID, BUSY_NOW, ASLEEP = range(4)
 MESSAGE, SLOT, WAITS, LINK, SENDING, LOCAL, DONE = range(7)
 BLOCK_COLUMNS = SPENT + 7
 
-ENDED, STUCK, TURNED, FULL = range(4)
+ENDED, STUCK, TURNED, FULL, LATE = range(5)
 """Why the loop came back: all is done; nothing will ever happen; the watched block is in another
-turn; there is no room for more events."""
+turn; there is no room for more events; what comes next is after the limit."""
 
 
 @kernel
@@ -82,6 +84,8 @@ def advance(m: Array, watched: int, seen: int) -> int:
         if heap + EVENT_COLUMNS * (m[EVENTS] + m[MOST_ADDED]) > len(m):
             return FULL
         now = m[heap + TIME]
+        if 0 <= m[LIMIT] < now:
+            return LATE
         m[NOW] = now
         while m[EVENTS] > 0 and m[heap + TIME] == now:
             what = pop(m)

@@ -6,6 +6,7 @@ size, or compiled on an array of 64-bit integers.
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import Any
 
@@ -16,7 +17,7 @@ from weft.dsl.base.jit import fast
 
 from . import program_kernel as k
 from . import queue_kernel as q
-from .program_tables import FEW_OPERATIONS, Layout, Ticks
+from .program_tables import FITS, Layout, Ticks
 
 
 class Activity(IntEnum):
@@ -87,6 +88,11 @@ class Machine:
         return _integers(self._block(k.TURN))
 
     @property
+    def operations_done(self) -> int:
+        """Operations in the turns that each block has ended."""
+        return int(np.dot(np.array(self._block(k.TURN), np.int64), np.diff(self.operations.first)))
+
+    @property
     def busy(self) -> list[int]:
         """Ticks that each resource was held."""
         return _integers(self._row(q.BUSY))
@@ -136,8 +142,22 @@ class Machine:
         """Make :meth:`advance` stop when a block has left a turn; -1: no block is watched."""
         self.watched, self.seen = block, turn
 
+    def limit(self, us: float) -> None:
+        """Make :meth:`advance` stop before the first event after this time."""
+        ticks = us * self.unit
+        # One more, for a time that was a number of ticks before it was rounded to µs.
+        self.m[k.LIMIT] = math.floor(ticks) + 1 if ticks < FITS else -1
+
+    @property
+    def late(self) -> bool:
+        """True if the run is not done, and was stopped by its limit."""
+        m = self.m
+        at = m[q.EVENTS_AT] + q.TIME
+        return bool(m[k.LEFT] > 0 and m[q.EVENTS] > 0 and 0 <= m[k.LIMIT] < m[at])
+
     def advance(self) -> bool:
-        """Run to the end, or until the watched block turns; False if the run is stuck before."""
+        """Run to the end or the limit, or until the watched block turns; False if the run is stuck
+        before."""
         watched = self.at(self.watched) if self.watched >= 0 else -1
         while (why := self.kernel.advance(self.m, watched, self.seen)) == k.FULL:
             self.m = q.longer(self.m)
@@ -240,6 +260,7 @@ def memory(layout: Layout, ticks: Ticks, slots: int, turns: int, kind: Any) -> A
     _place(tables, begin)
     counts = np.zeros(k.COUNTS, np.int64)
     counts[[k.LEFT, k.TURNS, k.MOST_ADDED]] = busy, turns, most_added
+    counts[k.LIMIT] = -1
     counts[[k.BLOCKS_AT, k.ENDS_AT, k.LEGS_AT, k.STACK_AT]] = np.array(begin)[[1, 2, 5, 7]]
     counts[k.STACK] = begin[7] + busy
     counts[q.HEADS_AT] = begin[7] + len(blocks)
@@ -330,7 +351,7 @@ def _ranks(layout: Layout, operations: AnyArray, legs: AnyArray, kind: Any) -> I
     tail: Any = np.zeros(size, kind)
     columns: list[Any] = [layout.order, layout.start, layout.after, layout.meets]
     columns += [leaves, arrives, tail]
-    if kind is object or size <= FEW_OPERATIONS:
+    if kind is object:
         columns = [x.tolist() for x in columns]
         k.tails(*columns)
         tail = np.array(columns[-1], kind)

@@ -151,8 +151,17 @@ class ProgramClock:
     def __init__(self, program: Program, topology: Topology, model: RuntimeModel = MSCCL) -> None:
         self._prepared = PreparedProgram(program, topology, model)
 
-    def time_us(self, message_bytes: int, protocol: Protocol | None = None) -> float:
+    def time_us(
+        self,
+        message_bytes: int,
+        protocol: Protocol | None = None,
+        *,
+        limit: float = math.inf,
+        most_operations: int | None = None,
+    ) -> float:
         """Return µs until the last block is done; as :func:`simulate_program`, but quick.
+
+        ``limit``: a run that takes longer than this is given up, and is infinite.
 
         That is the exact time wherever exact ticks fit 64 bits. Else ticks are the finest power
         of two of a µs that fits: what a chunk holds a link is off by half a tick, and messages
@@ -164,11 +173,13 @@ class ProgramClock:
         protocol = protocol or self._prepared.program.protocol
         cut = self._prepared.cut(message_bytes, protocol)
         try:
-            found = Runs(self._prepared, cut, protocol, 0, rounded=True).find(None)
+            runs = Runs(self._prepared, cut, protocol, 0, rounded=True, limit=limit)
+            return float(runs.find(most_operations).finish.max(initial=0))
+        except _GivenUp:
+            return math.inf
         except CheckFailed as error:
             error.where = f"a message of {format_bytes(message_bytes)}"
             raise
-        return float(found.finish.max(initial=0))
 
     def simulate(
         self,
@@ -189,11 +200,16 @@ class ProgramClock:
         )
 
 
+class _GivenUp(Exception):
+    """A run takes longer than its limit."""
+
+
 class Runs:
     """Runs of one cut of a message, by the plain kernel and by the compiled one.
 
     ``few``: operations that are worth no loading of the compiled one. ``rounded``: where exact
-    ticks do not fit 64 bits, take coarser ones, and not the plain kernel.
+    ticks do not fit 64 bits, take coarser ones, and not the plain kernel. ``limit``: µs after which
+    a run is given up.
     """
 
     def __init__(
@@ -204,8 +220,10 @@ class Runs:
         few: int,
         *,
         rounded: bool = False,
+        limit: float = math.inf,
     ) -> None:
         self.prepared, self.cut, self.protocol, self.few = prepared, cut, protocol, few
+        self.limit, self.fitting = limit, False
         self.size, self.rounded = prepared.operations(cut).size, rounded
         self.slots = prepared.model.protocol(protocol).slots
         self.ticks = prepared.ticks(cut, protocol)
@@ -231,10 +249,19 @@ class Runs:
 
     def _machine(self, turns: int, *, compiled: bool) -> Machine:
         layout = self.prepared.layout(self.cut)
-        return Machine(layout, self.ticks, slots=self.slots, turns=turns, compiled=compiled)
+        machine = Machine(layout, self.ticks, slots=self.slots, turns=turns, compiled=compiled)
+        machine.limit(self.limit)
+        return machine
 
     def _fits(self, turns: int) -> bool:
         """Return True if ticks fit 64 bits; with ``rounded`` they do afterwards."""
+        if turns == self.cut.iterations and self.fitting:
+            return True
+        fits = self._fitted(turns)
+        self.fitting = fits and turns == self.cut.iterations
+        return fits
+
+    def _fitted(self, turns: int) -> bool:
         longest = self.prepared.layout(self.cut).longest(self.ticks, turns)
         if longest < FITS:
             return True
@@ -262,7 +289,7 @@ def run_to_end(machine: Machine, most: float) -> int | None:
     None if more operations than ``most`` would have to be simulated.
 
     Raises:
-        CheckFailed: it never ends.
+        CheckFailed: it never ends. _GivenUp: it does not end before its limit.
     """
     machine.start()
     steady = Steady(machine) if machine.turns >= FEWEST_TURNS else None
@@ -271,6 +298,8 @@ def run_to_end(machine: Machine, most: float) -> int | None:
             machine.watch(steady.watched, steady.seen)
         if not machine.advance():
             raise _stuck(machine)
+        if machine.late:
+            raise _GivenUp
         if steady and steady.look() and steady.simulated > most:
             return None
     return steady.skipped if steady else 0

@@ -14,7 +14,6 @@ as in Brent's cycle detection: with one that is kept, renewed whenever its age d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from .program_machine import Machine
 
@@ -63,9 +62,7 @@ class Steady:
     @property
     def simulated(self) -> int:
         """Operations that were simulated one by one, in turns that are over."""
-        m = self.machine
-        sizes = (b - a for a, b in pairwise(m.first))
-        return sum(t * n for t, n in zip(m.turn, sizes, strict=True)) - self.skipped
+        return self.machine.operations_done - self.skipped
 
     def look(self) -> bool:
         """To be called after every advance: does something once the watched block has turned.

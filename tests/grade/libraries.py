@@ -78,7 +78,8 @@ def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.nda
         "sketch": None,
         "collective": one.collective.to_json(),
         "one_shot": False,
-        "seconds": 10.0,
+        "effort": 5.0,
+        "seconds": None,
         "seed": 0,
     }
     for ask in asks(library.topology, one.collective, SizeRange(LOW, HIGH)):
@@ -96,6 +97,7 @@ def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.nda
                             "in_place": [False],
                             "variant": variant.to_json(),
                             "sizes": sizes,
+                            "limits": None,
                         }
                     )
                     found = np.minimum(found, [np.inf if x is None else x for x in us])

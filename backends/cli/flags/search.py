@@ -255,7 +255,7 @@ class ExplainFlags(MaybeProblemFlags):
 
 
 DEFAULT_SIZES = "1KiB:1GiB"
-TUNE_EFFORT = 10.0
+TUNE_EFFORT = 3.0
 """Default effort of each question to an engine."""
 PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
 

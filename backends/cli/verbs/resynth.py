@@ -21,7 +21,7 @@ from weft.synth.repair.best import repairs
 
 from ...compile.analyses.grains import same_question
 from ...tune.options import Warm
-from ...tune.race import Interrupted
+from ...tune.timing import Interrupted
 from ...tune.tune import tune
 from ...tune.variants import variant_of
 from ..console import Console

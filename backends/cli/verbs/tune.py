@@ -20,7 +20,7 @@ from ...tune.folder import texts_of
 from ...tune.manifest import TuneResult, stem_of
 from ...tune.measure import Measuring
 from ...tune.options import TuneOptions
-from ...tune.race import Interrupted
+from ...tune.timing import Interrupted
 from ...tune.tune import tune
 from ..console import Console
 from ..exit_codes import Exit

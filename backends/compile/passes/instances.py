@@ -32,6 +32,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.kept import kept
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.runtime import Target
@@ -113,6 +114,7 @@ def _joined(kind: type[_T], parts: list[_T]) -> _T:
     return kind(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(kind)))
 
 
+@kept(most=8)
 def _unit(c: Collective) -> int:
     """Count the consecutive chunks that are pieces of one unit, alike in all but their offset.
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.kept import kept
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.runtime import Target
@@ -68,17 +69,22 @@ class Lower:
             UserError: more grains than can be looked at.
             CheckFailed: a rank sends what it does not hold, or never gets what it must end with.
         """
-        schedule = schedule_in_grains(schedule)
-        arrivals = _Arrivals.of(schedule)
-        places = _Places.of(schedule, arrivals, self.in_place)
-        scratch = Slots(np.zeros(schedule.collective.ranks))
-        local = _LocalRows()
-        _save_endangered_input(places, scratch, local, self.in_place)
-        home = _homes(places, scratch)
-        messages = _messages(schedule, arrivals, places, home, scratch, target.fuses)
-        _final_copies(places, local)
-        _group_sums(schedule.collective, places, home, messages, local)
-        return Flow(schedule.collective, self.in_place, messages, local.columns(), scratch.sizes)
+        return _lowered(schedule, self.in_place, target.fuses)
+
+
+@kept(most=8)
+def _lowered(schedule: Schedule, in_place: bool, fuses: bool) -> Flow:
+    schedule = schedule_in_grains(schedule)
+    arrivals = _Arrivals.of(schedule)
+    places = _Places.of(schedule, arrivals, in_place)
+    scratch = Slots(np.zeros(schedule.collective.ranks))
+    local = _LocalRows()
+    _save_endangered_input(places, scratch, local, in_place)
+    home = _homes(places, scratch)
+    messages = _messages(schedule, arrivals, places, home, scratch, fuses)
+    _final_copies(places, local)
+    _group_sums(schedule.collective, places, home, messages, local)
+    return Flow(schedule.collective, in_place, messages, local.columns(), scratch.sizes)
 
 
 class _Arrivals:

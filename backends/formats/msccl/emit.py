@@ -24,9 +24,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Kind
-from weft.dsl.nouns.program import Block, Instr, Op, Program, Protocol, RankProgram
+from weft.dsl.nouns.program import (
+    NOP,
+    OPS,
+    SENDS,
+    Block,
+    Instr,
+    Op,
+    Program,
+    Protocol,
+    RankProgram,
+    offsets,
+)
 from weft.dsl.nouns.runtime import MSCCL, PORTABLE, Target
 from weft.dsl.nouns.runtime import target as target_of
 
@@ -72,9 +85,39 @@ def require_fit(program: Program, target: Target) -> None:
     """
     _check_header(program, target, program.name, 0, DEFAULT_MAX_BYTES)
     collective_name(program.collective.kind, target)
+    if _counts_fit(program, target):
+        return
     texts: _Texts = {}
     for rank, code in enumerate(program.ranks):
         _check_rank(program, target, rank, _low_targets_first(code, target), texts)
+
+
+def _counts_fit(program: Program, target: Target) -> bool:
+    """Return True if no rank of a program can exceed a limit of the target, by its columns.
+
+    False says only that :func:`_check_rank` must look: it names what is wrong.
+    """
+    waits = np.diff(program.wait_start)
+    steps = np.diff(offsets(np.maximum(waits, 1))[program.block_start])
+    blocks = np.diff(program.first_block)
+    nodes = 1 + program.rank_count + blocks
+    nodes += np.bincount(program.block_rank, steps, program.rank_count).astype(np.int64)
+    last = np.maximum(program.src_offset, program.dst_offset) + program.count - 1
+    executed = np.array([op in target.ops for op in OPS])[program.op]
+    pairs = (
+        (blocks, target.max_blocks),
+        (steps, target.max_steps),
+        (nodes, target.max_nodes),
+        (program.wait_id, target.max_dependence),
+        (program.count, target.max_count),
+        (last, target.max_offset),
+    )
+    if any(int(values.max(initial=0)) > most for values, most in pairs):
+        return False
+    if not executed.all() or (program.count[program.op != NOP] < 1).any():
+        return False
+    publishes = target.send_publishes or program.protocol is Protocol.SIMPLE
+    return publishes or not SENDS[program.op[program.wait]].any()
 
 
 def _algo(program: Program, target: Target, label: str, least: int, most: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from weft.backends.cli import main
-from weft.backends.tune.race import Interrupted
+from weft.backends.tune.timing import Interrupted
 from weft.backends.tune.tune import tune
 from weft.dsl.nouns.library import read
 from weft.dsl.nouns.schedule import read as read_schedule

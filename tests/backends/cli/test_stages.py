@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command import Weft
@@ -47,3 +48,21 @@ def test_run_tells_what_it_does(weft: Weft, triangle: Path, tmp_path: Path) -> N
         ran = weft("run", out, "--interleavings", 20, "-v")
         assert "s  check\n" in ran.err
         assert "s  execute 1 of 20\n" in ran.err
+
+
+def test_a_log_of_long_work_has_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("weft.backends.cli.stages.time", SimpleNamespace(monotonic=lambda: now[0]))
+    stages = StageProgress(Console(), "Tuning")
+    for second in range(0, 50, 5):
+        now[0] = float(second)
+        stages(f"timing {second // 5} of 10")
+    told = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert told == ["20s  timing 4 of 10", "40s  timing 8 of 10"]
+    quiet = StageProgress(Console(quiet=True), "Tuning")
+    now[0] = 100.0
+    quiet("timing 1 of 10")
+    quiet("timing 2 of 10")
+    assert not capsys.readouterr().err

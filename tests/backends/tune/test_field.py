@@ -12,7 +12,7 @@ import pytest
 from weft.backends.tune.field import Finalists, _between, path
 from weft.backends.tune.measure import between
 from weft.backends.tune.options import TuneOptions
-from weft.backends.tune.race import RaceEntry, Runner, Track
+from weft.backends.tune.timing import RaceEntry, Runner, Track
 from weft.backends.tune.variants import Variant
 from weft.dsl.base.units import SizeRange
 
@@ -100,3 +100,15 @@ def test_who_interrupts_the_looks_between_sizes_keeps_the_race() -> None:
     options = TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))
     looked = _between(came, options, TRACK, lambda *given: [None] * len(given[2]))
     assert path(looked, options) == path(came, options)
+
+
+@pytest.mark.parametrize(("lead", "wins"), [(1.02, {1}), (1.04, {0})])
+def test_what_gains_nothing_over_the_baselines_is_not_taken(lead: float, wins: set[int]) -> None:
+    schedule = patterns.ring_allgather(2, 1)
+    times = tuple(float(n) for n in GRID)
+    entries = [
+        RaceEntry(Runner("plan", schedule), PLAN, tuple(t / lead for t in times)),
+        RaceEntry(Runner("baseline", schedule, baseline=True), BASELINE, times),
+    ]
+    came = Finalists(GRID, entries, between(entries, GRID))
+    assert set(path(came, TuneOptions(sizes=SizeRange(GRID[0], GRID[-1])))) == wins

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from weft.backends.compile.passes.channels import Spread
+from weft.backends.tune import work
 from weft.backends.tune.variants import Variant
-from weft.backends.tune.work import Stand, clock, explore, solve
+from weft.backends.tune.work import KEPT_TIMES, PROMISING, Stand, clock, explore, solve
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Protocol
@@ -35,6 +36,11 @@ def stand(machine: str, kind: str, engine: str) -> dict[str, object]:
     return {"schedule": found[0], "runtime": "msccl", "protocols": ["Simple", "LL128"]}
 
 
+def at(sizes: list[int], best: list[float | None]) -> dict[str, object]:
+    """What explore is given for sizes, where nothing is known of the schedule."""
+    return {"sizes": sizes, "best": best, "floor": [0.0] * len(sizes), "known": []}
+
+
 def test_a_question_that_an_engine_refuses_is_answered_with_why() -> None:
     answer = solve(ask("ring:4", "alltoall", "packing{trees=1}"))
     assert answer["schedules"] == []
@@ -58,7 +64,7 @@ def test_forms_that_no_file_can_hold_are_not_timed() -> None:
 
 def test_exploring_times_more_instances_while_that_helps() -> None:
     given = stand("ring:4", "allgather", "classic{algorithm=ring}")
-    rows = explore({**given, "sizes": [1 << 10, 1 << 24], "best": [None, None], "deep": True})
+    rows = explore({**given, **at([1 << 10, 1 << 24], [None, None]), "deep": True})
     mine = {Variant.of(r): r["us"] for r in rows}
     one = mine[Variant(1)]
     assert one[0] is not None
@@ -66,14 +72,47 @@ def test_exploring_times_more_instances_while_that_helps() -> None:
     assert min(large) < one[1]
     # What is told is what the clock tells.
     best = min(mine, key=lambda v: mine[v][1] or 1e9)
-    exact = clock({**given, "variant": best.to_json(), "sizes": [1 << 24], "in_place": [False]})
+    asked = {"variant": best.to_json(), "sizes": [1 << 24], "limits": None, "in_place": [False]}
+    exact = clock({**given, **asked})
     assert exact[0] == pytest.approx(mine[best][1], rel=1e-3)
 
 
 def test_a_size_that_cannot_be_won_is_not_looked_at_again() -> None:
+    given = {**stand("ring:4", "allgather", "classic{algorithm=ring}"), "protocols": ["Simple"]}
+    assert explore({**given, **at([1 << 24], [1e-3]), "deep": True}) == []
+    one = explore({**given, **at([1 << 24], [None]), "deep": False})[0]["us"][0]
+    # What takes so many times the best is given up.
+    many = KEPT_TIMES * PROMISING[1]
+    rows = explore({**given, **at([1 << 24], [one / (many - 0.01)]), "deep": False})
+    assert 1 in {Variant.of(r).instances for r in rows}
+    assert explore({**given, **at([1 << 24], [one / (many + 0.01)]), "deep": False}) == []
+
+
+def test_a_schedule_that_cannot_win_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     given = stand("ring:4", "allgather", "classic{algorithm=ring}")
-    rows = explore({**given, "sizes": [1 << 24], "best": [1e-3], "deep": True})
-    assert {Variant.of(r).instances for r in rows} == {1}
+    monkeypatch.setattr(work, "lower_schedule", None)  # would raise
+    sizes, best = [1 << 10, 1 << 24], [5.0, 7.0]
+    assert explore({**given, **at(sizes, best), "floor": best, "deep": True}) == []
+
+
+def test_what_a_round_knows_is_not_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = stand("full:4", "allgather", "classic{algorithm=direct}")
+    sizes = [1 << 12, 1 << 16]
+    usual = {**at(sizes, [None, None]), "protocols": ["Simple"], "deep": False}
+    first = explore({**given, **usual})
+    assert {Variant.of(row).instances for row in first} == {1, 4}
+    monkeypatch.setattr(work, "lower_schedule", None)
+    assert explore({**given, **usual, "known": first}) == []
+
+
+def test_a_clock_gives_up_beyond_its_limits() -> None:
+    given = stand("ring:4", "allgather", "classic{algorithm=ring}")
+    asked = {**given, "variant": Variant(4).to_json(), "sizes": [1 << 12, 1 << 20]}
+    asked["in_place"] = [False]
+    us = clock({**asked, "limits": None})
+    assert None not in us
+    assert clock({**asked, "limits": [us[0], None]}) == us
+    assert clock({**asked, "limits": [us[0] * 0.99, us[1] * 1.01]}) == [None, us[1]]
 
 
 def test_protocols_of_small_payloads_are_not_tried_on_huge_loops() -> None:
@@ -81,5 +120,5 @@ def test_protocols_of_small_payloads_are_not_tried_on_huge_loops() -> None:
         **stand("ring:4", "allgather", "classic{algorithm=ring}"),
         "protocols": ["Simple", "LL"],
     }
-    rows = explore({**given, "sizes": [1 << 40], "best": [None], "deep": False})
+    rows = explore({**given, **at([1 << 40], [None]), "deep": False})
     assert {Variant.of(r).protocol for r in rows} == {Protocol.SIMPLE}

@@ -234,3 +234,15 @@ def test_a_clock_refuses_as_the_simulation_does() -> None:
         ProgramClock(stream(1), topology("line:2")).time_us(0)
     with pytest.raises(BadTopology, match=r"rank 0 sends to rank 2"):
         ProgramClock(all_pairs(4), topology("line:4")).time_us(100)
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 20, 1 << 26])
+def test_a_run_is_given_up_just_beyond_its_limit(size: int) -> None:
+    """In one turn of the loop, in some, and where turns that repeat are passed at once."""
+    clock = ProgramClock(ring_allreduce(4), topology("ring:4"))
+    us = clock.time_us(size)
+    assert clock.time_us(size, limit=us) == us
+    assert clock.time_us(size, limit=2 * us) == us
+    for share in (0.01, 0.5, 0.999):
+        assert clock.time_us(size, limit=share * us) == float("inf")
+    assert clock.time_us(size) == us

@@ -1,0 +1,196 @@
+"""The first rounds of a race: schedules compiled in many forms, timed at few sizes.
+
+What cannot win is not tried. No program of a schedule is quicker than its longest chain of α or
+the load of its busiest resource, so it is not compiled for a size at which another program is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.dsl.nouns.schedule import dump
+from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.time.latency import latency_us
+
+from .timing import WORK, MapJobs, RaceEntry, Runner, Track
+from .variants import Variant
+
+REACH = 1.5
+"""Largest ratio to the best time of a schedule in its usual forms for which other forms are tried;
+these gained up to a third in experiments."""
+
+LEADERS = 2
+"""Schedules of one size that are explored first: what others must beat is known then."""
+
+SURE = 0.999
+"""Factor on the floor of a schedule's time, for rounding."""
+
+
+@dataclass(slots=True)
+class Times:
+    """Known µs by size of every form of every schedule."""
+
+    of: dict[tuple[int, Variant], dict[int, float]] = field(default_factory=dict)
+    best: dict[int, float] = field(default_factory=dict)
+    best_baseline: dict[int, float] = field(default_factory=dict)
+
+    def add(
+        self,
+        place: int,
+        sizes: Sequence[int],
+        answer: Sequence[Mapping[str, Any]] | None,
+        *,
+        baseline: bool = False,
+    ) -> None:
+        """Add an answer of a job for one schedule; None if it was interrupted."""
+        for row in answer or ():
+            mine = self.of.setdefault((place, Variant.of(row)), {})
+            for size, us in zip(sizes, row["us"], strict=True):
+                if us is None:
+                    continue
+                mine[size] = us
+                for best in (self.best, self.best_baseline) if baseline else (self.best,):
+                    best[size] = min(us, best.get(size, us))
+
+    def note(self, place: int, sizes: Sequence[int], entry: RaceEntry) -> None:
+        """Add the known times of one form."""
+        self.add(place, sizes, [{**entry.variant.to_json(), "us": entry.us}])
+
+
+@dataclass(slots=True)
+class Exploration:
+    """Rounds in which schedules are compiled in many forms, at sizes far from each other.
+
+    ``floor``: µs by schedule and size below which no program can be: α of the longest chain of
+    transfers, and the load of the busiest resource. A schedule is not compiled for sizes at which
+    that is more than the best program takes.
+    """
+
+    runners: Sequence[Runner]
+    sizes: Sequence[int]
+    track: Track
+    jobs: MapJobs
+    times: Times
+    texts: list[Any]
+    floor: list[list[float]]
+    stopped: bool = False
+
+    @staticmethod
+    def of(
+        runners: Sequence[Runner], sizes: Sequence[int], track: Track, jobs: MapJobs
+    ) -> Exploration:
+        """Return the exploration before its first round."""
+        floor = []
+        for runner in runners:
+            alpha, rate = latency_us(runner.schedule), float(us_per_byte(runner.schedule))
+            floor.append([SURE * max(alpha, rate * size) for size in sizes])
+        texts = [dump(r.schedule) for r in runners]
+        return Exploration(runners, sizes, track, jobs, Times(), texts, floor)
+
+    def usual(self, places: Sequence[int]) -> None:
+        """Time schedules in their usual form, where they may be the best."""
+        asked = {place: self._open(place) for place in places}
+        self._round(asked, deep=False)
+
+    def deep(self, places: Mapping[int, Sequence[int]]) -> None:
+        """Time schedules in all forms at some sizes, where they may be the best."""
+        asked = {
+            place: [n for n in self._open(place) if n in sizes] for place, sizes in places.items()
+        }
+        self._round(asked, deep=True)
+
+    def leaders(self) -> list[int]:
+        """Return the schedules that promise most at some size, and the most promising baselines."""
+        chosen: set[int] = set()
+        for at in range(len(self.sizes)):
+            order = sorted(range(len(self.runners)), key=lambda p: (self.floor[p][at], p))
+            baselines = [p for p in order if self.runners[p].baseline]
+            chosen |= {*order[:LEADERS], *baselines[:1]}
+        return sorted(chosen)
+
+    def ahead(self, count: int) -> dict[int, list[int]]:
+        """Return the best schedules of each size and the best baseline, each with its sizes."""
+        found: dict[int, list[int]] = {}
+        for size in self.sizes:
+            for baseline, most in ((False, count), (True, 1)):
+                order = ranked(self.times, size, self.runners, baseline=baseline)
+                places = list(dict.fromkeys(place for place, _ in order))[:most]
+                for place in places:
+                    mine = found.setdefault(place, [])
+                    mine += [size] if size not in mine else []
+        return found
+
+    def within_reach(self) -> dict[int, list[int]]:
+        """Return the sizes at which a schedule may still be the quickest in another form."""
+        near = {
+            place: _within_reach(place, self.times, self.sizes)
+            for place in range(len(self.runners))
+        }
+        return {place: sizes for place, sizes in near.items() if sizes}
+
+    def _open(self, place: int) -> list[int]:
+        """Return the sizes at which a schedule can be better than what it must beat."""
+        return [
+            size
+            for size, floor in zip(self.sizes, self.floor[place], strict=True)
+            if floor < self._best(place, size)
+        ]
+
+    def _best(self, place: int, size: int) -> float:
+        """Return the time to beat: a baseline must be the best of the baselines."""
+        if not self.runners[place].baseline:
+            return self.times.best.get(size, math.inf)
+        return self.times.best_baseline.get(size, math.inf)
+
+    def _round(self, asked: Mapping[int, Sequence[int]], *, deep: bool) -> None:
+        places = [place for place, sizes in asked.items() if sizes]
+        given = [self._given(place, asked[place], deep=deep) for place in places]
+        answers = self.jobs("timing", f"{WORK}:explore", given)
+        for place, answer in zip(places, answers, strict=True):
+            self.times.add(place, asked[place], answer, baseline=self.runners[place].baseline)
+        self.stopped = self.stopped or None in answers
+
+    def _given(self, place: int, sizes: Sequence[int], *, deep: bool) -> dict[str, Any]:
+        floor = dict(zip(self.sizes, self.floor[place], strict=True))
+        best = [self._best(place, n) for n in sizes]
+        known = [
+            {**variant.to_json(), "us": [row.get(n) for n in sizes]}
+            for (owner, variant), row in self.times.of.items()
+            if owner == place
+        ]
+        return {
+            "schedule": self.texts[place],
+            "runtime": self.track.runtime,
+            "protocols": list(self.track.protocols if deep else self.track.protocols[:1]),
+            "sizes": list(sizes),
+            "best": [None if us == math.inf else us for us in best],
+            "floor": [floor[n] for n in sizes],
+            "known": known,
+            "deep": deep,
+        }
+
+
+def ranked(
+    times: Times, size: int, runners: Sequence[Runner], *, baseline: bool = False
+) -> list[tuple[int, Variant]]:
+    """Return the forms timed at a size, of all schedules or of the baselines, the quickest
+    first."""
+    found = sorted(
+        (known[size], place, variant)
+        for (place, variant), known in times.of.items()
+        if size in known and (runners[place].baseline or not baseline)
+    )
+    return [(place, variant) for _, place, variant in found]
+
+
+def _within_reach(place: int, times: Times, sizes: Sequence[int]) -> list[int]:
+    """Return the sizes at which a schedule may still be the quickest in another form."""
+    mine: dict[int, float] = {}
+    for (owner, _), known in times.of.items():
+        if owner == place:
+            for size, us in known.items():
+                mine[size] = min(us, mine.get(size, us))
+    return [n for n in sizes if n in mine and mine[n] <= REACH * times.best[n]]
