@@ -45,6 +45,9 @@ def strong_components(nodes: int, source: Ints | Ints32, target: Ints | Ints32) 
 
 
 def _by_squaring(nodes: int, source: Ints | Ints32, target: Ints | Ints32) -> Ints:
+    """Label the components by who reaches whom: paths of one, two, four … edges."""
+    if not nodes:
+        return np.zeros(0, np.int64)
     reach = np.eye(nodes, dtype=np.float32)
     reach[source, target] = 1
     while (further := (reach @ reach > 0).astype(np.float32)).sum() > reach.sum():

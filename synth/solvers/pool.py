@@ -28,10 +28,6 @@ CODE = "from weft.synth.solvers.child import main; main()"
 MEMORY = "WEFT_SOLVER_MEMORY"
 """Variable of the environment: the most memory of one solver process, such as ``4GiB``."""
 
-STARTS = 2
-"""Maximum number of times that a question is asked where the process dies of it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Listener:
     """What somebody who asks a solver wants to know meanwhile.
@@ -68,12 +64,12 @@ class SolverPool:
         """
         process = self._take()
         try:
-            for start in range(STARTS):
+            for last in (False, True):
                 try:
                     return _answer(process, question, listener, heard)
                 except Lost as error:
                     process.kill()
-                    again = "it is started again" if start + 1 < STARTS else "it is given up"
+                    again = "it is given up" if last else "it is started again"
                     listener.tell(f"{SOLVER_DIED} ({error}{_limit_note()}); {again}")
             return None
         finally:

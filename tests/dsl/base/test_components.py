@@ -20,3 +20,8 @@ def test_labels_are_those_of_scipy() -> None:
         strong = connected_components(graph, directed=True, connection="strong")[1]
         own = strong_components(nodes, a, b)
         assert ((own[:, None] == own) == (strong[:, None] == strong)).all()
+
+
+def test_a_graph_without_nodes_has_no_components() -> None:
+    none = np.zeros(0, np.int64)
+    assert strong_components(0, none, none).tolist() == components(0, none, none).tolist() == []
