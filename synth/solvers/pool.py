@@ -28,6 +28,7 @@ CODE = "from weft.synth.solvers.child import main; main()"
 MEMORY = "WEFT_SOLVER_MEMORY"
 """Variable of the environment: the most memory of one solver process, such as ``4GiB``."""
 
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """What somebody who asks a solver wants to know meanwhile.
