@@ -41,6 +41,9 @@ from .time.margin import JITTER_US, fragile_us
 from .time.order import LARGE, arranged
 from .time.schedule_time import simulate
 
+CUT_OFF = "stopped by --time"
+"""Beginning of the statement of a search that the clock ended."""
+
 
 def synthesize(
     problem: Problem,
@@ -111,7 +114,7 @@ def _fragile(outcome: Outcome, problem: Problem) -> Iterator[str]:
 
 def _cut_off(limit: CutOff) -> str:
     """Return a statement on what the clock decided."""
-    return f"stopped by --time after {limit.used:.1f} s of CPU; another run may answer differently"
+    return f"{CUT_OFF} after {limit.used:.1f} s of CPU; another run may answer differently"
 
 
 def choose_engine(engine: str | Engine) -> Engine:

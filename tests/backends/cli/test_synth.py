@@ -20,6 +20,7 @@ from weft.backends.cli.verbs.synth import ranges
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.nouns.problem import Problem
+from weft.synth.api import CUT_OFF
 from weft.synth.base.engine import Budget, Observer, Outcome, Status
 
 RING = ("synth", "-t", "ring:3", "-c", "allgather")
@@ -239,6 +240,8 @@ class Acting:
             return Outcome(Status.INFEASIBLE, conflict=("rule a", "rule b"))
         if self.part == "nothing":
             return Outcome(Status.NOTHING, statements=("no cue came",))
+        if self.part == "late":
+            return Outcome(Status.NOTHING, statements=(f"{CUT_OFF} after 1.0 s of CPU",))
         if self.part == "early":
             raise KeyboardInterrupt
         if self.part == "crash":
@@ -298,6 +301,8 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> None:
         ("acting{part=infeasible}", (), 1, "infeasible", "rule a"),
         ("acting{part=refuse}", (), 2, "error", "on strike"),
         ("acting{part=nothing}", (), 3, "nothing", "no schedule with an effort of 20; no cue came"),
+        ("acting{part=nothing}", (), 3, "nothing", "hint: more --effort"),
+        ("acting{part=late}", (), 3, "nothing", "hint: a longer --time"),
         ("absent", (), 4, "error", "pip install talent"),
         ("acting{part=crash}", (), 70, "error", "ZeroDivisionError"),
         ("acting{part=lie}", (), 70, "error", "its schedule is wrong"),
