@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from measure import arrays, doors, graph, loops, names
@@ -169,3 +171,32 @@ def solve(loads, width, sums):
 def test_the_rule_sees_its_pattern(pattern: object, text: str, at: list[str]) -> None:
     assert callable(pattern)
     assert list(pattern(parse(text, "a.py"))) == at
+
+
+CLOCK = "synth/base/cancellable.py"
+"""The one module of synth that reads a clock: it cuts searches off, and decides nothing else."""
+
+CLOCKS = frozenset({"time", "datetime", "timeit"})
+
+
+def clocks(source: Source) -> list[str]:
+    """Names of clock modules that a file imports, wherever in it."""
+    found: list[str] = []
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Import(names=names):
+                found += [one.name for one in names]
+            case ast.ImportFrom(module=str(module), level=0):
+                found.append(module)
+    return [name for name in found if name.partition(".")[0] in CLOCKS]
+
+
+def test_no_search_reads_a_clock() -> None:
+    reading = [s.path for s in TREE.code if s.folder == "synth" and clocks(s)]
+    assert [str(path) for path in reading] == [CLOCK]
+
+
+def test_the_rule_sees_a_clock() -> None:
+    one, other = files(a="def f():\n    import time as t", b="from ..time import x\nimport numpy")
+    assert clocks(one) == ["time"]
+    assert clocks(other) == []
