@@ -14,6 +14,11 @@ class CompileTime:
     _running: int = 0
     _since: float = 0.0
 
+    @property
+    def running(self) -> bool:
+        """True while something is compiled; ``seconds`` follow when it is done."""
+        return self._running > 0
+
     def begin(self) -> None:
         """Start to count; kernels that are compiled for a kernel count once."""
         if not self._running:

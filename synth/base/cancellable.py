@@ -77,11 +77,14 @@ class CutOff:
     started: float = field(default_factory=lambda: cpu_seconds() - COMPILE_TIME.seconds)
     fired: bool = False
     _looked: float = 0.0
+    _used: float = 0.0
 
     @property
     def used(self) -> float:
-        """Return the CPU seconds of the search."""
-        return cpu_seconds() - COMPILE_TIME.seconds - self.started
+        """Return the CPU seconds of the search; they stand still while kernels are compiled."""
+        if not COMPILE_TIME.running:
+            self._used = cpu_seconds() - COMPILE_TIME.seconds - self.started
+        return self._used
 
     def stage(self, name: str) -> None:
         """Pass it on."""

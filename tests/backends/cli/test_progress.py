@@ -16,6 +16,7 @@ from command import Weft
 from weft.backends.cli.console import Console
 from weft.backends.cli.progress import Progress, describe, watching
 from weft.backends.cli.signals import terminable
+from weft.synth.base.engine import Budget
 
 
 def point() -> Any:
@@ -30,17 +31,17 @@ def test_a_point_in_words() -> None:
 
 
 def test_the_live_line_says_best_bound_and_gap() -> None:
-    progress = Progress(Console(quiet=True), 60)
+    progress = Progress(Console(quiet=True), Budget(60))
     progress.stage("4 steps")
-    assert progress.line() == "Solving  0s of 60s  4 steps"
+    assert progress.line() == "Solving  0s  effort 0 of 60  4 steps"
     progress.incumbent(point())
     assert progress.line().endswith("4 steps  [1 found]  best " + describe(point()))
     progress.stop()
-    assert "60s  (stopping)  4 steps" in progress.line()
+    assert "of 60  (stopping)  4 steps" in progress.line()
 
 
 def test_the_best_is_not_the_latest() -> None:
-    progress = Progress(Console(quiet=True), 60, lambda p: (p.steps,))
+    progress = Progress(Console(quiet=True), Budget(60), lambda p: (p.steps,))
     for steps in (5, 3, 8):
         progress.incumbent(SimpleNamespace(**{**vars(point()), "steps": steps}))
     assert "[3 found]  best 3 steps" in progress.line()
@@ -49,7 +50,7 @@ def test_the_best_is_not_the_latest() -> None:
 def test_the_live_line_is_one_line() -> None:
     from rich.console import Console as RichConsole
 
-    progress = Progress(Console(quiet=True), 60)
+    progress = Progress(Console(quiet=True), Budget(60))
     progress.stage("a stage of many words " * 10)
     screen = RichConsole(file=io.StringIO(), width=80, force_terminal=False)
     assert len(screen.render_lines(progress, pad=False)) == 1
@@ -57,13 +58,13 @@ def test_the_live_line_is_one_line() -> None:
 
 def test_a_log_gets_one_line_per_schedule_with_v(capsys: pytest.CaptureFixture[str]) -> None:
     for console, lines in ((Console(), 0), (Console(verbose=1), 1), (Console(True, True, 1), 0)):
-        Progress(console, 60).incumbent(point())
+        Progress(console, Budget(60)).incumbent(point())
         assert len(capsys.readouterr().err.splitlines()) == lines
 
 
 def test_ctrl_c_asks_first_and_then_insists() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with watching(Console(quiet=True), 60) as progress:
+    with watching(Console(quiet=True), Budget(60)) as progress:
         assert not progress.cancelled()
         os.kill(os.getpid(), signal.SIGINT)
         assert progress.cancelled()
@@ -75,7 +76,7 @@ def test_ctrl_c_asks_first_and_then_insists() -> None:
 def test_kill_is_ctrl_c_while_a_command_runs() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with terminable():
-        with watching(Console(quiet=True), 60) as progress:
+        with watching(Console(quiet=True), Budget(60)) as progress:
             os.kill(os.getpid(), signal.SIGTERM)
             assert progress.cancelled()
             with pytest.raises(KeyboardInterrupt):
@@ -117,7 +118,7 @@ def test_other_threads_are_left_alone() -> None:
     seen = []
 
     def work() -> None:
-        with watching(Console(quiet=True), 1) as progress:
+        with watching(Console(quiet=True), Budget(1)) as progress:
             seen.append(progress.cancelled())
 
     thread = threading.Thread(target=work)
@@ -134,7 +135,7 @@ def test_a_terminal_sees_a_line_that_vanishes(monkeypatch: pytest.MonkeyPatch) -
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    with watching(Console(), 60) as progress:
+    with watching(Console(), Budget(60)) as progress:
         progress.stage("2 steps")
         progress.incumbent(point())
     text = screen.getvalue()
