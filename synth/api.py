@@ -112,6 +112,12 @@ def _fragile(outcome: Outcome, problem: Problem) -> Iterator[str]:
         )
 
 
+def lacking(outcome: Outcome) -> str:
+    """Return the flag that a search needed more of: ``--time`` if that ended it."""
+    cut = any(told.startswith(CUT_OFF) for told in outcome.statements)
+    return "a longer --time" if cut else "more --effort"
+
+
 def _cut_off(limit: CutOff) -> str:
     """Return a statement on what the clock decided."""
     return f"{CUT_OFF} after {limit.used:.1f} s of CPU; another run may answer differently"

@@ -9,7 +9,7 @@ from weft.dsl.base.errors import NothingFound, UserError
 from weft.dsl.base.tables import count, exact, microseconds, number, rational, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.synth.api import synthesize
+from weft.synth.api import lacking, synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import lower_bound_us
 from weft.synth.repair.failures import what_if
@@ -85,9 +85,8 @@ def _searched(
         with watching(console, budget) as progress:
             outcome = synthesize(problem, args.engine, progress.budget, progress)
         if not outcome.points:
-            raise NothingFound(
-                f"no schedule without {losses[i].down.name} was found", hint="more --effort"
-            )
+            none = f"no schedule without {losses[i].down.name} was found"
+            raise NothingFound("; ".join((none, *outcome.statements)), hint=lacking(outcome))
         if size is None:
             attained[i] = float(max(map(algbw, outcome.points)))
         else:

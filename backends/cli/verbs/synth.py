@@ -12,7 +12,7 @@ from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.schedule import dumps
-from weft.synth.api import CUT_OFF, synthesize
+from weft.synth.api import lacking, synthesize
 from weft.synth.base.engine import Budget, Status
 from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict
@@ -152,11 +152,9 @@ def _raise_without_schedule(
     if not outcome.points:
         if progress.stopped:
             raise KeyboardInterrupt
-        cut = any(told.startswith(CUT_OFF) for told in outcome.statements)
-        more = "a longer --time" if cut else "more --effort"
         late = NothingFound(
             "; ".join((f"no schedule with an effort of {args.effort:g}", *outcome.statements)),
-            hint=f"{more}, or --objective latency",
+            hint=f"{lacking(outcome)}, or --objective latency",
         )
         raise _blamed(problem, late)
 
