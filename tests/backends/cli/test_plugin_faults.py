@@ -228,7 +228,7 @@ def test_a_race_of_none_but_it_fails_as_it_does(toy: Callable[..., None], weft: 
         ),
         ("point = replace(point, certificate=None)", "from solve instead of Certificate"),
         ("point = replace(point, steps=7)", "gave a wrong answer: its schedule is wrong: it has 1"),
-        ("point = replace(point, bound=99)", "are below its bound 99"),
+        ("point = replace(point, bound=99)", "below its bound 99"),
         ("point = replace(point, rate='x')", "failed in "),
         ("observer.incumbent(replace(point, steps=7))", "gave a wrong answer"),
     ],

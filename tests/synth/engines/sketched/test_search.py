@@ -9,6 +9,7 @@ import pytest
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.synth.base.engine import Budget
 from weft.synth.engines.sketched.field import SearchInstance
 from weft.synth.engines.sketched.search import PlacementSearch
 
@@ -23,7 +24,7 @@ def test_rows_have_room_for_sums(name: str) -> None:
     search = PlacementSearch.of(
         SearchInstance.of(problem, collective, Fraction(10**6, 4 * machine.ranks)), 0
     )
-    search.run(5, 100, 0.0, lambda: False)
+    search.run(Budget(5).meter(), 100, 0.0)
     room = search.busy.begin.shape[1]
     assert 0 < int(search.busy.used.max()) <= room
     for r in range(len(search.busy.used)):

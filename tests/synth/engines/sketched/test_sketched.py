@@ -84,7 +84,7 @@ def test_one_chunk_per_gpu_through_one_gate_is_proved_best() -> None:
 def test_published_times_are_met(nodes: int, kind: str, size: int, limit: float) -> None:
     machine = topology(f"ndv2:nodes={nodes}")
     sketch = ruled(machine, GATES, NODES)
-    schedule = best(solved(machine, kind, size, sketch, "sketched", 20))
+    schedule = best(solved(machine, kind, size, sketch, "sketched", 40))
     assert simulate(schedule, size).time_us <= limit
 
 
