@@ -53,8 +53,11 @@ class CpModel:
         return self.integer(0, 1)
 
     def integer(self, least: int, most: int) -> int:
-        """Return a new variable with a range."""
+        """Return a new variable with a range; one without any value makes the model impossible."""
         self.terms += 1
+        if least > most:
+            self.any_of(())
+            most = least
         self._variables.append(f"variables{{domain:[{least},{most}]}}")
         return len(self._variables) - 1
 

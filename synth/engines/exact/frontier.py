@@ -178,6 +178,8 @@ def _fewest(
         for space in search.spaces[:1] + search.spaces[1:][-1:]:
             if meter.over():
                 return best
+            if most < steps or most < lower * chunks:
+                break  # no fewer are possible
             observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
             question = ExactQuestion(chunks, steps, most, fewest=True)
             share = meter.part(search.effort.question_share / 2)
