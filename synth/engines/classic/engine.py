@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, zip_longest
 from math import prod
 from statistics import median
 from typing import ClassVar
@@ -124,26 +124,46 @@ class Classic:
     def _look_around(
         self, site: Site, problem: Problem, judge: _Judge, why: list[UserError]
     ) -> bool:
-        """Offer all algorithms on a site to the judge; False if the budget ended before."""
+        """Offer all algorithms on a site to the judge; False if the budget ended before.
+
+        One try of each comes first, then more pieces and slices of those that are possible.
+        """
+        possible: list[tuple[ClassicAlgorithm, Schedule]] = []
         for one in self._algorithms(site, problem):
-            for chunks in self._pieces(one, problem.objective):
-                if judge.points and judge.meter.over():
+            if judge.points and judge.meter.over():
+                return False
+            first = self._offer(site, one, self._pieces(one, problem.objective)[0], judge, why)
+            if first is not None:
+                possible.append((one, first))
+        for one, first in possible:
+            for chunks in self._pieces(one, problem.objective)[1:]:
+                if judge.meter.over():
                     return False
-                try:
-                    schedule = self._schedule(site, one, chunks, problem, judge.meter)
-                    _require_obedient(one.name, schedule, problem)
-                    judge.look_at(one.name, schedule)
-                    if not one.pipelined:
-                        judge.look_at_slices(one.name, schedule)
-                except BadAlgorithm:  # ours: it is wrong, not in the wrong place
-                    raise
-                except UserError as error:
-                    why.append(error)
-                    break
+                self._offer(site, one, chunks, judge, why)
+            if judge.meter.over():
+                return False
+            if not one.pipelined:
+                judge.look_at_slices(one.name, first)
         return True
 
+    def _offer(
+        self, site: Site, one: ClassicAlgorithm, chunks: int, judge: _Judge, why: list[UserError]
+    ) -> Schedule | None:
+        """Offer an algorithm in so many pieces to the judge; None if it does not fit here."""
+        try:
+            schedule = self._schedule(site, one, chunks, judge.problem, judge.meter)
+            _require_obedient(one.name, schedule, judge.problem)
+        except BadAlgorithm:  # ours: it is wrong, not in the wrong place
+            raise
+        except UserError as error:
+            why.append(error)
+            return None
+        judge.look_at(one.name, schedule)
+        return schedule
+
     def _algorithms(self, site: Site, problem: Problem) -> list[ClassicAlgorithm]:
-        """Return the algorithms to try: those for hierarchies first, then by their cost formulas.
+        """Return the algorithms to try: flat ones by their cost formulas, and between them, one by
+        one, those for hierarchies, which have none.
 
         So a small budget tries those that are likely to be best.
         """
@@ -154,15 +174,16 @@ class Classic:
         alpha = float(max(x.latency for x in links))
         bandwidth = float(median(x.bandwidth for x in links))
 
-        def formula(one: ClassicAlgorithm) -> float:
-            """µs on equal links, in the best number of pieces; 0 for a hierarchy."""
-            if not isinstance(one, Flat):
-                return 0.0
+        def formula(one: Flat) -> float:
+            """µs on equal links, in the best number of pieces."""
             pieces = self._pieces(one, problem.objective)
             costs = (one.cost(problem.topology.ranks, x) for x in pieces)
             return min(cost.us(size, alpha, bandwidth) for cost in costs)
 
-        return sorted(site.defined(kind), key=formula)
+        defined = list(site.defined(kind))
+        flat = sorted((one for one in defined if isinstance(one, Flat)), key=formula)
+        others = [one for one in defined if not isinstance(one, Flat)]
+        return [one for pair in zip_longest(flat, others) for one in pair if one is not None]
 
     def _size(self, problem: Problem) -> int:
         """Return the bytes of the message that algorithms are judged at."""
