@@ -25,7 +25,7 @@ ROOT_FILES = {"backends/_root.py": "__init__.py", "backends/py.typed": "py.typed
 
 
 KERNELS = ("numba>=0.61", "numpy>=2.0")
-"""What compiling needs."""
+"""Packages without which kernels cannot be compiled."""
 
 
 def make_links(repo: Path) -> Path:

@@ -20,7 +20,7 @@ from weft.dsl.nouns.collective import Kind
 from ..sweep.question import Label, SketchSource, SweepQuestion
 from .console import Console
 from .flags.search import SweepFlags, SynthFlags
-from .flags.shared import OBJECTIVES
+from .flags.shared import EFFORT, OBJECTIVES
 from .flags.values import amount, ranks, seconds, several_sizes, split_arguments, whole
 from .inputs import canonical, is_file, make_problem, read_problem
 from .machines import read_topology
@@ -93,7 +93,7 @@ def plan_of(args: SweepFlags) -> SweepPlan:
     return SweepPlan(
         tuple(settings),
         objective,
-        args.effort or file.effort or 20.0,
+        args.effort or file.effort or EFFORT,
         args.time or file.seconds or None,
         args.threads or file.threads or 2,
     )

@@ -221,7 +221,7 @@ def _shaped(schedule: Schedule, segments: int) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """What is known of a size before a schedule is compiled for it.
+    """Limits on the time at a size, known before a schedule is compiled for it.
 
     ``best``: µs of the best program known, infinite where none is. ``floor``: µs below which no
     program of the schedule can be.

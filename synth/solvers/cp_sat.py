@@ -124,7 +124,7 @@ class CpModel:
 
 
 class CpVerdict(StrEnum):
-    """What CP-SAT found out, by OR-Tools' names."""
+    """Verdict of CP-SAT, by OR-Tools' names."""
 
     OPTIMAL = "OPTIMAL"
     FEASIBLE = "FEASIBLE"

@@ -31,7 +31,7 @@ MEMORY = "WEFT_SOLVER_MEMORY"
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What somebody who asks a solver wants to know meanwhile.
+    """Callbacks of a question to a solver: the request to stop, and remarks.
 
     Attributes:
         stopped: returns whether the answer is not wanted any more.

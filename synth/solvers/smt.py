@@ -19,7 +19,7 @@ STEPS_PER_MILLION = 160_000
 
 
 class SmtVerdict(StrEnum):
-    """What z3 found out, by SMT-LIB's names."""
+    """Verdict of z3, by SMT-LIB's names."""
 
     SAT = "sat"
     UNSAT = "unsat"

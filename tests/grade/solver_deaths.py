@@ -33,7 +33,7 @@ KINDS = ("allgather", "alltoall", "broadcast", "scatter", "reduce_scatter")
 
 @dataclass
 class Fate:
-    """What happens to one search, as an observer that brings it about."""
+    """Observer of one search that kills its solver, or cuts it off, at random polls."""
 
     chance: random.Random
     polls_left: int | None = None

@@ -50,7 +50,7 @@ def wheel_names(files: set[str]) -> set[str]:
 
 
 def names_in_wheel(path: Path) -> set[str]:
-    """What the wheel holds, without its metadata and machine code."""
+    """Return the files of the wheel, without its metadata and machine code."""
     with zipfile.ZipFile(path) as archive:
         found = {n for n in archive.namelist() if not n.split("/")[0].endswith(".dist-info")}
     return {n for n in found if not n.startswith(MACHINE_CODE)}

@@ -40,7 +40,7 @@ class Graph:
     edges: tuple[Edge, ...]
 
     def json(self) -> dict[str, object]:
-        """What the importer of edge lists reads."""
+        """Return the content of the file, as the importer of edge lists reads it."""
         return {"gpu_ids": list(self.gpus), "edges": [list(e) for e in self.edges]}
 
 

@@ -47,7 +47,7 @@ class SynthFlags(DownFlags, ProblemFlags):
         help="default: frontier; time needs --size",
     )
     size: SizeRange | None = shared.size(group="search")
-    effort: float = shared.effort("the search", 20.0, group="search")
+    effort: float = shared.effort("the search", shared.EFFORT, group="search")
     time: float | None = shared.cut_off("the search", group="search")
     threads: int = shared.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
     seed: int = shared.seed("of every random choice", group="search")
@@ -133,7 +133,7 @@ class SweepFlags(Flags):
         group="each job",
         help="default: time where there are sizes, else frontier",
     )
-    effort: float | None = shared.effort("each search", shown=20.0, group="each job")
+    effort: float | None = shared.effort("each search", shown=shared.EFFORT, group="each job")
     time: float | None = shared.cut_off("each search", group="each job")
     threads: int | None = shared.count(
         "--threads", 1024, "solver threads (default: 2)", group="each job"

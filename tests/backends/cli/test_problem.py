@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from command import Weft
 
+from weft.backends.cli.flags.shared import EFFORT
 from weft.backends.cli.flags.values import ranks, seconds, whole
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import make
+from weft.synth.base.engine import Budget
 
 
 @pytest.mark.parametrize(
@@ -254,3 +256,7 @@ def test_a_group_with_a_dash_is_told_how_it_is_written(weft: Weft) -> None:
     ran = weft("bound", "-t", "dgx1", "-c", "allgather", "--group", "0-3")
     assert ran.code == 2
     assert "hint: a range is written 0..3" in ran.err
+
+
+def test_the_command_line_and_the_library_have_one_default_effort() -> None:
+    assert Budget().effort == EFFORT

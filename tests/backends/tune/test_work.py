@@ -37,7 +37,7 @@ def stand(machine: str, kind: str, engine: str) -> dict[str, object]:
 
 
 def at(sizes: list[int], best: list[float | None]) -> dict[str, object]:
-    """What explore is given for sizes, where nothing is known of the schedule."""
+    """Argument of explore for some sizes, for a schedule that was not timed yet."""
     return {"sizes": sizes, "best": best, "floor": [0.0] * len(sizes), "known": []}
 
 
