@@ -45,6 +45,19 @@ def check_file_output(args: OutputFlags, console: Console, source: str = "") -> 
         raise UserError("the output is the input", where=args.output, hint="name another file")
 
 
+def check_prefix_output(args: OutputFlags, console: Console) -> None:
+    """Check ``args.output`` of a verb that writes several files with one prefix.
+
+    Raises:
+        UserError: its folder is none or read-only, or it is stdout with ``--json``.
+    """
+    if args.output in (None, "-"):
+        check_file_output(args, console)
+        return
+    assert args.output is not None
+    require_writable(Path(args.output + ".0.et"), args.output)
+
+
 def check_file(output: str, *, force: bool) -> Path:
     """Return the path of a file that will be written.
 

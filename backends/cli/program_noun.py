@@ -62,6 +62,15 @@ class FormatNoun(ProgramNoun):
         self.require(subject, done)
         return self.format.held(subject.text, subject.where, asked)
 
+    def timed(self, subject: Subject, args: SimulateFlags) -> SimulationSetup:
+        """Return the simulation by the runtime's model, or by the rule of another simulator."""
+        timing = self.format.timing(subject.text, subject.where)
+        if timing is None:
+            return super().timed(subject, args)
+        from .program_simulation import file_simulation
+
+        return file_simulation(subject, args, timing)
+
     def check(self, subject: Subject, args: CheckFlags, console: Console) -> list[Check]:
         """Return the checks of the format."""
         return self.format.check(subject.text, subject.where, asked_of(args, target=args.target))

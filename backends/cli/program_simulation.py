@@ -17,8 +17,9 @@ from weft.synth.fabric.occupancy import resource_name
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import model_of
+from weft.synth.time.schedule_time import SimulatedTime, bus_factor
 
-from ..formats.format import ProgramContent, Requirements
+from ..formats.format import FileTiming, ProgramContent, Requirements
 from ..formats.listings import Sheets
 from ..report.sheets import times
 from .flags.files import DiffFlags, SimulateFlags
@@ -43,13 +44,7 @@ def simulation_of(
         topology = topology.restricted_to(args.group)
     held = held_for(asked_of(args, target=args.target, protocol=args.protocol, may_hang=True))
     program = held.program
-    if topology.ranks != len(program.ranks):
-        ranks = len(program.ranks)
-        raise UserError(
-            f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
-            where=subject.where,
-            hint=f"--group 0..{ranks - 1} names those to use" if topology.ranks > ranks else "",
-        )
+    require_ranks(topology, len(program.ranks), subject)
     model = _model(args)
     protocol = Protocol(args.protocol) if args.protocol else program.protocol
 
@@ -61,6 +56,48 @@ def simulation_of(
     facts = {"protocol": str(protocol), "target": model.name}
     explain = partial(_explain, topology)
     return SimulationSetup(topology, program.collective, evaluate, facts, sizes_of(held), explain)
+
+
+def file_simulation(subject: Subject, args: SimulateFlags, timing: FileTiming) -> SimulationSetup:
+    """Return the replay of an artefact by the rule of the simulator that it is for.
+
+    Raises:
+        UserError: no machine, one of another size, or a flag that the rule does not know.
+    """
+    flags = (*RULE_FLAGS, "overhead", "local_bandwidth", "protocol", "target")
+    refuse_flags(args, flags, f"says nothing about {timing.rule}", subject)
+    if not args.topology:
+        raise no_machine(subject)
+    topology = read_topology(args.topology)
+    if args.group:
+        topology = topology.restricted_to(args.group)
+    require_ranks(topology, timing.collective.ranks, subject)
+
+    def evaluate(message_bytes: int, least: float) -> SimulatedTime:
+        return SimulatedTime(
+            message_bytes=message_bytes,
+            time_us=timing.time_us(message_bytes, topology),
+            bus_factor=bus_factor(timing.collective),
+            bound_us=least,
+        )
+
+    low, high = timing.sizes[0], timing.sizes[-1]
+    facts = {"rule": timing.rule}
+    return SimulationSetup(topology, timing.collective, evaluate, facts, SizeRange(low, high))
+
+
+def require_ranks(topology: Topology, ranks: int, subject: Subject) -> None:
+    """Refuse a machine with another number of ranks than a file is for.
+
+    Raises:
+        UserError: it has.
+    """
+    if topology.ranks != ranks:
+        raise UserError(
+            f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
+            where=subject.where,
+            hint=f"--group 0..{ranks - 1} names those to use" if topology.ranks > ranks else "",
+        )
 
 
 def program_times(

@@ -21,6 +21,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import MANIFEST as LIBRARY_MANIFEST
 
 from ..formats.format import own_kinds, recognized
+from ..formats.recognition import gathered
 from ..sweep.names import MANIFEST as SWEEP_MANIFEST
 from ..sweep.names import SCHEDULES
 from .flags.values import split_arguments
@@ -59,7 +60,7 @@ def _read(path: str, named: str, also: Collection[FileKind] = ()) -> Subject:
         path = str(Path(path) / LIBRARY_MANIFEST)
     if path != "-" and os.path.isdir(path):  # False where its folder may not be entered
         raise _folder(Path(path))
-    content = read_text(path)
+    content = gathered(path) or read_text(path)
     where = "<stdin>" if path == "-" else path
     if re.match(r'\{"weft": *"log"', content):
         raise BadFile(

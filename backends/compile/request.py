@@ -19,7 +19,8 @@ class Request:
     """Something to compile: the noun itself, or its program for a target, compiled on demand.
 
     ``to``: the format as it was asked for. ``where``: the file, for errors. ``module``: the Python
-    name of the file to be written. ``provenance``: lines for people.
+    name of the file to be written. ``output``: its path, or the prefix of several files.
+    ``provenance``: lines for people.
     """
 
     noun: Any = None
@@ -32,6 +33,7 @@ class Request:
     segments: int = 1
     where: str = ""
     module: str = ""
+    output: str = ""
     provenance: tuple[str, ...] = ()
 
 
@@ -40,6 +42,7 @@ class ProvedArtefact:
     """An artefact, proved: its text, what was written (a program or a script), words about it.
 
     ``lowered``: its size. ``checked``: what was judged, and ``check`` the entry of ``checks``.
+    ``told``: more lines for people, each with its label.
     """
 
     text: str
@@ -48,3 +51,4 @@ class ProvedArtefact:
     checked: str
     check: Check
     facts: dict[str, Any] = field(default_factory=dict)
+    told: tuple[tuple[str, str], ...] = ()

@@ -41,6 +41,9 @@ MOST_GRAINS = 1024
 BY_OFFSETS = "program"
 """Format without limits on chunks: it is executed with byte offsets."""
 
+BY_MESSAGES = ("chakra-et", "goal")
+"""Formats in which each message has a size of its own, for one size of the whole."""
+
 
 def binary(chunks: int, message_chunks: int) -> bool:
     """Return True if ``message_chunks`` is ``chunks`` times a power of two.
@@ -64,7 +67,7 @@ class ConversionRemark:
 
 def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[ConversionRemark]]:
     """The schedule with shares that ``to`` can express in ``segments`` pieces, and the loss."""
-    if not schedule.collective.sizes:
+    if not schedule.collective.sizes or to in BY_MESSAGES:
         return schedule, []
     collective = coarsest(schedule.collective)
     grains = collective.message_chunks
@@ -92,8 +95,9 @@ def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Conver
     slices = schedule.segments
 
     def text(program: object) -> str:
-        if pieces > 1:
-            return f"every chunk is cut into {pieces} pieces that follow each other"
+        if pieces > 1 or to in BY_MESSAGES:
+            cut = pieces if pieces > 1 else slices
+            return f"every chunk is cut into {cut} pieces that follow each other"
         if to == "msccl-xml" and isinstance(program, Program):
             return _looped(program, target, slices, schedule.bytes)
         if to == BY_OFFSETS:

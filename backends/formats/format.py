@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 DEFAULT = "msccl-xml"
 """The format to which files are compiled where none is named, and in which they are executed."""
 
+FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
+"""Flags of lowering that say nothing where there are no thread blocks."""
+
 GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 
 
@@ -103,6 +106,19 @@ class ProgramContent:
     facts: tuple[tuple[str, object], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FileTiming:
+    """How an artefact is timed by the rule of the simulator that it is for.
+
+    ``sizes``: the message sizes (bytes) that it is for. ``time_us``: µs of a size on a machine.
+    """
+
+    collective: Collective
+    sizes: tuple[int, ...]
+    rule: str
+    time_us: Callable[[int, Topology], float]
+
+
 class Format:
     """A format of artefacts. What a subclass leaves out is refused, naming it and the format."""
 
@@ -115,6 +131,8 @@ class Format:
     noun: ClassVar[str] = ""
     """A file of it in an error (default: ``NAME file``)."""
     suffix: ClassVar[str] = ".txt"
+    several: ClassVar[bool] = False
+    """An artefact is several files, and ``-o`` names what their names begin with."""
     says_kind: ClassVar[bool] = False
     """Its files are JSON with ``"weft": KIND``."""
     asks_collective: ClassVar[bool] = False
@@ -233,6 +251,19 @@ class Format:
             f"{an(self.noun)} does not state its collective, so that no result can be compared",
             where=where,
         )
+
+    def files(self, text: str, where: str) -> dict[str, bytes]:
+        """Return the files of an artefact, by what follows the prefix that ``-o`` names; empty
+        where it is one file with that text."""
+        return {}
+
+    def timing(self, text: str, where: str) -> FileTiming | None:
+        """Return how the artefact is timed where it holds no program; None: it is not.
+
+        Raises:
+            UserError, CheckFailed: it states no collective, or is wrong.
+        """
+        return None
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return an artefact as text for people, and its facts for ``--json``."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from weft.dsl.base.files import SCHEMA, read_bytes
 
 
 def is_msccl_xml(text: str, data: object) -> bool:
@@ -28,9 +33,45 @@ def is_script(text: str, data: object) -> bool:
     return data is None and '"weft": "script"' in text.replace("'", '"')
 
 
+CHAKRA = re.compile(r"(?P<prefix>.*)\.\d{1,7}\.et", re.DOTALL)
+"""Names of Chakra execution traces: ``PREFIX.RANK.et``."""
+
+
+def is_chakra_et(text: str, data: object) -> bool:
+    """Return True for the text of a set of Chakra execution traces (:func:`file_set`)."""
+    return isinstance(data, dict) and data.get("weft") == "chakra-et"
+
+
+def file_set(files: Mapping[str, bytes]) -> str:
+    """Return files, by what follows their common prefix, as one text: JSON with base64."""
+    held = {name: base64.b64encode(data).decode() for name, data in files.items()}
+    return json.dumps({"weft": "chakra-et", "schema": SCHEMA, "files": held}) + "\n"
+
+
+def gathered(path: str) -> str | None:
+    """Return the text of the set that a Chakra execution trace belongs to, from all its files.
+
+    None: the path does not name one.
+
+    Raises:
+        BadFile: a file cannot be read.
+    """
+    named = CHAKRA.fullmatch(path)
+    if named is None:
+        return None
+    prefix = Path(named["prefix"] + ".")
+    files = sorted(
+        other for other in prefix.parent.glob("*.et") if other.name.startswith(prefix.name)
+    )
+    members = {"." + other.name.removeprefix(prefix.name): other for other in files}
+    ranks = {name: file for name, file in members.items() if re.fullmatch(r"\.\d{1,7}\.et", name)}
+    return file_set({name: read_bytes(file) for name, file in ranks.items()})
+
+
 RECOGNIZERS: dict[str, Callable[[str, object], bool]] = {
     "msccl-xml": is_msccl_xml,
     "mscclpp-json": is_mscclpp_plan,
+    "chakra-et": is_chakra_et,
     "program": is_program,
     "mpi": is_script,
 }

@@ -61,14 +61,25 @@ def read_text(path: str | Path) -> str:
             # With the C locale, invalid bytes of standard input arrive as surrogates; detect them.
             text = _read_limited(sys.stdin.read, where, "")
             return _unmarked(text.encode(errors="surrogateescape").decode())
-        _require_regular(os.stat(path).st_mode, where)
-        with open(path, "rb") as stream:
-            raw = _read_limited(stream.read, where, b"")
+        raw = read_bytes(path)
         return _unmarked(raw.decode().replace("\r\n", "\n").replace("\r", "\n"))
-    except FileNotFoundError:
-        raise BadFile("no such file", where=where) from None
     except UnicodeDecodeError as error:
         raise _not_text(error.object, where) from None
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Read a file.
+
+    Raises:
+        BadFile: as :func:`read_text`, but for its contents.
+    """
+    where = str(path)
+    try:
+        _require_regular(os.stat(path).st_mode, where)
+        with open(path, "rb") as stream:
+            return _read_limited(stream.read, where, b"")
+    except FileNotFoundError:
+        raise BadFile("no such file", where=where) from None
     except OSError as error:
         raise BadFile(f"cannot be read: {error.strerror}", where=where) from None
     except ValueError as error:  # NUL character in the path
@@ -144,25 +155,53 @@ def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
     regular = file.is_file() or not file.exists()
     if file.exists() and regular and not force:
         raise UserError("the file exists", where=str(path), hint="-f overwrites it")
-    temporary: str | None = None
+    if regular:
+        _replace_all({file: text.encode("utf-8")}, str(path))
+        return
     try:
-        if not regular:
-            file.write_text(text, encoding="utf-8")
-            return
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, file)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+def write_files(prefix: str | Path, files: Mapping[str, bytes], *, force: bool = False) -> None:
+    """Write several files, named by what follows a prefix; none of them if one cannot be written.
+
+    Raises:
+        UserError: one exists and ``force`` is not given, or cannot be written.
+    """
+    targets = {_target(f"{prefix}{name}"): data for name, data in files.items()}
+    for file in targets:
+        if file.is_dir():
+            raise UserError("the output is a directory", where=str(file), hint="name another file")
+        if file.exists() and not force:
+            raise UserError("the file exists", where=str(file), hint="-f overwrites it")
+    _replace_all(targets, str(prefix))
+
+
+def _replace_all(targets: Mapping[Path, bytes], where: str) -> None:
+    """Write files under temporary names, then rename all of them."""
+    temporary: dict[str, Path] = {}
+    try:
+        for file, data in targets.items():
+            handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
+            temporary[name] = file
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+        for name, file in temporary.items():
+            os.replace(name, file)
     except BaseException as error:
-        # Also when interrupted: remove the temporary file.
-        if temporary is not None:
+        # Also when interrupted: remove the temporary files.
+        for name in temporary:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                os.unlink(name)
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+            raise UserError(f"cannot be written: {error.strerror}", where=where) from None
         raise
 
 

@@ -27,12 +27,15 @@ JUDGES = (
     "check",
     "execute",
     "formats.msccl.read",
+    "formats.messages.judge",
+    "formats.messages.replay",
     "formats.mscclpp.check",
     "formats.mscclpp.interpret",
 )
 MAKERS = (
     "compile",
     "formats.msccl.emit",
+    "formats.messages.lower",
     "formats.mscclpp.lower",
     "formats.mscclpp.plan.order",
     "formats.mscclpp.plan.write",

@@ -3,11 +3,13 @@ before it is written."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
-from weft.dsl.base.files import write_text
+from weft.dsl.base.files import write_files, write_text
 
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
@@ -22,7 +24,7 @@ from ..lowering import (
     source_of,
 )
 from ..noun import Subject
-from ..outputs import check_file_output
+from ..outputs import check_file_output, check_prefix_output
 from ..stages import telling
 from ..subjects import read_subject
 
@@ -39,8 +41,11 @@ USUAL_NODE = 8
 
 def run(args: CompileFlags, console: Console) -> int:
     """Lower, check, emit, execute, write."""
-    check_file_output(args, console, args.file)
     backend = format_named(args.to, "--to")
+    if backend.several:
+        check_prefix_output(args, console)
+    else:
+        check_file_output(args, console, args.file)
     subject = read_subject(args.file)
     named = (args.collective, args.root, args.roots)
     asks = subject.noun.asks_collective and subject.compiled_form
@@ -62,22 +67,41 @@ def run(args: CompileFlags, console: Console) -> int:
     plain = source.collective.message_chunks // source.collective.factor
     if told := backend.sizes_remark(made.code, plain):
         console.say("Sizes", told)
+    for label, told in made.told:
+        console.say(label, told)
     if artefact.timing:
         _tell_time(artefact.timing, args, console)
     checks = [made.check.to_json()]
     console.say("Checked", made.checked)
     if not args.no_run:
         checks += _executed(made.text, source.collective, backend, args, console)
-    write_text(args.output, made.text, force=args.force)
+    files = backend.files(made.text, "the artefact") if args.output != "-" else {}
+    if files:
+        write_files(args.output, files, force=args.force)
+    else:
+        write_text(args.output, made.text, force=args.force)
     if args.output != "-":
-        console.say("Wrote", args.output)
+        console.say("Wrote", _written(args.output, files))
         facts: dict[str, Any] = {"status": "ok", **made.facts, "file": args.output}
+        if files:
+            facts["files"] = [f"{args.output}{name}" for name in files]
         for remark in source.remarks:
             facts |= {**remark.facts, remark.label.lower(): remark.text(made.code)}
         if artefact.timing:
             facts["time"] = artefact.timing.to_json()
         console.result("", facts | {"checks": checks})
     return Exit.DONE
+
+
+def _written(output: str, files: Mapping[str, bytes]) -> str:
+    """Return the names of what was written: of several files the first of each kind."""
+    if not files:
+        return output
+    kinds: dict[str, list[str]] = {}
+    for name in files:
+        kinds.setdefault(re.sub(r"\.\d+\.et$", ".RANK.et", name), []).append(name)
+    several = (f" ({len(own)})" if len(own) > 1 else "" for own in kinds.values())
+    return ", ".join(f"{output}{kind}{number}" for kind, number in zip(kinds, several, strict=True))
 
 
 def _compiled(
@@ -93,6 +117,7 @@ def _compiled(
         to=args.to,
         where=subject.where,
         module="" if args.output == "-" else Path(args.output).stem,
+        output="" if args.output == "-" else args.output,
         provenance=provenance_of(subject, source),
     )
     with telling(console, "Compiling") as tell:

@@ -14,6 +14,7 @@ from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.library import Library
 
+from ...compile.source import BY_MESSAGES
 from ...tune.artefacts import Wanted, require_expressible, require_formats
 from ...tune.asks import Named
 from ...tune.folder import texts_of
@@ -117,6 +118,13 @@ def options_of(
     wanted = Wanted(formats, args.target, PLACES[args.placement])
     for one in collectives if measuring is None else ():
         require_expressible(wanted, one)
+    sized = [name for name in formats if name in BY_MESSAGES]
+    if sized:
+        raise UserError(
+            f"{sized[0]} is for one message size, and a plan is for a range of them",
+            where="--to",
+            hint=f"weft compile SCHEDULE --to {sized[0]} --size SIZE",
+        )
     if "LL128" in args.protocols and "mscclpp-json" in formats:
         raise UserError("MSCCL++ plans have no LL128", where="--protocols", hint="Simple,LL")
     named = tuple(_sketch(text, topology) for text in args.sketch)

@@ -14,7 +14,7 @@ from weft.dsl.base.units import SizeRange
 from ...check.checks import Check, of_findings
 from ...check.findings import require_good
 from ...compile.request import ProvedArtefact, Request
-from ..format import ExecutionRequest, Format, Requirements
+from ..format import FOR_THREAD_BLOCKS, ExecutionRequest, Format, Requirements
 from ..recognition import is_script
 from .model import Script
 from .read import read_script, runtime_of
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from ...execute.execute import Execution
 
 GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
-
-FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
-"""Flags of lowering that say nothing where there are no thread blocks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Chakra execution traces: collective algorithms for ASTRA-sim."""

@@ -1,0 +1,253 @@
+"""Chakra execution traces as a format: one file a rank, and what ASTRA-sim needs beside them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import Fields, parse_json
+from weft.dsl.base.progress import ProgressCallback, silent
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.topology import Topology
+
+from ...compile.request import ProvedArtefact, Request
+from ..messages.format import MessageFormat
+from ..messages.model import MessageGraph
+from ..recognition import file_set, is_chakra_et
+from .rule import astra_sim_us
+from .trace import COLL, PS_PER_US, ExecutionTrace, TraceNode, decoded, encoded, nodes_of, trace_of
+
+COMM_TYPE = {
+    Kind.ALLREDUCE: (0, "all-reduce"),
+    Kind.ALLGATHER: (2, "all-gather"),
+    Kind.ALLTOALL: (6, "all-to-all"),
+    Kind.REDUCE_SCATTER: (7, "reduce-scatter"),
+}
+"""``CollectiveCommType``, and the word in the keys of ``system.json``, of the collectives that have
+one there."""
+
+TRAFFIC_OF_SUMS = 3
+"""Times the bytes of a sum that ASTRA-sim moves through local memory: two reads and a write."""
+
+WORKLOAD = ".workload"
+_MEMBER = re.compile(r"(?P<set>.*)\.(?P<rank>0|[1-9]\d{0,6})\.et")
+
+
+@dataclass(frozen=True, slots=True)
+class ChakraEt(MessageFormat):
+    """Chakra execution traces: a collective algorithm for ASTRA-sim, one file a rank.
+
+    ``local_mem_bw``: GB/s; a sum takes 3 · bytes ÷ this, in whole µs, as in ASTRA-sim's own
+    algorithms. 0: sums take no time.
+    """
+
+    name: ClassVar[str] = "chakra-et"
+    cites: ClassVar[str] = "Won et al., ASTRA-sim 2.0, 2023, arXiv:2303.14006"
+    noun: ClassVar[str] = "Chakra execution trace"
+    suffix: ClassVar[str] = ".et"
+    several: ClassVar[bool] = True
+    says_kind: ClassVar[bool] = True
+    rule: ClassVar[str] = "ASTRA-sim's rule"
+    local_mem_bw: int = 50
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def recognizes(self, text: str, data: object) -> bool:
+        """Return True for the text in which the files of a set are held together."""
+        return is_chakra_et(text, data)
+
+    def files(self, text: str, where: str) -> dict[str, bytes]:
+        """Return the files of a set by what follows their prefix.
+
+        Raises:
+            BadFile: the text does not hold files.
+        """
+        data = parse_json(text, where)
+        fields = Fields(data, where)
+        fields.get("weft", str)
+        fields.get("schema", int)
+        members = fields.get("files", dict)
+        fields.finish()
+        try:
+            return {str(k): base64.b64decode(str(v), validate=True) for k, v in members.items()}
+        except (binascii.Error, ValueError):
+            raise BadFile("the files of the set are not in base64", where=where) from None
+
+    def graphs(self, text: str, where: str) -> dict[str, MessageGraph]:
+        """Return the graph of each set of traces; those of workloads have none.
+
+        Raises:
+            BadFile: a rank's file is missing, or one is not a trace.
+        """
+        sets: dict[str, dict[int, ExecutionTrace]] = defaultdict(dict)
+        for name, data in self.files(text, where).items():
+            if member := _MEMBER.fullmatch(name):
+                found = decoded(data, f"{where}: {name}")
+                sets[member["set"]][int(member["rank"])] = found
+        graphs = {}
+        for name, traces in sets.items():
+            if any(node.type == COLL for trace in traces.values() for node in trace.nodes):
+                continue
+            graphs[name.removeprefix(".")] = _graph(traces, f"{where}{name and ': ' + name}")
+        if not graphs:
+            raise BadFile(
+                "a workload of collectives, not a collective algorithm",
+                where=where,
+                hint="name a file of the algorithm: PREFIX.RANK.et",
+            )
+        return graphs
+
+    def graph_us(self, graph: MessageGraph, topology: Topology | None) -> float:
+        """Return the time of a graph on a machine by ASTRA-sim's rule, in µs."""
+        assert topology is not None
+        return astra_sim_us(graph, topology)
+
+    # --- compiling --------------------------------------------------------------------------------
+
+    def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
+        """Write and prove the files of all message sizes.
+
+        Raises:
+            UserError: no message size, or too many messages. CheckFailed: what was made is wrong.
+        """
+        if self.local_mem_bw < 0:
+            raise UserError(f"local_mem_bw is {self.local_mem_bw}", where=self.name)
+        sizes = self.sizes_of(request)
+        prefix = request.output or "PREFIX"
+        files: dict[str, bytes] = {}
+        tags: dict[int, str] = {}
+        tell("messages")
+        for size in sizes:
+            graph = self.graph_for(request, size, self._sum_ps)
+            tags[size] = f".{format_bytes(size)}" if len(sizes) > 1 else ""
+            files |= {f"{tags[size]}{name}": data for name, data in _traces(graph).items()}
+            collective = graph.collective
+        assert collective is not None
+        files |= self._beside(prefix, tags, collective)
+        text = file_set(files)
+        remarks = (("Names", _names(prefix, collective, len(sizes) > 1)),)
+        return self.proved(request, text, tell, remarks)
+
+    def _sum_ps(self, size: int) -> int:
+        """Picoseconds of a sum: whole µs, for a trace has no finer ones."""
+        if not self.local_mem_bw:
+            return 0
+        taken = TRAFFIC_OF_SUMS * size / (self.local_mem_bw * BYTES_PER_US_PER_GBPS)
+        return int(taken + 0.5) * PS_PER_US
+
+    def _beside(
+        self, prefix: str, tags: Mapping[int, str], collective: Collective
+    ) -> dict[str, bytes]:
+        """Return the system's configuration, and a workload that calls each size once."""
+        comm_type, word = COMM_TYPE.get(collective.kind, (0, ""))
+        system: dict[str, Any] = {"scheduling-policy": "FIFO", "preferred-dataset-splits": 1}
+        files = {}
+        if word and len(tags) == 1:
+            system[f"{word}-implementation-custom"] = [prefix]
+        else:
+            system["per-node-custom-implementation"] = f"{prefix}.per-node.yml"
+            lines = (f"{i}: {json.dumps(prefix + tag)}\n" for i, tag in enumerate(tags.values(), 1))
+            files[".per-node.yml"] = "".join(lines).encode()
+        system["local-mem-bw"] = self.local_mem_bw or 50
+        files[".system.json"] = (json.dumps(system, indent=2) + "\n").encode()
+        files |= _workload(tags, collective, comm_type)
+        return files
+
+
+def _names(prefix: str, collective: Collective, several: bool) -> str:
+    key = COMM_TYPE.get(collective.kind, (0, ""))[1]
+    if several or not key:
+        return f"{prefix}.system.json names the files by the nodes of {prefix}.workload"
+    return f"{prefix}.system.json names the files for every {key} of a workload"
+
+
+def _traces(graph: MessageGraph) -> dict[str, bytes]:
+    """Return the trace files of a graph; the first one's metadata says what the graph is for."""
+    files = {}
+    for rank, own in enumerate(graph.ranks):
+        about: dict[str, Any] = {"rank": rank, "copies": graph.copies[rank]}
+        if not rank:
+            assert graph.collective is not None
+            about |= {"name": graph.name, "bytes": graph.message_bytes}
+            about["collective"] = graph.collective.to_json()
+        metadata = {"weft": json.dumps(about, separators=(",", ":"))}
+        files[f".{rank}.et"] = encoded(trace_of(own, metadata))
+    return files
+
+
+def _workload(tags: Mapping[int, str], collective: Collective, type: int) -> dict[str, bytes]:
+    """Return a workload for each rank: one call of each size, one after another."""
+    share = collective.ranks if collective.kind is Kind.ALLGATHER else 1
+    nodes = tuple(
+        TraceNode(
+            number,
+            COLL,
+            f"{collective.name or collective.kind} {format_bytes(size)}",
+            data_deps=(number - 1,) if number > 1 else (),
+            attributes={"is_cpu_op": False, "comm_type": type, "comm_size": max(1, size // share)},
+        )
+        for number, size in enumerate(tags, 1)
+    )
+    data = encoded(ExecutionTrace({}, nodes))
+    return {f"{WORKLOAD}.{rank}.et": data for rank in range(collective.ranks)}
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
+    """Return the graph of one set.
+
+    Raises:
+        BadFile: a rank is missing.
+    """
+    missing = _first_missing(traces)
+    if missing is not None:
+        raise BadFile(
+            f"the file of rank {missing} is missing: ASTRA-sim needs one for every rank",
+            where=where,
+            hint=f"put PREFIX.{missing}.et beside the others",
+        )
+    ranks = tuple(nodes_of(traces[r], f"{where}: rank {r}") for r in range(len(traces)))
+    about = [_about(traces[rank], f"{where}: rank {rank}") for rank in range(len(traces))]
+    if any(one is None for one in about):
+        return MessageGraph("", ranks)
+    first = Fields(about[0], where)
+    first.get("rank", int)
+    first.get("copies", list)
+    collective = Collective.from_json(first.get("collective", dict), f"{where}: collective")
+    name, size = first.get("name", str), first.get("bytes", int)
+    first.finish()
+    copies = tuple(_copies(one, where) for one in about)
+    return MessageGraph(name, ranks, collective, size, copies)
+
+
+def _first_missing(traces: Iterable[int]) -> int | None:
+    there = set(traces)
+    return next((rank for rank in range(max(there) + 1) if rank not in there), None)
+
+
+def _about(trace: ExecutionTrace, where: str) -> Any:
+    """Return what weft says of a rank's trace; None: the trace is of another writer."""
+    told = trace.metadata.get("weft")
+    return None if told is None else parse_json(str(told), where)
+
+
+def _copies(about: Any, where: str) -> tuple[tuple[int, int], ...]:
+    rows = about.get("copies") if isinstance(about, dict) else None
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list)
+        and len(row) == 2
+        and all(type(x) is int and 0 <= x < 1 << 31 for x in row)
+        for row in rows
+    ):
+        raise BadFile("copies must be pairs of offsets", where=where)
+    return tuple((a, b) for a, b in rows)

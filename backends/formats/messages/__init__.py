@@ -1,0 +1,1 @@
+"""Messages with dependencies: what simulators of networks by others read, in any file format."""

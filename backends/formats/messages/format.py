@@ -1,0 +1,308 @@
+"""Base of formats whose files are message graphs: check, run, show and time them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.progress import ProgressCallback, silent
+from weft.dsl.base.tables import count, microseconds, number
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.runtime import P2P
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.schedule_time import simulate
+
+from ...check.checks import Check, of_findings
+from ...check.findings import Finding, require_good
+from ...compile.analyses.unroll import unrolled
+from ...compile.passes.lift import Lift
+from ...compile.request import ProvedArtefact, Request
+from ...execute.execute import Execution
+from ..format import FOR_THREAD_BLOCKS, ExecutionRequest, FileTiming, Format, Requirements
+from .judge import check_graph, run_graph
+from .lower import SumTime, graph_of_algorithm, graph_of_schedule
+from .model import GraphNode, GraphNodeKind, MessageGraph
+
+GOOD = "every message has both ends, nothing waits for itself; every output is proved"
+
+MOST_TIMED = 1_000_000
+"""Messages of a file that is replayed as it is written, and of a schedule that is timed beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFormat(Format, ABC):
+    """Files of sends, receives and sums, one set for one message size."""
+
+    rule: ClassVar[str] = ""
+    """The rule by which its files are timed, in a few words."""
+    most_executed: ClassVar[int | None] = 1 << 20
+
+    # --- files ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def graphs(self, text: str, where: str) -> dict[str, MessageGraph]:
+        """Return the graphs in a file, one for each message size, by a name ('' for one alone).
+
+        Raises:
+            BadFile: it is not well formed.
+        """
+
+    @abstractmethod
+    def graph_us(self, graph: MessageGraph, topology: Topology | None) -> float:
+        """Return the time of a graph by the rule, in µs.
+
+        Raises:
+            UserError: the file is not timed without a machine, and there is none.
+        """
+
+    def read(self, text: str, where: str) -> dict[str, MessageGraph]:
+        """Return the graphs in a file."""
+        return self.graphs(text, where)
+
+    def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
+        """Return the form, and the findings of the judge of message graphs."""
+        if asked.target:
+            raise UserError("--target is for MSCCL XML", where=where)
+        found = self.graphs(text, where)
+        checks = [
+            Check("form", True, f"{self._label(name)}{_form(g)}") for name, g in found.items()
+        ]
+        return [*checks, *of_findings(_findings(found), GOOD)]
+
+    def findings(self, text: str, where: str, target: str | None = None) -> Sequence[Finding]:
+        """Return the judge's findings; of a file that states its collective no error is a proof."""
+        return _findings(self.graphs(text, where))
+
+    def collective(self, text: str, where: str) -> Collective:
+        """Return the collective that the file states.
+
+        Raises:
+            UserError: it states none.
+        """
+        for graph in self.graphs(text, where).values():
+            if graph.collective is not None:
+                return graph.collective
+        raise UserError(
+            f"the {self.noun} does not state its collective, so that no result can be compared",
+            where=where,
+            hint="weft states it in those that it writes",
+        )
+
+    def execute(
+        self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
+    ) -> Execution:
+        """Move random integers as the files say; no order of nodes can change the result."""
+        done = Execution(False, "there is nothing to execute")
+        for graph in self.graphs(text, where).values():
+            own = graph.collective or self.collective(text, where)
+            wanted = request.collective or own
+            if (wanted.kind, wanted.ranks, wanted.roots) != (own.kind, own.ranks, own.roots):
+                return Execution(False, f"the file states {own}, not {wanted}")
+            done = run_graph(graph, own, request.seed)
+            if not done.ok:
+                return done
+        return done
+
+    def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
+        """Return the nodes of every rank."""
+        found = self.graphs(text, where)
+        lines = []
+        for name, graph in found.items():
+            lines.append(f"{graph.name or self.name}: {self._label(name)}{_form(graph)}")
+            for rank, own in enumerate(graph.ranks):
+                lines += [
+                    f"rank {rank}",
+                    *(f"  {i:>3}  {_line(node)}" for i, node in enumerate(own)),
+                ]
+        return "\n".join(lines), facts_of(next(iter(found.values())))
+
+    def timing(self, text: str, where: str) -> FileTiming:
+        """Return how the files are timed, each at the size that it is for.
+
+        Raises:
+            UserError: the file does not state its collective. CheckFailed: it is wrong.
+        """
+        found = self.graphs(text, where)
+        require_good(_findings(found), where)
+        by_size = {graph.message_bytes: graph for graph in found.values()}
+        collective = self.collective(text, where)
+
+        def time_us(size: int, topology: Topology) -> float:
+            if size not in by_size:
+                sizes = ", ".join(map(format_bytes, sorted(by_size)))
+                raise UserError(f"the file is for messages of {sizes}", where=where)
+            return self.graph_us(by_size[size], topology)
+
+        return FileTiming(collective, tuple(sorted(by_size)), self.rule, time_us)
+
+    def _label(self, name: str) -> str:
+        return f"{name}: " if name else ""
+
+    # --- compiling --------------------------------------------------------------------------------
+
+    def refuse_flags(self, given: Sequence[str], where: str) -> None:
+        """Refuse flags that say nothing where there are no thread blocks.
+
+        Raises:
+            UserError: one was given.
+        """
+        for flag in FOR_THREAD_BLOCKS:
+            if flag in given:
+                raise UserError(
+                    f"--{flag.replace('_', '-')} says nothing about {self.noun}s",
+                    where=where,
+                    hint="they have no thread blocks; leave it out",
+                )
+
+    def graph_for(self, request: Request, message_bytes: int, sum_ps: SumTime) -> MessageGraph:
+        """Return the graph of something to compile, for messages of one size."""
+        noun = request.noun
+        if isinstance(noun, Schedule):
+            name = (
+                request.name
+                or f"{noun.topology.name} {noun.collective.name or noun.collective.kind}"
+            )
+            return graph_of_schedule(written_out(request), name, message_bytes, sum_ps)
+        algorithm = Lift().apply(noun, P2P) if isinstance(noun, Program) else noun
+        assert isinstance(algorithm, Algorithm)
+        graph = graph_of_algorithm(algorithm, message_bytes, sum_ps)
+        return replace(graph, name=request.name or graph.name)
+
+    def sizes_of(self, request: Request) -> tuple[int, ...]:
+        """Return the message sizes to write files for: those asked for, or the schedule's.
+
+        Raises:
+            UserError: there are none.
+        """
+        if request.sizes is not None:
+            return request.sizes.powers()
+        if isinstance(request.noun, Schedule) and request.noun.bytes is not None:
+            return (request.noun.bytes,)
+        raise UserError(
+            f"{self.noun}s are for one message size, and none is given",
+            where=request.where or None,
+            hint="--size 1MiB",
+        )
+
+    def proved(
+        self,
+        request: Request,
+        text: str,
+        tell: ProgressCallback,
+        remarks: tuple[tuple[str, str], ...] = (),
+    ) -> ProvedArtefact:
+        """Read what was written, judge it, replay it, and return it.
+
+        Raises:
+            CheckFailed: it is wrong.
+        """
+        tell("prove")
+        found = self.graphs(text, "the artefact")
+        require_good(_findings(found), "the artefact")
+        first = next(iter(found.values()))
+        tell("replay")
+        times = self._times(request, found)
+        told = [("Timed", _timed(self.rule, one)) for one in times]
+        facts = {**facts_of(first), "to": self.name, "times": times}
+        facts["bytes"] = [graph.message_bytes for graph in found.values()]
+        check = Check("messages", True, GOOD)
+        return ProvedArtefact(text, first, _size(first), GOOD, check, facts, told=(*remarks, *told))
+
+    def _times(self, request: Request, found: dict[str, MessageGraph]) -> list[dict[str, Any]]:
+        """Return for each size µs by the rule of the simulator and by weft's."""
+        noun = request.noun
+        if not isinstance(noun, Schedule) or len(noun) * noun.segments > MOST_TIMED:
+            return []
+        return [
+            {
+                "bytes": graph.message_bytes,
+                "us": number(self.graph_us(graph, noun.topology)),
+                "without_sums_us": number(self.graph_us(without_sums(graph), noun.topology)),
+                "schedule_us": number(simulate(noun, graph.message_bytes).time_us),
+            }
+            for graph in found.values()
+        ]
+
+
+def without_sums(graph: MessageGraph) -> MessageGraph:
+    """Return the graph with sums that take no time, as in weft's simulation of schedules."""
+    if not any(node.ps for _, _, node in graph.nodes()):
+        return graph
+    ranks = (tuple(replace(node, ps=0) for node in own) for own in graph.ranks)
+    return replace(graph, ranks=tuple(ranks))
+
+
+def written_out(request: Request) -> Schedule:
+    """Return the schedule of a request with its segments, or those asked for, as chunks."""
+    noun: Schedule = request.noun
+    pieces = request.segments if request.segments > 1 else noun.segments
+    return unrolled(noun, pieces)
+
+
+def facts_of(graph: MessageGraph) -> dict[str, Any]:
+    """Return a graph for ``--json``."""
+    c = graph.collective
+    return {
+        "name": graph.name,
+        "collective": None if c is None else c.name or str(c.kind),
+        "ranks": len(graph.ranks),
+        "bytes": graph.message_bytes or None,
+        "messages": graph.count(GraphNodeKind.SEND),
+        "sums": graph.count(GraphNodeKind.SUM),
+    }
+
+
+def _findings(found: dict[str, MessageGraph]) -> list[Finding]:
+    return [finding for graph in found.values() for finding in check_graph(graph)]
+
+
+def _size(graph: MessageGraph) -> str:
+    sizes = (
+        count(len(graph.ranks), "rank"),
+        count(graph.count(GraphNodeKind.SEND), "message"),
+        count(graph.count(GraphNodeKind.SUM), "sum"),
+    )
+    return ", ".join(sizes)
+
+
+def _form(graph: MessageGraph) -> str:
+    told = _size(graph)
+    if graph.collective is not None:
+        told = f"{graph.collective}, {told.partition(', ')[2]}"
+    return f"{told}, for {format_bytes(graph.message_bytes)}" if graph.message_bytes else told
+
+
+def _line(node: GraphNode) -> str:
+    words = [f"{node.kind} {node.bytes} B" if node.bytes else str(node.kind)]
+    if node.kind is not GraphNodeKind.SUM:
+        words.append(
+            f"{'to' if node.kind is GraphNodeKind.SEND else 'from'} {node.peer}, tag {node.tag}"
+        )
+    elif node.ps:
+        words.append(f"{node.ps / 1e6:g} µs")
+    named: list[tuple[str, tuple[int, ...], Callable[[int], str]]] = [
+        ("of", node.inputs, lambda i: f"i[{i}]"),
+        ("needs", node.needs, str),
+        ("waits for", node.waits, str),
+        ("after", node.after, str),
+        ("into", node.outputs, lambda i: f"o[{i}]"),
+    ]
+    words += [f"{word} {' '.join(map(one, numbers))}" for word, numbers, one in named if numbers]
+    return ", ".join(words)
+
+
+def _timed(rule: str, one: dict[str, Any]) -> str:
+    ours, theirs, network = (one[key] for key in ("schedule_us", "us", "without_sums_us"))
+    sums = f" ({microseconds(network)} without sums)" if network != theirs else ""
+    ratio = f" ({network / ours - 1:+.1%})" if ours else ""
+    return (
+        f"{microseconds(theirs)} µs at {format_bytes(one['bytes'])} by {rule}{sums}, "
+        f"{microseconds(ours)} µs by weft's{ratio}"
+    )

@@ -1,0 +1,263 @@
+"""Judge of message graphs: pairs, deadlocks, and what every output holds at the end.
+
+It knows nothing of how graphs are made: it takes what a file says. Values are sets of
+contributions (:mod:`weft.backends.check.values`); as no value is ever overwritten, one pass in any
+order that the dependencies allow proves the result for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.collective import Collective
+
+from ...check.findings import MOST, Finding, Severity
+from ...check.values import Values, WantedValues, wanted_of
+from ...execute.execute import Execution
+from .model import GraphNodeKind, Key, MessageGraph, key_of
+
+
+def check_graph(graph: MessageGraph) -> list[Finding]:
+    """Return everything wrong with a graph; of a known collective, no error is a proof."""
+    for check in (_form, _pairs, _hangs):
+        if found := list(islice(check(graph), MOST)):
+            return found
+    if graph.collective is None:
+        return [
+            Finding("result", Severity.NOTE, "not judged: the file does not say what messages hold")
+        ]
+    return list(islice(_result(graph, graph.collective), MOST))
+
+
+def _error(check: str, text: str, rank: int, place: int | None = None) -> Finding:
+    return Finding(check, Severity.ERROR, text, rank, step=place)
+
+
+def _form(graph: MessageGraph) -> Iterator[Finding]:
+    """Numbers that make sense: peers, sizes, nodes that exist."""
+    ranks = len(graph.ranks)
+    if graph.collective is not None and graph.collective.ranks != ranks:
+        yield _error("form", f"{ranks} ranks, the collective has {graph.collective.ranks}", 0)
+        return
+    for rank, place, node in graph.nodes():
+        if node.kind is not GraphNodeKind.SUM:
+            if not 0 <= node.peer < ranks or node.peer == rank:
+                text = f"a message to or from {node.peer}; peers are the others of {ranks}"
+                yield _error("form", text, rank, place)
+            if node.bytes < 1:
+                yield _error("form", f"a message of {node.bytes} bytes", rank, place)
+        named = (*node.needs, *node.waits, *node.after)
+        if any(not 0 <= other < len(graph.ranks[rank]) or other == place for other in named):
+            yield _error(
+                "form", "it depends on itself, or on a node that is not there", rank, place
+            )
+
+
+def _pairs(graph: MessageGraph) -> Iterator[Finding]:
+    """Every send meets one receive of its size, by source, destination and tag."""
+    ends: dict[Key, dict[GraphNodeKind, list[tuple[int, int, int]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for rank, place, node in graph.nodes():
+        if node.kind is not GraphNodeKind.SUM:
+            ends[key_of(rank, node)][node.kind].append((rank, place, node.bytes))
+    for (src, dst, tag), found in ends.items():
+        sends, recvs = found[GraphNodeKind.SEND], found[GraphNodeKind.RECV]
+        rank, place, _ = (sends or recvs)[0]
+        what = f"tag {tag} from {src} to {dst}"
+        if len(sends) > 1 or len(recvs) > 1:
+            yield _error("pairs", f"{what} names several messages", rank, place)
+        elif not sends or not recvs:
+            yield _error("pairs", f"{what}: one end is missing", rank, place)
+        elif sends[0][2] != recvs[0][2]:
+            text = f"{what}: {sends[0][2]} bytes are sent, {recvs[0][2]} received"
+            yield _error("pairs", text, rank, place)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphOrder:
+    """All nodes numbered, rank after rank.
+
+    Attributes:
+        first: the number of each rank's first node.
+        level: the longest chain of dependencies before each node; -1 for those on a cycle.
+        send_of: for each receive the number of its send; -1 for other nodes.
+    """
+
+    first: Ints
+    level: Ints
+    send_of: Ints
+
+
+def order_of(graph: MessageGraph) -> GraphOrder:
+    """Return the levels of all nodes, whose messages pair up."""
+    sizes = np.array([len(own) for own in graph.ranks], np.int64)
+    first = np.cumsum(sizes) - sizes
+    total = int(sizes.sum())
+    send_of = np.full(total, -1, np.int64)
+    sends = {
+        key_of(rank, node): int(first[rank]) + place
+        for rank, place, node in graph.nodes()
+        if node.kind is GraphNodeKind.SEND
+    }
+    followers: list[list[int]] = [[] for _ in range(total)]
+    missing = [0] * total
+    for rank, place, node in graph.nodes():
+        number, base = int(first[rank]) + place, int(first[rank])
+        before = [base + other for other in (*node.needs, *node.waits, *node.after)]
+        if node.kind is GraphNodeKind.RECV:
+            send_of[number] = sends[key_of(rank, node)]
+            before.append(int(send_of[number]))
+        missing[number] = len(before)
+        for other in before:
+            followers[other].append(number)
+    level = np.full(total, -1, np.int64)
+    ready = [number for number in range(total) if not missing[number]]
+    depth = 0
+    while ready:
+        level[ready] = depth
+        after = []
+        for number in ready:
+            for other in followers[number]:
+                missing[other] -= 1
+                if not missing[other]:
+                    after.append(other)
+        ready, depth = after, depth + 1
+    return GraphOrder(first, level, send_of)
+
+
+def _hangs(graph: MessageGraph) -> Iterator[Finding]:
+    """Nodes that wait for each other."""
+    order = order_of(graph)
+    for number in np.flatnonzero(order.level < 0).tolist():
+        rank = int(np.searchsorted(order.first, number, side="right")) - 1
+        place = number - int(order.first[rank])
+        yield _error("deadlock", "it never starts: a cycle of dependencies", rank, place)
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Terms:
+    """What every node adds up: rows of inputs (first), then of nodes.
+
+    ``rows``: of all nodes, one after another; ``start[i]:start[i + 1]`` those of node i.
+    """
+
+    order: GraphOrder
+    inputs: dict[tuple[int, int], int]
+    start: Ints
+    rows: Ints
+
+    @staticmethod
+    def of(graph: MessageGraph, wanted: WantedValues) -> _Terms:
+        order = order_of(graph)
+        places = zip(wanted.pre_rank.tolist(), wanted.pre_offset.tolist(), strict=True)
+        inputs = {place: row for row, place in enumerate(places)}
+        base = len(inputs) + 1  # one row more, for inputs that are not there
+        rows: list[list[int]] = []
+        for rank, _, node in graph.nodes():
+            first = base + int(order.first[rank])
+            number = len(rows)
+            if node.kind is GraphNodeKind.RECV:
+                rows.append([base + int(order.send_of[number])])
+                continue
+            own = [inputs.get((rank, offset), base - 1) for offset in node.inputs]
+            rows.append([*own, *(first + other for other in node.needs)])
+        lengths = np.array([len(own) for own in rows], np.int64)
+        start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return _Terms(order, inputs, start, np.array([x for own in rows for x in own], np.int64))
+
+    @property
+    def base(self) -> int:
+        """The row of the first node."""
+        return len(self.inputs) + 1
+
+    def waves(self) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Yield rows of nodes whose terms are known, rows of the terms, and how many each has."""
+        some = np.diff(self.start) > 0
+        for depth in range(int(self.order.level.max(initial=-1)) + 1):
+            nodes = np.flatnonzero((self.order.level == depth) & some)
+            if len(nodes):
+                count = self.start[nodes + 1] - self.start[nodes]
+                owner = np.repeat(np.arange(len(nodes)), count)
+                inside = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+                yield self.base + nodes, self.rows[self.start[nodes][owner] + inside], count
+
+    def ends(self, graph: MessageGraph) -> tuple[Ints, Ints]:
+        """Return places (rank << 32 | offset) of outputs, and the rows whose values end there."""
+        where, row = [], []
+        for number, (rank, _, node) in enumerate(graph.nodes()):
+            where += [rank << 32 | offset for offset in node.outputs]
+            row += [self.base + number] * len(node.outputs)
+        for rank, own in enumerate(graph.copies):
+            where += [rank << 32 | there for _, there in own]
+            row += [self.inputs.get((rank, here), self.base - 1) for here, _ in own]
+        return np.array(where, np.int64), np.array(row, np.int64)
+
+
+def _result(graph: MessageGraph, collective: Collective) -> Iterator[Finding]:
+    """Every output holds what the collective wants, once."""
+    for rank, place, node in graph.nodes():
+        if node.kind is GraphNodeKind.SEND and len(node.needs) + len(node.inputs) != 1:
+            text = f"a send of {len(node.needs) + len(node.inputs)} values, not of one"
+            yield _error("result", text, rank, place)
+    wanted = wanted_of(collective)
+    terms = _Terms.of(graph, wanted)
+    held = Values.unwritten(terms.base + len(terms.start) - 1, wanted.values.words)
+    held.put(np.arange(len(terms.inputs)), wanted.before)
+    for nodes, rows, count in terms.waves():
+        held.put(nodes, held.sums(rows, count))
+    where, row = terms.ends(graph)
+    if len(np.unique(where)) != len(where):
+        yield _error("result", "two values end in one place of the output", int(where[0] >> 32))
+        return
+    found = held.take(row).at(where, wanted.rank << 32 | wanted.offset)
+    for k in np.flatnonzero(~found.same(wanted.values)).tolist():
+        text = f"o[{int(wanted.offset[k])}] does not end with what the collective wants"
+        yield _error("result", text, int(wanted.rank[k]))
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def run_graph(graph: MessageGraph, collective: Collective, seed: int) -> Execution:
+    """Move random 64-bit integers as the graph says, and compare with the collective's sums."""
+    wanted = wanted_of(collective)
+    terms = _Terms.of(graph, wanted)
+    rng = np.random.default_rng(seed)
+    words = wanted.values.words
+    groups = int(max(wanted.before.group.max(initial=0), wanted.values.group.max(initial=0))) + 1
+    drawn = rng.integers(0, 1 << 63, (groups, 64 * words), np.uint64)
+    data = np.zeros(terms.base + len(terms.start) - 1, np.uint64)
+    data[: len(terms.inputs)] = _numbers(wanted.before, drawn)
+    for nodes, rows, count in terms.waves():
+        data[nodes] = np.add.reduceat(data[rows], np.cumsum(count) - count)
+    where, row = terms.ends(graph)
+    at = dict(zip(where.tolist(), data[row].tolist(), strict=True))
+    places = (wanted.rank << 32 | wanted.offset).tolist()
+    right = _numbers(wanted.values, drawn).tolist()
+    wrong = [p for p, value in zip(places, right, strict=True) if at.get(p) != value]
+    if wrong:
+        rank, offset = wrong[0] >> 32, wrong[0] & 0xFFFFFFFF
+        return Execution(False, f"rank {rank} o[{offset}] is wrong")
+    sends = graph.count(GraphNodeKind.SEND)
+    return Execution(True, f"{sends} messages of random integers: all results right")
+
+
+def _numbers(values: Values, drawn: np.ndarray) -> np.ndarray:
+    """Return the sums of the numbers that were drawn for the contributions of each value."""
+    bits = np.unpackbits(
+        values.bits.astype("<u8").view(np.uint8).reshape(len(values.bits), -1),
+        axis=1,
+        bitorder="little",
+    ).astype(np.uint64)
+    total: np.ndarray = (bits * drawn[values.group]).sum(axis=1, dtype=np.uint64)
+    return total

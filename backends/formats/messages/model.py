@@ -1,0 +1,90 @@
+"""Message graphs: sends, receives and sums of every rank, and what each of them waits for.
+
+A node holds one value, a chunk or a sum of chunks. A send passes on the value of the one node that
+it needs (or of an input), a receive holds what its message brings, a sum adds the values of all
+that it needs. So a value is never overwritten, and no order of nodes can change a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from weft.dsl.nouns.collective import Collective
+
+
+class GraphNodeKind(StrEnum):
+    """Kinds of nodes."""
+
+    SEND = "send"
+    RECV = "recv"
+    SUM = "sum"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """One node of a rank; others of the rank are named by their position.
+
+    Attributes:
+        bytes: of the message, or of the sum.
+        peer, tag: of a message; -1 for sums.
+        needs: nodes that must be over first, whose values it takes.
+        waits: nodes that must be over first, for the order alone.
+        after: nodes that must have started first.
+        inputs: offsets in the rank's input whose values it takes.
+        outputs: offsets in the rank's output where its value ends.
+        ps: picoseconds that a sum takes.
+        port: of a message, the number of the rank's port.
+    """
+
+    kind: GraphNodeKind
+    bytes: int = 0
+    peer: int = -1
+    tag: int = -1
+    needs: tuple[int, ...] = ()
+    waits: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    ps: int = 0
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MessageGraph:
+    """The nodes of all ranks.
+
+    Attributes:
+        ranks: the nodes of each rank.
+        collective: what the messages achieve; None: nobody says so.
+        message_bytes: the size of the message; 0: unknown.
+        copies: for each rank pairs (offset in the input, offset in the output) of what a rank
+            has from the start and must end with.
+    """
+
+    name: str
+    ranks: tuple[tuple[GraphNode, ...], ...]
+    collective: Collective | None = None
+    message_bytes: int = 0
+    copies: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+    def nodes(self) -> Iterator[tuple[int, int, GraphNode]]:
+        """Rank, position and node, in the order of the ranks."""
+        for rank, own in enumerate(self.ranks):
+            for place, node in enumerate(own):
+                yield rank, place, node
+
+    def count(self, kind: GraphNodeKind) -> int:
+        """Return the number of nodes of a kind."""
+        return sum(node.kind is kind for own in self.ranks for node in own)
+
+
+Key = tuple[int, int, int]
+"""Source, destination and tag of a message."""
+
+
+def key_of(rank: int, node: GraphNode) -> Key:
+    """Return source, destination and tag of the message that a node is an end of."""
+    ends = (rank, node.peer) if node.kind is GraphNodeKind.SEND else (node.peer, rank)
+    return (*ends, node.tag)

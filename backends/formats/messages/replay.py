@@ -1,0 +1,135 @@
+"""Replay of a message graph on ports that serve whole messages, first come first served.
+
+A message passes its hops one after another: each has a port, which it holds for a while, and takes
+some time to the next. So the rules of simulators that store messages at every device differ in the
+hops only. Time is a whole number of units; of messages that come at one instant, the first
+that was issued goes first: ranks in order, then nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from .judge import order_of
+from .model import GraphNode, GraphNodeKind, MessageGraph
+
+Hop = tuple[int, int, int]
+"""A port, how long a message holds it, and when it is at the next (from its start)."""
+
+Hops = Callable[[int, GraphNode], Sequence[Hop]]
+"""The hops of the message that a rank's send begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRule:
+    """Rule of a simulator: hops of messages, units that a sum takes, and when a send is over.
+
+    ``on_arrival``: a send is over when its message has arrived; otherwise as soon as it starts.
+    """
+
+    hops: Hops
+    work: Callable[[GraphNode], int]
+    on_arrival: bool
+
+
+def replayed(graph: MessageGraph, rule: ReplayRule) -> int:
+    """Return when the last node is over, in units of the rule; the graph has no errors."""
+    run = _MessageReplay(graph, rule)
+    run.go()
+    return run.last
+
+
+class _MessageReplay:
+    """A run: nodes wait for others, messages for ports. Nodes are numbered rank after rank."""
+
+    def __init__(self, graph: MessageGraph, rule: ReplayRule) -> None:
+        order = order_of(graph)
+        first = order.first.tolist()
+        self.rule = rule
+        self.nodes = [(rank, node) for rank, _, node in graph.nodes()]
+        self.on_start: list[list[int]] = [[] for _ in self.nodes]
+        self.on_end: list[list[int]] = [[] for _ in self.nodes]
+        self.missing = [0] * len(self.nodes)
+        self.recv_of = {send: recv for recv, send in enumerate(order.send_of.tolist()) if send >= 0}
+        for number, (rank, node) in enumerate(self.nodes):
+            for other in (*node.needs, *node.waits):
+                self.on_end[first[rank] + other].append(number)
+            for other in node.after:
+                self.on_start[first[rank] + other].append(number)
+            self.missing[number] = len(node.needs) + len(node.waits) + len(node.after)
+        self.free: dict[int, int] = {}
+        self.posted: dict[int, int] = {}
+        self.brought: dict[int, int] = {}
+        self.last = 0
+        self.events: list[tuple[int, int, int, int]] = []  # time, turn, node, hop (or -1: it ends)
+        self.turn = 0
+
+    def go(self) -> None:
+        """Carry everything out."""
+        for number, missing in enumerate(self.missing):
+            if not missing:
+                self._issue(number, 0)
+        while self.events:
+            now, _, number, hop = heappop(self.events)
+            if hop < 0:
+                self._end(number, now)
+            else:
+                self._travel(number, hop, now)
+
+    def _push(self, time: int, number: int, hop: int) -> None:
+        heappush(self.events, (time, self.turn, number, hop))
+        self.turn += 1
+
+    def _issue(self, number: int, now: int) -> None:
+        node = self.nodes[number][1]
+        if node.kind is GraphNodeKind.SEND:
+            self._push(now, number, 0)
+            return
+        self._started(number, now)
+        if node.kind is GraphNodeKind.SUM:
+            self._push(now + self.rule.work(node), number, -1)
+        elif number in self.brought:
+            self._push(max(now, self.brought[number]), number, -1)
+        else:
+            self.posted[number] = now
+
+    def _travel(self, number: int, hop: int, now: int) -> None:
+        """A message is at a port: it goes on when that is free, or has arrived."""
+        rank, node = self.nodes[number]
+        hops = self.rule.hops(rank, node)
+        if hop == len(hops):
+            self._arrived(number, now)
+            return
+        port, holds, takes = hops[hop]
+        start = max(now, self.free.get(port, 0))
+        self.free[port] = start + holds
+        self._push(start + takes, number, hop + 1)
+        if not hop:
+            if not self.rule.on_arrival:
+                self._push(start, number, -1)
+            if self.on_start[number]:
+                self._started(number, start)
+
+    def _arrived(self, number: int, now: int) -> None:
+        if self.rule.on_arrival:
+            self._push(now, number, -1)
+        recv = self.recv_of[number]
+        self.brought[recv] = now
+        if recv in self.posted:
+            self._push(now, recv, -1)
+
+    def _started(self, number: int, now: int) -> None:
+        for other in self.on_start[number]:
+            self._satisfied(other, now)
+
+    def _end(self, number: int, now: int) -> None:
+        self.last = max(self.last, now)
+        for other in self.on_end[number]:
+            self._satisfied(other, now)
+
+    def _satisfied(self, number: int, now: int) -> None:
+        self.missing[number] -= 1
+        if not self.missing[number]:
+            self._issue(number, now)
