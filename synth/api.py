@@ -17,8 +17,9 @@ schedule is verified here, always: engines are not trusted.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -32,7 +33,18 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 
 from .base.cancellable import CutOff, run_cancellable
-from .base.engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
+from .base.engine import (
+    GIVEN_UP,
+    SOLVER_DIED,
+    Budget,
+    Engine,
+    Observer,
+    Outcome,
+    Point,
+    Silent,
+    Status,
+)
+from .base.meter import Meter
 from .bounds.bounds import fewest_steps
 from .frontier.incumbents import Incumbents
 from .judge.point import require_right
@@ -69,9 +81,10 @@ def synthesize(
     chosen = choose_engine(engine)
     limit = None if budget.seconds is None else CutOff(observer or Silent(), budget.seconds)
     recorder = _SolveRecorder(limit or observer or Silent(), Incumbents(problem))
+    told = Meter(sys.maxsize, outer=budget.outer, told=recorder.stage)
     try:
         outcome = run_cancellable(
-            lambda: solve(problem, chosen, budget, recorder),
+            lambda: solve(problem, chosen, replace(budget, outer=told), recorder),
             recorder.cancelled,
             lambda: bool(recorder.found.points),
         )
@@ -85,6 +98,7 @@ def synthesize(
         outcome = Outcome(status, found, () if late else ("interrupted",))
     if limit is not None and limit.fired and outcome.status in (Status.FEASIBLE, Status.NOTHING):
         outcome = replace(outcome, statements=(*outcome.statements, _cut_off(limit)))
+    outcome = replace(outcome, statements=(*outcome.statements, *recorder.given_up))
     (observer or Silent()).stage("verify")
     stamp = provenance(problem, chosen, budget)
     size = problem.bytes or LARGE
@@ -167,9 +181,16 @@ class _SolveRecorder:
     inner: Observer
     found: Incumbents
     closed: bool = False
+    given_up: list[str] = field(default_factory=list)
 
     def stage(self, name: str) -> None:
         if not self.closed:
+            if (
+                name.startswith(SOLVER_DIED)
+                and name.endswith(GIVEN_UP)
+                and name not in self.given_up
+            ):
+                self.given_up.append(name)
             self.inner.stage(name)
 
     def incumbent(self, point: Point) -> None:

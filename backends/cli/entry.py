@@ -7,8 +7,9 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from weft.dsl.base.environment import SOLVER_MEMORY
 from weft.dsl.base.errors import (
     AnswerIsNo,
     BrokenPlugin,
@@ -60,7 +61,26 @@ def _dispatch(arguments: list[str], console: Console) -> int:
         return int(end.code or 0)
     flags = flags_of(args.verb)
     verb = verb_of(args.verb)
-    return expect(int, verb.run(flags.of(args) if flags else args, console), verb, "run")
+    with _solver_memory(getattr(args, "solver_memory", None)):
+        return expect(int, verb.run(flags.of(args) if flags else args, console), verb, "run")
+
+
+@contextlib.contextmanager
+def _solver_memory(most: int | None) -> Iterator[None]:
+    """Limit the memory of solver processes, if it was asked for, while a verb runs.
+
+    By the environment: processes in which jobs run, and their solvers, inherit it.
+    """
+    before = os.environ.get(SOLVER_MEMORY)
+    if most is not None:
+        os.environ[SOLVER_MEMORY] = f"{most}B"
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[SOLVER_MEMORY] = before
+        elif most is not None:
+            del os.environ[SOLVER_MEMORY]
 
 
 def _teller(console: Console) -> Callable[[PluginWarning], None]:

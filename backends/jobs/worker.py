@@ -87,8 +87,9 @@ class Worker:
 
     def _answer(self, job: Job, until: float | None, stopped: Callable[[], bool]) -> Any:
         try:
-            self._process.ask({"function": job.function, "text": job.text})
-            return self._process.listen(until, stopped)
+            question = {"function": job.function, "text": job.text}
+            sent = self._process.ask(question, until, stopped)
+            return self._process.listen(until, stopped) if sent else None
         except BaseException:
             self.kill()
             raise

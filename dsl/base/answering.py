@@ -3,6 +3,8 @@
 Jobs and solvers run in such processes: native code can neither be interrupted nor kept from
 aborting. Questions and answers are JSON values (:mod:`.frames`); between a question and its answer
 the process may send further values. It ends with its owner: the pipe that it listens to closes.
+Its owner never waits for it blindly: whether it writes or reads, it polls a request to stop, and
+sees that the process has died, was stopped, or hangs.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 from . import frames
+from .liveness import Watch
 from .processes import Command, Process, end, end_tree, last_line, python, signal_name, start
 
 IDLE = 600.0
@@ -51,12 +54,18 @@ class AnsweringProcess:
 
     ``code``: the Python that it runs, which calls :func:`serve`. ``threads``: that libraries may
     use within it. ``environment``: what it sees besides the environment of this process.
+    ``idle``: looks, one each :data:`LOOK` seconds, after which it is given up if it does nothing.
     """
 
     def __init__(
-        self, code: str, threads: int = 1, environment: Mapping[str, str] | None = None
+        self,
+        code: str,
+        threads: int = 1,
+        environment: Mapping[str, str] | None = None,
+        idle: int | None = None,
     ) -> None:
         self._code = code
+        self._idle = idle
         self.environment = dict.fromkeys(_THREADS, str(threads)) | dict(environment or {})
         self._process: Process | None = None
         self._reader = frames.FrameReader()
@@ -94,23 +103,48 @@ class AnsweringProcess:
         self.hello = hello
         return True
 
-    def ask(self, question: Any) -> None:
-        """Send a question; where the process died, :meth:`listen` raises."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            frames.write(self._process.stdin.fileno(), question)
+    def ask(
+        self, question: Any, until: float | None = None, stopped: Callable[[], bool] = never
+    ) -> bool:
+        """Send a question; False if the deadline came, or it was ``stopped``, before it was sent.
+
+        Where the process died meanwhile, :meth:`listen` raises.
+
+        Raises:
+            Lost: the process was stopped, or hangs.
+        """
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        pipe, rest, watch = (
+            process.stdin.fileno(),
+            memoryview(frames.frame(question)),
+            self._watch(),
+        )
+        while rest:
+            if stopped() or (until is not None and time.monotonic() >= until):
+                return False
+            if select.select([], [pipe], [], LOOK)[1]:
+                try:
+                    rest = rest[os.write(pipe, rest) :]
+                except BlockingIOError:  # less room than it takes to be writable
+                    continue
+                except BrokenPipeError:
+                    return True
+            else:
+                _require_alive(process, watch)
+        return True
 
     def listen(self, until: float | None, stopped: Callable[[], bool]) -> Any:
         """Return the next value that it sends; None at the deadline or once ``stopped``.
 
         Raises:
-            Lost: the process died.
+            Lost: the process died, was stopped, or hangs.
         """
         process = self._process
         assert process is not None
         assert process.stdout is not None
-        pipe = process.stdout.fileno()
+        pipe, watch = process.stdout.fileno(), self._watch()
         while not stopped() and (until is None or time.monotonic() < until):
             if (value := self._reader.value()) is not None:
                 return value[0]
@@ -119,6 +153,8 @@ class AnsweringProcess:
                 if not part:
                     raise Lost(self._how(process))
                 self._reader.feed(part)
+            else:
+                _require_alive(process, watch)
         return None
 
     def kill(self) -> None:
@@ -142,6 +178,11 @@ class AnsweringProcess:
         command = Command(python("-c", self._code).words, surroundings)
         pipe = subprocess.PIPE
         self._process = start(command, stdin=pipe, stdout=pipe, stderr=self._errors)
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+
+    def _watch(self) -> Watch:
+        return Watch(idle=self._idle)
 
     def _how(self, process: Process) -> str:
         """Return a text on how a process ended by itself, and the end of its output."""
@@ -161,6 +202,12 @@ class AnsweringProcess:
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - 2000))
         return last_line(self._errors.read().decode(errors="replace"))
+
+
+def _require_alive(process: Process, watch: Watch) -> None:
+    """Raise Lost if a process was stopped, or hangs; one that died is noticed by its pipes."""
+    if (fault := watch.fault(process.pid)) is not None:
+        raise Lost(fault)
 
 
 def serve(hello: Any, answer: Callable[[Any, Say], None]) -> None:

@@ -9,14 +9,19 @@ from typing import Any
 _HEAD = 8
 
 
+def frame(value: Any) -> bytes:
+    """Return a value as it is sent."""
+    body = json.dumps(value, allow_nan=False).encode()
+    return len(body).to_bytes(_HEAD, "big") + body
+
+
 def write(pipe: int, value: Any) -> None:
     """Send a value.
 
     Raises:
         BrokenPipeError: the other end is closed.
     """
-    body = json.dumps(value, allow_nan=False).encode()
-    rest = memoryview(len(body).to_bytes(_HEAD, "big") + body)
+    rest = memoryview(frame(value))
     while rest:
         rest = rest[os.write(pipe, rest) :]
 

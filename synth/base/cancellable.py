@@ -14,10 +14,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from weft.dsl.base.compile_time import COMPILE_TIME
+from weft.dsl.base.liveness import running_below, vitals
 
 from .engine import Budget, Observer, Point
 
@@ -39,29 +39,8 @@ def cpu_seconds() -> float:
     Running ones are seen on Linux only.
     """
     ended = os.times()
-    running = sum(map(_cpu_of, _children(os.getpid())))
+    running = sum(vitals(child).cpu for child in running_below(os.getpid()))
     return time.process_time() + ended.children_user + ended.children_system + running
-
-
-def _children(process: int) -> list[int]:
-    """Return the running processes below one, at any depth."""
-    found: list[int] = []
-    for children in Path(f"/proc/{process}/task").glob("*/children"):
-        try:
-            found += map(int, children.read_text().split())
-        except OSError:  # the thread has ended
-            continue
-    return found + [further for child in found for further in _children(child)]
-
-
-def _cpu_of(process: int) -> float:
-    """Return user and system time of a running process, 0 if it has ended; proc(5), stat."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    ticks = sum(map(int, fields[11:15]))  # utime, stime, and those of its own ended children
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)

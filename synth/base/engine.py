@@ -49,6 +49,9 @@ class Budget:
 SOLVER_DIED = "the solver's process died"
 """Beginning of the stage in which a solver is started again, or a question given up."""
 
+GIVEN_UP = "it is given up"
+"""End of the latter; the answer says it too."""
+
 
 class Observer(Protocol):
     """Receives the progress of an engine, and can request it to stop (Ctrl-C, a finished race)."""

@@ -25,7 +25,8 @@ class Meter:
 
     What it spends is spent of the search around it, ``outer``, as well. ``stopped`` returns
     whether the search is to end in any case (Ctrl-C, ``--time``); ``cut`` is True once work was
-    left undone because of the limit. A ``trial`` may be repeated with more.
+    left undone because of the limit. A ``trial`` may be repeated with more. ``told``, of the whole
+    search, receives remarks (:meth:`tell`).
 
     >>> whole = Meter(100)
     >>> part = whole.part(0.5)
@@ -40,6 +41,7 @@ class Meter:
     done: int = 0
     cut: bool = False
     trial: bool = False
+    told: Callable[[str], None] | None = None
 
     def spend(self, steps: int) -> None:
         """Count work that was done."""
@@ -59,6 +61,24 @@ class Meter:
             self.cut_short()
             return True
         return self.stopped()
+
+    def stop_asked(self) -> bool:
+        """Return True if this search, or one around it, is to end in any case."""
+        meter: Meter | None = self
+        while meter is not None:
+            if meter.stopped():
+                return True
+            meter = meter.outer
+        return False
+
+    def tell(self, remark: str) -> None:
+        """Tell those who watch the search."""
+        meter: Meter | None = self
+        while meter is not None:
+            if meter.told is not None:
+                meter.told(remark)
+                return
+            meter = meter.outer
 
     def cut_short(self) -> None:
         """Record that work was left undone for want of budget, here and in the searches around.

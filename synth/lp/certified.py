@@ -36,7 +36,7 @@ from weft.dsl.base.integers import FLOAT_EXACT
 
 from ..base.meter import Meter
 from .effort import PROGRAM_EFFORT, ProgramEffort
-from .highs import INFEASIBLE, OPTIMAL, iteration_steps, solve_lp
+from .highs import INFEASIBLE, OPTIMAL, iteration_steps, listener_of, solve_lp
 from .quotient import quotient
 
 ENTRY_STEPS = 2
@@ -280,6 +280,7 @@ def _highs(
         bounds=np.stack([np.zeros(len(cost)), high], axis=1),
         method=method,
         iterations=None if meter is None else max(1, meter.left // each),
+        listener=listener_of(meter),
     )
     if meter is not None:
         meter.spend(matrix.nnz * ENTRY_STEPS + each * result.iterations)

@@ -22,7 +22,7 @@ from weft.dsl.base.arrays import Floats, Ints
 
 from ..base.meter import Meter
 from .certified import ENTRY_STEPS
-from .highs import Solved, iteration_steps, solve_lp
+from .highs import Solved, iteration_steps, listener_of, solve_lp
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +94,7 @@ class Congestion:
             bounds=bounds,
             method=method,
             iterations=None if meter is None else meter.left // each,
+            listener=listener_of(meter),
         )
         if meter is not None:
             _count(meter, entries, found)
@@ -120,6 +121,7 @@ class Congestion:
             b_eq=b_eq,
             method="highs-ds",
             iterations=meter.left // each,
+            listener=listener_of(meter),
         )
         _count(meter, a_ub.nnz + a_eq.nnz, found)
         return found

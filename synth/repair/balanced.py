@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import NothingFound, UserError
 from weft.dsl.machines.failures import Degraded
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.placement import LARGEST_OFFSET
@@ -93,6 +93,6 @@ def _shares(damage: Damage, ways: list[Way], group: Ints, chunks: int, high: flo
     cost = high * least / chunks * tall / tall.max(initial=1)
     found = Congestion(loads / scale, group, np.ones(chunks)).least(cost)
     if found.x is None:
-        raise AssertionError(f"shares of ways: {found.message}")
+        raise NothingFound(f"shares of ways: {found.message}")
     share: Floats = np.where(found.x[:-1] > 1e-6, found.x[:-1], 0.0)
     return share

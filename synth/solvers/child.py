@@ -7,14 +7,13 @@ import resource
 from typing import Any
 
 from weft.dsl.base.answering import Say, serve
+from weft.dsl.base.environment import SOLVER_MEMORY
 from weft.dsl.base.errors import Missing
-
-from .pool import MEMORY
 
 
 def main() -> None:
     """Answer questions ``{solver, …}`` with ``{answer}`` or ``{missing, hint}``."""
-    _limit_memory(int(os.environ.get(MEMORY, "0")))
+    _limit_memory(int(os.environ.get(SOLVER_MEMORY, "0")))
     serve({"pid": os.getpid()}, _answer)
 
 
@@ -42,6 +41,8 @@ def _solve(question: Any, found: Say) -> Any:
         from .smt_child import solve
     elif question["solver"] == "mip":
         from .mip_child import solve
+    elif question["solver"] == "lp":
+        from .lp_child import solve
     else:
         raise AssertionError(question["solver"])
     return solve(question, found)

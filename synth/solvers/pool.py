@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from weft.dsl.base.answering import AnsweringProcess, Lost, never
+from weft.dsl.base.answering import LOOK, AnsweringProcess, Lost, never
+from weft.dsl.base.environment import SOLVER_MEMORY
 from weft.dsl.base.errors import Missing, UserError
 from weft.dsl.base.units import format_bytes, parse_bytes
 
-from ..base.engine import SOLVER_DIED
+from ..base.engine import GIVEN_UP, SOLVER_DIED
 
 CODE = "from weft.synth.solvers.child import main; main()"
 
-MEMORY = "WEFT_SOLVER_MEMORY"
-"""Variable of the environment: the most memory of one solver process, such as ``4GiB``."""
+IDLE_LOOKS = round(60 / LOOK)
+"""Looks at a solver that sleeps and uses no CPU after which it hangs: a minute, since solvers
+compute. It decides no answer: the same question is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class SolverPool:
                     return _answer(process, question, listener, heard)
                 except Lost as error:
                     process.kill()
-                    again = "it is given up" if last else "it is started again"
+                    again = GIVEN_UP if last else "it is started again"
                     listener.tell(f"{SOLVER_DIED} ({error}{_limit_note()}); {again}")
             return None
         finally:
@@ -90,10 +92,10 @@ class SolverPool:
         with self._lock:
             if self._idle:
                 process = self._idle.pop()
-                if process.environment[MEMORY] == limit:
+                if process.environment[SOLVER_MEMORY] == limit:
                     return process
                 process.kill()
-        return AnsweringProcess(CODE, environment={MEMORY: limit})
+        return AnsweringProcess(CODE, environment={SOLVER_MEMORY: limit}, idle=IDLE_LOOKS)
 
 
 @cache
@@ -110,16 +112,16 @@ def memory_limit() -> int:
     Raises:
         UserError: the variable is not a size such as ``4GiB``.
     """
-    text = os.environ.get(MEMORY, "")
+    text = os.environ.get(SOLVER_MEMORY, "")
     try:
         return parse_bytes(text) if text else 0
     except UserError as error:
-        raise UserError(error.message, where=f"${MEMORY}", hint=error.hint) from None
+        raise UserError(error.message, where=f"${SOLVER_MEMORY}", hint=error.hint) from None
 
 
 def _limit_note() -> str:
     limit = memory_limit()
-    return f"; {MEMORY} allows {format_bytes(limit)}" if limit else ""
+    return f"; its memory is limited to {format_bytes(limit)}" if limit else ""
 
 
 def _answer(
@@ -132,7 +134,9 @@ def _answer(
     try:
         if not process.ready(listener.stopped):
             return None
-        process.ask(question)
+        if not process.ask(question, stopped=listener.stopped):
+            process.kill()
+            return None
         while (value := process.listen(None, listener.stopped)) is not None:
             if "answer" in value:
                 return value["answer"]

@@ -50,6 +50,7 @@ class SynthFlags(DownFlags, ProblemFlags):
     effort: float = shared.effort("the search", shared.EFFORT, group="search")
     time: float | None = shared.cut_off("the search", group="search")
     threads: int = shared.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
+    solver_memory: int | None = shared.solver_memory(group="search")
     seed: int = shared.seed("of every random choice", group="search")
     require_optimal: bool = flag(
         "--require-optimal",
@@ -138,6 +139,7 @@ class SweepFlags(Flags):
     threads: int | None = shared.count(
         "--threads", 1024, "solver threads (default: 2)", group="each job"
     )
+    solver_memory: int | None = shared.solver_memory(group="each job")
     deadline: float | None = flag(
         "--deadline",
         metavar="TIME",
@@ -226,6 +228,7 @@ class FailuresFlags(DownFlags, ProblemFlags):
     )
     effort: float = shared.effort("each search", 10.0, group="what if")
     time: float | None = shared.cut_off("each search", group="what if")
+    solver_memory: int | None = shared.solver_memory(group="what if")
     seed: int = shared.seed("of every random choice", group="what if")
 
 
@@ -252,6 +255,7 @@ class ExplainFlags(MaybeProblemFlags):
         "the proof that no schedule obeys a sketch, where rules one by one do not tell", 10.0
     )
     time: float | None = shared.cut_off("that proof")
+    solver_memory: int | None = shared.solver_memory()
 
 
 DEFAULT_SIZES = "1KiB:1GiB"
@@ -376,6 +380,7 @@ class TuningFlags(DownFlags):
     )
     effort: float = per_question(TUNE_EFFORT)
     time: float | None = shared.cut_off("each question", group="race")
+    solver_memory: int | None = shared.solver_memory(group="race")
     seed: int = shared.seed("of every random choice", group="race")
     measure: str | None = flag(
         "--measure",

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, Self
 
+from weft.dsl.base.environment import SOLVER_MEMORY
+from weft.dsl.base.units import parse_bytes
+
 from .values import Once, amount, ranks, seconds, sizes, valued, whole
 
 DESCRIPTIONS = {"failures": "what is left of the machine; may be given several times"}
@@ -152,6 +155,15 @@ def cut_off(of: str, **spec: Any) -> Any:
         f"cut off {of} after TIME of CPU; the answer then depends on the machine, and says so",
         **spec,
     )
+
+
+def solver_memory(**spec: Any) -> Any:
+    """Flag ``--solver-memory``: the most memory of one solver process."""
+    text = (
+        "most memory of one solver process; a question that needs more is given up "
+        f"(default: ${SOLVER_MEMORY}, or no limit)"
+    )
+    return flag("--solver-memory", metavar="SIZE", parse=parse_bytes, help=text, **spec)
 
 
 def count(name: str, most: int, help: str, default: int | None = None, **spec: Any) -> Any:

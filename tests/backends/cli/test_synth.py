@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import pytest
 from command import Weft
 from until import HANGS
 
+from weft.backends.cli.exit_codes import Exit
 from weft.backends.cli.verbs.synth import ranges
+from weft.dsl.base.environment import SOLVER_MEMORY
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.nouns.problem import Problem
@@ -476,3 +479,19 @@ def test_what_steers_the_engines_is_listed(weft: Weft) -> None:
     assert by_name["classic", "algorithm"]["default"] == "auto"
     assert "effort.exact-ranks" in weft("list", "engines", "--options").out
     assert "effort" not in weft("list", "engines").out
+
+
+def test_solver_memory_is_a_limit_for_one_command(
+    weft: Weft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So little that no solver starts: its question is given up, which the answer says."""
+    monkeypatch.delenv(SOLVER_MEMORY, raising=False)
+    question = ("synth", "-t", "dgx1", "-c", "allgather", "-e", "exact", "--effort", 2)
+    ran = weft(*question, "--solver-memory", "1MiB")
+    assert ran.code == Exit.NOTHING_FOUND
+    assert "its memory is limited to 1MiB" in ran.err
+    assert "given up" in ran.err
+    assert SOLVER_MEMORY not in os.environ
+    wrong = weft(*question, "--solver-memory", "much")
+    assert wrong.code == Exit.WRONG_QUESTION
+    assert "--solver-memory much" in wrong.err

@@ -6,22 +6,28 @@ import contextlib
 import os
 import random
 import signal
+import threading
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pulp
 import pytest
+from scipy.sparse import random_array
 
+from weft.dsl.base.environment import SOLVER_MEMORY
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.processes import descendants
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
 from weft.synth.api import synthesize
-from weft.synth.base.engine import SOLVER_DIED, Budget, Silent
+from weft.synth.base.engine import GIVEN_UP, SOLVER_DIED, Budget, Silent
 from weft.synth.lp import solver as lp_solver
+from weft.synth.lp.highs import INFEASIBLE, solve_lp
 from weft.synth.solvers.cp_sat import CpAnswer, CpModel, CpVerdict, solve
-from weft.synth.solvers.pool import MEMORY, Listener, solvers
+from weft.synth.solvers.pool import Listener, solvers
 
 STEPS = 300_000
 DEATHS = [signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV]
@@ -130,7 +136,7 @@ def test_out_of_memory_is_told_and_the_next_question_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[str] = []
-    monkeypatch.setenv(MEMORY, "100MiB")
+    monkeypatch.setenv(SOLVER_MEMORY, "100MiB")
     large = CpModel()
     x = [large.boolean() for _ in range(60_000)]
     for y, z in pairwise(x):
@@ -139,15 +145,15 @@ def test_out_of_memory_is_told_and_the_next_question_is_answered(
     assert answer.verdict is CpVerdict.UNKNOWN
     assert "100MiB" in told[0]
     assert solve(knapsack(10), steps=STEPS).verdict is CpVerdict.OPTIMAL
-    monkeypatch.delenv(MEMORY)
+    monkeypatch.delenv(SOLVER_MEMORY)
     assert solve(large, steps=20_000_000).verdict is CpVerdict.OPTIMAL
 
 
 def test_a_limit_of_memory_must_be_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(MEMORY, "much")
+    monkeypatch.setenv(SOLVER_MEMORY, "much")
     with pytest.raises(UserError) as error:
         solve(knapsack(10), steps=STEPS)
-    assert MEMORY in error.value.render()
+    assert SOLVER_MEMORY in error.value.render()
 
 
 class Killer(Silent):
@@ -156,13 +162,15 @@ class Killer(Silent):
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.left = 3
+        self.alone = threading.Lock()  # the search and its caller both poll
 
     def cancelled(self) -> bool:
-        if self.left and self.chance.random() < 0.5:
-            for pid in solver_processes():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, self.chance.choice(DEATHS))
-                    self.left -= 1
+        with self.alone:
+            if self.left and self.chance.random() < 0.5:
+                for pid in solver_processes():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, self.chance.choice(DEATHS))
+                        self.left -= 1
         return False
 
 
@@ -210,3 +218,68 @@ def test_a_mixed_program_cut_off_keeps_its_incumbent() -> None:
     answer = lp_solver.solve(model, "highs", steps=10**12, listener=Listener(stopped))
     assert answer.steps == 10**12
     assert answer.values
+
+
+def test_a_solver_that_is_stopped_for_ever_is_replaced() -> None:
+    """No CPU is used meanwhile, so that no cut-off would come."""
+    expected = solve(knapsack(), steps=STEPS)
+    told: list[str] = []
+
+    def stopped() -> bool:
+        if not told:
+            for pid in solver_processes():
+                os.kill(pid, signal.SIGSTOP)
+        return False
+
+    assert solve(knapsack(), steps=STEPS, listener=Listener(stopped, told.append)) == expected
+    assert "stopped and not continued" in told[0]
+
+
+class AlwaysDeadly(Silent):
+    """An observer that kills the solver whenever it is asked anything."""
+
+    def cancelled(self) -> bool:
+        for pid in solver_processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return False
+
+
+def test_an_answer_says_which_questions_were_given_up() -> None:
+    machine = topology("dgx1")
+    outcome = synthesize(Problem(machine, make("allgather", 8)), "exact", Budget(3), AlwaysDeadly())
+    assert [x for x in outcome.statements if x.startswith(SOLVER_DIED) and x.endswith(GIVEN_UP)]
+
+
+def random_program(columns: int = 400, rows: int = 120) -> dict[str, Any]:
+    """Cover all rows at the least cost."""
+    chance = np.random.default_rng(5)
+    matrix = random_array((rows, columns), density=0.1, rng=chance, format="csr")
+    cost = chance.integers(1, 99, columns).astype(float)
+    return {"cost": cost, "a_ub": -matrix, "b_ub": -np.ones(rows), "bounds": (0, None)}
+
+
+def test_a_linear_program_has_the_same_bits_here_in_the_process_and_after_an_abort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = solve_lp(**random_program())
+    monkeypatch.setattr("weft.synth.lp.highs.PROCESS_ENTRIES", 1)
+    told: list[str] = []
+    listener = Listener(kill_at_first_poll(signal.SIGABRT), told.append)
+    for other in (solve_lp(**random_program()), solve_lp(**random_program(), listener=listener)):
+        assert other.x is not None
+        assert here.x is not None
+        assert other.x.tobytes() == here.x.tobytes()
+        assert other.ub_prices.tobytes() == here.ub_prices.tobytes()
+        assert (other.value, other.iterations) == (here.value, here.iterations)
+    assert len(told) == 1
+
+
+def test_a_linear_program_in_the_process_can_be_infeasible_limited_or_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("weft.synth.lp.highs.PROCESS_ENTRIES", 1)
+    impossible = random_program() | {"bounds": (0, 0)}
+    assert solve_lp(**impossible).status == INFEASIBLE
+    assert solve_lp(**random_program(), iterations=3).unfinished
+    assert solve_lp(**random_program(), listener=Listener(lambda: True)).unfinished

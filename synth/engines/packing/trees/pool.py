@@ -172,7 +172,7 @@ class Master:
         Raises:
             NothingFound: the solver gave up, or a family has no tree.
         """
-        found = self._least(columns, Meter(sys.maxsize, outer=self.meter))
+        found = self._least(columns, Meter(sys.maxsize, self.meter.stopped, self.meter))
         if isinstance(found, str):
             raise NothingFound(f"packing trees: the linear program was not solved: {found}")
         return found
