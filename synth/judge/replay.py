@@ -9,8 +9,9 @@ reported for the transfer that does it:
 * LOST: a plain transfer replaces what it does not contain.
 
 Bits are words of ``uint64``. A chunk that starts everywhere with the same content (all copying
-collectives) needs one bit; only chunks that are summed need one bit per contributor. Chunks do not
-interact, so large schedules are replayed in blocks of chunks and memory stays bounded.
+collectives) needs one bit, in a byte; only chunks that are summed need one bit per contributor.
+Chunks do not interact, so large schedules are replayed in blocks of chunks and memory stays
+bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import Bools, Ints, Ints32, Words
+from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
 from weft.dsl.base.kept import kept
 from weft.dsl.base.unique_rows import any_twice
 from weft.dsl.nouns.collective import Collective
@@ -32,8 +33,11 @@ from weft.dsl.nouns.schedule import Schedule
 FINE, EMPTY, DOUBLE, LOST = range(4)
 """Fault codes of :attr:`Replay.fault`."""
 
-_BLOCK_WORDS = 1 << 23  # 64 MiB of state at a time
-_ONE_BIT = np.ones((1, 1), np.uint64)  # of chunks whose content is the same wherever it is
+_BLOCK_BYTES = 1 << 26  # of state at a time
+_Bits = AnyArray
+"""Sets as rows of words, or of one byte each where that tells enough."""
+
+_ONE_BIT = np.ones((1, 1), np.uint8)  # of chunks whose content is the same wherever it is
 _TOLD = 64  # unmet postconditions told in full, per block
 _WORD = 64
 
@@ -154,7 +158,7 @@ def _run(
     transfers: Ints,
     places: Ints,
     wave: Ints,
-    state: Words,
+    state: _Bits,
     fault: npt.NDArray[np.int8],
     redundant: Bools,
 ) -> None:
@@ -201,7 +205,7 @@ class _ChunkBlock:
     collective: Collective
     chunks: Ints
     index: Ints
-    bits: Words
+    bits: _Bits
     uniform: bool
 
     def _select(self, placement: Placement) -> tuple[Ints, Ints]:
@@ -210,16 +214,18 @@ class _ChunkBlock:
         rows = np.flatnonzero(local >= 0)
         return rows, local[rows] * self.collective.ranks + placement.ranks[rows]
 
-    def initial(self) -> Words:
-        state = np.zeros((len(self.chunks) * self.collective.ranks, self.bits.shape[1]), np.uint64)
+    def initial(self) -> _Bits:
+        state = np.zeros(
+            (len(self.chunks) * self.collective.ranks, self.bits.shape[1]), self.bits.dtype
+        )
         rows, places = self._select(self.collective.pre)
         state[places] = self._encode(self.collective.pre, rows)
         return state
 
-    def _encode(self, placement: Placement, rows: Ints) -> Words:
+    def _encode(self, placement: Placement, rows: Ints) -> _Bits:
         sets = placement.sets[rows]
         if not self.uniform:
-            bits: Words = self.bits[sets]
+            bits: _Bits = self.bits[sets]
             return bits
         # One bit: the content the chunk starts with. Any other set can never be: no bit.
         start = np.full(len(self.chunks), -1, np.int64)
@@ -229,17 +235,17 @@ class _ChunkBlock:
             self.collective.pre.sets[pre_rows]
         ]
         same = names[sets] == start[self.index[placement.chunks[rows]]]
-        bit: Words = same.astype(np.uint64)[:, None]
+        bit: _Bits = same.astype(np.uint8)[:, None]
         return bit
 
-    def wrong_at_end(self, state: Words) -> Ints:
+    def wrong_at_end(self, state: _Bits) -> Ints:
         """Rows of the postcondition whose place holds something else."""
         rows, places = self._select(self.collective.post)
         want, have = self._encode(self.collective.post, rows), state[places]
         wrong: Ints = rows[(want != have).any(axis=1) | ~want.any(axis=1)]
         return wrong
 
-    def describe(self, post_rows: Ints, state: Words) -> list[Unmet]:
+    def describe(self, post_rows: Ints, state: _Bits) -> list[Unmet]:
         """Describe the errors at some rows of the postcondition."""
         c, told = self.collective, []
         for row in post_rows.tolist():
@@ -248,7 +254,7 @@ class _ChunkBlock:
             told.append(Unmet(rank, chunk, held, c.contributions[int(c.post.sets[row])]))
         return told
 
-    def _decode(self, chunk: int, held: Words) -> frozenset[int]:
+    def _decode(self, chunk: int, held: _Bits) -> frozenset[int]:
         if not held.any():
             return frozenset()
         sets = self.collective.contributions
@@ -260,7 +266,7 @@ class _ChunkBlock:
             who for who, i in position.items() if int(held[i // _WORD]) >> (i % _WORD) & 1
         )
 
-    def empty(self, state: Words, places: Ints) -> Ints:
+    def empty(self, state: _Bits, places: Ints) -> Ints:
         """Those of some places of the collective that are in the block and hold nothing."""
         ranks = self.collective.ranks
         mine = places[self.index[places // ranks] >= 0]
@@ -269,7 +275,7 @@ class _ChunkBlock:
         return nothing
 
 
-_ChunkPart = tuple[Words, Ints]
+_ChunkPart = tuple[_Bits, Ints]
 """The bits of the sets of some chunks, and these chunks."""
 
 
@@ -280,7 +286,7 @@ def _chunk_parts(c: Collective) -> list[_ChunkPart]:
         if not len(chunks):
             continue
         bits = _ONE_BIT if same else _set_bits(c)
-        size = max(1, _BLOCK_WORDS // (c.ranks * bits.shape[1]))
+        size = max(1, _BLOCK_BYTES // (c.ranks * bits.shape[1] * bits.itemsize))
         parts += [(bits, chunks[at : at + size]) for at in range(0, len(chunks), size)]
     return parts
 

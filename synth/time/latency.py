@@ -8,7 +8,8 @@ from weft.dsl.base.kept import kept
 from weft.dsl.nouns.schedule import Schedule
 
 from ..fabric.fabric import fabric_of
-from .schedule_tables import data_waits, routes_of
+from .folded import folded
+from .schedule_tables import Waits, data_waits, routes_of, waits_of
 
 
 @kept()
@@ -21,7 +22,14 @@ def latency_us(schedule: Schedule) -> float:
     """
     if not len(schedule):
         return 0.0
-    waits, routes = data_waits(schedule), routes_of(schedule, False)
+    part = folded(schedule)
+    if part is not None:  # its images have the same latencies
+        return _longest(part.part, waits_of(part.part, part.redundant))
+    return _longest(schedule, data_waits(schedule))
+
+
+def _longest(schedule: Schedule, waits: Waits) -> float:
+    routes = routes_of(schedule, False)
     latencies, of_link = fabric_of(schedule.topology).latencies
     per_link = np.array(latencies, np.float64)[of_link]
     alpha = np.add.reduceat(per_link[routes.links], routes.link_start[:-1])[routes.which]

@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray, Floats, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.jit import fast
 from weft.dsl.base.kept import kept
 from weft.dsl.base.unique_rows import rows_of
@@ -39,6 +39,7 @@ from ..fabric.fabric import Fabric, fabric_of
 from ..judge.replay import replay
 from . import queue_kernel as q
 from . import schedule_kernel as k
+from .folded import FoldedSchedule
 from .legs import rows_held
 
 SPARSE = 32
@@ -166,12 +167,16 @@ class Waits:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A schedule and a cost model, ready for :meth:`time`. Made by :func:`prepare`."""
+    """A schedule and a cost model, ready for :meth:`time`. Made by :func:`prepare`.
+
+    ``copies``: of how many equal parts the schedule is one (:mod:`.folded`).
+    """
 
     schedule: Schedule
     model: CostModel
     routes: Routes
     waits: Waits
+    copies: int = 1
 
     def time(
         self,
@@ -256,7 +261,7 @@ class Prepared:
         alpha = np.add.reduceat(costs.alpha[r.links], r.link_start[:-1])
         held = np.maximum.reduceat(costs.row[r.rows] * r.weights, r.row_start[:-1])
         per_route = np.add.reduceat(alpha + held + float(costs.overhead), r.leg_start[:-1])
-        return float(per_route[r.which].sum()) * slices
+        return float(per_route[r.which].sum()) * slices * self.copies
 
     def _fits(self, costs: _Costs, unit: int, slices: int) -> bool:
         """Return True if every duration and the load of every resource fit 64 bits."""
@@ -330,6 +335,15 @@ def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
     model = model or CostModel()
     waits = barriers(schedule) if model.barrier else data_waits(schedule)
     return Prepared(schedule, model, routes_of(schedule, model.store_and_forward), waits)
+
+
+def prepare_folded(folded: FoldedSchedule, model: CostModel | None = None) -> Prepared:
+    """Make the part of a folded schedule ready to be timed: its times are those of the whole."""
+    model, part = model or CostModel(), folded.part
+    waits = barriers(part) if model.barrier else waits_of(part, folded.redundant)
+    routes = routes_of(part, model.store_and_forward)
+    rows = folded.first_row[routes.rows]
+    return Prepared(part, model, replace(routes, rows=rows), waits, folded.copies)
 
 
 # --- the memory of the kernel ---------------------------------------------------------------------
@@ -559,10 +573,15 @@ def _random_words(count: int) -> Ints:
 @kept(most=8)
 def data_waits(s: Schedule) -> Waits:
     """Number the arrivals of each place by step; each job needs a prefix of those of its source."""
+    return waits_of(s, replay(s).redundant)
+
+
+def waits_of(s: Schedule, redundant: Bools) -> Waits:
+    """Number the arrivals of a schedule some of whose transfers bring nothing new."""
     place, ranks = s.chunk.astype(np.int64) * s.topology.ranks, s.topology.ranks
     source, target, places = _dense(place + s.src, place + s.dst, s.collective.chunks * ranks)
     width = s.steps + 1
-    arrivals = np.flatnonzero(~replay(s).redundant)
+    arrivals = np.flatnonzero(~redundant)
     keys = target[arrivals] * width + s.step[arrivals]
     order = np.argsort(keys, kind="stable")
     keys, arrivals = keys[order], arrivals[order]

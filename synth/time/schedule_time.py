@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError
@@ -40,7 +41,8 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 
-from .schedule_tables import CostModel, Served, prepare
+from .folded import FoldedSchedule, folded
+from .schedule_tables import CostModel, Served, prepare, prepare_folded
 
 LARGE = 5_000
 """Of more transfers times slices the kernel is compiled, and ticks have 64 bits."""
@@ -90,13 +92,36 @@ class Simulation(SimulatedTime):
     """Result of a simulation: ``time_us`` is when the last transfer has arrived.
 
     Attributes:
-        start_us, end_us: start of the first and arrival of the last slice of every transfer.
-        busy_us: how long each resource was occupied: links, then shared ones.
+        run: of the schedule, or of the part that stands for it.
+        folded: that part, of large schedules that are symmetric (:mod:`.folded`).
     """
 
-    start_us: Floats
-    end_us: Floats
-    busy_us: Floats
+    run: Served
+    folded: FoldedSchedule | None = None
+
+    @cached_property
+    def start_us(self) -> Floats:
+        """Return the start of the first slice of every transfer."""
+        return self._of_all(self.run.start_us)
+
+    @cached_property
+    def end_us(self) -> Floats:
+        """Return the arrival of the last slice of every transfer."""
+        return self._of_all(self.run.end_us)
+
+    @cached_property
+    def busy_us(self) -> Floats:
+        """Return how long each resource was occupied: links, then shared ones."""
+        busy = self.run.busy_us
+        return _read_only(busy if self.folded is None else self.folded.of_resources(busy))
+
+    def _of_all(self, column: Floats) -> Floats:
+        return _read_only(column if self.folded is None else self.folded.of_all(column))
+
+
+def _read_only(column: Floats) -> Floats:
+    column.setflags(write=False)
+    return column
 
 
 def simulate(
@@ -108,7 +133,8 @@ def simulate(
 ) -> Simulation:
     """Run a verified schedule for a message of M bytes (see :attr:`Collective.message_chunks`).
 
-    Cost: O(transfers · segments · log), a few µs each. To time one schedule with many sizes,
+    Cost: O(transfers · segments · log), a few µs each; of a large symmetric schedule only one part
+    is run (:mod:`.folded`). To time one schedule with many sizes,
     slices or orders, :func:`~.schedule_tables.prepare` it once.
 
     Raises:
@@ -129,7 +155,8 @@ def simulation_steps(schedule: Schedule, runs: int = 1) -> int:
     A slice of a transfer takes about two µs in compiled code, and about ten in plain Python, which
     runs the small ones; tables are made once.
     """
-    jobs = len(schedule) * schedule.segments
+    part = folded(schedule)
+    jobs = len(schedule if part is None else part.part) * schedule.segments
     return FIXED_STEPS + 2 * len(schedule) + runs * (2 if jobs > LARGE else 10) * jobs
 
 
@@ -139,19 +166,18 @@ FIXED_STEPS = 200
 
 @kept(most=64)
 def _simulated(schedule: Schedule, message_bytes: int, model: CostModel) -> Simulation:
-    run: Served
-    if len(schedule) * schedule.segments > LARGE:
+    part = folded(schedule)
+    if part is not None:
+        run = prepare_folded(part, model).run(message_bytes)
+    elif len(schedule) * schedule.segments > LARGE:
         run = prepare(schedule, model).run(message_bytes)
     else:
         run = prepare(schedule, model).exact(message_bytes).in_us()
-    for column in (run.start_us, run.end_us, run.busy_us):
-        column.setflags(write=False)
     return Simulation(
         message_bytes=message_bytes,
         time_us=run.time_us,
-        start_us=run.start_us,
-        end_us=run.end_us,
-        busy_us=run.busy_us,
+        run=run,
+        folded=part,
         bus_factor=bus_factor(schedule.collective),
     )
 

@@ -29,7 +29,11 @@ class OrderEffort(Effort):
     """Limits of the search for slices and orders; a job is one hop of one slice."""
 
     run_jobs: int = setting(2_000_000, "slices · hops of one run of the quotient")
-    jobs: int = setting(1_500_000, "slices · transfers of the schedule that comes out")
+    jobs: int = setting(
+        1_500_000,
+        "slices · transfers of the schedule that comes out; of paths slices · hops of one part, "
+        "where that has the time of the whole (weft.synth.time.folded)",
+    )
     segments: tuple[int, ...] = setting(
         (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
         "numbers of slices that are tried, ascending",
@@ -167,7 +171,9 @@ def _slice_counts(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]
     # Where images never meet, the run of the quotient is the run of the schedule.
     few = effort.least_slices
     least = few if quotient.exact and hops * few <= effort.run_jobs else 1
-    most = max(least, min(effort.run_jobs // hops, effort.jobs // transfers))
+    # Trees may be put together with others, phase by phase, and what comes out be run whole.
+    alone = quotient.exact and moves_pairs(quotient.plan.packing.collective)
+    most = max(least, min(effort.run_jobs // hops, effort.jobs // (hops if alone else transfers)))
     many = min(most, max(effort.many, effort.few_jobs // transfers))
     return tuple(n for n in effort.segments if n <= many)
 
