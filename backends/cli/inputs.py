@@ -165,5 +165,4 @@ def make_problem(
     size = args.size
     if objective is Objective.TIME and (size is None or size.low != size.high):
         raise UserError("the objective time needs one message size", hint="--size 1MiB")
-    ruled = sketch if sketch is not None and sketch.rules else None  # no rules: only proposals
-    return Problem(topology, collective, ruled, objective, size.low if size else None)
+    return Problem(topology, collective, sketch, objective, size.low if size else None)

@@ -147,6 +147,5 @@ def problem_of(data: dict[str, Any]) -> Problem:
         from weft.dsl.language.parse import parse
 
         given = data["sketch"]
-        found = elaborate(parse(given["text"], given["name"]), topology, dict(given["arguments"]))
-        sketch = found if found.rules else None
+        sketch = elaborate(parse(given["text"], given["name"]), topology, dict(given["arguments"]))
     return Problem(topology, collective, sketch, Objective(data["objective"]), data["bytes"])

@@ -29,7 +29,7 @@ class Problem:
     """Input of an engine. The collective is the plain one; engines choose how to split it.
 
     ``bytes`` is the message size M for the objective ``time``; the sketch is reduced to its form
-    for that size.
+    for that size, and one without rules to none: it restricts nothing.
 
     Raises:
         BadTopology: a rank needs data of another one that cannot reach it.
@@ -50,7 +50,8 @@ class Problem:
             )
         check_connected(self.topology, self.collective)
         if self.sketch is not None:  # frozen from here on
-            object.__setattr__(self, "sketch", self.sketch.at(self.bytes))
+            ruled = self.sketch.at(self.bytes)
+            object.__setattr__(self, "sketch", ruled if ruled.rules else None)
 
 
 def check_connected(topology: Topology, collective: Collective) -> None:

@@ -2,7 +2,7 @@
 
 Cases of the engine ``exact`` are graded on its whole frontier; the others are solved anew for each
 size, with the objective time, by the engine named (``portfolio``, where the case asks nothing
-special) within ``seconds`` of CPU time each.
+special) at the default effort, within ``seconds`` of CPU time each.
 
 Sizes are M in bytes (decimal), limits µs, bounds as the cases state them: T/M in ps per byte and
 the α bound in µs. ``peers`` asks for a schedule in which no GPU has more send peers than that.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from weft.synth.base.engine import Budget
 from weft.synth.time.schedule_tables import CostModel
 
 KB, MB, GB = 10**3, 10**6, 10**9
@@ -32,6 +33,7 @@ class Case:
     sketch: str = ""
     engine: str = "exact"
     seconds: float = 60
+    effort: float = Budget().effort
     cost: CostModel = field(default_factory=CostModel)
     note: str = ""
 

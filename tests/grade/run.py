@@ -63,7 +63,7 @@ def _one_size(
     """From the machine to a verified schedule and its bound, for one size."""
     started = time.process_time()
     problem = Problem(machine, collective, _sketch(case, machine), Objective.TIME, size)
-    outcome = synthesize(problem, case.engine, Budget(case.seconds))
+    outcome = synthesize(problem, case.engine, Budget(case.effort))
     own = bounds(machine, collective)
     seconds = time.process_time() - started
     best = min(simulate(p.schedule, size, case.cost).time_us for p in outcome.points)

@@ -25,9 +25,13 @@ class PackingEffort(Effort):
     )
     packing_share: float = share(
         0.5,
-        "part of the work for packings; the rest is for orders and the schedule",
+        "part of the work for packings; the rest is for orders",
     )
-    order_end: float = share(0.75, "part of the work after which no further order is tried")
+    low_share: float = share(0.5, "part of the rest in which trees that load little are grown")
+    order_least: float = share(
+        0.25,
+        "part of the work that orders get in any case: a packing in one slice is far from its rate",
+    )
     same: float = setting(
         1.01,
         "a schedule within this many times a size's best makes another one needless",

@@ -158,13 +158,15 @@ class Packer:
         if problem.sketch is None and self._contended(problem, quotients):
             # First, so that it is tried before those that it is to beat.
             low = low_load_packing(
-                self._without_symmetry(packings[0]), self.effort.low_load_rounds, meter
+                self._without_symmetry(packings[0]),
+                self.effort.low_load_rounds,
+                meter.part(self.effort.low_share),
             )
             quotients = [*([] if low is None else [self._quotient(low, meter)]), *quotients]
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled, meter)]), *quotients]
         trial = OrderLimits(
-            meter.of(max(0, round(self.effort.order_end * meter.limit) - meter.done)),
+            meter.of(max(meter.left, round(self.effort.order_least * meter.limit))),
             segments=self.segments,
             seed=budget.seed,
             effort=self.effort.order,

@@ -13,6 +13,7 @@ from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Collective, custom, make, one_shot_allreduce
 from weft.dsl.nouns.problem import Problem, check_connected, required_pairs
+from weft.dsl.nouns.sketch import Sketch
 from weft.dsl.nouns.topology import Topology, gpu
 
 ALL = {(a, b) for a in range(4) for b in range(4) if a != b}
@@ -94,3 +95,8 @@ def test_group_and_machine_are_of_one_size() -> None:
     with pytest.raises(BadTopology, match="for 3 ranks, ring4 has 4") as caught:
         Problem(ring(4), make("allgather", 3))
     assert "group" in caught.value.hint
+
+
+def test_a_sketch_without_rules_is_none() -> None:
+    machine = topology("ring:4")
+    assert Problem(machine, make("allgather", 4), Sketch("as_it_is", ())).sketch is None

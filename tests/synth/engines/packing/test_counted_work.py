@@ -94,3 +94,10 @@ def test_hosts_without_work_left_have_an_answer() -> None:
     assert patient is not None
     assert patient.us_per_byte <= hurried.us_per_byte
     assert spent.done
+
+
+def test_trees_do_not_take_the_work_of_orders() -> None:
+    machine = topology("dragonfly:a=4,h=2,p=2")
+    problem = Problem(machine, make("allgather", machine.ranks), None, Objective.TIME, 1 << 30)
+    (point,) = Packer().solve(problem, Budget(1), Silent()).points
+    assert "1 segment," not in point.words
