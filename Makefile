@@ -7,13 +7,14 @@ BASE ?=
 HOUSE_ARGS ?=
 REPLAY_ARGS ?=
 SHARED ?= ../shared
+MEASURED ?= $(SHARED)/facts/measured.json
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench browser clean damaged demo dev dist docs grade help house libraries lint mutants repeatable replay shared sweep test types
+.PHONY: bench browser calibration clean damaged demo dev dist docs grade help house libraries lint mutants repeatable replay shared sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -46,6 +47,9 @@ shared: $(STAMP) ## test the readers on files of other tools, which are in SHARE
 
 grade: $(STAMP) ## compare results with published ones
 	$(BIN)/python tests/grade/run.py
+
+calibration: $(STAMP) ## program times beside published ones (MEASURED=file.json)
+	$(BIN)/python tests/grade/calibration.py $(MEASURED)
 
 libraries: $(STAMP) ## tune libraries for six machines, and judge them (an hour)
 	$(BIN)/python tests/grade/libraries.py

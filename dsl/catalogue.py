@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .base.errors import BadFile, UnknownName, UserError
 from .base.files import read_text
@@ -46,7 +46,7 @@ def topology(text: str) -> Topology:
     A catalogue name with options (``dgx-a100:nodes=4``), a path with options of its importer
     (``topo.xml:nodes=4``), or ``-`` for standard input. ``dead=0-1`` is accepted by all of them:
     the cables between two nodes are broken, in both directions (see :mod:`.failures` for other
-    failures).
+    failures). So is ``family=h100``: whose numbers the times of programs are made of.
 
     Raises:
         UnknownName: no such machine or option. UserError: an invalid value.
@@ -92,6 +92,9 @@ def file_of(text: str) -> str | None:
 def _finished(made: Topology, spec: MachineSpec) -> Topology:
     """Return the machine without its dead cables; raise if options were not used."""
     made = _without(made, spec.words("dead"))
+    family, _ = spec.word("family", made.timing.family)
+    if family != made.timing.family:
+        made = replace(made, timing=replace(made.timing, family=family))
     spec.finish()
     return made
 

@@ -16,7 +16,7 @@ them and the fabric, so that they share its bandwidth.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ..base.errors import BadTopology, UnknownName, UserError
@@ -87,9 +87,7 @@ def join(topology: Topology, ports: tuple[Port, ...], fabric: FabricSpec) -> Top
     if fabric.kind in ("rails+spine", "pods") and len(names) > 1:
         nodes.append(switch("spine"))
         links += _spine(place, first + len(names), leaf_of, fabric.oversub)
-    return Topology(
-        topology.name, tuple(nodes), tuple(links), topology.resources, (), topology.notes
-    )
+    return replace(topology, nodes=tuple(nodes), links=tuple(links), symmetries=())
 
 
 def _leaf(port: Port, fabric: FabricSpec) -> str:
@@ -134,6 +132,4 @@ def _back_to_back(topology: Topology, ports: tuple[Port, ...]) -> Topology:
             other = there[port.slot]
             bandwidth = min(port.bandwidth, other.bandwidth)
             links += both_ways(port.node, other.node, bandwidth, max(port.alpha, other.alpha))
-    return Topology(
-        topology.name, topology.nodes, tuple(links), topology.resources, (), topology.notes
-    )
+    return replace(topology, links=tuple(links), symmetries=())

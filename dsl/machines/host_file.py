@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from ..base.errors import BadFile, UserError
 from ..base.files import SCHEMA, Fields
-from ..base.units import parse_bandwidth, parse_microseconds
+from ..base.units import exact, parse_bandwidth, parse_microseconds
+from ..nouns.timing import MachineTiming, TimingNumber, flattened
 from .fabric_links import parse_fabric
 from .hosts import Cables, Host, HostSwitch, Nics
 from .spec import MAX_GPUS
@@ -73,10 +74,26 @@ def read_host(text: str, where: str) -> Host:
         tuple(_read_cables(x, gpus, at) for x, at in _entries(fields, "cables", where)),
         _read_nics(fields.get("nics", dict), gpus, where) if "nics" in data else None,
         tuple(_read_move(x, gpus, where) for x in fields.get("symmetries", list, [])),
+        _read_timing(fields, where),
     )
     fields.get("source", str, "")
     fields.finish()
     return host
+
+
+def _read_timing(fields: Fields, where: str) -> MachineTiming:
+    """Parse ``family``, and the table ``timing``: a value for each key, and their source."""
+    family, table = fields.get("family", str, ""), dict(fields.get("timing", dict, {}))
+    where = f"{where}: timing"
+    source = table.pop("source", None)
+    if table and not isinstance(source, str):
+        raise BadFile("the key 'source' is missing", where=where)
+    values = flattened(table)
+    try:
+        numbers = (TimingNumber(key, exact(x, key), str(source)) for key, x in values.items())
+        return MachineTiming(family, tuple(numbers))
+    except UserError as error:
+        raise BadFile(error.message, where=where, hint=error.hint) from None
 
 
 def _entries(fields: Fields, key: str, where: str) -> Iterator[tuple[Any, str]]:

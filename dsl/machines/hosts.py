@@ -7,7 +7,7 @@ importers of other formats build them too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import permutations, product
 
@@ -15,7 +15,17 @@ import numpy as np
 
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
-from ..nouns.topology import Link, Node, NodeKind, Resource, Topology, both_ways, gpu
+from ..nouns.timing import NO_TIMING
+from ..nouns.topology import (
+    Link,
+    MachineTiming,
+    Node,
+    NodeKind,
+    Resource,
+    Topology,
+    both_ways,
+    gpu,
+)
 from ..symmetry.structure import Structure, structure_of
 from ..symmetry.symmetry import Image, extended
 from .fabric_links import FABRICS, Port, join, parse_fabric
@@ -59,7 +69,9 @@ class Nics:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Description of one host; ``moves`` are symmetries of its GPUs."""
+    """Description of one host; ``moves`` are symmetries of its GPUs, ``timing`` is for the times of
+    programs.
+    """
 
     name: str
     title: str
@@ -68,6 +80,7 @@ class Host:
     cables: tuple[Cables, ...]
     nics: Nics | None
     moves: tuple[Image, ...]
+    timing: MachineTiming = NO_TIMING
 
 
 def synopsis(host: Host) -> str:
@@ -128,7 +141,7 @@ def side_by_side(host: Host, spec: MachineSpec, nodes: int) -> Topology:
             delay = one.alpha if alpha < 0 else alpha
             for g in one.gpus:
                 links += both_ways(first + g, place, width or one.bandwidth, delay)
-    return Topology(spec.source.text, (*gpus, *switches), tuple(links))
+    return Topology(spec.source.text, (*gpus, *switches), tuple(links), timing=host.timing)
 
 
 def _switch_node(one: HostSwitch, host: int, sharp: bool) -> Node:
@@ -168,7 +181,7 @@ def _joined(inner: Topology, host: Host, spec: MachineSpec, nodes: int) -> Topol
             # PCIe latency is part of the NIC's α, so shared NICs cost no more than single ones.
             links += [x for g in served for x in both_ways(g, node, nics.pcie, 0)]
         ports.append(Port(node, b, slot, bandwidth, alpha))
-    wired = Topology(inner.name, (*inner.nodes, *added), tuple(links))
+    wired = replace(inner, nodes=(*inner.nodes, *added), links=tuple(links))
     return join(wired, tuple(ports), fabric)
 
 
@@ -226,7 +239,7 @@ def connect(
             groups.setdefault(f"{share(dst)} in", []).append(index)
     links = tuple(Link(src, dst, *link) for src, dst in ends)
     shared = tuple(Resource(n, tuple(held), link[0]) for n, held in groups.items() if held[1:])
-    joined = Topology(inner.name, inner.nodes, inner.links + links, shared, (), inner.notes)
+    joined = replace(inner, links=inner.links + links, resources=shared, symmetries=())
     return with_symmetries(joined, host, nodes)
 
 
@@ -238,9 +251,7 @@ def with_symmetries(topology: Topology, host: Host, nodes: int) -> Topology:
     inside = [every - every % n + np.asarray(move)[every % n] for move in host.moves]
     images = [*_host_moves(made, n, nodes), *(extended(made, image) for image in inside)]
     found = tuple(tuple(image.tolist()) for image in images if image is not None)
-    return Topology(
-        topology.name, topology.nodes, topology.links, topology.resources, found, topology.notes
-    )
+    return replace(topology, symmetries=found)
 
 
 def _host_moves(made: Structure, n: int, nodes: int) -> list[Ints]:

@@ -5,8 +5,8 @@ A topology becomes a ``MultiDiGraph`` whose nodes are the topology's node names.
 * nodes: ``kind`` (gpu, switch, nic, host), ``rank`` (GPUs), ``host`` (int), ``multicast``,
   ``reduces`` (where true);
 * edges, one for each directed link, keyed by the link's index: ``bandwidth`` in GB/s, ``latency``
-  in µs, ``lanes`` (where not 1), ``shared``: the shared resources that the link loads, as
-  ``name=GB/s`` joined by ``;``.
+  in µs, ``lanes`` (where not 1), ``medium`` (where it is named), ``shared``: the shared resources
+  that the link loads, as ``name=GB/s`` joined by ``;``.
 
 Numbers are floats where a float stands for exactly that decimal, and texts such as ``"100/3"``
 elsewhere, so that nothing is lost on the way back. GraphML and GML keep all of it.
@@ -30,10 +30,10 @@ from typing import Any
 
 from ..base.errors import BadTopology, UserError, suggest
 from ..base.units import exact, parse_bandwidth, parse_microseconds
-from .parts import Link, Node, NodeKind, Resource
+from .parts import Link, Medium, Node, NodeKind, Resource
 
 NODE_ATTRIBUTES = frozenset({"kind", "rank", "host", "multicast", "reduces"})
-EDGE_ATTRIBUTES = frozenset({"bandwidth", "latency", "lanes", "shared"})
+EDGE_ATTRIBUTES = frozenset({"bandwidth", "latency", "lanes", "medium", "shared"})
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -60,7 +60,8 @@ def graph_of(
         attributes = {"bandwidth": _number(link.bandwidth), "latency": _number(link.latency)}
         lanes = {"lanes": link.lanes} if link.lanes != 1 else {}
         names = {"shared": ";".join(shared[index])} if index in shared else {}
-        graph.add_edge(*ends, key=index, **attributes, **lanes, **names)
+        medium = {"medium": str(link.medium)} if link.medium else {}
+        graph.add_edge(*ends, key=index, **attributes, **lanes, **medium, **names)
     return graph
 
 
@@ -94,7 +95,8 @@ def parts_of(graph: Any, bandwidth: Fraction | int | None, latency: Fraction | i
         lanes = _integer(data, "lanes", where)
         for resource, capacity in _shared(data, where):
             _join(shared, resource, capacity, len(links), where)
-        links.append(Link(place[u], place[v], width, delay, 1 if lanes is None else lanes))
+        lanes, medium = 1 if lanes is None else lanes, _medium(data, where)
+        links.append(Link(place[u], place[v], width, delay, lanes, medium))
     return (
         tuple(node for _, node in nodes),
         tuple(links),
@@ -110,6 +112,15 @@ def json_list(text: object) -> list[Any]:
     except ValueError:
         return []
     return found if isinstance(found, list) else []
+
+
+def json_object(text: object) -> dict[str, Any]:
+    """Return the object that a graph attribute holds as JSON text; empty if it holds none."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _node_attributes(index: int, node: Node) -> dict[str, Any]:
@@ -164,6 +175,14 @@ def _node(key: Any, data: Mapping[str, Any]) -> Node:
         _boolean(data, "multicast", where),
         _boolean(data, "reduces", where),
     )
+
+
+def _medium(data: Mapping[str, Any], where: str) -> Medium | None:
+    if (value := data.get("medium")) is None:
+        return None
+    if str(value) not in set(Medium):
+        raise BadTopology(f"{where}: unknown medium {value!r}", hint=suggest(str(value), Medium))
+    return Medium(str(value))
 
 
 def _edges(graph: Any) -> list[tuple[Any, Any, Mapping[str, Any]]]:

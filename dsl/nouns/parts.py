@@ -16,6 +16,15 @@ class NodeKind(StrEnum):
     HOST = "host"
 
 
+class Medium(StrEnum):
+    """Class of a link: decides what a message costs beside the link's α and bandwidth."""
+
+    NVLINK = "nvlink"
+    XGMI = "xgmi"
+    PCIE = "pcie"
+    NETWORK = "network"
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node; ``host`` is the number of its server; a switch may ``multicast`` or ``reduce``."""
@@ -34,13 +43,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A directed link: α in µs, bandwidth in GB/s over all its parallel ``lanes``."""
+    """A directed link: α in µs, bandwidth in GB/s over all its parallel ``lanes``.
+
+    ``medium``: its class where a file or an importer names it; no schedule depends on it.
+    """
 
     src: int
     dst: int
     bandwidth: Fraction
     latency: Fraction = Fraction(0)
     lanes: int = 1
+    medium: Medium | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,14 @@ from ..base.arrays import Ints
 from ..base.errors import BadFile, BadTopology, UnknownName, UserError
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.units import exact
-from .graph import graph_of, json_list, parts_of
+from .graph import graph_of, json_list, json_object, parts_of
 from .parts import Link as Link
+from .parts import Medium as Medium
 from .parts import Node as Node
 from .parts import NodeKind as NodeKind
 from .parts import Resource as Resource
+from .timing import NO_TIMING
+from .timing import MachineTiming as MachineTiming
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,8 @@ class Topology:
 
     ``symmetries`` are node permutations (image of each node) declared by the builder of the
     topology; they are verified before use (``dsl.symmetry``). ``notes`` list assumptions made when
-    it was built or imported (a default α, an ignored management NIC).
+    it was built or imported (a default α, an ignored management NIC). ``timing`` is for
+    the times of programs only.
 
     Raises:
         BadTopology: a link to an unknown node, a self-loop, a bandwidth outside ``BANDWIDTHS``, a
@@ -76,6 +80,7 @@ class Topology:
     resources: tuple[Resource, ...] = ()
     symmetries: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    timing: MachineTiming = NO_TIMING
 
     def __post_init__(self) -> None:
         _check_nodes(self)
@@ -210,6 +215,7 @@ class Topology:
             ),
             tuple(resources),
             notes=self.notes,
+            timing=self.timing,
         )
 
     def without_links(self, dead: Iterable[int]) -> Topology:
@@ -228,15 +234,12 @@ class Topology:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object (``docs/formats.md``); fractions are texts such as ``"7/6"``."""
-        return {
+        data: dict[str, Any] = {
             "weft": "topology",
             "schema": SCHEMA,
             "name": self.name,
             "nodes": [_node(n) for n in self.nodes],
-            "links": [
-                [x.src, x.dst, _number(x.bandwidth), _number(x.latency), x.lanes]
-                for x in self.links
-            ],
+            "links": list(map(_link, self.links)),
             "resources": [
                 {"name": r.name, "links": list(r.links), "bandwidth_GBps": _number(r.bandwidth)}
                 for r in self.resources
@@ -244,6 +247,9 @@ class Topology:
             "symmetries": [list(s) for s in self.symmetries],
             "notes": list(self.notes),
         }
+        if self.timing != NO_TIMING:
+            data["timing"] = self.timing.to_json()
+        return data
 
     @classmethod
     def from_json(cls, data: Any, where: str = "topology") -> Topology:
@@ -263,6 +269,7 @@ class Topology:
             tuple(_read_resource(x, f"{where}: resource {i}") for i, x in enumerate(resources)),
             tuple(_permutation(x, where) for x in fields.get("symmetries", list, [])),
             tuple(str(x) for x in fields.get("notes", list, [])),
+            MachineTiming.from_json(fields.get("timing", dict, {}), f"{where}: timing"),
         )
         fields.finish()
         return topology
@@ -274,6 +281,8 @@ class Topology:
             graph.graph["symmetries"] = json.dumps(self.symmetries)
         if self.notes:
             graph.graph["notes"] = json.dumps(self.notes)
+        if self.timing != NO_TIMING:
+            graph.graph["timing"] = json.dumps(self.timing.to_json())
         return graph
 
     @classmethod
@@ -304,11 +313,15 @@ class Topology:
             resources,
             tuple(tuple(map(int, image)) for image in json_list(graph.graph.get("symmetries"))),
             tuple(map(str, (*json_list(graph.graph.get("notes")), *notes))),
+            MachineTiming.from_json(json_object(graph.graph.get("timing")), "timing of the graph"),
         )
 
     def digest(self) -> str:
-        """Return a hash of all that a schedule depends on: neither the name nor the notes."""
-        body = {k: v for k, v in self.to_json().items() if k not in ("name", "notes")}
+        """Return a hash of all that a schedule depends on: neither the name nor the notes nor what
+        is for the times of programs.
+        """
+        body = {k: v for k, v in self.to_json().items() if k not in ("name", "notes", "timing")}
+        body["links"] = [row[:5] for row in body["links"]]
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
@@ -427,6 +440,11 @@ def _number(value: Fraction) -> int | str:
     return value.numerator if value.denominator == 1 else str(value)
 
 
+def _link(one: Link) -> list[Any]:
+    row = [one.src, one.dst, _number(one.bandwidth), _number(one.latency), one.lanes]
+    return row if one.medium is None else [*row, str(one.medium)]
+
+
 def _node(node: Node) -> dict[str, Any]:
     data: dict[str, Any] = {"name": node.name, "kind": str(node.kind)}
     if node.host is not None:
@@ -455,13 +473,17 @@ def _read_node(data: Any, where: str) -> Node:
 
 
 def _read_link(data: Any, where: str) -> Link:
-    if not isinstance(data, list) or len(data) != 5:
-        raise BadFile("a link is [src, dst, GB/s, µs, lanes]", where=where)
-    src, dst, bandwidth, latency, lanes = data
+    if not isinstance(data, list) or len(data) not in (5, 6):
+        raise BadFile("a link is [src, dst, GB/s, µs, lanes] or one more, its class", where=where)
+    src, dst, bandwidth, latency, lanes = data[:5]
+    if data[5:] and data[5] not in set(Medium):
+        raise BadFile(f"unknown class of link {data[5]!r}", where=where, hint=", ".join(Medium))
+    medium = Medium(data[5]) if data[5:] else None
     if not all(type(x) is int for x in (src, dst, lanes)):
         raise BadFile("src, dst and lanes of a link are integers", where=where)
     try:
-        return Link(src, dst, exact(bandwidth, "bandwidth"), exact(latency, "latency"), lanes)
+        numbers = exact(bandwidth, "bandwidth"), exact(latency, "latency")
+        return Link(src, dst, *numbers, lanes, medium)
     except UserError as error:
         raise BadFile(error.message, where=where) from None
 

@@ -318,18 +318,22 @@ def _costs(layout: Layout, ticks: Ticks, kind: Any) -> tuple[AnyArray, AnyArray,
 
 
 def leg_tables(layout: Layout, ticks: Ticks, kind: Any) -> tuple[AnyArray, AnyArray]:
-    """Legs and holds with their ticks: those of a full turn, then those of the last."""
+    """Legs and holds with their ticks: those of a full turn, then those of the last.
+
+    What a NIC takes for a message at least delays those behind it, and not the message.
+    """
     count, held = len(layout.leg_chunks), len(layout.hold_row)
     legs = np.zeros((2 * count, q.LEG_COLUMNS), kind)
     holds = np.zeros((2 * held, q.HOLD_COLUMNS), kind)
-    alpha = np.zeros(count, kind)
-    np.add.at(alpha, layout.alpha_leg, ticks.alpha.astype(kind)[layout.alpha_link])
+    alpha = layout.latency(ticks, kind)
+    least = ticks.message.astype(kind)[layout.hold_row]
     for turn, row in enumerate(ticks.row):
         hold = row.astype(kind)[layout.hold_row] * layout.hold_chunks
         part = holds[turn * held : (turn + 1) * held]
-        part[:, q.ROW], part[:, q.TICKS] = layout.hold_row, hold
+        part[:, q.ROW], part[:, q.TICKS] = layout.hold_row, np.maximum(hold, least)
         leg = legs[turn * count : (turn + 1) * count]
-        leg[:, q.LEAVES] = np.maximum.reduceat(hold, layout.hold_begin[:-1]) if held else 0
+        leaves = np.maximum.reduceat(hold, layout.hold_begin[:-1]) if held else 0
+        leg[:, q.LEAVES] = np.maximum(leaves, layout.leg_chunks * ticks.block[turn])
         leg[:, q.ARRIVES] = leg[:, q.LEAVES] + alpha
     return legs, holds
 

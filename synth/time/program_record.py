@@ -69,6 +69,7 @@ class ProgramTimeline:
     cut: Cut
     table: Operations
     time_us: float
+    start_us: float
     skipped: int
     skipped_us: Floats
     block: Ints
@@ -228,7 +229,10 @@ def _timeline(
         message_bytes=message_bytes,
         cut=cut,
         table=table,
-        time_us=max(recorder.finished, default=0) / unit,
+        time_us=prepared.model.total_us(
+            prepared.program.protocol, max(recorder.finished, default=0) / unit
+        ),
+        start_us=float(prepared.model.protocol(prepared.program.protocol).start_us),
         skipped=skipped,
         skipped_us=in_us((t for g in recorder.gaps for t in g), unit).reshape(-1, 2),
         block=_ints(block),

@@ -12,22 +12,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Ints
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.base.jit import fast
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.program import Program, Protocol
-from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.topology import Medium, NodeKind, Topology
 
 from ..fabric.fabric import fabric_of
 from . import program_kernel
 from .legs import rows_held
 from .operations import Operations, operations_of
 from .routes import Route, routes_of
-from .runtime_model import Cut, RuntimeModel
+from .runtime_model import SLOWNESS, Cut, RuntimeModel
 
 FEW_OPERATIONS = 20_000
 """Of a run: fewer are done by the plain kernel. Of a turn: fewer are put in order by it."""
@@ -49,13 +50,20 @@ class Ticks:
     Attributes:
         unit: ticks in a µs.
         row: how long a chunk holds each resource. ``alpha``: the latency of each link (Python's
-            integers).
+            integers). ``slowness``: of each link, as :data:`.SLOWNESS` numbers media; ``medium``:
+            what a message whose slowest link is of such a medium takes more (or less).
+        block: how long a thread block sends a chunk at least. ``message``: how long a message
+            holds each resource at least.
         local: copying or adding a chunk. ``overhead``: of any operation.
     """
 
     unit: int
     row: tuple[AnyArray, AnyArray]
     alpha: AnyArray
+    slowness: Ints
+    medium: AnyArray
+    block: tuple[int, int]
+    message: AnyArray
     local: tuple[int, int]
     overhead: int
 
@@ -65,34 +73,75 @@ def ticks_of(
 ) -> Ticks:
     """Everything in the coarsest unit in which it is exact, or in a given one, rounded."""
     how, fabric = model.protocol(protocol), fabric_of(topology)
+    media = _media(topology, model)
     (bandwidths, of_row), (latencies, of_link) = fabric.bandwidths, fabric.latencies
+    kinds, of_row = np.unique(np.stack([of_row, media.row]), axis=1, return_inverse=True)
     speed = how.efficiency * BYTES_PER_US_PER_GBPS
-    full, last = ([size / (x * speed) for x in bandwidths] for size in (cut.piece, cut.last))
+    speeds = [bandwidths[b] * media.reach[m] * speed for b, m in kinds.T.tolist()]
+    full, last = ([size / x for x in speeds] for size in (cut.piece, cut.last))
     alpha = [x * how.alpha for x in latencies]
-    local = _local(cut, model)
-    overhead = Fraction(model.overhead_us)
+    medium = [how.alpha_us.get(one, Fraction(0)) for one in SLOWNESS]
+    local, block = _each(cut, model.local_GBps), _each(cut, how.send_GBps)
+    more = (Fraction(model.overhead_us), how.message_us)
     if not unit:
-        unit = math.lcm(*{x.denominator for x in (*full, *last, *alpha, *local, overhead)})
+        times = {*full, *last, *alpha, *medium, *local, *block, *more}
+        unit = math.lcm(*{x.denominator for x in times})
         if unit.bit_length() > _UNIT_BITS:
             unit = _COARSE_UNIT
     one, other = (
-        np.array([max(1, round(x * unit)) for x in times], object)[of_row] for times in (full, last)
+        np.array([max(1, round(x * unit)) for x in times], object)[of_row.ravel()]
+        for times in (full, last)
     )
     return Ticks(
         unit,
         (one, other),
         np.array([round(x * unit) for x in alpha], object)[of_link],
+        media.link,
+        np.array([round(x * unit) for x in medium], object),
+        (round(block[0] * unit), round(block[1] * unit)),
+        np.where(media.port, round(how.message_us * unit), 0).astype(object),
         (round(local[0] * unit), round(local[1] * unit)),
-        round(overhead * unit),
+        round(more[0] * unit),
     )
 
 
-def _local(cut: Cut, model: RuntimeModel) -> tuple[Fraction, Fraction]:
-    """µs of copying or adding one chunk's piece, in a full and in the last turn."""
-    if model.local_GBps == math.inf:
+def _each(cut: Cut, GBps: Fraction | float) -> tuple[Fraction, Fraction]:
+    """µs of one chunk's piece at a bandwidth, in a full and in the last turn."""
+    if GBps == math.inf:
         return Fraction(0), Fraction(0)
-    speed = Fraction(model.local_GBps) * BYTES_PER_US_PER_GBPS
+    speed = Fraction(GBps) * BYTES_PER_US_PER_GBPS
     return cut.piece / speed, cut.last / speed
+
+
+@dataclass(frozen=True, slots=True)
+class _MediaRows:
+    """Media of links and of resources, by their places in :data:`.SLOWNESS`.
+
+    ``reach``: share of the bandwidth of each medium. ``port``: resources that are ports of NICs.
+    """
+
+    link: Ints
+    row: Ints
+    reach: tuple[Fraction, ...]
+    port: Bools
+
+
+def _media(topology: Topology, model: RuntimeModel) -> _MediaRows:
+    fabric = fabric_of(topology)
+    link = np.zeros(fabric.links, np.int64)
+    if model.media is None:
+        row = np.zeros(fabric.resources, np.int64)
+        return _MediaRows(link, row, (Fraction(1),), np.zeros(fabric.resources, bool))
+    link[:] = [SLOWNESS.index(medium) for medium in model.media.links]
+    pcie = SLOWNESS.index(Medium.PCIE)  # what messages share that leave the host and that do not
+    found = [{int(link[i]) for i in members} for members in fabric.members]
+    row = np.array([pcie if pcie in one else max(one) for one in found], np.int64)
+    ends = (NodeKind.GPU, NodeKind.NIC)
+    near = np.array([node.kind in ends for node in topology.nodes], bool)
+    touches = near[fabric.src] | near[fabric.dst]
+    port = np.array([any(touches[i] for i in members) for members in fabric.members], bool)
+    reach = tuple(model.media.reach.get(one, Fraction(1)) for one in SLOWNESS)
+    return _MediaRows(link, row, reach, port & (row == SLOWNESS.index(Medium.NETWORK)))
 
 
 # --- operations and their legs --------------------------------------------------------------------
@@ -161,15 +210,23 @@ class Layout:
     def longest(self, ticks: Ticks, turns: int) -> float:
         """Return an upper bound, in ticks, on the time of a run and on the load of any resource."""
         chunks, sends = self.operations.chunks, self.leg[self.leg >= 0]
-        alpha = np.bincount(
-            self.alpha_leg, ticks.alpha.astype(float)[self.alpha_link], len(self.leg_chunks)
-        )
+        alpha = self.latency(ticks, float)
         each = self.operations.size * float(ticks.overhead)
         each += float(max(ticks.local)) * float(chunks[self.operations.local].sum())
         rows = np.maximum(*(row.astype(float) for row in ticks.row))
-        holds = rows[self.hold_row] * self.hold_chunks
+        holds = rows[self.hold_row] * self.hold_chunks + ticks.message.astype(float)[self.hold_row]
         leaves = np.add.reduceat(holds, self.hold_begin[:-1]) if len(holds) else holds
+        leaves = leaves + float(max(ticks.block)) * self.leg_chunks
         return turns * (each + float((leaves + alpha)[sends].sum()))
+
+    def latency(self, ticks: Ticks, kind: Any) -> AnyArray:
+        """Ticks of each leg beside those that its bytes take."""
+        count = len(self.leg_chunks)
+        alpha, slowest = np.zeros(count, kind), np.zeros(count, np.int64)
+        np.add.at(alpha, self.alpha_leg, ticks.alpha.astype(kind)[self.alpha_link])
+        np.maximum.at(slowest, self.alpha_leg, ticks.slowness[self.alpha_link])
+        found: AnyArray = np.maximum(alpha + ticks.medium.astype(kind)[slowest], 0)
+        return found
 
 
 def _in_order(start: Ints, after: Ints) -> Ints:

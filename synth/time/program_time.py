@@ -52,6 +52,7 @@ class ProgramSimulation(SimulatedTime):
     """Simulated time of a program, and the activities that it is spent on.
 
     Attributes:
+        start_us: what the call takes before its first operation; other times are from then on.
         cut: iterations and operations that the size makes.
         operations: all operations of all iterations.
         simulated: how many of them were simulated one by one; the others repeat these.
@@ -61,6 +62,7 @@ class ProgramSimulation(SimulatedTime):
         finish_us: when each block had done its last operation.
     """
 
+    start_us: float
     cut: Cut
     operations: int
     simulated: int
@@ -124,7 +126,8 @@ def simulate_prepared(
         raise
     return ProgramSimulation(
         message_bytes=message_bytes,
-        time_us=float(found.finish.max(initial=0)),
+        time_us=prepared.model.total_us(protocol, float(found.finish.max(initial=0))),
+        start_us=float(prepared.model.protocol(protocol).start_us),
         bus_factor=bus_factor(prepared.program.collective),
         bound_us=bound_us,
         cut=cut,
@@ -172,9 +175,12 @@ class ProgramClock:
         """
         protocol = protocol or self._prepared.program.protocol
         cut = self._prepared.cut(message_bytes, protocol)
+        model = self._prepared.model
+        limit -= float(model.protocol(protocol).start_us)
         try:
-            runs = Runs(self._prepared, cut, protocol, 0, rounded=True, limit=limit)
-            return float(runs.find(most_operations).finish.max(initial=0))
+            runs = Runs(self._prepared, cut, protocol, 0, rounded=True, limit=max(0.0, limit))
+            run_us = float(runs.find(most_operations).finish.max(initial=0))
+            return model.total_us(protocol, run_us)
         except _GivenUp:
             return math.inf
         except CheckFailed as error:

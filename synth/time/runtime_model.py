@@ -1,17 +1,20 @@
 """Models of runtimes: payloads, efficiency, slots and overheads of their protocols, as data.
 
-The numbers and their sources stand in :mod:`weft.dsl.nouns.runtime`.
+The models here know data sheets and protocols alone (``--model datasheet``), with the numbers of
+:mod:`weft.dsl.nouns.runtime`; :mod:`.calibrated` makes those of a machine.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.runtime import (
     CUDA_LL128_EFFICIENCY,
@@ -36,7 +39,12 @@ class ProtocolModel:
         efficiency: payload ÷ bytes on the wire.
         alpha: factor on the latency of every link.
         rooted_payload: what the runtime reckons with to merge chunks of broadcast and reduce,
-            where that differs.
+            where that differs. ``rooted_pieces``: it also moves no more at once.
+        start_us: of a call, before its first operation.
+        alpha_us: what a message takes beside the latencies of its links, which count for what they
+            are above usual ones (so it may be negative), by the slowest medium on its way.
+        send_GBps: payload that a thread block sends at most.
+        message_us: how long a message holds the ports of NICs at least.
     """
 
     payload: int
@@ -44,6 +52,11 @@ class ProtocolModel:
     efficiency: Fraction = Fraction(1)
     alpha: Fraction = Fraction(1)
     rooted_payload: int | None = None
+    start_us: Fraction = Fraction(0)
+    alpha_us: Mapping[Medium, Fraction] = field(default_factory=dict)
+    send_GBps: Fraction | float = math.inf
+    message_us: Fraction = Fraction(0)
+    rooted_pieces: bool = False
 
     def __post_init__(self) -> None:
         if self.payload < 1 or self.slots < 1:
@@ -52,6 +65,19 @@ class ProtocolModel:
             raise UserError(f"an efficiency of {self.efficiency} makes no sense")
         if self.alpha < 0:
             raise UserError(f"a latency factor of {self.alpha} makes no sense")
+
+
+SLOWNESS = (Medium.NVLINK, Medium.XGMI, Medium.PCIE, Medium.NETWORK)
+"""Media, the slowest last: that of a route is the slowest of its links."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaModel:
+    """The media of a machine: the share of each one's bandwidth that is reached; that of each
+    link."""
+
+    reach: Mapping[Medium, Fraction]
+    links: tuple[Medium, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +106,9 @@ class RuntimeModel:
             send, or is done.
         local_GBps: bandwidth of copies and reductions inside a GPU (``cpy``, ``re``); infinite:
             they take no time.
+        media: where bandwidths that are reached, and α by medium, are known.
+        host_us: what the host takes for a call; the longer one counts, host or GPUs.
+        numbers: what a calibrated model is made of (:class:`.calibrated.ModelNumber`).
     """
 
     name: str
@@ -87,6 +116,9 @@ class RuntimeModel:
     overhead_us: Fraction | float = 0
     local_GBps: Fraction | float = math.inf
     most_merged: int = MAX_COUNT
+    media: MediaModel | None = None
+    host_us: Fraction = Fraction(0)
+    numbers: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.overhead_us < math.inf:
@@ -103,17 +135,18 @@ class RuntimeModel:
         if message_bytes < 1:
             raise UserError(f"a message of {message_bytes} bytes cannot be simulated")
         protocol = self.protocol(program.protocol)
-        payload = protocol.payload
+        payload = merged = protocol.payload
         chunk = Fraction(message_bytes, program.message_chunks)
-        iterations = math.ceil(chunk / payload)
         if protocol.rooted_payload and program.collective.kind in ROOTED:
-            payload = protocol.rooted_payload
+            merged = protocol.rooted_payload
+            payload = merged if protocol.rooted_pieces else payload
+        iterations = math.ceil(chunk / payload)
         return Cut(
             chunk,
             iterations,
-            min(chunk, Fraction(protocol.payload)),
-            chunk - (iterations - 1) * protocol.payload,
-            max(1, min(self.most_merged, payload // math.ceil(chunk))),
+            min(chunk, Fraction(payload)),
+            chunk - (iterations - 1) * payload,
+            max(1, min(self.most_merged, merged // math.ceil(chunk))),
         )
 
     def protocol(self, protocol: Protocol) -> ProtocolModel:
@@ -125,6 +158,28 @@ class RuntimeModel:
         if protocol not in self.protocols:
             raise UserError(f"{self.name} has no protocol {protocol}")
         return self.protocols[protocol]
+
+    def in_lockstep(self, channels: int) -> RuntimeModel:
+        """Return the model in which one thread block stands for those of several channels.
+
+        They do the same at the same time, each with its part of every message, as the channels of
+        NCCL's own kernels do; in the simulation channels apart would take turns on a link, and
+        hide each other's α.
+        """
+        protocols = {
+            name: replace(
+                one,
+                payload=one.payload * channels,
+                rooted_payload=one.rooted_payload and one.rooted_payload * channels,
+                send_GBps=one.send_GBps * channels,
+            )
+            for name, one in self.protocols.items()
+        }
+        return replace(self, protocols=protocols, local_GBps=self.local_GBps * channels)
+
+    def total_us(self, protocol: Protocol, run_us: float) -> float:
+        """Return the time of a call: start and run, or the host, if that takes longer."""
+        return max(float(self.host_us), float(self.protocol(protocol).start_us) + run_us)
 
 
 def _protocols(

@@ -1,0 +1,102 @@
+"""What a machine tells about the times of programs: its family, and numbers that were measured.
+
+The numbers stand beside α and bandwidth, of which alone schedules and bounds know. Each has a key
+of the runtime model's table (``synth/time/calibrated.toml``), such as ``alpha.nvlink.LL``, and
+takes the place of its default there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from ..base.errors import BadFile, UserError
+from ..base.files import Fields
+from ..base.units import exact
+
+
+@dataclass(frozen=True, slots=True)
+class TimingNumber:
+    """A number in place of a default of the runtime model; µs, GB/s or a share, as its key says.
+
+    Raises:
+        UserError: it is negative.
+    """
+
+    key: str
+    value: Fraction
+    source: str
+
+    def __post_init__(self) -> None:
+        if self.value < 0:
+            raise UserError(f"{self.key} is {float(self.value):g}, which is negative")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTiming:
+    """Family of a machine (``a100``; empty: not known), and its own numbers.
+
+    Raises:
+        UserError: two numbers of one key.
+    """
+
+    family: str = ""
+    numbers: tuple[TimingNumber, ...] = ()
+
+    def __post_init__(self) -> None:
+        keys = [one.key for one in self.numbers]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise UserError(f"{key} is given twice")
+
+    def with_numbers(self, more: tuple[TimingNumber, ...]) -> MachineTiming:
+        """Return it with numbers that replace those of their keys."""
+        new = {one.key for one in more}
+        return MachineTiming(
+            self.family, (*(one for one in self.numbers if one.key not in new), *more)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object; fractions are texts."""
+        return {
+            "family": self.family,
+            "numbers": [[one.key, str(one.value), one.source] for one in self.numbers],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], where: str) -> MachineTiming:
+        """Parse the object that :meth:`to_json` writes.
+
+        Raises:
+            BadFile: not such an object.
+        """
+        fields = Fields(data, where)
+        family, rows = fields.get("family", str, ""), fields.get("numbers", list, [])
+        fields.finish()
+        try:
+            return cls(family, tuple(_number(row, where) for row in rows))
+        except UserError as error:
+            raise BadFile(error.message, where=where) from None
+
+
+NO_TIMING = MachineTiming()
+"""Of a machine of which nothing is known but its α and bandwidths."""
+
+
+def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of nested tables by keys such as ``alpha.nvlink.LL``."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": x for inner, x in flattened(value).items()}
+        else:
+            found[key] = value
+    return found
+
+
+def _number(row: Any, where: str) -> TimingNumber:
+    if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
+        raise BadFile("a number is [key, value, source]", where=where)
+    return TimingNumber(row[0], exact(row[1], f"{where}: {row[0]}"), str(row[2]))

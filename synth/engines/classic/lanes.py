@@ -1,0 +1,267 @@
+"""Several rings at once, each with a share of the data: NCCL's rings, and its trees.
+
+==================  ==============  ===============  ========
+algorithm           steps           share of M       source
+==================  ==============  ===============  ========
+rings allgather     n-1             (n-1)/nk         NCCL
+rings r.scatter     n-1             (n-1)/nk         "
+rings allreduce     2(n-1)          2(n-1)/nk        "
+rings broadcast     n-2+c           (n-2+c)/ck       "
+rail_tree           2(g-1+h)+c-1    2/k              NCCL 2.4
+==================  ==============  ===============  ========
+
+n ranks in hosts of g; k rings; h = the height of the trees between hosts; c pieces in a pipeline.
+One ring crosses hosts by one NIC, and uses one of a rank's direct cables. NCCL takes as many as
+there are NICs (ring r enters and leaves hosts on rails of its own) or cables (rings that share no
+lane: six on a DGX-1, seven on eight MI300X).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+
+from weft.dsl.author.builder import Builder
+from weft.dsl.nouns.topology import Topology
+
+from .double_tree import pair
+from .grid import RankGrid
+from .model import HockneyCost
+from .parcels import blocks_in_order, runs
+
+Ring = tuple[int, ...]
+
+
+# --- rings of a machine ---------------------------------------------------------------------------
+
+
+def rail_path(g: int, start: int, end: int) -> Ring:
+    """The numbers 0 … g-1, each once, from one to another.
+
+    From r to r + g/2 it goes r, r+1, r-1, r+2, …: the paths from all r then use every ordered pair
+    once (the columns of a complete Latin square; Williams 1949), as direct cables need.
+    """
+    half, odd = divmod(g, 2)
+    if not odd and end == (start + half) % g:
+        steps = [0, *(sign * k for k in range(1, half + 1) for sign in (1, -1))][:g]
+        return tuple((start + step) % g for step in steps)
+    between = [(start + k) % g for k in range(1, g) if (start + k) % g != end]
+    return (start, *between, end)
+
+
+def rail_rings(grid: RankGrid) -> tuple[Ring, ...]:
+    """A ring for each local rank: every host is entered on one rail and left on another."""
+    g, hosts = grid.shape
+    found = []
+    for rail in range(g):
+        # Ring r enters host b on rail doors[b], and leaves it on that of the next host.
+        doors = [(rail + (g // 2 or 1) * (b % 2)) % g for b in range(hosts)]
+        if hosts % 2 and hosts > 1:
+            doors[-1] = (
+                next(d % g for d in range(rail + 1, rail + 1 + g) if d % g not in {rail, doors[-2]})
+                if g > 2
+                else doors[-1]
+            )
+        ring: list[int] = []
+        for b, (enter, leave) in enumerate(zip(doors, [*doors[1:], doors[0]], strict=True)):
+            ring += [grid.ranks[b * g + local] for local in rail_path(g, enter, leave)]
+        found.append(tuple(ring))
+    return tuple(found)
+
+
+def lane_rings(topology: Topology, steps: int) -> tuple[Ring, ...]:
+    """Rings over direct cables that share no lane; as many as were found in ``steps`` of search.
+
+    A lane has the bandwidth of the narrowest cable. Empty where the GPUs have switches between
+    them, or there is no ring.
+    """
+    cables = [x for x in topology.links if max(x.src, x.dst) < topology.ranks]
+    if len(cables) < len(topology.links) or not cables:
+        return ()
+    lane = min(x.bandwidth for x in cables)
+    free = [[0] * topology.ranks for _ in range(topology.ranks)]
+    for x in cables:
+        free[x.src][x.dst] += int(x.bandwidth / lane)
+    return tuple(_LaneSearch(free, steps).find())
+
+
+@dataclass(slots=True)
+class _LaneSearch:
+    """Depth-first search for rings from rank 0, one after another, the widest pairs first.
+
+    ``free``: lanes of each ordered pair that no ring has. ``steps``: hops that may still be tried.
+    """
+
+    free: list[list[int]]
+    steps: int
+    rings: list[Ring] = field(default_factory=list)
+    best: list[Ring] = field(default_factory=list)
+
+    def find(self) -> list[Ring]:
+        """The largest set of rings that was found."""
+        self._extend([0])
+        return self.best
+
+    def _extend(self, path: list[int]) -> bool:
+        """Try all ways on; True if the search is over."""
+        here, ranks = path[-1], len(self.free)
+        self.steps -= 1
+        if self.steps < 0:
+            return True
+        if len(path) == ranks:
+            return self.free[here][0] > 0 and self._close(path)
+        ways = [v for v in range(ranks) if self.free[here][v] and v not in path]
+        if len(path) == 1:  # rings have no order: one of them has the first of these hops
+            ways = ways[:1]
+        else:
+            ways.sort(
+                key=lambda v: (-self.free[here][v], self._ways_on(v, path), (v - here) % ranks)
+            )
+        for there in ways:
+            self.free[here][there] -= 1
+            path.append(there)
+            if self._extend(path):
+                return True
+            path.pop()
+            self.free[here][there] += 1
+        return False
+
+    def _ways_on(self, rank: int, path: Sequence[int]) -> int:
+        return sum(lanes > 0 and w not in path for w, lanes in enumerate(self.free[rank]))
+
+    def _close(self, path: Sequence[int]) -> bool:
+        """Take a ring, and look for the next one."""
+        self.free[path[-1]][0] -= 1
+        self.rings.append(tuple(path))
+        if len(self.rings) > len(self.best):
+            self.best = list(self.rings)
+        if not any(self.free[0]) or self._extend([0]):
+            return True
+        self.rings.pop()
+        self.free[path[-1]][0] += 1
+        return False
+
+
+# --- algorithms on rings --------------------------------------------------------------------------
+
+
+def _add(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
+    p.chunk(src, chunk).reduce_into(rank=dst, channel=lane, send_block=lane, recv_block=lane)
+
+
+def _send(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
+    p.chunk(src, chunk).copy_to(rank=dst, channel=lane, send_block=lane, recv_block=lane)
+
+
+def _shares(p: Builder, rings: Sequence[Ring]) -> list[tuple[int, Ring, list[int]]]:
+    """(lane, ring, chunks): of the block of each member, in order, the piece of every ring."""
+    found = []
+    for lane, ring in enumerate(rings):
+        blocks = blocks_in_order(p, ring)
+        found.append((lane, ring, [block[lane * len(block) // len(rings)] for block in blocks]))
+    return found
+
+
+def _around(p: Builder, rings: Sequence[Ring], *, sums: bool, copies: bool) -> None:
+    """Once round every ring to add, once more to send."""
+    for lane, ring, chunk in _shares(p, rings):
+        n = len(ring)
+        for step in range(1, n) if sums else ():
+            for i in range(n):
+                _add(p, ring[i], chunk[(i - step) % n], ring[(i + 1) % n], lane)
+        for step in range(n - 1) if copies else ():
+            for i in range(n):
+                _send(p, ring[i], chunk[(i - step) % n], ring[(i + 1) % n], lane)
+
+
+def allreduce(p: Builder, rings: Sequence[Ring]) -> None:
+    """Sums once round every ring, results once more."""
+    _around(p, rings, sums=True, copies=True)
+
+
+def allgather(p: Builder, rings: Sequence[Ring]) -> None:
+    """A piece of every block once round every ring."""
+    _around(p, rings, sums=False, copies=True)
+
+
+def reduce_scatter(p: Builder, rings: Sequence[Ring]) -> None:
+    """A piece of every block once round every ring, to its owner."""
+    _around(p, rings, sums=True, copies=False)
+
+
+def broadcast(p: Builder, rings: Sequence[Ring], root: int = 0) -> None:
+    """A share of the message along every ring, from the root to the rank before it."""
+    for lane, (ring, share) in enumerate(zip(rings, runs(p, len(rings)), strict=True)):
+        at = ring.index(root)
+        for chunk in share:
+            for here, there in pairwise(ring[at:] + ring[:at]):
+                _send(p, here, chunk, there, lane)
+
+
+def reduce(p: Builder, rings: Sequence[Ring], root: int = 0) -> None:
+    """A share of the message along every ring, summed, to the root."""
+    for lane, (ring, share) in enumerate(zip(rings, runs(p, len(rings)), strict=True)):
+        at = ring.index(root) + 1
+        for chunk in share:
+            for here, there in pairwise(ring[at:] + ring[:at]):
+                _add(p, here, chunk, there, lane)
+
+
+# --- NCCL's trees ---------------------------------------------------------------------------------
+
+
+def _up(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
+    p.chunk(src, chunk).reduce_into(rank=dst, channel=2 * lane)
+
+
+def _down(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
+    p.chunk(src, chunk).copy_to(rank=dst, channel=2 * lane + 1)
+
+
+def rail_tree(p: Builder, grid: RankGrid) -> None:
+    """Chains in the hosts to the GPU of a rail, two trees between these; back the same way.
+
+    Every rail has two trees, each with half of its share.
+    """
+    g, hosts = grid.shape
+    trees = pair(hosts)
+    shares = runs(p, g * len(trees))
+    for lane, share in enumerate(shares):
+        tree, chain = trees[lane % len(trees)], rail_path(g, lane // 2, (lane // 2 - 1) % g)
+        if g % 2 == 0:
+            chain = rail_path(g, lane // 2, (lane // 2 + g // 2) % g)
+        rank = [[grid.ranks[b * g + local] for local in chain] for b in range(hosts)]
+        for chunk in share:
+            for members in rank:
+                for there, here in pairwise(members[::-1]):
+                    _up(p, there, chunk, here, lane)
+            for b in reversed(tree.down):
+                if tree.parent[b] >= 0:
+                    _up(p, rank[b][0], chunk, rank[tree.parent[b]][0], lane)
+            for b in tree.down:
+                if tree.parent[b] >= 0:
+                    _down(p, rank[tree.parent[b]][0], chunk, rank[b][0], lane)
+            for members in rank:
+                for here, there in pairwise(members):
+                    _down(p, here, chunk, there, lane)
+
+
+# --- what they cost -------------------------------------------------------------------------------
+
+
+def half_cost(n: int, rings: int) -> HockneyCost:
+    """Allgather or reduce_scatter, on rings that share nothing."""
+    return HockneyCost(n - 1, Fraction(n - 1, n * rings))
+
+
+def allreduce_cost(n: int, rings: int) -> HockneyCost:
+    """Both."""
+    return HockneyCost(2 * (n - 1), Fraction(2 * (n - 1), n * rings))
+
+
+def rooted_cost(n: int, rings: int, chunks: int = 1) -> HockneyCost:
+    """A pipeline of n-1 hops along every ring."""
+    steps = n - 2 + chunks
+    return HockneyCost(steps, Fraction(steps, chunks * rings), chained=chunks == 1)

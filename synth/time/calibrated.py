@@ -1,0 +1,312 @@
+"""Runtime models from published constants: every number with its source and how sure it is.
+
+The table is ``calibrated.toml``; a machine's own numbers (:mod:`weft.dsl.nouns.timing`), and those
+given for one command, take the place of its defaults. Programs are timed by the whole model;
+schedules and bounds by α and bandwidth alone, which their proofs are about.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from weft.dsl.base.errors import UnknownName, UserError
+from weft.dsl.base.kept import kept
+from weft.dsl.base.units import exact
+from weft.dsl.nouns.parts import Medium, NodeKind
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.timing import TimingNumber, flattened
+from weft.dsl.nouns.topology import Topology
+
+from .runtime_model import MediaModel, RuntimeModel, model_of
+
+NCCL = "nccl"
+"""Runtime of NCCL's own kernels, which run no files: the baseline."""
+
+MSCCLPP = "mscclpp"
+"""Runtime of MSCCL++'s own kernels."""
+
+MEDIUM = Medium.NVLINK
+"""Medium inside a host of which neither family nor links tell one."""
+
+
+class Certainty(StrEnum):
+    """How sure a number is."""
+
+    GIVEN = "given"  #: by the user, or by the machine's file
+    PUBLISHED = "published"
+    FITTED = "fitted to published"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNumber:
+    """A number of a runtime model, by its key in the table, with mark and source."""
+
+    key: str
+    value: Fraction
+    certainty: Certainty
+    source: str
+
+    @property
+    def replaced_by(self) -> str:
+        """Return what replaces the number, in words: a flag, a line of a file, a measurement."""
+        return f"--timing {self.key}=…, or {self.key} under [timing] in the machine's file"
+
+
+@dataclass(frozen=True, slots=True)
+class _SourcedNumbers:
+    """Numbers of one source."""
+
+    families: tuple[str, ...]
+    runtimes: tuple[str, ...]
+    certainty: Certainty
+    source: str
+    values: Mapping[str, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class _FamilyEntry:
+    """Medium inside the hosts of a family; the family whose numbers it has where it has none."""
+
+    medium: Medium
+    like: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    families: Mapping[str, _FamilyEntry]
+    groups: tuple[_SourcedNumbers, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys."""
+        return tuple(dict.fromkeys(key for group in self.groups for key in group.values))
+
+    def line(self, family: str) -> tuple[str, ...]:
+        """The family, the one it is like, and so on.
+
+        Raises:
+            UnknownName: there is no such family.
+        """
+        found: list[str] = []
+        while family:
+            if family not in self.families:
+                raise UnknownName("family of machines", family, self.families)
+            found.append(family)
+            family = self.families[family].like
+        return tuple(found)
+
+    def find(self, key: str, line: Sequence[str], runtime: str) -> ModelNumber | None:
+        """The number of a key that fits best; None: there is none."""
+        best: tuple[tuple[int, int], _SourcedNumbers, int] | None = None
+        for group in self.groups:
+            if key not in group.values or (group.runtimes and runtime not in group.runtimes):
+                continue
+            near = [i for i, family in enumerate(line) if family in group.families]
+            if group.families and not near:
+                continue
+            steps = near[0] if near else len(line)
+            rank = (steps, 0 if group.runtimes else 1)
+            if best is None or rank < best[0]:
+                best = rank, group, steps
+        if best is None:
+            return None
+        _, group, steps = best
+        if 0 < steps and group.families:
+            told = f"as for {line[steps]}: {group.source}"
+            return ModelNumber(key, group.values[key], Certainty.ASSUMED, told)
+        return ModelNumber(key, group.values[key], group.certainty, group.source)
+
+
+_MARKS = {
+    "published": Certainty.PUBLISHED,
+    "fitted": Certainty.FITTED,
+    "assumed": Certainty.ASSUMED,
+}
+
+
+@cache
+def _table() -> _Defaults:
+    text = files(__package__).joinpath("calibrated.toml").read_text(encoding="utf-8")
+    data: dict[str, Any] = tomllib.loads(text)
+    groups = tuple(
+        _SourcedNumbers(
+            tuple(one.get("families", ())),
+            tuple(one.get("runtimes", ())),
+            _MARKS[one["mark"]],
+            one["source"],
+            {key: exact(x, key) for key, x in flattened(one["values"]).items()},
+        )
+        for one in data["group"]
+    )
+    families = {
+        name: _FamilyEntry(Medium(one["medium"]), one.get("like", ""))
+        for name, one in data["family"].items()
+    }
+    return _Defaults(families, groups)
+
+
+def families() -> tuple[str, ...]:
+    """The families of machines of which numbers are known."""
+    return tuple(_table().families)
+
+
+def timing_keys() -> tuple[str, ...]:
+    """The keys that a user or a machine's file may give numbers for."""
+    return tuple(key for key in _table().keys if not key.startswith("factor."))
+
+
+def given_number(text: str) -> TimingNumber:
+    """Return the number of a text such as ``alpha.nvlink.LL=0.8``.
+
+    Raises:
+        UserError: not of that form. UnknownName: no such key.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(f"{text!r} is not KEY=NUMBER", hint="write alpha.nvlink.LL=0.8")
+    if key not in timing_keys():
+        raise UnknownName("key of the runtime model", key, timing_keys())
+    return TimingNumber(key, exact(value, key), "given")
+
+
+def family_line(topology: Topology) -> tuple[str, ...]:
+    """The family of a machine, the one that it is like, and so on."""
+    return _table().line(topology.timing.family)
+
+
+def inner_medium(topology: Topology) -> tuple[Medium, bool]:
+    """The medium inside the hosts of a machine, and whether its family tells it."""
+    line = _table().line(topology.timing.family)
+    return (_table().families[line[0]].medium, True) if line else (MEDIUM, False)
+
+
+@kept()
+def link_media(topology: Topology) -> tuple[Medium, ...]:
+    """The medium of each link: as it is named; the network between hosts, PCIe to a NIC; else the
+    family's."""
+    inner, _ = inner_medium(topology)
+    hosts = [node.host for node in topology.nodes]
+    several = topology.hosts > 1
+    nics = [node.kind is NodeKind.NIC for node in topology.nodes]
+    found = []
+    for one in topology.links:
+        if one.medium is not None:
+            found.append(one.medium)
+        elif several and hosts[one.src] != hosts[one.dst]:
+            found.append(Medium.NETWORK)
+        elif several and hosts[one.src] is None:  # between switches of the network
+            found.append(Medium.NETWORK)
+        elif nics[one.src] or nics[one.dst]:
+            found.append(Medium.PCIE)
+        else:
+            found.append(inner)
+    return tuple(found)
+
+
+def channels_of(topology: Topology) -> int:
+    """Channels that NCCL's own kernels take on a machine."""
+    found = _NumberFinder(topology, NCCL, ()).number("channels")
+    return int(found)
+
+
+def host_us(topology: Topology, gpus: int) -> Fraction:
+    """µs that a process with several GPUs takes for a call."""
+    return _NumberFinder(topology, NCCL, ()).number("host.per_gpu") * gpus
+
+
+def calibrated_model(
+    topology: Topology, runtime: str | None = None, given: Iterable[TimingNumber] = ()
+) -> RuntimeModel:
+    """The model of a runtime (``nccl`` and ``mscclpp`` have kernels of their own) on a machine.
+
+    ``given``: numbers that replace those of the table and of the machine.
+
+    Raises:
+        UnknownName: the machine is of a family, or has a number, that is not known.
+    """
+    return _calibrated(topology, (runtime or "msccl", tuple(given)))
+
+
+@kept()
+def _calibrated(topology: Topology, asked: tuple[str, tuple[TimingNumber, ...]]) -> RuntimeModel:
+    runtime, given = asked
+    finder = _NumberFinder(topology, runtime, given)
+    base = model_of(runtime)
+    protocols = {
+        name: replace(
+            one,
+            efficiency=finder.number(f"efficiency.{name}"),
+            start_us=finder.number(f"start.{name}"),
+            alpha_us={
+                medium: finder.alpha(medium, name) - finder.number(f"nominal.{medium}")
+                for medium in finder.media
+            },
+            send_GBps=finder.cap(name),
+            message_us=finder.number(f"message.{name}"),
+            rooted_pieces=runtime == NCCL,
+        )
+        for name, one in base.protocols.items()
+    }
+    reach = {medium: finder.number(f"reach.{medium}") for medium in finder.media}
+    return replace(
+        base,
+        name=runtime,
+        protocols=protocols,
+        local_GBps=finder.number("local"),
+        media=MediaModel(reach, link_media(topology)),
+        numbers=tuple(finder.used.values()),
+    )
+
+
+class _NumberFinder:
+    """Finds the numbers of a machine and a runtime, and keeps what was used."""
+
+    def __init__(self, topology: Topology, runtime: str, given: Sequence[TimingNumber]) -> None:
+        self.table, self.runtime = _table(), runtime
+        self.line = self.table.line(topology.timing.family)
+        self.own = {one.key: one for one in (*topology.timing.numbers, *given)}
+        for key in self.own:
+            if key not in timing_keys():
+                raise UnknownName("key of the runtime model", key, timing_keys())
+        self.media = sorted({*link_media(topology), inner_medium(topology)[0]})
+        self.used: dict[str, ModelNumber] = {}
+
+    def look(self, key: str) -> Fraction | None:
+        """The number of a key; None: there is none."""
+        if own := self.own.get(key):
+            self.used[key] = ModelNumber(key, own.value, Certainty.GIVEN, own.source)
+        elif found := self.table.find(key, self.line, self.runtime):
+            self.used[key] = found
+        else:
+            return None
+        return self.used[key].value
+
+    def number(self, key: str) -> Fraction:
+        """The number of a key that has a default."""
+        found = self.look(key)
+        assert found is not None, f"calibrated.toml has no default for {key}"
+        return found
+
+    def alpha(self, medium: Medium, protocol: Protocol) -> Fraction:
+        """µs of a message: what was given, or the medium's times the family's factor."""
+        alpha = self.number(f"alpha.{medium}.{protocol}")
+        if f"alpha.{medium}.{protocol}" in self.own:
+            return alpha
+        return alpha * self.number(f"factor.{medium}")
+
+    def cap(self, protocol: Protocol) -> Fraction | float:
+        """GB/s that a thread block sends at most, payload and flags."""
+        send = self.look("cap.send")
+        found = math.inf if send is None else send * self.number(f"efficiency.{protocol}")
+        if protocol is Protocol.LL128 and (own := self.look("cap.LL128")) is not None:
+            found = min(found, own)
+        return found

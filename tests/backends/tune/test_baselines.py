@@ -1,0 +1,57 @@
+"""NCCL's and RCCL's own programs, against published times of nccl-tests and rccl-tests."""
+
+from __future__ import annotations
+
+import pytest
+from rccl_files import allpairs
+
+from weft.backends.check.checker import check_program
+from weft.backends.check.findings import errors
+from weft.backends.tune.baselines import best_of, nccl_baselines
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import RCCL
+from weft.synth.time.calibrated import calibrated_model
+from weft.synth.time.program_time import ProgramClock
+
+
+@pytest.mark.parametrize(
+    ("machine", "runtime", "size", "measured"),
+    [
+        # microsoft/superbenchmark tests/data/nccl_allreduce.log: 8 A100
+        ("dgx-a100", "nccl", 1 << 20, 74.78),
+        ("dgx-a100", "nccl", 1 << 30, 8159.5),
+        # NVIDIA/dgxc-benchmarking nccl/README.md: 8 H100
+        ("dgx-h100", "nccl", 1 << 10, 16.94),
+        # NVIDIA/nccl-tests issue 309: two hosts of H100
+        ("dgx-h100:nodes=2", "nccl", 1 << 10, 29.75),
+    ],
+)
+def test_allreduce_is_within_a_fifth_of_published_times(
+    machine: str, runtime: str, size: int, measured: float
+) -> None:
+    found = best_of(nccl_baselines(topology(machine), Kind.ALLREDUCE, runtime), size)
+    assert found is not None
+    assert found.us == pytest.approx(measured, rel=0.2)
+
+
+def test_the_program_of_rcclss_file_is_right_and_has_its_published_times() -> None:
+    machine = topology("mi300x")
+    program = allpairs(8, 4, Protocol.LL)
+    assert not errors(check_program(program, RCCL))
+    clock = ProgramClock(program, machine, calibrated_model(machine, "rccl"))
+    assert clock.time_us(1 << 10) == pytest.approx(13.67, rel=0.02)
+    assert clock.time_us(64 << 10) == pytest.approx(14.25, rel=0.03)
+
+
+def test_what_switches_sum_is_told_apart() -> None:
+    found = best_of(nccl_baselines(topology("dgx-h100"), Kind.ALLREDUCE), 1 << 30)
+    assert found is not None
+    assert found.how == "NVLS"
+    assert found.apart
+    assert not best_of(nccl_baselines(topology("dgx-a100"), Kind.ALLREDUCE), 1 << 30).apart  # type: ignore[union-attr]
+
+
+def test_collectives_that_nccl_lacks_have_no_baseline() -> None:
+    assert nccl_baselines(topology("dgx-a100"), Kind.SCATTER) == ()

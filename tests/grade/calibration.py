@@ -1,0 +1,182 @@
+"""Times of programs beside times that others measured: error by size, by table, and what it is of.
+
+Run: ``python tests/grade/calibration.py FILE.json [--json] [-v] [--only NAME…]``. The file has
+tables of nccl-tests, RCCL, MSCCL and MSCCL++ runs (``tables``: ``id``, ``topology``, ``gpu``,
+``ranks``, ``nodes``, ``network``, ``collective``, ``launch``, ``library``, ``chosen``, ``note``,
+``rows_bytes_us``). For each one the programs are built that its library chooses from, and timed by
+the simulator under the calibrated runtime model; the least time counts, as it does for the
+library. Nothing is fitted here.
+
+Bands: small to 64 KiB, mid to 16 MiB, large above. Rows whose sums are made in switches (NVLS,
+SHARP) are no program of ours: they are listed apart, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from measured_runs import MeasuredTable, baselines_of, read_tables
+
+from weft.dsl.base.units import format_bytes
+
+BANDS = (("small", 64 << 10), ("mid", 16 << 20), ("large", math.inf))
+"""Bands of message sizes, by the largest of each."""
+
+WITHIN = 0.5
+"""Largest error of rows that count as within."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measured row: what was predicted, and by which program; ``apart``: why it is no program."""
+
+    table: str
+    band: str
+    bytes: int
+    measured_us: float
+    predicted_us: float
+    how: str
+    apart: str = ""
+
+    @property
+    def error(self) -> float:
+        """Predicted ÷ measured, less one."""
+        return self.predicted_us / self.measured_us - 1
+
+
+def band_of(size: int) -> str:
+    """The band of a message size."""
+    return next(name for name, most in BANDS if size <= most)
+
+
+def rows_of(table: MeasuredTable) -> Iterator[Row]:
+    """Every row of a table, predicted."""
+    options = baselines_of(table)
+    for size, measured in table.rows:
+        found = min((one.time(size) for one in options), key=lambda x: x.us, default=None)
+        if found is None:
+            yield Row(table.name, band_of(size), size, measured, math.nan, "", table.why_apart)
+            continue
+        apart = table.why_apart or found.apart
+        yield Row(table.name, band_of(size), size, measured, found.us, found.how, apart)
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Rows, median of the error's size, and the share of rows within."""
+    errors = [abs(row.error) for row in rows]
+    if not errors:
+        return {"rows": 0, "median": None, "within_50": None}
+    within = sum(x <= WITHIN for x in errors) / len(errors)
+    return {
+        "rows": len(errors),
+        "median": round(median(errors), 4),
+        "within_50": round(within, 4),
+    }
+
+
+def by_table(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Of each table and band: median and worst error, and the programs."""
+    found = []
+    for name in dict.fromkeys(row.table for row in rows):
+        for band, _ in BANDS:
+            mine = [row for row in rows if (row.table, row.band) == (name, band)]
+            if not mine:
+                continue
+            worst = max((row.error for row in mine), key=abs)
+            found.append(
+                {
+                    "name": name,
+                    "band": band,
+                    "rows": len(mine),
+                    "median": round(median(abs(row.error) for row in mine), 4),
+                    "worst": round(worst, 4),
+                    "how": ", ".join(dict.fromkeys(row.how for row in mine)),
+                }
+            )
+    return found
+
+
+def report(rows: Sequence[Row]) -> dict[str, Any]:
+    """The object that ``--json`` prints."""
+    counted = [row for row in rows if not row.apart]
+    apart = [row for row in rows if row.apart]
+    return {
+        "schema": 1,
+        "bands": {name: summary([row for row in counted if row.band == name]) for name, _ in BANDS},
+        "tables": by_table(counted),
+        "apart": [
+            {
+                "name": name,
+                "rows": len(mine),
+                "why": why,
+                "median": None
+                if any(math.isnan(row.predicted_us) for row in mine)
+                else round(median(abs(row.error) for row in mine), 4),
+            }
+            for name, why in dict.fromkeys((row.table, row.apart) for row in apart)
+            if (mine := [row for row in apart if (row.table, row.apart) == (name, why)])
+        ],
+    }
+
+
+def text(found: dict[str, Any]) -> str:
+    """The report as lines."""
+    lines = [f"{'table':24}{'band':7}{'rows':>5}{'median':>9}{'worst':>9}  how"]
+    for one in found["tables"]:
+        lines.append(
+            f"{one['name']:24}{one['band']:7}{one['rows']:5}{one['median']:9.1%}"
+            f"{one['worst']:+9.1%}  {one['how']}"
+        )
+    lines += ["", "apart:"]
+    for one in found["apart"]:
+        error = "" if one["median"] is None else f", median {one['median']:.1%}"
+        lines.append(f"  {one['name']}: {one['rows']} rows{error}: {one['why']}")
+    lines.append("")
+    for name, one in found["bands"].items():
+        if one["rows"]:
+            lines.append(
+                f"{name:7}{one['rows']:5} rows  median {one['median']:.1%}  "
+                f"within ±50 % {one['within_50']:.1%}"
+            )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the report; 2 for a file that cannot be read."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--only", nargs="+", default=(), help="only tables of these names")
+    parser.add_argument("-v", action="store_true", help="print every row")
+    args = parser.parse_args()
+    try:
+        tables = read_tables(args.file)
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    rows = [row for t in tables if not args.only or t.name in args.only for row in rows_of(t)]
+    if args.v:
+        for row in rows:
+            told = f" apart: {row.apart}" if row.apart else ""
+            print(
+                f"{row.table:24}{format_bytes(row.bytes):>9}{row.measured_us:12.2f}"
+                f"{row.predicted_us:12.2f}{row.error:+8.1%}  {row.how}{told}",
+                file=sys.stderr,
+            )
+    found = report(rows)
+    print(json.dumps(found) if args.json else text(found))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

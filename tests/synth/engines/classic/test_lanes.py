@@ -1,0 +1,96 @@
+"""Rings that share no cable, rings per rail, and the algorithms on them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from weft.backends.check.checker import check_program
+from weft.backends.check.findings import errors
+from weft.backends.compile.compile import lower_algorithm
+from weft.dsl.author.builder import Builder
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.runtime import MSCCL
+from weft.synth.engines.classic import lanes
+from weft.synth.engines.classic.place import Site
+
+
+def hops(ring: tuple[int, ...]) -> list[tuple[int, int]]:
+    """The hops of a ring."""
+    return list(pairwise((*ring, ring[0])))
+
+
+@pytest.mark.parametrize(("name", "count"), [("mi300x", 7), ("dgx1", 6), ("ring:5", 2)])
+def test_rings_on_cables_share_no_lane_and_use_them_all(name: str, count: int) -> None:
+    machine = topology(name)
+    rings = lanes.lane_rings(machine, 10_000)
+    assert len(rings) == count
+    lane = min(x.bandwidth for x in machine.links)
+    free = {(x.src, x.dst): int(x.bandwidth / lane) for x in machine.links}
+    for ring in rings:
+        assert sorted(ring) == list(range(machine.ranks))
+        for hop in hops(ring):
+            free[hop] -= 1
+    assert min(free.values()) >= 0
+
+
+def test_there_are_no_such_rings_through_switches_or_within_no_steps() -> None:
+    assert lanes.lane_rings(topology("dgx-a100"), 10_000) == ()
+    assert lanes.lane_rings(topology("mi300x"), 3) == ()
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 4, 5])
+@pytest.mark.parametrize("machine", ["dgx-h100", "dgx2"])
+def test_a_ring_per_rail_crosses_hosts_on_rails_and_loads_every_nic_once(
+    machine: str, hosts: int
+) -> None:
+    made = topology(f"{machine}:nodes={hosts}")
+    grid = Site(made).two_levels
+    rings, g = lanes.rail_rings(grid), grid.shape[0]
+    place = {rank: i for i, rank in enumerate(grid.ranks)}
+    doors = []
+    for ring in rings:
+        assert sorted(ring) == list(range(made.ranks))
+        crossing = [(a, b) for a, b in hops(ring) if place[a] // g != place[b] // g]
+        assert len(crossing) == hosts
+        assert all(place[a] % g == place[b] % g for a, b in crossing)
+        doors += crossing
+    assert len(set(doors)) == len(doors) == g * hosts
+
+
+def test_rings_in_fully_connected_hosts_use_every_cable_at_most_once() -> None:
+    made = topology("mi300x:nodes=2")
+    rings = lanes.rail_rings(Site(made).two_levels)
+    used = [hop for ring in rings for hop in hops(ring)]
+    assert len(set(used)) == len(used)
+
+
+WRITERS = {
+    "allreduce": lanes.allreduce,
+    "allgather": lanes.allgather,
+    "reduce_scatter": lanes.reduce_scatter,
+    "broadcast": lanes.broadcast,
+    "reduce": lanes.reduce,
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("name", ["mi300x", "dgx-a100:nodes=2"])
+def test_algorithms_on_rings_are_right(kind: str, name: str) -> None:
+    made = topology(name)
+    rings = lanes.lane_rings(made, 10_000) or lanes.rail_rings(Site(made).two_levels)
+    parts = made.ranks if kind == "allreduce" else 1
+    roots = (0,) if kind in ("broadcast", "reduce") else ()
+    builder = Builder(make(kind, made.ranks, chunks=parts * len(rings), roots=roots), name=kind)
+    WRITERS[kind](builder, rings)
+    program = lower_algorithm(builder.algorithm())
+    assert not errors(check_program(program, MSCCL))
+
+
+def test_trees_of_rails_are_right() -> None:
+    made = topology("dgx-a100:nodes=3")
+    builder = Builder(make("allreduce", 24, chunks=16), name="tree")
+    lanes.rail_tree(builder, Site(made).two_levels)
+    assert not errors(check_program(lower_algorithm(builder.algorithm()), MSCCL))
