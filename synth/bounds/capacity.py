@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import as_small_integers, fabric_of
@@ -99,8 +100,6 @@ def _nested_cover(
 def _fractional_cover(
     bandwidth: tuple[Fraction, ...], links: tuple[int, ...], shared: _Shared
 ) -> tuple[tuple[int, Fraction], ...]:
-    from scipy.sparse import csr_array
-
     place = {link: i for i, link in enumerate(links)}
     rows = [(i, frozenset([i])) for i in links] + shared
     cells = [(place[m], j) for j, (_, members) in enumerate(rows) for m in members]
@@ -108,7 +107,7 @@ def _fractional_cover(
     cost, _, _ = as_small_integers([bandwidth[row] for row, _ in rows])
     lp = LinearProgram(
         cost,
-        csr_array((-np.ones(len(cells), np.int64), at), shape=(len(links), len(rows))),
+        SparseMatrix.of((len(links), len(rows)), at[0], at[1], -np.ones(len(cells), np.int64)),
         -np.ones(len(links), np.int64),
         upper=np.ones(len(rows), np.int64),
     )

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import as_small_integers, fabric_of
@@ -112,8 +112,6 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     Columns: flow of source s on each link that does not return to it, then T. Rows: capacity of
     every link and resource; conservation for every source at every other node.
     """
-    from scipy.sparse import coo_array
-
     sources = np.flatnonzero(pairs.sum(axis=1))
     links, n = topology.links, len(topology.nodes)
     ends = topology.link_ends().T
@@ -130,21 +128,17 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     inner = np.arange(reps.sum()) - np.repeat(np.cumsum(reps) - reps, reps)
     load_col = column[order[np.repeat(start[cap_link], reps) + inner]]
     load_row = np.repeat(cap_row, reps)
-    a_ub: Any = coo_array(
-        (
-            np.concatenate([np.ones(len(load_col), np.int64), -size]),
-            (
-                np.concatenate([load_row, np.arange(len(size))]),
-                np.concatenate([load_col, np.full(len(size), last)]),
-            ),
-        ),
-        shape=(len(size), last + 1),
-    ).tocsr()
+    a_ub = SparseMatrix.of(
+        (len(size), last + 1),
+        np.concatenate([load_row, np.arange(len(size))]),
+        np.concatenate([load_col, np.full(len(size), last)]),
+        np.concatenate([np.ones(len(load_col), np.int64), -size]),
+    )
     values = np.concatenate([np.ones(last, np.int64), -np.ones(last, np.int64)])
     row = np.concatenate([at * n + ends[1][link], at * n + ends[0][link]])
-    a_eq: Any = coo_array(
-        (values, (row, np.concatenate([column, column]))), shape=(len(sources) * n, last + 1)
-    ).tocsr()
+    a_eq = SparseMatrix.of(
+        (len(sources) * n, last + 1), row, np.concatenate([column, column]), values
+    )
     need = np.zeros((len(sources), n), np.int64)
     need[:, : topology.ranks] = pairs[sources]
     others = np.ones((len(sources), n), bool)

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.topology import Topology
 
 from ..base.meter import Meter
@@ -89,23 +89,17 @@ def best_mix(
 
 def _solve(topology: Topology, cuts: tuple[NodeCut, ...], size: Ints, meter: Meter) -> Certified:
     """Least T for loads that meet the cuts. Columns: load of each link, then T."""
-    from scipy.sparse import coo_array
-
     last = len(topology.links)
     row, link = fabric_of(topology).pairs
     cut_row = np.repeat(np.arange(len(cuts)), [len(c.crossing.links) for c in cuts]) + len(size)
     cut_link = np.concatenate([np.array(c.crossing.links, np.int64) for c in cuts])
     ones = np.ones(len(link), np.int64)
-    a_ub: Any = coo_array(
-        (
-            np.concatenate([ones, -size, -np.ones(len(cut_link), np.int64)]),
-            (
-                np.concatenate([row, np.arange(len(size)), cut_row]),
-                np.concatenate([link, np.full(len(size), last), cut_link]),
-            ),
-        ),
-        shape=(len(size) + len(cuts), last + 1),
-    ).tocsr()
+    a_ub = SparseMatrix.of(
+        (len(size) + len(cuts), last + 1),
+        np.concatenate([row, np.arange(len(size)), cut_row]),
+        np.concatenate([link, np.full(len(size), last), cut_link]),
+        np.concatenate([ones, -size, -np.ones(len(cut_link), np.int64)]),
+    )
     right = np.concatenate([np.zeros(len(size), np.int64), -np.array([c.chunks for c in cuts])])
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1

@@ -17,6 +17,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.topology import Topology
 
@@ -76,8 +77,6 @@ def _loads(topology: Topology, routes: list[tuple[int, ...]]) -> tuple[Ints, Int
 
 def _program(n: int, ends: Ints, load: tuple[Ints, Ints, Ints], size: Ints) -> LinearProgram:
     """Columns: g[v, h], then their reverses, q[h], r[h], w[v], T. See the module docstring."""
-    from scipy.sparse import coo_array
-
     hops = ends.shape[1]
     flows, q = n * hops, 2 * n * hops
     w, last = q + 2 * hops, q + 2 * hops + n
@@ -106,10 +105,9 @@ def _program(n: int, ends: Ints, load: tuple[Ints, Ints, Ints], size: Ints) -> L
         right[phase * (n * n + flows) + np.arange(n) * (n + 1)] = -1
     parts = [np.broadcast_arrays(*(np.asarray(x, np.int64) for x in c)) for c in cells]
     i, j, a = (np.concatenate([p[k] for p in parts]) for k in range(3))
-    a_ub = coo_array((a, (i, j)), shape=(rows, last + 1)).tocsr()
-    a_eq = coo_array(
-        (np.ones(n, np.int64), (np.zeros(n, np.int64), w + np.arange(n))), shape=(1, last + 1)
-    ).tocsr()
+    a_ub = SparseMatrix.of((rows, last + 1), i, j, a)
+    ones, zeros = np.ones(n, np.int64), np.zeros(n, np.int64)
+    a_eq = SparseMatrix.of((1, last + 1), zeros, w + np.arange(n), ones)
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1
     return LinearProgram(cost, a_ub, right, a_eq, np.ones(1, np.int64))

@@ -12,8 +12,7 @@ computed in integers. Columns without an upper bound need a reduced cost that is
 where rounding broke that, the prices are moved towards strictly feasible ones.
 
 >>> import numpy as np
->>> from scipy.sparse import csr_array
->>> lp = LinearProgram(np.array([1, 1]), csr_array([[-3, 0], [0, -7]]), np.array([-1, -2]))
+>>> lp = LinearProgram(np.array([1, 1]), np.array([[-3, 0], [0, -7]]), np.array([-1, -2]))
 >>> answer = certified_minimum(lp)
 >>> answer.lower, answer.exact
 (Fraction(13, 21), True)
@@ -23,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -33,6 +32,7 @@ import numpy.typing as npt
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.errors import Infeasible, NothingFound, UserError
 from weft.dsl.base.integers import FLOAT_EXACT
+from weft.dsl.base.matrix import SparseMatrix, hstack, vstack
 
 from ..base.meter import Meter
 from .effort import PROGRAM_EFFORT, ProgramEffort
@@ -52,19 +52,14 @@ _FLOAT_ERROR = 1e-9  # how far a float dual is believed to be from its rational 
 _GRID = 1 << 33  # denominator of last resort
 
 
-def _nothing(columns: int) -> Any:
-    from scipy.sparse import csr_array
-
-    return csr_array((0, columns), dtype=np.int64)
-
-
 @dataclass(frozen=True, eq=False)
 class LinearProgram:
     """Minimise cost·x subject to a_ub x <= b_ub, a_eq x = b_eq, 0 <= x <= upper; all integers.
 
     Attributes:
         cost: shape (columns,).
-        a_ub, b_ub: inequality rows, a SciPy sparse matrix and its right-hand side.
+        a_ub, b_ub: inequality rows, a ``SparseMatrix``, one of SciPy's or a
+            dense array, and their right-hand side. Kept as the first.
         a_eq, b_eq: equality rows.
         upper: bounds of the columns, :data:`UNBOUNDED` where there is none. They make the
             certificate robust, so state those that are known.
@@ -84,19 +79,16 @@ class LinearProgram:
     upper: Ints | None = None
 
     def __post_init__(self) -> None:
-        from scipy.sparse import csr_array
-
         n = len(self.cost)
         for name in ("cost", "b_ub", "b_eq"):
             object.__setattr__(self, name, _as_integers(getattr(self, name), name))
         for name, b in (("a_ub", self.b_ub), ("a_eq", self.b_eq)):
             given = getattr(self, name)
-            matrix = _nothing(n) if given is None else csr_array(given)
+            matrix = SparseMatrix.empty(0, n) if given is None else SparseMatrix.given(given)
             if matrix.shape != (len(b), n):
                 raise UserError(f"linear program: {name} is {matrix.shape}, not {(len(b), n)}")
-            matrix = matrix.copy() if matrix is given else matrix
-            matrix.data = _as_integers(matrix.data, name)
-            object.__setattr__(self, name, matrix)
+            entries = _as_integers(matrix.data, name)
+            object.__setattr__(self, name, replace(matrix, data=entries))
         if self.upper is not None:
             upper = _as_integers(self.upper, "upper")
             if len(upper) != n or (upper < 0).any():
@@ -197,16 +189,14 @@ def proved_bound(
     return Fraction(int(value), denominator)
 
 
-def integer_rows(matrix: list[list[Fraction]], rhs: list[Fraction]) -> tuple[Any, Ints]:
+def integer_rows(matrix: list[list[Fraction]], rhs: list[Fraction]) -> tuple[SparseMatrix, Ints]:
     """Small rational rows scaled to integers, each by its own denominator (dense input)."""
-    from scipy.sparse import csr_array
-
     scaled = []
     for row, b in zip(matrix, rhs, strict=True):
         unit = math.lcm(b.denominator, *(a.denominator for a in row))
         scaled.append([int(a * unit) for a in (*row, b)])
     table = np.array(scaled, np.int64).reshape(len(scaled), -1)
-    return csr_array(table[:, :-1]), table[:, -1].copy()
+    return SparseMatrix.given(table[:, :-1]), table[:, -1].copy()
 
 
 # --- the float solver -------------------------------------------------------------------------
@@ -229,9 +219,7 @@ def _solve(
     effort: ProgramEffort,
 ) -> _Floats:
     """Solve the quotient by colour refinement where it is much smaller, else the program."""
-    from scipy import sparse
-
-    matrix: Any = sparse.vstack([lp.a_ub, lp.a_eq]).tocsr()
+    matrix = vstack(lp.a_ub, lp.a_eq)
     right = np.concatenate([lp.b_ub, lp.b_eq])
     rows, n = len(lp.b_ub), lp.columns
     kind = np.arange(len(right)) >= rows
@@ -260,7 +248,7 @@ def _solve(
 
 
 def _highs(
-    matrix: Any,
+    matrix: SparseMatrix,
     right: Ints,
     equal: Bools,
     cost: Ints,
@@ -386,13 +374,10 @@ def _towards_interior(lp: LinearProgram, prices: Floats) -> Floats | None:
     The strictly feasible prices z maximise the least reduced cost t (capped at 1) over the
     columns without an upper bound; they exist wherever no ray of feasible points is free.
     """
-    from scipy import sparse
-
     free = np.ones(lp.columns, bool) if lp.upper is None else lp.upper == UNBOUNDED
-    transposed: Any = sparse.csr_array(sparse.vstack([lp.a_ub, lp.a_eq]).T.astype(float))[free]
+    transposed = vstack(lp.a_ub, lp.a_eq).T.astype(float)[free]
     rows = len(lp.b_ub)
-    column = sparse.csr_array(np.ones((transposed.shape[0], 1)))
-    system: Any = sparse.hstack([transposed, column])
+    system = hstack(transposed, SparseMatrix.given(np.ones((transposed.shape[0], 1))))
     limit = 10.0 * (1.0 + float(np.abs(prices).max(initial=0)))
     bounds = [(-limit, 0.0)] * rows + [(-limit, limit)] * len(lp.b_eq) + [(0.0, 1.0)]
     goal = np.zeros(len(prices) + 1)
@@ -402,7 +387,7 @@ def _towards_interior(lp: LinearProgram, prices: Floats) -> Floats | None:
         return None
     interior, depth = found.x[:-1], found.x[-1]
     # Rounding to the grid moves a reduced cost by at most half a unit for each entry.
-    weight = float(abs(transposed).sum(axis=1).max(initial=0)) / _grid(prices)
+    weight = float(transposed.row_weights().max(initial=0)) / _grid(prices)
     broken = float(np.maximum(0.0, transposed @ prices - lp.cost[free]).max(initial=0.0))
     share = min(1.0, 2.0 * (broken + weight) / (broken + weight + depth))
     return np.asarray((1.0 - share) * prices + share * interior)
@@ -421,13 +406,12 @@ def _as_integers(values: Any, what: str) -> Ints:
     return array.astype(np.int64)
 
 
-def _exact_product(matrix: Any, vector: Ints) -> npt.NDArray[np.object_]:
+def _exact_product(matrix: SparseMatrix, vector: Ints) -> npt.NDArray[np.object_]:
     """matrix · vector as Python integers, whatever their size.
 
     One int64 product where no partial sum can overflow, else one per limb of the vector.
     """
-    weight = abs(matrix).astype(float).sum(axis=1)
-    heaviest = math.ceil(float(np.max(weight, initial=0)) * (1 + 1e-9))
+    heaviest = math.ceil(float(matrix.row_weights().max(initial=0)) * (1 + 1e-9))
     if heaviest == 0 or not len(vector):
         return np.zeros(matrix.shape[0], dtype=object)
     largest = max(abs(int(vector.max())), abs(int(vector.min())))

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.matrix import SparseMatrix, hstack
 
 from ..base.meter import Meter
 from .certified import ENTRY_STEPS
@@ -69,12 +70,12 @@ class Congestion:
         Without ``cost`` columns are free; with ``fixed`` that is U. ``meter`` limits and counts
         the iterations; without an answer before its end the status is not OPTIMAL.
         """
-        from scipy.sparse import csr_array, hstack
-
-        n, shares, resources = self.columns, self.shares, self.loads.shape[0]
+        loads = SparseMatrix.given(self.loads)
+        n, shares, resources = self.columns, self.shares, loads.shape[0]
         width = np.ones(resources) if self.width is None else self.width
-        blocks = [self.loads, csr_array((resources, shares)), csr_array(-width[:, None])]
-        a_ub: Any = hstack(blocks).tocsr()
+        a_ub = hstack(
+            loads, SparseMatrix.empty(resources, shares), SparseMatrix.given(-width[:, None])
+        )
         a_eq, b_eq = self._demands(1)
         objective = np.zeros(n + shares + 1)
         objective[:n] = 0.0 if cost is None else cost
@@ -105,12 +106,11 @@ class Congestion:
 
         ``meter`` as for :meth:`least`.
         """
-        from scipy.sparse import csr_array, hstack
-
         assert self.width is None
         assert self.room is None
-        resources = self.loads.shape[0]
-        a_ub: Any = hstack([self.loads, csr_array((resources, self.shares))]).tocsr()
+        loads = SparseMatrix.given(self.loads)
+        resources = loads.shape[0]
+        a_ub = hstack(loads, SparseMatrix.empty(resources, self.shares))
         a_eq, b_eq = self._demands(0)
         each = iteration_steps(a_ub.nnz + a_eq.nnz)
         found = solve_lp(
@@ -126,10 +126,8 @@ class Congestion:
         _count(meter, a_ub.nnz + a_eq.nnz, found)
         return found
 
-    def _demands(self, free: int) -> tuple[Any, Floats]:
+    def _demands(self, free: int) -> tuple[SparseMatrix, Floats]:
         """Rows of the families, then that of the shares; ``free`` empty columns at the end."""
-        from scipy.sparse import coo_array
-
         n, shares, families = self.columns, self.shares, len(self.demand)
         row, column, value = [self.family], [np.arange(n)], [np.ones(n)]
         right = self.demand
@@ -138,8 +136,9 @@ class Congestion:
             column += [n + self.share, n + np.arange(shares)]
             value += [-np.ones(families), np.ones(shares)]
             right = np.append(right, 1.0)
-        cells = (np.concatenate(value), (np.concatenate(row), np.concatenate(column)))
-        return coo_array(cells, shape=(len(right), n + shares + free)).tocsr(), right
+        shape = (len(right), n + shares + free)
+        cells = (np.concatenate(x) for x in (row, column, value))
+        return SparseMatrix.of(shape, *cells), right
 
 
 def _count(meter: Meter, entries: int, found: Solved) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Words
+from weft.dsl.base.matrix import SparseMatrix
 
 from .effort import PROGRAM_EFFORT, ProgramEffort
 
@@ -32,15 +33,11 @@ class ColourQuotient:
     row_size: Ints
     column_size: Ints
 
-    def shrink(self, matrix: Any) -> Any:
+    def shrink(self, matrix: SparseMatrix) -> SparseMatrix:
         """The matrix with one row and one column per colour."""
-        from scipy.sparse import csr_array
-
-        n = len(self.column_of)
-        merge = csr_array(
-            (np.ones(n, np.int64), (np.arange(n), self.column_of)), shape=(n, len(self.column_at))
-        )
-        return csr_array(matrix[self.row_at] @ merge)
+        kept = matrix[self.row_at]
+        shape = (len(self.row_at), len(self.column_at))
+        return SparseMatrix.of(shape, kept.row, self.column_of[kept.column], kept.data)
 
     def lift_solution(self, x: Floats) -> Floats:
         """A solution of the whole program from one of the quotient."""
@@ -52,20 +49,19 @@ class ColourQuotient:
 
 
 def quotient(
-    matrix: Any, row_keys: Any, column_keys: Any, effort: ProgramEffort = PROGRAM_EFFORT
+    matrix: SparseMatrix, row_keys: Any, column_keys: Any, effort: ProgramEffort = PROGRAM_EFFORT
 ) -> ColourQuotient | None:
-    """The coarsest stable colouring of a CSR matrix that respects the given keys.
+    """The coarsest stable colouring of a matrix that respects the given keys.
 
     ``row_keys`` and ``column_keys`` are integer arrays, shape (rows, k) and (columns, k): only
     equal keys may share a colour. None if the colouring saves too little, or takes
     too long.
     """
-    by_row = matrix.tocsr()
-    by_column = matrix.tocsc()
+    by_column = matrix.T
     rows, columns = _start(row_keys, 1), _start(column_keys, 2)
     counts = (0, 0)
     for _ in range(effort.quotient_rounds):
-        rows = _mix(rows ^ _gather(by_row, columns))
+        rows = _mix(rows ^ _gather(matrix, columns))
         columns = _mix(columns ^ _gather(by_column, rows))
         seen = (len(np.unique(rows)), len(np.unique(columns)))
         if seen[1] > effort.quotient_share * len(columns):
@@ -90,12 +86,12 @@ def _start(keys: Any, salt: int) -> Words:
     return total
 
 
-def _gather(matrix: Any, other: Words) -> Words:
-    """Per compressed row, a sum over entries of a hash of (coefficient, colour across)."""
+def _gather(matrix: SparseMatrix, other: Words) -> Words:
+    """Per row, a sum over entries of a hash of (coefficient, colour across)."""
     values = matrix.data.astype(np.int64).astype(np.uint64)
-    cells = _mix(other[matrix.indices] + _mix(values))
+    cells = _mix(other[matrix.column] + _mix(values))
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(cells, dtype=np.uint64)])
-    return np.asarray(_mix(total[matrix.indptr[1:]] - total[matrix.indptr[:-1]]))
+    return np.asarray(_mix(total[matrix.starts[1:]] - total[matrix.starts[:-1]]))
 
 
 def _mix(x: Words) -> Words:

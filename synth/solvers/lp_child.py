@@ -1,75 +1,52 @@
-"""Linear programs by SciPy's HiGHS, called only here, in this process or in that of solvers."""
+"""Linear programs in the process of solvers: a program and its answer as JSON, with every bit."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.answering import Say
-from weft.dsl.base.shallow import on_new_stack
+
+from .highs import RowProgram, RowSolution
 
 
-def run(program: Mapping[str, Any], method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer of SciPy's ``linprog`` to its arguments ``program``, as a question's."""
-    found = on_new_stack(_linprog)(**program, method=method, options=dict(options))
-    solved = found.x is not None
-    nothing = np.zeros(0)
+def asked(program: RowProgram, method: str, iterations: int | None) -> dict[str, Any]:
+    """Return the question for the answer of :meth:`.highs.RowProgram.solve`."""
     return {
-        "status": int(found.status),
-        "message": str(found.message),
-        "x": found.x,
-        "value": float(found.fun) if solved else np.inf,
-        "ub_prices": found.ineqlin.marginals if solved else nothing,
-        "eq_prices": found.eqlin.marginals if solved else nothing,
-        "iterations": int(found.nit),
+        "solver": "lp",
+        "program": _packed(program),
+        "method": method,
+        "iterations": iterations,
     }
 
 
-def _linprog() -> Any:
-    """SciPy's function; its stubs know no variable method."""
-    from scipy import optimize  # takes 100 ms to load
-
-    return optimize.linprog
-
-
 def solve(question: Any, found: Say) -> Any:
-    """Solve ``program``, whose values are packed."""
-    program = {name: unpack(value) for name, value in question["program"].items()}
-    answer = run(program, question["method"], question["options"])
-    return {name: pack(value) for name, value in answer.items()}
+    """Return the answer to such a question, a packed :class:`.highs.RowSolution`."""
+    program = RowProgram(**unpacked(question["program"]))
+    return _packed(program.solve(question["method"], question["iterations"]))
 
 
-def pack(value: Any) -> Any:
-    """Return a value as JSON: arrays and sparse matrices by rows with the bytes of their numbers,
-    so that every bit is kept; all else as it is."""
+def _packed(noun: RowProgram | RowSolution) -> dict[str, Any]:
+    return {name: _pack(value) for name, value in vars(noun).items()}
+
+
+def unpacked(values: Any) -> dict[str, Any]:
+    """Return the fields of a packed program or answer."""
+    return {name: _unpack(value) for name, value in values.items()}
+
+
+def _pack(value: Any) -> Any:
+    """Return an array with the bytes of its numbers; infinity, which JSON lacks, as a text."""
     if isinstance(value, np.ndarray):
         content = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"dtype": value.dtype.str, "shape": value.shape, "bytes": content}
-    if hasattr(value, "tocsr"):
-        rows = value.tocsr()
-        parts = (rows.data, rows.indices, rows.indptr)
-        return {"rows": [pack(part) for part in parts], "shape": rows.shape}
-    return None if value is None else _finite(value)
+    return "inf" if isinstance(value, float) and value == np.inf else value
 
 
-def _finite(value: Any) -> Any:
-    """Return a number or text; infinity, which JSON lacks, as a text."""
-    return "inf" if value == np.inf else value
-
-
-def unpack(value: Any) -> Any:
-    """Return the value that :func:`pack` was given."""
-    if value == "inf":
-        return np.inf
-    if not isinstance(value, dict):
-        return value
-    shape = tuple(value["shape"])
-    if "rows" in value:
-        from scipy.sparse import csr_array
-
-        return csr_array(tuple(unpack(part) for part in value["rows"]), shape=shape)
-    content = base64.b64decode(value["bytes"])
-    return np.frombuffer(content, value["dtype"]).reshape(shape).copy()
+def _unpack(value: Any) -> Any:
+    if isinstance(value, dict):
+        content = base64.b64decode(value["bytes"])
+        return np.frombuffer(content, value["dtype"]).reshape(value["shape"]).copy()
+    return np.inf if value == "inf" else value

@@ -1,9 +1,9 @@
 """Mixed-integer programs by HiGHS, or by a solver that PuLP drives: a model in PuLP's own form.
 
-HiGHS is the one inside SciPy: the separate package cannot live in one environment with OR-Tools'
-copy. Its interface in C++ is called, since SciPy's own function hears of no solution on the way and
-stops by the clock only. A limit of work is counted in looks: HiGHS asks after every round of cuts,
-every few nodes and in every heuristic whether it should stop, always at the same places.
+HiGHS is the one inside SciPy (:mod:`.highs`). Its interface in C++ is called, since SciPy's
+own function hears of no solution on the way and stops by the clock only. A limit of work is counted
+in looks: HiGHS asks after every round of cuts, every few nodes and in every heuristic whether it
+should stop, always at the same places.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import pulp
-from scipy.optimize._highspy import _core  # type: ignore[import-not-found]  # SciPy's own
-from scipy.sparse import coo_array
 
 from weft.dsl.base.answering import Say
 from weft.dsl.base.errors import Missing
+from weft.dsl.base.matrix import SparseMatrix
+
+from .highs import highs_core
 
 LOOK_STEPS, STEPS_ENTRIES = 1000, 4
 """Steps of work between two looks: 1000, and 1 for so many entries of the matrix."""
@@ -61,21 +62,22 @@ class _Highs:
 
     def solve(self) -> dict[str, Any]:
         """Return the best solution and the bound at the end."""
-        highs: Any = _core._Highs()
+        core = highs_core()
+        highs = core._Highs()
         for option, value in (("output_flag", False), ("threads", 1), ("parallel", "off")):
             highs.setOptionValue(option, value)
         highs.passModel(self.program)
         highs.setCallback(self._told, None)
         for kind in ("kCallbackMipImprovingSolution", "kCallbackMipInterrupt"):
-            highs.startCallback(getattr(_core.cb.HighsCallbackType, kind))
+            highs.startCallback(getattr(core.cb.HighsCallbackType, kind))
         highs.run()
         status, info = highs.getModelStatus(), highs.getInfo()
         known = np.isfinite(info.objective_function_value)
-        solved = status == _core.HighsModelStatus.kOptimal
+        solved = status == core.HighsModelStatus.kOptimal
         integer = any(v.cat == "Integer" for v in self.variables)
         bound = info.mip_dual_bound if integer else info.objective_function_value
         return {
-            "infeasible": status == _core.HighsModelStatus.kInfeasible,
+            "infeasible": status == core.HighsModelStatus.kInfeasible,
             "bound": float(bound) if np.isfinite(bound) and (integer or solved) else None,
             "values": self._values(highs.getSolution().col_value) if known else None,
             "steps": self.looks * self.each,
@@ -83,7 +85,7 @@ class _Highs:
 
     def _told(self, kind: Any, message: str, told: Any, reply: Any, _: Any) -> None:
         """Receive a solution, or answer whether to stop."""
-        if kind == _core.cb.HighsCallbackType.kCallbackMipImprovingSolution:
+        if kind == highs_core().cb.HighsCallbackType.kCallbackMipImprovingSolution:
             bound = told.mip_dual_bound
             known = float(bound) if np.isfinite(bound) else None
             self.found({"values": self._values(told.mip_solution), "bound": known})
@@ -110,23 +112,24 @@ def _as_arrays(problem: Any, variables: list[Any]) -> tuple[Any, int]:
         high.append(np.inf if constraint.sense > 0 else side)
     at, column, value = (np.array(x) for x in zip(*entries, strict=True))
     shape = (len(low), len(variables))
-    matrix: Any = coo_array((value.astype(float), (at, column)), shape=shape).tocsc()
-    program: Any = _core.HighsLp()
+    core, by_column = highs_core(), SparseMatrix.of(shape, at, column, value.astype(float)).T
+    program = core.HighsLp()
     program.num_row_, program.num_col_ = shape
     held = program.a_matrix_
     held.num_row_, held.num_col_ = shape
-    held.format_ = _core.MatrixFormat.kColwise
-    held.start_, held.index_, held.value_ = matrix.indptr, matrix.indices, matrix.data
+    held.format_ = core.MatrixFormat.kColwise
+    held.start_, held.index_ = by_column.starts.astype(np.int32), by_column.column.astype(np.int32)
+    held.value_ = by_column.data
     program.col_cost_ = cost
     if problem.sense == pulp.LpMaximize:
-        program.sense_ = _core.ObjSense.kMaximize
+        program.sense_ = core.ObjSense.kMaximize
     least, most = (v.lowBound for v in variables), (v.upBound for v in variables)
     program.col_lower_ = np.array([-np.inf if x is None else x for x in least], float)
     program.col_upper_ = np.array([np.inf if x is None else x for x in most], float)
     program.row_lower_, program.row_upper_ = np.array(low, float), np.array(high, float)
-    whole, part = _core.HighsVarType.kInteger, _core.HighsVarType.kContinuous
+    whole, part = core.HighsVarType.kInteger, core.HighsVarType.kContinuous
     program.integrality_ = [whole if v.cat == "Integer" else part for v in variables]
-    return program, matrix.nnz
+    return program, by_column.nnz
 
 
 def _by_name(problem: Any, name: str, steps: int, folder: str) -> dict[str, Any]:

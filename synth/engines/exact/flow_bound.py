@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import Meter
@@ -103,14 +103,11 @@ class _Triplets:
         self.cols.append(cols.ravel())
         self.vals.append(np.broadcast_to(np.asarray(values, np.int64), rows.shape).ravel())
 
-    def matrix(self, height: int, width: int) -> Any:
-        from scipy.sparse import coo_array
-
+    def matrix(self, height: int, width: int) -> SparseMatrix | None:
         if not self.rows:
             return None
-        parts = (np.concatenate(x) for x in (self.vals, self.rows, self.cols))
-        values, rows, cols = parts
-        return coo_array((values, (rows, cols)), shape=(height, width)).tocsr()
+        parts = (np.concatenate(x) for x in (self.rows, self.cols, self.vals))
+        return SparseMatrix.of((height, width), *parts)
 
 
 class _FlowLpBuilder:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
+from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.collective import Collective, Kind, custom, make
 from weft.dsl.nouns.topology import Node, NodeKind, Resource, Topology, gpu, link
 from weft.synth.bounds import bounds
@@ -215,7 +216,7 @@ def test_a_quotient_has_the_same_optimum(seed):
     columns = (rows + np.tile(steps, n)) % n
     matrix = csr_array((np.tile(coefficients, n), (rows, columns)), shape=(n, n))
     blank = np.zeros((n, 1), np.int64)
-    small = quotient(matrix, blank, blank)
+    small = quotient(SparseMatrix.given(matrix), blank, blank)
     assert small is not None
     assert len(small.row_at) == len(small.column_at) == 1
     lp = LinearProgram(np.ones(n, np.int64), -matrix, -np.ones(n, np.int64))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from weft.dsl.base.errors import Infeasible, UserError
+from weft.dsl.base.matrix import SparseMatrix
 from weft.synth.lp import certified as rational_lp
 from weft.synth.lp.certified import (
     UNBOUNDED,
@@ -91,7 +92,7 @@ def test_huge_coefficients_are_summed_exactly():
     matrix = csr_array(np.array([[big, -big], [1, big]], np.int64))
     vector = ints((1 << 55) + 3, (1 << 55) - 5)
     want = [big * int(vector[0]) - big * int(vector[1]), int(vector[0]) + big * int(vector[1])]
-    assert rational_lp._exact_product(matrix, vector).tolist() == want
+    assert rational_lp._exact_product(SparseMatrix.given(matrix), vector).tolist() == want
 
 
 def test_integer_rows():
