@@ -37,13 +37,14 @@ def find_hops(topology: Topology, *, routes_per_pair: int = ROUTES_PER_PAIR) -> 
     Cost: the number of such routes.
     """
     out_links = links_from(topology)
+    alpha = latency_units(topology)[0].tolist()  # integers: sums of fractions take most of the time
     found: list[Hop] = []
     complete = True
     for src in range(topology.ranks):
         routes, all_seen = _routes_from(topology, out_links, src, routes_per_pair)
         complete = complete and all_seen
         for dst in sorted(routes):
-            best = sorted(routes[dst], key=lambda r: (route_latency(topology, r), len(r), r))
+            best = sorted(routes[dst], key=lambda r: (sum([alpha[i] for i in r]), len(r), r))
             complete = complete and len(best) <= routes_per_pair
             found += [Hop(src, dst, route) for route in best[:routes_per_pair]]
     return Hops(tuple(found), complete)
@@ -66,6 +67,8 @@ def _routes_from(
     topology: Topology, out_links: tuple[tuple[int, ...], ...], src: int, per_pair: int
 ) -> tuple[dict[int, list[tuple[int, ...]]], bool]:
     """Search simple paths breadth first, so that a limit drops the longest routes."""
+    ends = [link.dst for link in topology.links]
+    stores = [node.stores for node in topology.nodes]
     routes: dict[int, list[tuple[int, ...]]] = {}
     budget = 64 * per_pair * max(1, topology.ranks)
     queue: deque[tuple[int, tuple[int, ...], frozenset[int]]] = deque([(src, (), frozenset([src]))])
@@ -75,10 +78,10 @@ def _routes_from(
         budget -= 1
         node, route, seen = queue.popleft()
         for i in out_links[node]:
-            dst = topology.links[i].dst
+            dst = ends[i]
             if dst in seen:
                 continue
-            if topology.nodes[dst].stores:
+            if stores[dst]:
                 routes.setdefault(dst, []).append((*route, i))
             else:
                 queue.append((dst, (*route, i), seen | {dst}))

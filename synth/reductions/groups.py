@@ -18,6 +18,7 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.components import components
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.kept import kept
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.sketch import (
@@ -142,9 +143,10 @@ class GroupMachine:
         return one.nodes, one.links, one.resources
 
 
+@kept()
 def group_machines(
-    topology: Topology, groups: Sequence[tuple[int, ...]], name: str
-) -> list[GroupMachine]:
+    topology: Topology, groups: tuple[tuple[int, ...], ...], name: str
+) -> tuple[GroupMachine, ...]:
     """Return the machines of groups that run at the same time.
 
     A link or resource that k of them can use has the k-th part of its bandwidth in each: so a
@@ -155,10 +157,10 @@ def group_machines(
     for links in used:
         users[sorted(links)] += 1
     sharers = [sum(not links.isdisjoint(r.links) for links in used) for r in topology.resources]
-    return [
+    return tuple(
         _machine(topology, group, sorted(links), users.tolist(), sharers, name)
         for group, links in zip(groups, used, strict=True)
-    ]
+    )
 
 
 def _between(topology: Topology, group: tuple[int, ...]) -> set[int]:

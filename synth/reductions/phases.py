@@ -148,7 +148,7 @@ def _tasks(problem: Problem) -> list[_EqualParts]:
     parts = parts_of(rule.phases, rule.kind, ranks)
     for number, phase in enumerate(rule.phases):
         mine = [p for p in parts if p.phase == number]
-        groups = [p.ranks for p in mine]
+        groups = tuple(p.ranks for p in mine)
         machines = group_machines(problem.topology, groups, f"{phase.kind}{number + 1}")
         for part, machine in zip(mine, machines, strict=True):
             own = group_sketch(sketch, machine, cells)

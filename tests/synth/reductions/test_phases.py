@@ -156,7 +156,7 @@ def test_an_alltoall_hands_on_what_later_groups_want() -> None:
 def test_groups_share_what_they_have_in_common() -> None:
     """Eight rails of an NDv2 go through one NIC: each has an eighth of it."""
     where = topology("ndv2:nodes=2")
-    rails = [(i, 8 + i) for i in range(8)]
+    rails = tuple((i, 8 + i) for i in range(8))
     machines = group_machines(where, rails, "rail")
     assert len({m.wiring for m in machines}) == 1
     nic = min(where.capacities())
