@@ -50,7 +50,7 @@ from .frontier.incumbents import Incumbents
 from .judge.point import require_right
 from .reductions.solve import solve
 from .time.margin import JITTER_US, fragile_us
-from .time.order import LARGE, arranged
+from .time.order import LARGE, arranged, in_start_order
 from .time.schedule_time import simulate
 
 CUT_OFF = "stopped by --time"
@@ -206,7 +206,8 @@ class _SolveRecorder:
 
 
 def _arranged(point: Point, size: int, seed: int) -> Point:
-    return replace(point, schedule=arranged(point.schedule, size, seed))
+    quick = arranged(point.schedule, size, seed)
+    return replace(point, schedule=in_start_order(quick, size))
 
 
 def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, Any]) -> Point:

@@ -14,7 +14,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ..fabric.occupancy import us_per_byte
 from ..reductions.refine import refine
-from ..time.order import LARGE
+from ..time.order import LARGE, in_start_order
 from ..time.schedule_tables import prepare
 from .balanced import balanced
 from .effort import REPAIR_EFFORT, RepairEffort
@@ -90,7 +90,8 @@ def quickest_repair(
             if rate + lost * (us - rate) < hope:
                 best, hope, time = ordered, rate + lost * (us - rate), us
     assert best is not None
-    return replace(_sliced(best, time, size, effort), bytes=size)
+    done = replace(_sliced(best, time, size, effort), bytes=size)
+    return in_start_order(done, size)
 
 
 def _orders(schedule: Schedule) -> Iterator[Schedule]:

@@ -10,16 +10,32 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import hub, least_rounds, ring, schedules, topologies, tree_schedule
+from strategies import (
+    hub,
+    least_rounds,
+    planned_schedules,
+    ring,
+    schedules,
+    topologies,
+    tree_schedule,
+)
 
 from weft.dsl.nouns.collective import Kind, make
+from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Topology
 from weft.synth.judge.verify import verify
 from weft.synth.reductions.reverse import reverse
 from weft.synth.time import order
-from weft.synth.time.order import arranged, by_urgency, counted_us, hops_to_go, mirrored
+from weft.synth.time.order import (
+    arranged,
+    by_urgency,
+    counted_us,
+    hops_to_go,
+    in_start_order,
+    mirrored,
+)
 from weft.synth.time.schedule_tables import CostModel
 from weft.synth.time.schedule_time import simulate
 
@@ -103,6 +119,66 @@ def test_a_long_schedule_is_ordered_by_urgency_alone(monkeypatch: pytest.MonkeyP
     few = order.StepOrderEffort(most_transfers=len(schedule) - 1)
     monkeypatch.setattr(order, "simulate", None)
     assert list(arranged(schedule, 1 << 20, 0, few)) == list(by_urgency(schedule))
+
+
+# --- start order ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.one_of(schedules(max_ranks=5), planned_schedules()), sizes)
+def test_start_order_is_the_same_schedule_and_no_slower(schedule: Schedule, size: int) -> None:
+    other = in_start_order(schedule, size)
+    check_same(schedule, other)
+    assert (other.segments, other.stride) == (schedule.segments, schedule.stride)
+    run = simulate(other, size)
+    assert run.time_us <= simulate(schedule, size).time_us
+    assert verify(other).ok
+    if schedule.segments == 1:
+        # Exactly the same run: each step's transfers start in the order in which they stand.
+        assert run.time_us == simulate(schedule, size).time_us
+        assert (np.diff(run.start_us)[np.diff(other.step) == 0] >= 0).all()
+        assert list(in_start_order(other, size)) == list(other)
+
+
+def test_an_alltoall_is_staggered() -> None:
+    """As it is made, all ranks begin with rank 0; in start order no two have the same receiver."""
+    machine = hub(6)
+    hops = {(hop.src, hop.dst): hop.route for hop in find_hops(machine).hops}
+    c = make("alltoall", 6)
+    ends = {int(chunk): int(dst) for dst, chunk in zip(c.post.ranks, c.post.chunks, strict=True)}
+    rows = zip(c.pre.chunks.tolist(), c.pre.ranks.tolist(), strict=True)
+    moves = [(chunk, src, ends[chunk]) for chunk, src in rows if src != ends[chunk]]
+    moves.sort(key=lambda move: (move[1], move[2]))
+    schedule = Schedule.of(
+        machine, c, [Transfer(k, src, dst, hops[src, dst]) for k, src, dst in moves]
+    )
+    other = in_start_order(schedule, 1 << 20)
+    first = [next(t for t in other if t.src == rank).dst for rank in range(6)]
+    assert sorted(first) == list(range(6))
+    assert [t.dst for t in schedule][0:30:5] == [1, 0, 0, 0, 0, 0]
+
+
+def test_times_of_a_schedule_stay_with_their_transfers() -> None:
+    schedule = tree_schedule(hub(4), make("alltoall", 4))
+    run = simulate(schedule, 1 << 20)
+    timed = replace(schedule, start_us=run.start_us, end_us=run.end_us)
+    other = in_start_order(timed, 1 << 20)
+    assert other.start_us is not None
+
+    def ends(s: Schedule) -> set[tuple[Transfer, float, float]]:
+        assert s.start_us is not None
+        assert s.end_us is not None
+        return set(zip(s, s.start_us.tolist(), s.end_us.tolist(), strict=True))
+
+    assert ends(other) == ends(timed)
+    assert verify(other).ok
+
+
+def test_a_huge_schedule_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = tree_schedule(hub(4), make("allgather", 4))
+    monkeypatch.setattr(order, "simulate", None)
+    few = order.StepOrderEffort(most_started=len(schedule) - 1)
+    assert in_start_order(schedule, 1 << 20, few) is schedule
 
 
 # --- counted --------------------------------------------------------------------------------------
