@@ -9,8 +9,8 @@ program: its time is known, and told as such.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.errors import WeftError
@@ -19,7 +19,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Program, Protocol
-from weft.dsl.nouns.runtime import FEWEST_CHANNELS
+from weft.dsl.nouns.runtime import FEWEST_CHANNELS, MSCCL, UNLIMITED
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic import lanes, pairwise
 from weft.synth.engines.classic.place import Site
@@ -29,20 +29,32 @@ from weft.synth.time.calibrated import (
     channels_of,
     family_line,
     inner_medium,
+    model_number,
 )
 from weft.synth.time.program_time import ProgramClock
-from weft.synth.time.runtime_model import RuntimeModel
+from weft.synth.time.schedule_time import bus_factor
 
 from ..compile.compile import CompileOptions, lower_algorithm
 
-PIECES = (1, 8, 64)
+PIECES, TREE_PIECES = (1, 8, 64, 256), (1, 8)
 """Pieces of a pipeline that are tried for chains and trees."""
+
+KERNELS = replace(
+    MSCCL, name="kernels", max_steps=UNLIMITED, max_blocks=UNLIMITED, max_nodes=UNLIMITED
+)
+"""NCCL's own kernels are no files, and have no limits of files."""
+
+LARGE = 256 << 20
+"""Bytes at which the bandwidth of rings is taken, from a message of half of that on."""
 
 MOST_MOVES = 300_000
 """Messages of a program beyond which it is not tried."""
 
 FEW_MOVES = 60_000
 """Messages of a program that has not all of a machine's rings."""
+
+PAIRS = 12
+"""Peers that NCCL's channels are shared among in an alltoall: two channels for each."""
 
 LANE_STEPS = 20_000
 """Hops that a search for rings on direct cables may try."""
@@ -59,18 +71,30 @@ class BaselineTime:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A program that a library may run: its clock and the protocols that it comes in."""
+    """A program that a library may run: its clock and the protocols that it comes in.
+
+    ``ceilings``: GB/s of the message that the library's kernels reach at most under a protocol,
+    beside the time of an empty message. ``more_us``: of a call, beside the program.
+    """
 
     name: str
     clock: ProgramClock
     protocols: tuple[Protocol, ...]
     host_us: float = 0.0
+    ceilings: Mapping[Protocol, float] = field(default_factory=dict)
+    more_us: float = 0.0
 
     def time(self, message_bytes: int) -> BaselineTime:
         """The least time of its protocols."""
-        times = [(self.clock.time_us(message_bytes, one), one) for one in self.protocols]
-        us, protocol = min(times)
+        us, protocol = min((self._us(message_bytes, one), one) for one in self.protocols)
         return BaselineTime(max(us, self.host_us), f"{self.name} {protocol}")
+
+    def _us(self, message_bytes: int, protocol: Protocol) -> float:
+        us = self.clock.time_us(message_bytes, protocol) + self.more_us
+        if ceiling := self.ceilings.get(protocol):
+            least = message_bytes / (ceiling * BYTES_PER_US_PER_GBPS)
+            us = max(us, self.clock.time_us(1, protocol) + least)
+        return us
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,32 +128,104 @@ def nccl_baselines(
 def _baselines(
     topology: Topology, kind: Kind, runtime: str, host_us: float
 ) -> tuple[Baseline | SwitchSums, ...]:
-    model, protocols = calibrated_model(topology, runtime), protocols_of(topology, runtime)
-    found: list[Baseline | SwitchSums] = []
-
-    def add(name: str, program: Program, timed: RuntimeModel) -> None:
-        found.append(Baseline(name, ProgramClock(program, topology, timed), protocols, host_us))
-
-    rings = _few(machine_rings(topology), topology.ranks)
-    ringed = model.in_lockstep(max(1, channels_of(topology) // len(rings)))
-    for pieces in PIECES if kind in ROOTED else (1,):
-        if write := _ring_writer(kind, rings):
-            parts = topology.ranks if kind is Kind.ALLREDUCE else 1
-            name = f"{len(rings)} ring{'s' if len(rings) > 1 else ''}"
-            add(name, _program(topology, kind, parts * len(rings) * pieces, write), ringed)
-    if kind is Kind.ALLREDUCE and topology.hosts > 1:
-        grid = Site(topology).two_levels
-        lanes_of_tree = 2 * grid.shape[0]
-        treed = model.in_lockstep(max(1, channels_of(topology) // lanes_of_tree))
-        for pieces in PIECES:
-            if 2 * topology.ranks * lanes_of_tree * pieces <= MOST_MOVES:
-                write = lambda p: lanes.rail_tree(p, grid)  # noqa: E731
-                add("tree", _program(topology, kind, lanes_of_tree * pieces, write), treed)
-    if kind is Kind.ALLTOALL:
-        order = list(range(topology.ranks))
-        write = lambda p: pairwise.spread_out(p, order)  # noqa: E731
-        add("pairs", _program(topology, kind, 1, write), model.in_lockstep(2))
+    site = _BaselineSite(topology, kind, runtime, host_us)
+    found = (*site.rings(), *site.trees(), *site.pairs())
     return (*found, *_switch_sums(topology, kind, runtime, host_us))
+
+
+@dataclass(frozen=True, slots=True)
+class _BaselineSite:
+    """What a library may run for a collective on a machine."""
+
+    topology: Topology
+    kind: Kind
+    runtime: str
+    host_us: float
+
+    def rings(self) -> Iterator[Baseline]:
+        """NCCL's rings; rooted collectives in pieces."""
+        rings = _few(machine_rings(self.topology), self.topology.ranks)
+        if not (write := _ring_writer(self.kind, rings)):
+            return
+        name = f"{len(rings)} ring{'s' if len(rings) > 1 else ''}"
+        parts = self.topology.ranks if self.kind is Kind.ALLREDUCE else 1
+        ceilings: dict[Protocol, float] = {}
+        if self.topology.hosts > 1 and (bus := self._bus_of_ll()):
+            ceilings[Protocol.LL] = bus / bus_factor(make(self.kind, self.topology.ranks))
+        for pieces in PIECES if self.kind in ROOTED else (1,):
+            if len(rings) * self.topology.ranks * pieces <= MOST_MOVES:
+                program = _program(self.topology, self.kind, parts * len(rings) * pieces, write)
+                yield self._baseline(name, program, len(rings), ceilings=ceilings)
+
+    def trees(self) -> Iterator[Baseline]:
+        """NCCL's trees, between hosts: for allreduce."""
+        if self.kind is not Kind.ALLREDUCE or self.topology.hosts < 2:
+            return
+        try:
+            grid = Site(self.topology).two_levels
+        except WeftError:
+            return
+        count = 2 * grid.shape[0]
+        if count > FEWEST_CHANNELS // 2:
+            return
+
+        def write(p: Builder) -> None:
+            lanes.rail_tree(p, grid)
+
+        ceilings = self._tree_ceilings()
+        for pieces in TREE_PIECES:
+            if 2 * self.topology.ranks * count * pieces <= MOST_MOVES:
+                program = _program(self.topology, self.kind, count * pieces, write)
+                yield self._baseline("tree", program, count, ceilings=ceilings)
+
+    def pairs(self) -> Iterator[Baseline]:
+        """Alltoall: all messages at once; LL only in a host."""
+        if self.kind is not Kind.ALLTOALL:
+            return
+
+        def write(p: Builder) -> None:
+            pairwise.spread_out(p, range(self.topology.ranks))
+
+        inside = self.topology.hosts == 1  # between hosts it is the NIC's cost of a message
+        peer = (inside and model_number(self.topology, "peer", self.runtime)) or 0.0
+        found = self._baseline("pairs", _program(self.topology, self.kind, 1, write), PAIRS)
+        protocols = found.protocols if inside else (Protocol.SIMPLE,)
+        yield replace(found, protocols=protocols, more_us=peer * (self.topology.ranks - 1))
+
+    def _baseline(
+        self,
+        name: str,
+        program: Program,
+        together: int,
+        *,
+        ceilings: Mapping[Protocol, float] | None = None,
+    ) -> Baseline:
+        """A program of which ``together`` lanes of channels share a rank's ports."""
+        model = calibrated_model(self.topology, self.runtime)
+        model = model.in_lockstep(max(1, channels_of(self.topology) // together))
+        protocols = protocols_of(self.topology, self.runtime)
+        clock = ProgramClock(program, self.topology, model)
+        return Baseline(name, clock, protocols, self.host_us, ceilings or {})
+
+    def _bus_of_ll(self) -> float | None:
+        which = "pair" if self.topology.hosts == 2 else "many"
+        return model_number(self.topology, f"ring.{which}", self.runtime)
+
+    def _tree_ceilings(self) -> dict[Protocol, float]:
+        """GB/s of the message, twice of which cross the bus: a part of what rings have."""
+        rings = next(self.rings(), None)
+        if rings is None or self.runtime != NCCL:
+            return {}
+        half, whole = (rings.clock.time_us(n, Protocol.SIMPLE) for n in (LARGE // 2, LARGE))
+        bus = bus_factor(make(self.kind, self.topology.ranks)) * LARGE / 2 / (whole - half)
+        bus /= BYTES_PER_US_PER_GBPS
+        found = {}
+        for protocol in rings.protocols:
+            share = model_number(self.topology, f"tree.{protocol}") or 1.0
+            found[protocol] = share * bus / 2
+        if most := self._bus_of_ll():
+            found[Protocol.LL] = min(found[Protocol.LL], most / 2)
+        return found
 
 
 def _few(rings: tuple[lanes.Ring, ...], ranks: int) -> tuple[lanes.Ring, ...]:
@@ -146,7 +242,7 @@ def _program(
     roots = (0,) if kind in ROOTED else ()
     builder = Builder(make(kind, topology.ranks, chunks=chunks, roots=roots), name=str(kind))
     write(builder)
-    return lower_algorithm(builder.algorithm(), CompileOptions())
+    return lower_algorithm(builder.algorithm(), CompileOptions(target=KERNELS))
 
 
 def _ring_writer(kind: Kind, rings: Sequence[lanes.Ring]) -> Callable[[Builder], None] | None:
@@ -179,11 +275,14 @@ def protocols_of(topology: Topology, runtime: str) -> tuple[Protocol, ...]:
     return (Protocol.LL, Protocol.SIMPLE)
 
 
-_NVLS = {"h100": (50.0, 252.0), "b200": (50.0, 290.0)}
+_NVLS = {"h100": (50.0, 252.0), "b200": (60.0, 425.0)}
 """Start in µs and GB/s of the message of an allreduce in a host, by family."""
 
-_NVLS_BETWEEN = (50.0, 200.0)
-"""The same between hosts; published runs reach 150 to 250 GB/s."""
+_NVLS_START, _NVLS_LEVEL = 33.4, 41.8
+"""µs of NVLSTree, and for each doubling of the hosts: NCCL 2.28, src/graph/tuning.cc."""
+
+_NVLS_BETWEEN = {"h100": 190.0, "b200": 300.0}
+"""GB/s of the message between hosts."""
 
 
 def _switch_sums(
@@ -192,7 +291,10 @@ def _switch_sums(
     line = [family for family in _NVLS if family in family_line(topology)]
     if kind is not Kind.ALLREDUCE or runtime != NCCL or not line or topology.ranks < 3:
         return ()
-    start, width = _NVLS[line[0]] if topology.hosts == 1 else _NVLS_BETWEEN
+    start, width = _NVLS[line[0]]
+    if topology.hosts > 1:
+        start = _NVLS_START + _NVLS_LEVEL * (topology.hosts.bit_length() - 1)
+        width = _NVLS_BETWEEN[line[0]]
     return (SwitchSums(start, width, host_us),)
 
 

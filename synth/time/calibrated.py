@@ -212,10 +212,15 @@ def link_media(topology: Topology) -> tuple[Medium, ...]:
     return tuple(found)
 
 
+def model_number(topology: Topology, key: str, runtime: str = NCCL) -> float | None:
+    """The number of a key on a machine, as of the runtime's own kernels; None: there is none."""
+    found = _NumberFinder(topology, runtime, ()).look(key)
+    return None if found is None else float(found)
+
+
 def channels_of(topology: Topology) -> int:
     """Channels that NCCL's own kernels take on a machine."""
-    found = _NumberFinder(topology, NCCL, ()).number("channels")
-    return int(found)
+    return int(_NumberFinder(topology, NCCL, ()).number("channels"))
 
 
 def host_us(topology: Topology, gpus: int) -> Fraction:

@@ -333,7 +333,7 @@ def leg_tables(layout: Layout, ticks: Ticks, kind: Any) -> tuple[AnyArray, AnyAr
         part[:, q.ROW], part[:, q.TICKS] = layout.hold_row, np.maximum(hold, least)
         leg = legs[turn * count : (turn + 1) * count]
         leaves = np.maximum.reduceat(hold, layout.hold_begin[:-1]) if held else 0
-        leg[:, q.LEAVES] = np.maximum(leaves, layout.leg_chunks * ticks.block[turn])
+        leg[:, q.LEAVES] = np.maximum(leaves, layout.leg_chunks.astype(kind) * ticks.block[turn])
         leg[:, q.ARRIVES] = leg[:, q.LEAVES] + alpha
     return legs, holds
 

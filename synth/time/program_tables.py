@@ -99,7 +99,7 @@ def ticks_of(
         media.link,
         np.array([round(x * unit) for x in medium], object),
         (round(block[0] * unit), round(block[1] * unit)),
-        np.where(media.port, round(how.message_us * unit), 0).astype(object),
+        np.array([0, round(how.message_us * unit)], object)[media.port.astype(np.int64)],
         (round(local[0] * unit), round(local[1] * unit)),
         round(more[0] * unit),
     )

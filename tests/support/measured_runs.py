@@ -87,6 +87,10 @@ class MeasuredTable:
         """Why no program of ours can be what ran; empty where one can."""
         if "sharp" in (self.text("library") + self.text("chosen")).lower():
             return "SHARP: switches of the network sum"
+        if self.text("chosen").startswith("NVLS"):
+            return "NVLS: switches sum"
+        if "outlier" in self.text("note").lower():
+            return f"told to be an outlier: {self.text('note')}"
         kind = self.text("collective").split(" ")[0]
         if kind not in {*map(str, Kind), "sendrecv"}:
             return f"no collective of that name: {self.text('collective')}"
@@ -150,6 +154,10 @@ def _network(table: MeasuredTable) -> tuple[Fraction, Fraction]:
     """The share of the network that was reached, and GB/s of all NICs of a host (0: not told)."""
     told = table.text("network")
     found = re.search(r"(\d+) x (?:[A-Z]+ )?(\d+) ?Gb/s", told)
+    if slow := re.findall(r"([\d.]+) GB/s", told.partition("perftest")[2]):
+        reached = min(map(Fraction, slow)) / Fraction("0.96")
+        count = int(found[1]) if found else 8
+        return Fraction(1), reached * count
     half = "half" in f"{told} {table.text('note')}"
     total = Fraction(int(found[1]) * int(found[2]), 8) if found else Fraction(0)
     return Fraction(1, 2) if half else Fraction(1), total

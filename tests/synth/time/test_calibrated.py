@@ -96,6 +96,13 @@ def test_messages_hold_a_nic_and_do_not_wait_for_that_themselves() -> None:
     assert found[1] == pytest.approx(6.6 + 7.5 + 7 * 3, abs=1e-3)
 
 
+@pytest.mark.parametrize("width", ["41.66666666666666", "123.4567890123456789"])
+def test_bandwidths_of_many_digits_are_timed(width: str) -> None:
+    machine = topology(f"dgx-h100:nodes=2,nic_bw={width}GB/s,bw={width}GB/s")
+    model = calibrated_model(machine)
+    assert us(one_message(16, 8), machine, 12345, "LL", model) > 6.6 + 7.5
+
+
 def test_the_host_counts_only_where_it_is_slower() -> None:
     machine = topology("dgx-h100")
     assert host_us(machine, 8) == 40
