@@ -33,6 +33,8 @@ def is_script(text: str, data: object) -> bool:
     return data is None and '"weft": "script"' in text.replace("'", '"')
 
 
+GOAL = re.compile(r"(?:\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d", re.DOTALL)
+
 CHAKRA = re.compile(r"(?P<prefix>.*)\.\d{1,7}\.et", re.DOTALL)
 """Names of Chakra execution traces: ``PREFIX.RANK.et``."""
 
@@ -40,6 +42,11 @@ CHAKRA = re.compile(r"(?P<prefix>.*)\.\d{1,7}\.et", re.DOTALL)
 def is_chakra_et(text: str, data: object) -> bool:
     """Return True for the text of a set of Chakra execution traces (:func:`file_set`)."""
     return isinstance(data, dict) and data.get("weft") == "chakra-et"
+
+
+def is_goal(text: str, data: object) -> bool:
+    """Return True if the first word that is not a comment is GOAL's ``num_ranks``."""
+    return data is None and bool(GOAL.match(text))
 
 
 def file_set(files: Mapping[str, bytes]) -> str:
@@ -72,6 +79,7 @@ RECOGNIZERS: dict[str, Callable[[str, object], bool]] = {
     "msccl-xml": is_msccl_xml,
     "mscclpp-json": is_mscclpp_plan,
     "chakra-et": is_chakra_et,
+    "goal": is_goal,
     "program": is_program,
     "mpi": is_script,
 }

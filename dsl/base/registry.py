@@ -167,6 +167,7 @@ BACKENDS = Registry(
         "msccl-xml": "weft.backends.formats.msccl.format:MscclXml",
         "mscclpp-json": "weft.backends.formats.mscclpp.format:MscclppJson",
         "program": "weft.backends.formats.program:ProgramFile",
+        "goal": "weft.backends.formats.goal.format:GoalFile",
         "chakra-et": "weft.backends.formats.chakra.format:ChakraEt",
         "mpi": "weft.backends.formats.p2p.format:MpiFile",
         "torch": "weft.backends.formats.p2p.format:TorchFile",

@@ -20,7 +20,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ...compile.request import ProvedArtefact, Request
 from ..messages.format import MessageFormat
-from ..messages.model import MessageGraph
+from ..messages.model import MessageGraph, copies_of
 from ..recognition import file_set, is_chakra_et
 from .rule import astra_sim_us
 from .trace import COLL, PS_PER_US, ExecutionTrace, TraceNode, decoded, encoded, nodes_of, trace_of
@@ -217,8 +217,9 @@ def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
             hint=f"put PREFIX.{missing}.et beside the others",
         )
     ranks = tuple(nodes_of(traces[r], f"{where}: rank {r}") for r in range(len(traces)))
-    about = [_about(traces[rank], f"{where}: rank {rank}") for rank in range(len(traces))]
-    if any(one is None for one in about):
+    told = [_about(traces[rank], f"{where}: rank {rank}") for rank in range(len(traces))]
+    about = [one for one in told if one is not None]
+    if len(about) < len(told):
         return MessageGraph("", ranks)
     first = Fields(about[0], where)
     first.get("rank", int)
@@ -226,7 +227,7 @@ def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
     collective = Collective.from_json(first.get("collective", dict), f"{where}: collective")
     name, size = first.get("name", str), first.get("bytes", int)
     first.finish()
-    copies = tuple(_copies(one, where) for one in about)
+    copies = tuple(copies_of(one.get("copies"), where) for one in about)
     return MessageGraph(name, ranks, collective, size, copies)
 
 
@@ -235,19 +236,12 @@ def _first_missing(traces: Iterable[int]) -> int | None:
     return next((rank for rank in range(max(there) + 1) if rank not in there), None)
 
 
-def _about(trace: ExecutionTrace, where: str) -> Any:
+def _about(trace: ExecutionTrace, where: str) -> dict[str, Any] | None:
     """Return what weft says of a rank's trace; None: the trace is of another writer."""
     told = trace.metadata.get("weft")
-    return None if told is None else parse_json(str(told), where)
-
-
-def _copies(about: Any, where: str) -> tuple[tuple[int, int], ...]:
-    rows = about.get("copies") if isinstance(about, dict) else None
-    if not isinstance(rows, list) or not all(
-        isinstance(row, list)
-        and len(row) == 2
-        and all(type(x) is int and 0 <= x < 1 << 31 for x in row)
-        for row in rows
-    ):
-        raise BadFile("copies must be pairs of offsets", where=where)
-    return tuple((a, b) for a, b in rows)
+    if told is None:
+        return None
+    about = parse_json(str(told), where)
+    if not isinstance(about, dict):
+        raise BadFile("the attribute weft is not a JSON object", where=where)
+    return about

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from weft.dsl.base.errors import BadFile
 from weft.dsl.nouns.collective import Collective
 
 
@@ -88,3 +90,19 @@ def key_of(rank: int, node: GraphNode) -> Key:
     """Return source, destination and tag of the message that a node is an end of."""
     ends = (rank, node.peer) if node.kind is GraphNodeKind.SEND else (node.peer, rank)
     return (*ends, node.tag)
+
+
+def copies_of(rows: Any, where: str) -> tuple[tuple[int, int], ...]:
+    """Return pairs of offsets from JSON.
+
+    Raises:
+        BadFile: they are not.
+    """
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list)
+        and len(row) == 2
+        and all(type(x) is int and 0 <= x < 1 << 31 for x in row)
+        for row in rows
+    ):
+        raise BadFile("copies must be pairs of offsets", where=where)
+    return tuple((a, b) for a, b in rows)

@@ -1,0 +1,1 @@
+"""GOAL: dependencies of messages as text, for LogGOPSim and ATLAHS."""

@@ -1,0 +1,127 @@
+"""GOAL: the text is read as it was written, refused where it is wrong, and timed by LogGOP."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import patterns
+import pytest
+from hypothesis import given, settings
+from outside_simulators import made, time_of
+from strategies import planned_schedules, ring
+
+from weft.backends.check.findings import errors
+from weft.backends.formats.goal.format import GoalFile
+from weft.backends.formats.goal.rule import FS, PS, LogGop, loggop_of, loggop_us
+from weft.backends.formats.goal.text import goal_text, read_goal
+from weft.backends.formats.messages.judge import check_graph
+from weft.backends.formats.messages.lower import graph_of_schedule
+from weft.backends.formats.messages.model import GraphNodeKind
+from weft.dsl.base.errors import BadFile
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.synth.time.schedule_time import simulate
+
+SEND = GraphNodeKind.SEND
+
+
+@settings(max_examples=60, deadline=None)
+@given(planned_schedules())
+def test_a_text_is_read_as_it_was_written(schedule: Schedule) -> None:
+    """Proved, in the order of the ports, to the byte; slices are written out."""
+    text = made(GoalFile(), schedule, 1 << 16).text
+    graph = read_goal(text, "x")
+    assert not errors(check_graph(graph))
+    for rank, own in enumerate(graph.ranks):
+        for port in {node.port for node in own if node.kind is SEND}:
+            sends = [i for i, node in enumerate(own) if node.kind is SEND and node.port == port]
+            followed = [other for i in sends for other in own[i].after]
+            assert len(followed) == len(set(followed)) == len(sends) - 1, rank
+            assert set(followed) <= set(sends)
+    notes = tuple(line[3:] for line in text.split("\n") if line.startswith("// LogGOPSim"))
+    units = PS if '"units_per_us":1000000,' in text else FS
+    assert goal_text(graph, units, notes) == text
+
+
+def test_sends_of_a_port_follow_the_planned_order() -> None:
+    """All ranks begin with rank 0 in the file; in the simulation no two do."""
+    schedule = patterns.direct_alltoall(4, 1)
+    graph = read_goal(made(GoalFile(ports=False), schedule, 1 << 16).text, "x")
+    first = [
+        next(node.peer for node in own if node.kind is SEND and not node.after)
+        for own in graph.ranks
+    ]
+    assert [(peer - rank) % 4 for rank, peer in enumerate(first)] == [1] * 4
+
+
+def test_the_rule_by_hand() -> None:
+    """25 GB/s, so 40 ps a byte; two messages of 1000 bytes on one NIC, the second sent on."""
+    machine = ring(3, "25", "0.7")
+    link = {(x.src, x.dst): i for i, x in enumerate(machine.links)}
+    moves = [
+        Transfer(0, 0, 1, (link[0, 1],), 0),
+        Transfer(1, 0, 1, (link[0, 1],), 0),
+        Transfer(1, 1, 2, (link[1, 2],), 1),
+    ]
+    c = make("broadcast", 3, chunks=2)
+    schedule = Schedule.of(machine, c, [*moves, Transfer(0, 1, 2, (link[1, 2],), 1)])
+    graph = graph_of_schedule(schedule, "x", 2000, lambda _: 0)
+    rule = loggop_of(graph, machine)
+    assert rule == LogGop(700_000, 40, PS, even=True)
+    one, alpha = 999 * 40e-6, 0.7
+    assert loggop_us(graph, rule) == pytest.approx(2 * one + 2 * alpha + one)
+
+
+def test_units_are_finer_where_picoseconds_are_coarse() -> None:
+    graph = graph_of_schedule(patterns.ring_allgather(3, 1), "x", 1 << 20, lambda _: 0)
+    machine = ring(3, "150", "0.7")
+    assert loggop_of(graph, machine).units_per_us == FS
+    assert loggop_of(graph, machine).gap == round(Fraction(10**6, 150))
+
+
+@pytest.mark.parametrize("name", ["ring:6", "full:5"])
+def test_direct_machines_take_what_weft_says(name: str) -> None:
+    n = topology(name).ranks
+    schedule = patterns.direct_alltoall(n, 1) if name[0] == "f" else patterns.ring_allreduce(n, 2)
+    one = time_of(made(GoalFile(), schedule, 1 << 20))
+    assert one["us"] == pytest.approx(one["schedule_us"], rel=1e-3)
+    assert one["schedule_us"] == pytest.approx(simulate(schedule, 1 << 20).time_us, rel=1e-5)
+
+
+GOOD = """/* two ranks */ num_ranks 2
+rank 0 {
+  a: send 8b to 1 tag 3 cpu 0 nic 1
+  b: calc 500 cpu 0
+  b requires a   // after it
+}
+rank 1 { l1: recv 8b from 0 tag 3 }
+"""
+
+
+def test_a_file_of_others_is_read() -> None:
+    graph = read_goal(GOOD, "x")
+    assert [len(own) for own in graph.ranks] == [2, 1]
+    assert (graph.ranks[0][0].port, graph.ranks[0][1].needs) == (1, (0,))
+    assert not errors(check_graph(graph))
+    assert "not judged" in check_graph(graph)[0].message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("num_ranks 2", "num_ranks 3", "rank 2 of 3 is missing"),
+        ("b requires a", "b requires c", "no operation of the rank has the label c"),
+        ("b: calc", "a: calc", "the label a is there twice"),
+        ("8b to 1", "8 to 1", "is not an operation"),
+        ("send 8b to", "send 8b from", "is not an operation"),
+        ("send 8b", "send 2147483648b", "31 bits"),
+        ("nic 1", "nic 256", "from 0 to 255"),
+        ("from 0 tag 3 }", "from 0 tag 3", "no closing brace"),
+        ("rank 0 {", "x\nrank 0 {", "stands outside of the ranks"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(old: str, new: str, words: str) -> None:
+    with pytest.raises(BadFile, match=words) as caught:
+        read_goal(GOOD.replace(old, new), "x")
+    assert str(caught.value.where).startswith("x")
