@@ -65,8 +65,9 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 mutants: $(STAMP) ## mutate correct programs at random; those that the checker accepts must execute correctly
 	$(BIN)/python tests/grade/mutation_sweep.py
 
-damaged: $(STAMP) ## search 40 damaged machines: values over bounds, allreduce against its halves
+damaged: $(STAMP) ## search 40 damaged machines: values over bounds, allreduce against its halves; more effort is no worse
 	$(BIN)/python tests/grade/damaged.py
+	$(BIN)/python tests/grade/more_effort.py
 
 repeatable: $(STAMP) ## ask 60 questions at three efforts, idle and busy: the answers must be equal
 	$(BIN)/python tests/grade/repeatable.py

@@ -35,8 +35,9 @@ from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.matrix import SparseMatrix, hstack, vstack
 
 from ..base.meter import Meter
+from ..solvers.pool import listener_of
 from .effort import PROGRAM_EFFORT, ProgramEffort
-from .highs import INFEASIBLE, OPTIMAL, iteration_steps, listener_of, solve_lp
+from .highs import INFEASIBLE, OPTIMAL, iteration_steps, solve_lp
 from .quotient import quotient
 
 ENTRY_STEPS = 2

@@ -22,8 +22,9 @@ from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.matrix import SparseMatrix, hstack
 
 from ..base.meter import Meter
+from ..solvers.pool import listener_of
 from .certified import ENTRY_STEPS
-from .highs import Solved, iteration_steps, listener_of, solve_lp
+from .highs import Solved, iteration_steps, solve_lp
 
 
 @dataclass(frozen=True, eq=False)

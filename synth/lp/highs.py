@@ -18,7 +18,6 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.matrix import SparseMatrix, vstack
 
-from ..base.meter import Meter
 from ..solvers import lp_child
 from ..solvers.highs import INFEASIBLE, METHODS, OPTIMAL, UNFINISHED, RowProgram, RowSolution
 from ..solvers.pool import NOBODY, Listener, solvers
@@ -29,7 +28,6 @@ __all__ = [
     "OPTIMAL",
     "Solved",
     "iteration_steps",
-    "listener_of",
     "solve_lp",
 ]
 
@@ -128,8 +126,3 @@ def _elsewhere(
     if answer is None:
         return RowSolution(UNFINISHED, "its solver was stopped", None, np.zeros(0), np.inf, 0)
     return RowSolution(**lp_child.unpacked(answer))
-
-
-def listener_of(meter: Meter | None) -> Listener:
-    """Return the callbacks of a question within the work that a meter counts."""
-    return NOBODY if meter is None else Listener(meter.stop_asked, meter.tell)

@@ -13,16 +13,15 @@ from weft.dsl.base.errors import Missing
 
 def main() -> None:
     """Answer questions ``{solver, …}`` with ``{answer}`` or ``{missing, hint}``."""
-    _limit_memory(int(os.environ.get(SOLVER_MEMORY, "0")))
     serve({"pid": os.getpid()}, _answer)
 
 
 def _limit_memory(most: int) -> None:
-    """Let allocations fail beyond so many bytes of data (0: never), files and libraries apart."""
-    if most:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (least, hard))
+    """Let allocations fail beyond so many bytes of data, files and libraries apart; 0: beyond what
+    the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    least = hard if not most or 0 <= hard < most else most
+    resource.setrlimit(resource.RLIMIT_DATA, (least, hard))
 
 
 def _answer(question: Any, say: Say) -> None:
@@ -34,7 +33,12 @@ def _answer(question: Any, say: Say) -> None:
 
 
 def _solve(question: Any, found: Say) -> Any:
-    """Ask the solver named; only its own package is loaded."""
+    """Ask the solver named; only its own package is loaded.
+
+    It is loaded without the limit of memory: where OpenBLAS cannot allocate meanwhile it tries for
+    ever, and keeps Python's lock, so that not even the end of the owner would be noticed.
+    """
+    _limit_memory(0)
     if question["solver"] == "cp-sat":
         from .cp_sat_child import solve  # loads OR-Tools
     elif question["solver"] == "z3":
@@ -42,9 +46,13 @@ def _solve(question: Any, found: Say) -> Any:
     elif question["solver"] == "mip":
         from .mip_child import solve
     elif question["solver"] == "lp":
+        from .highs import highs_core
         from .lp_child import solve
+
+        highs_core()
     else:
         raise AssertionError(question["solver"])
+    _limit_memory(int(os.environ.get(SOLVER_MEMORY, "0")))
     return solve(question, found)
 
 

@@ -23,6 +23,7 @@ from weft.dsl.base.errors import Missing, UserError
 from weft.dsl.base.units import format_bytes, parse_bytes
 
 from ..base.engine import GIVEN_UP, SOLVER_DIED
+from ..base.meter import Meter
 
 CODE = "from weft.synth.solvers.child import main; main()"
 
@@ -45,6 +46,11 @@ class Listener:
 
 
 NOBODY = Listener()
+
+
+def listener_of(meter: Meter | None) -> Listener:
+    """Return the callbacks of a question within the work that a meter counts."""
+    return NOBODY if meter is None else Listener(meter.stop_asked, meter.tell)
 
 
 class SolverPool:

@@ -106,9 +106,9 @@ class Classic:
             UserError: the named algorithm does not fit the machine, or none does.
         """
         meter = budget.meter(observer.cancelled)
-        sites = [Site(problem.topology, self.shape, effort=self.effort)]
+        sites = [Site(problem.topology, self.shape, effort=self.effort, meter=meter)]
         if not self.shape and (grid := grid_of_phases(problem)) is not None:
-            sites.append(Site(problem.topology, grid=grid, effort=self.effort))
+            sites.append(Site(problem.topology, grid=grid, effort=self.effort, meter=meter))
         limit = bounds(problem.topology, problem.collective)
         judge = _Judge(problem, limit, observer, meter, self.effort)
         why: list[UserError] = []

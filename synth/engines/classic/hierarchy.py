@@ -22,6 +22,7 @@ from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.nouns.hops import gpu_neighbours, islands
 from weft.dsl.nouns.topology import Topology
 
+from ...base.meter import Meter
 from .effort import CLASSIC_EFFORT, ClassicEffort
 from .grid import RankGrid
 from .leaders import NestedPartitions, Partition
@@ -113,6 +114,7 @@ def host_grid(
     topology: Topology,
     levels_used: int | None = None,
     effort: ClassicEffort = CLASSIC_EFFORT,
+    meter: Meter | None = None,
 ) -> RankGrid:
     """The hierarchy as a grid: the ranks of a host along axis 0, then one axis per further level.
 
@@ -134,7 +136,7 @@ def host_grid(
         )
     hosts = hosts_of(topology)
     partitions = partitions[partitions.index(hosts) if hosts in partitions else 0 :]
-    return grid_of(topology, partitions[:levels_used], costs, effort)
+    return grid_of(topology, partitions[:levels_used], costs, effort, meter)
 
 
 def grid_of(
@@ -142,6 +144,7 @@ def grid_of(
     partitions: Sequence[Partition],
     costs: Floats,
     effort: ClassicEffort = CLASSIC_EFFORT,
+    meter: Meter | None = None,
 ) -> RankGrid:
     """Nested partitions of equal groups as a grid, the innermost along axis 0.
 
@@ -151,7 +154,7 @@ def grid_of(
         UserError: groups of different sizes.
     """
     _check_even(topology, partitions[0])
-    order = _rings(topology, partitions[0], costs, effort)
+    order = _rings(topology, partitions[0], costs, effort, meter)
     shape = [len(order[0])]
     for partition in (*partitions[1:], (tuple(range(topology.ranks)),)):
         _check_even(topology, partition)
@@ -166,7 +169,11 @@ def grid_of(
 
 
 def _rings(
-    topology: Topology, partition: Partition, costs: Floats, effort: ClassicEffort
+    topology: Topology,
+    partition: Partition,
+    costs: Floats,
+    effort: ClassicEffort,
+    meter: Meter | None,
 ) -> list[list[int]]:
     """The groups, each along its ring; hosts that are alike inside get the same order."""
     known: dict[bytes, tuple[int, ...]] = {}
@@ -175,7 +182,7 @@ def _rings(
         key = costs[np.ix_(group, group)].tobytes()
         if key not in known:
             try:
-                known[key] = ring_order(topology.restricted_to(group), effort)
+                known[key] = ring_order(topology.restricted_to(group), effort, meter)
             except BadTopology:
                 known[key] = tuple(range(len(group)))
         order.append([group[i] for i in known[key]])

@@ -23,9 +23,10 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import links_from
 from weft.dsl.nouns.topology import Topology
 
-from ...base.meter import STEPS
+from ...base.meter import STEPS, Meter
 from ...solvers import cp_sat
 from ...solvers.cp_sat import CpModel
+from ...solvers.pool import listener_of
 from .effort import CLASSIC_EFFORT, ClassicEffort
 from .model import Flat, RankPattern
 
@@ -83,20 +84,22 @@ def _fastest_paths(
                 heappush(queue, (alpha + more, max(narrow, -wide), there))
 
 
-def ring_order(topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT) -> tuple[int, ...]:
+def ring_order(
+    topology: Topology, effort: ClassicEffort = CLASSIC_EFFORT, meter: Meter | None = None
+) -> tuple[int, ...]:
     """The ranks along the best ring.
 
     Its narrowest hop is as wide as any ring allows, then the narrowest hop inside the hosts, then
     the sum of latencies is small; each host is entered once and left once. Exact up to
     ``effort.exact_ring`` ranks (a Hamiltonian cycle by CP-SAT's circuit constraint, for every
     bandwidth that could be the narrowest); beyond, the hosts' own rings are joined. Of equally
-    good rings: that of rank order, else one that starts at rank 0.
+    good rings: that of rank order, else one that starts at rank 0. ``meter`` counts the work.
 
     Raises:
         BadTopology: no ring through all ranks was found.
     """
     pairs = PairPaths.of(topology)
-    order = _around(pairs, _hosts(topology), effort)
+    order = _around(pairs, _hosts(topology), effort, meter)
     _check_hops(topology, pairs, [*order, order[0]], "ring")
     return order
 
@@ -121,7 +124,7 @@ def chain_order(
     ends = range(n) if root is None else [root]
     bandwidth[:n, n] = bandwidth[n, ends] = np.inf
     latency[:n, n] = latency[n, ends] = latency.min()
-    order = _around(PairPaths(bandwidth, latency), [*_hosts(topology), [n]], effort)
+    order = _around(PairPaths(bandwidth, latency), [*_hosts(topology), [n]], effort, None)
     at = order.index(n)
     chain = order[at + 1 :] + order[:at]
     if root is not None and chain[0] != root:  # no ring was found: rank order
@@ -179,16 +182,20 @@ def _check_hops(topology: Topology, pairs: PairPaths, hops: Sequence[int], what:
 # --- rings ----------------------------------------------------------------------------------------
 
 
-def _around(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) -> tuple[int, ...]:
+def _around(
+    pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort, meter: Meter | None
+) -> tuple[int, ...]:
     n = len(pairs.bandwidth)
     if n < 3:
         return tuple(range(n))
     if n > effort.exact_ring and len(hosts) > 2:
-        return _join_host_rings(pairs, hosts, effort)
-    return _best_ring(pairs, hosts, effort)
+        return _join_host_rings(pairs, hosts, effort, meter)
+    return _best_ring(pairs, hosts, effort, meter)
 
 
-def _best_ring(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) -> tuple[int, ...]:
+def _best_ring(
+    pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort, meter: Meter | None
+) -> tuple[int, ...]:
     """The best ring, by the widest floor for all hops, then for those inside hosts."""
     n = len(pairs.bandwidth)
     host_of = np.empty(n, np.int64)
@@ -203,7 +210,7 @@ def _best_ring(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) 
         while low < high:
             middle = (low + high) // 2
             tried = np.where(where, np.maximum(floors, levels[middle]), floors)
-            ring = _circuit(pairs, tried, host_of, effort)
+            ring = _circuit(pairs, tried, host_of, effort, meter)
             if ring is None:
                 high = middle
             else:
@@ -214,7 +221,7 @@ def _best_ring(pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort) 
 
 
 def _circuit(
-    pairs: PairPaths, floors: Floats, host_of: Ints, effort: ClassicEffort
+    pairs: PairPaths, floors: Floats, host_of: Ints, effort: ClassicEffort, meter: Meter | None
 ) -> tuple[int, ...] | None:
     """The ring of least latency whose hops have at least some bandwidth; None: none was found."""
     n = len(host_of)
@@ -237,7 +244,10 @@ def _circuit(
     nanoseconds = np.rint(pairs.latency * 1000)
     if len(np.unique(nanoseconds[fits])) > 1:
         model.minimize([(x, int(nanoseconds[u, v])) for u, v, x in arcs])
-    answer = cp_sat.solve(model, steps=round(effort.ring_seconds * STEPS * max(1.0, n / 32)))
+    steps = round(effort.ring_seconds * STEPS * max(1.0, n / 32))
+    answer = cp_sat.solve(model, steps=steps, listener=listener_of(meter))
+    if meter is not None:
+        meter.spend(answer.steps)
     if not answer.found:
         return None
     after = {u: v for u, v, x in arcs if answer.values[x]}
@@ -266,7 +276,7 @@ def _quality(pairs: PairPaths, order: Sequence[int]) -> tuple[float, float]:
 
 
 def _join_host_rings(
-    pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort
+    pairs: PairPaths, hosts: list[list[int]], effort: ClassicEffort, meter: Meter | None
 ) -> tuple[int, ...]:
     """The rings of the hosts, each cut where it fits the host before best."""
     order: list[int] = []
@@ -275,7 +285,7 @@ def _join_host_rings(
         own = pairs.among(ranks)
         key = own.bandwidth.tobytes() + own.latency.tobytes()
         if key not in known:
-            known[key] = _best_ring(own, [list(range(len(ranks)))], effort)
+            known[key] = _best_ring(own, [list(range(len(ranks)))], effort, meter)
         ring = [ranks[i] for i in known[key]]
         if order:
             into = pairs.bandwidth[order[-1], ring]

@@ -18,6 +18,7 @@ from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.topology import Topology
 
+from ...base.meter import Meter
 from .catalog import CLASSICS, classic_algorithm
 from .effort import CLASSIC_EFFORT, ClassicEffort
 from .grid import RankGrid, plain_grid
@@ -78,7 +79,7 @@ class Site:
 
     ``shape``: sizes of the levels to use instead of the machine's own, innermost first; ranks
     fill them in their order. ``grid``: these levels, where ranks fill them otherwise. Everything
-    is found when it is first asked for.
+    is found when it is first asked for; ``meter`` counts the searches for rings.
     """
 
     def __init__(
@@ -87,9 +88,11 @@ class Site:
         shape: Shape = (),
         grid: RankGrid | None = None,
         effort: ClassicEffort = CLASSIC_EFFORT,
+        meter: Meter | None = None,
     ) -> None:
         self.topology = topology
         self.effort = effort
+        self.meter = meter
         self.given = plain_grid(shape) if shape else grid
 
     @cached_property
@@ -101,7 +104,7 @@ class Site:
     def ring(self) -> tuple[int, ...]:
         """The ranks along the best ring; in their own order where there is none."""
         try:
-            return ring_order(self.topology, self.effort)
+            return ring_order(self.topology, self.effort, self.meter)
         except BadTopology:
             return tuple(range(self.topology.ranks))
 
@@ -134,12 +137,12 @@ class Site:
         Raises:
             UserError: there are none, or they are uneven.
         """
-        return self.given or host_grid(self.topology, effort=self.effort)
+        return self.given or host_grid(self.topology, effort=self.effort, meter=self.meter)
 
     @cached_property
     def two_levels(self) -> RankGrid:
         """Local ranks and hosts."""
-        return self.given or host_grid(self.topology, 1, self.effort)
+        return self.given or host_grid(self.topology, 1, self.effort, self.meter)
 
     def algorithm(
         self,

@@ -376,7 +376,7 @@ class _Race:
         """Return True if an engine can gain little: halves, or matching after the best rate, where
         the bound is near; matching of very many chunks from one rank to one other at all."""
         if engine.name == "halves":
-            return self._over_bound() <= self.effort.near
+            return self._over_bound() <= 1 + self.effort.gain
         if engine.name != "greedy":
             return False
         collective = self.problem.collective

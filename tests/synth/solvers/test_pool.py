@@ -283,3 +283,17 @@ def test_a_linear_program_in_the_process_can_be_infeasible_limited_or_cut_off(
     assert solve_lp(**impossible).status == INFEASIBLE
     assert solve_lp(**random_program(), iterations=3).unfinished
     assert solve_lp(**random_program(), listener=Listener(lambda: True)).unfinished
+
+
+@pytest.mark.parametrize("memory", ["30MiB", "110MiB"])
+def test_a_linear_program_without_memory_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, memory: str
+) -> None:
+    """SciPy is loaded before the limit holds: OpenBLAS tries for ever to allocate, and no thread
+    starts."""
+    monkeypatch.setattr("weft.synth.lp.highs.PROCESS_ENTRIES", 1)
+    monkeypatch.setenv(SOLVER_MEMORY, memory)
+    told: list[str] = []
+    large = random_program(4000, 1200)
+    assert solve_lp(**large, listener=Listener(tell=told.append)).unfinished
+    assert told[-1].endswith(GIVEN_UP)

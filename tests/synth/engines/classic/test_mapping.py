@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology, both_ways, gpu, link
+from weft.synth.base.meter import STEPS, Meter
 from weft.synth.engines.classic.catalog import classic, classic_algorithm
 from weft.synth.engines.classic.mapping import chain_order, order_for, ring_order, tree_order
+
+
+def test_the_search_for_a_ring_is_counted() -> None:
+    meter = Meter(STEPS)
+    ring_order(topology("dgx1"), meter=meter)
+    assert 0 < meter.done < STEPS
 
 
 def hops(order: tuple[int, ...]) -> list[tuple[int, int]]:
