@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from .errors import Missing, UnknownName, UserError, an
+from .installed import mentioned
 from .plugins import Plugin, blamed, plugin_of, warn
 from .plugins import load as load_plugin
 from .spec import Spec, build, parse_spec
@@ -37,7 +38,9 @@ class Registry:
 
     def offers(self) -> dict[str, tuple[Plugin, ...]]:
         """Return the plug-ins by name, sorted: more than one where packages share a name."""
-        # importlib.metadata costs 50 ms at start-up, more than all of ours together.
+        if not mentioned(self.group):
+            return {}
+        # 50 ms at start-up, as long as all else that `weft --help` loads.
         from importlib.metadata import entry_points
 
         found: dict[str, dict[str, Plugin]] = {}

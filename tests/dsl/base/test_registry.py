@@ -53,6 +53,7 @@ def plug_in(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
         return [metadata.EntryPoint(name, value, group) for name, value in points]
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
+    monkeypatch.setattr("weft.dsl.base.registry.mentioned", lambda group: True)
 
 
 def test_a_spec_makes_an_instance(registry: Registry) -> None:

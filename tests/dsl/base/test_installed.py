@@ -1,0 +1,47 @@
+"""The quick look whether installed packages offer anything."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from toy_packages import install
+
+from weft.dsl.base.installed import mentioned
+from weft.dsl.base.registry import Registry
+
+
+def test_only_groups_that_a_package_offers_are_mentioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys = Registry("toy", "weft.test.toys")
+    assert not mentioned("weft.test.toys")
+    assert toys.offers() == {}
+    install(tmp_path, monkeypatch, {}, {"weft.test.toys": {"bear": "weft_bear:Bear"}})
+    assert mentioned("weft.test.toys")
+    assert not mentioned("weft.test.games")
+    assert [one.author for one in toys.offers()["bear"]] == ["weft-toy"]
+
+
+def test_what_cannot_be_searched_may_have_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "gone"))
+    (tmp_path / "broken-1.dist-info" / "entry_points.txt").mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not mentioned("weft.test.toys")
+    wheel = tmp_path / "any.whl"
+    wheel.write_bytes(b"")
+    monkeypatch.syspath_prepend(str(wheel))
+    assert mentioned("weft.test.toys")
+
+
+def test_other_finders_may_find_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finder:
+        def find_distributions(self) -> None: ...
+
+        def find_spec(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+    assert mentioned("weft.test.toys")
