@@ -31,6 +31,7 @@ browser: # a headless Chromium for tests/browser, if this machine lets us have o
 	@sh tests/browser/install.sh
 
 bench: $(STAMP) ## measure weft itself
+	$(BIN)/python tests/bench/start.py
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/passes.py
 	$(BIN)/python tests/bench/compile_speed.py
@@ -107,6 +108,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py | $(LINKS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--no-build-isolation --editable '.[dev]'
 	-$(BIN)/weft doctor --warm
+	-$(BIN)/python -m compileall -q dsl synth backends $(LINKS)
 	touch $@
 
 # The editable install points here; after `rm -rf build` only the links are missing.
