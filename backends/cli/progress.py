@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from weft.synth.base.engine import SOLVER_DIED
+from weft.synth.base.engine import SOLVER_DIED, Budget
 from weft.synth.base.meter import STEPS
 
 from .console import Console, live
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RichCast
     from rich.text import Text
 
-    from weft.synth.base.engine import Budget, Point
+    from weft.synth.base.engine import Point
 
 
 Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
@@ -45,13 +45,17 @@ class Stoppable(Protocol):
 class Progress:
     """Progress display of a search, an :class:`~weft.synth.base.engine.Observer`.
 
-    Engines may call it from any thread. ``budget`` counts the work of the search. ``measure`` says
-    which of two points is better; without one the latest is shown.
+    Engines may call it from any thread. ``budget`` counts the work of the search; None: there is
+    none, as of bounds. ``measure`` says which of two points is better; without one the latest is
+    shown.
     """
 
-    def __init__(self, console: Console, budget: Budget, measure: Measure | None = None) -> None:
+    def __init__(
+        self, console: Console, budget: Budget | None, measure: Measure | None = None
+    ) -> None:
         self._console = console
-        self._limit = budget.effort
+        self._limit = None if budget is None else budget.effort
+        budget = budget or Budget()
         self._meter = budget.meter()
         self.budget = budget.within(self._meter)
         self._measure = measure
@@ -117,15 +121,20 @@ class Progress:
         best = f"  best {describe(self._best)}" if self._best else ""
         number = f"  [{self._found} found]" if self._found else ""
         ending = "  (stopping)" if self.stopped else ""
-        clock = f"{self.seconds:.0f}s  effort {self.effort:.0f} of {self._limit:g}"
+        clock = f"{self.seconds:.0f}s"
+        if self._limit is not None:
+            clock += f"  effort {self.effort:.0f} of {self._limit:g}"
         return f"Solving  {clock}{ending}  {self._stage}{number}{best}"
 
 
 @contextmanager
 def watching(
-    console: Console, budget: Budget, measure: Measure | None = None
+    console: Console, budget: Budget | None, measure: Measure | None = None
 ) -> Iterator[Progress]:
-    """Show progress, and turn Ctrl-C into a request to stop, while the block runs."""
+    """Show progress, and turn Ctrl-C into a request to stop, while the block runs.
+
+    Without a ``budget`` no effort is shown: there is no search.
+    """
     # Without a visible line the best point is not needed: to simulate it takes time.
     shown = live() and not console.quiet
     progress = Progress(console, budget, measure if shown else None)

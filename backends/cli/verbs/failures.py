@@ -41,7 +41,7 @@ def run(args: FailuresFlags, console: Console) -> int:
         )
     size = None if args.size is None else args.size.low
     topology, collective = read_problem(args)
-    with watching(console, Budget()) as progress:
+    with watching(console, None) as progress:
 
         def tell(done: int, of: int) -> None:
             if progress.cancelled():

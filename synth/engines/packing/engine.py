@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache
 from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
-from weft.dsl.nouns.collective import Collective, Kind, make
+from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Forbid, Only, Relay, SwitchPolicy, Symmetry
-from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.dsl.symmetry.orbits import orbits_of
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
@@ -26,7 +24,6 @@ from ...base.meter import Meter
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
 from ...judge.allowed_pairs import orbits_for, same_for_all
-from ...time.schedule_tables import prepare
 from .effort import PACKING_EFFORT, PackingEffort
 from .hosts.hosts import pack_hosts
 from .order.order_search import OrderLimits, Planned, quickest, summary
@@ -142,9 +139,6 @@ class Packer:
         Raises:
             UserError: grains that are too few.
         """
-        trees = problem.collective.kind in TREES
-        observer.stage("loops")
-        _compile_kernels(trees)
         meter = budget.meter(observer.cancelled)
         packers = meter.part(self.effort.packing_share)
         observer.stage("packing")
@@ -365,25 +359,6 @@ def _prepared(plan: PackingPlan, meter: Meter) -> PlanQuotient:
 def _good_at(point: Point, size: int) -> Point:
     """The point, chosen for one more message size."""
     return replace(point, sizes=tuple(sorted({*point.sizes, size})))
-
-
-@cache
-def _compile_kernels(trees: bool) -> None:
-    """Run everything once on three ranks, so that the loops are compiled when the clock starts.
-
-    The first time on a machine that takes some ten seconds, later a fraction of one; within the
-    budget it would leave a poor answer, and a different one each time.
-    """
-
-    three = tuple(map(gpu, range(3)))
-    cables = (*both_ways(0, 1, 1), *both_ways(1, 2, 1))
-    line = Topology("line of 3", three, cables)
-    kinds = (Kind.ALLGATHER, Kind.ALLREDUCE) if trees else (Kind.ALLTOALL,)
-    for kind in kinds:
-        collective = make(kind, 3)
-        packings = pack(line, collective) if trees else pack_paths(line, collective)
-        quotients = [PlanQuotient.of(PackingPlan.of(p)) for p in packings]
-        prepare(quickest(quotients, 1, OrderLimits(segments=2)).schedule()).time(1)
 
 
 def _fastest_routes(found: Sequence[Packing], meter: Meter) -> Packing:

@@ -40,6 +40,12 @@ def test_the_live_line_says_best_bound_and_gap() -> None:
     assert "of 60  (stopping)  4 steps" in progress.line()
 
 
+def test_the_live_line_tells_no_effort_where_nothing_is_searched() -> None:
+    progress = Progress(Console(quiet=True), None)
+    progress.stage("failure 3 of 9")
+    assert progress.line() == "Solving  0s  failure 3 of 9"
+
+
 def test_the_best_is_not_the_latest() -> None:
     progress = Progress(Console(quiet=True), Budget(60), lambda p: (p.steps,))
     for steps in (5, 3, 8):
