@@ -99,7 +99,7 @@ def test_a_schedule_obeys_its_sketch(weft: Weft, tmp_path: Path) -> None:
     rule = 'forbid links 1 -> 0, 2 -> 1, 0 -> 2 as "one way round"'
     sketch.write_text(f"sketch one_way\n\n{rule}\n")
     problem = ("-t", "ring:3", "-c", "allgather")
-    flags = ("--objective", "latency", "-o", schedule)
+    flags = ("--objective", "latency", "--effort", "1", "-o", schedule)
     assert weft("synth", *problem, "-s", sketch, *flags).code == 0
     assert weft("check", schedule, "-s", sketch).code == 0
     assert weft("synth", *problem, *flags, "-f").code == 0

@@ -68,7 +68,7 @@ def problem(
     return Problem(where, make(whole, where.ranks), sketch, objective, size)
 
 
-def solved(asked: Problem, engine: str, effort: float = 60) -> Outcome:
+def solved(asked: Problem, engine: str, effort: float = 3) -> Outcome:
     return synthesize(asked, engine, Budget(effort))
 
 
@@ -106,7 +106,7 @@ def rails(machine: str, size: int) -> Problem:
 
 def test_the_portfolio_takes_the_better_of_phases_and_classic() -> None:
     asked = rails("dgx-h100:nodes=2", 1 << 20)
-    best = solved(asked, "portfolio{engines=packing+classic}", 10).points[0]
+    best = solved(asked, "portfolio{engines=packing+classic}").points[0]
     classic = solved(asked, "classic").points[0]
     assert best.schedule.provenance["found_by"] == "phases"
     assert len(best.schedule.provenance["parts"]) == 3

@@ -72,7 +72,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 @pytest.mark.parametrize(
     ("topology", "collective", "engine"),
     [
-        ("ring:8,dead=7-0", "allreduce", "packing"),
+        ("ring:4,dead=3-0", "allreduce", "packing"),
     ],
 )
 def test_packings_as_xml(shell: Shell, topology: str, collective: str, engine: str) -> None:

@@ -48,11 +48,8 @@ def two_groups(**more: object) -> Machine:
     return Machine(np.where(same, 1.0, 5.0), np.where(same, 1 / 20000, 1 / 8000), **more)
 
 
-NOISES = [
-    {},
-    {"noise": 0.05, "outliers": 0.05, "seed": 1},
-    {"noise": 0.1, "outliers": 0.05, "seed": 2},
-]
+NOISES = [{}, {"noise": 0.1, "outliers": 0.05, "seed": 2}]
+SOME = {"noise": 0.05, "outliers": 0.05, "seed": 1}
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -135,7 +132,7 @@ def test_a_slow_direction(noise):
     assert others[2, 0][1] == pytest.approx(10, rel=0.12)
 
 
-@pytest.mark.parametrize("noise", NOISES[:2])
+@pytest.mark.parametrize("noise", [{}, SOME])
 def test_messages_that_cost_the_whole_machine(noise):
     """A message holds the cores for 4 µs, however small it is."""
     found = found_on(flat(6, costs=4.0, **noise))
