@@ -15,7 +15,12 @@ CURATED_LIMIT = 60  # the root is a face, not a heap: nouns, verbs, collectives 
 
 
 def promises(source: Source) -> bool:
-    """Whether the file assigns `__all__` at its top level."""
+    """Whether the file assigns `__all__` at its top level.
+
+    Asked when tests are collected, by every process of a run: most files need no syntax tree.
+    """
+    if "__all__" not in source.text:
+        return False
     targets = {
         ast.unparse(target)
         for node in source.tree.body

@@ -16,7 +16,12 @@ from weft.dsl.nouns.collective import ROOTED, make
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.grid import RankGrid, plain_grid
-from weft.synth.engines.classic.hierarchical import Hierarchical, MachineStructure, Shape
+from weft.synth.engines.classic.hierarchical import (
+    HIERARCHICAL,
+    Hierarchical,
+    MachineStructure,
+    Shape,
+)
 from weft.synth.engines.classic.leaders import NestedPartitions
 from weft.synth.engines.classic.model import HockneyCost
 from weft.synth.engines.classic.routes import GpuRoutes
@@ -54,6 +59,11 @@ class Case:
     def program(self) -> Program:
         """Compiled for MSCCL."""
         return lower_algorithm(self.algorithm(), CompileOptions(in_place=self.in_place))
+
+
+def named(name: str, kind: str) -> Hierarchical:
+    """The algorithm of this name for a collective."""
+    return next(one for one in HIERARCHICAL if (one.name, one.kind) == (name, kind))
 
 
 def levels_of(grid: RankGrid) -> NestedPartitions:

@@ -41,7 +41,7 @@ def mark(monkeypatch):
 
 
 def ring(on: str) -> EmittedFile:
-    return piece(on, algorithm("ring{collective=allreduce,ranks=4}"))
+    return piece(on, algorithm("ring{collective=allreduce,ranks=3}"))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -51,7 +51,7 @@ def test_faults(on, fault, mark):
     # The first call makes the connections; who leaves in the second is missed in a round.
     call = 2 if fault == "leaves" else 1
     wrong = EmittedFile(faulty(on, whole.text, 2, fault, call), whole.function, whole.units)
-    job = RankJob((wrong,), (Case(0, 1000, "float32", repeat=1),), 4, TIMEOUT)
+    job = RankJob((wrong,), (Case(0, 1000, "float32", repeat=1),), 3, TIMEOUT)
     with pytest.raises(CheckFailed) as failed:
         require_whole(job, run_job(job, LAUNCHERS[on]))
     assert WORDS[fault] in str(failed.value)
@@ -63,12 +63,12 @@ def test_faults(on, fault, mark):
 def test_a_wrong_result_names_the_rank_and_the_element(on, mark):
     whole = ring(on)
     # The sums of one rank's first round are left out.
-    code = "CODE = tuple(tuple(code(rank)) for rank in range(4))\n"
+    code = "CODE = tuple(tuple(code(rank)) for rank in range(3))\n"
     assert code in whole.text
     cut = "CODE = ((CODE[0][0].partition(';')[0], *CODE[0][1:]), *CODE[1:])\n"
     text = whole.text.replace(code, code + cut)
     job = RankJob(
-        (EmittedFile(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 4, TIMEOUT
+        (EmittedFile(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 3, TIMEOUT
     )
     found = results(job, run_job(job, LAUNCHERS[on]).reports)
     assert any("of rank" in line and "not" in line for line in found[0].wrong)
@@ -77,10 +77,10 @@ def test_a_wrong_result_names_the_rank_and_the_element(on, mark):
 
 @pytest.mark.parametrize("on", RUNTIMES)
 def test_a_file_for_more_ranks_than_there_are(on, mark):
-    bigger = piece(on, algorithm("ring{collective=allreduce,ranks=5}"))
+    bigger = piece(on, algorithm("ring{collective=allreduce,ranks=4}"))
     lying = EmittedFile(bigger.text, bigger.function, ring(on).units)
-    job = RankJob((lying,), (Case(0, 8, "int32"),), 4, TIMEOUT)
-    with pytest.raises(CheckFailed, match="the program is for 5 ranks; this job has 4"):
+    job = RankJob((lying,), (Case(0, 8, "int32"),), 3, TIMEOUT)
+    with pytest.raises(CheckFailed, match="the program is for 4 ranks; this job has 3"):
         require_whole(job, run_job(job, LAUNCHERS[on]))
     assert ranks_left(mark) == []
 
@@ -95,8 +95,8 @@ def test_ranks_end_when_whoever_started_them_is_killed(on, mark, tmp_path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        until(lambda: len(list(tmp_path.glob("weft-run-*/state-*"))) == 4)
-        assert len(ranks_left(mark)) > 4
+        until(lambda: len(list(tmp_path.glob("weft-run-*/state-*"))) == 3)
+        assert len(ranks_left(mark)) > 3
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
