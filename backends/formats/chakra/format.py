@@ -225,6 +225,12 @@ def _graph(traces: Mapping[int, ExecutionTrace], where: str) -> MessageGraph:
     first.get("rank", int)
     first.get("copies", list)
     collective = Collective.from_json(first.get("collective", dict), f"{where}: collective")
+    if collective.ranks < len(traces):
+        raise BadFile(
+            f"files of {len(traces)} ranks, and the collective has {collective.ranks}",
+            where=where,
+            hint=f"PREFIX.{collective.ranks}.et and further ones are of another set: remove them",
+        )
     name, size = first.get("name", str), first.get("bytes", int)
     first.finish()
     copies = tuple(copies_of(one.get("copies"), where) for one in about)

@@ -91,6 +91,14 @@ def test_a_set_without_one_of_its_files_is_refused(weft: Weft, ring: Path) -> No
     assert "the file of rank 1 is missing" in refused.err
 
 
+def test_files_of_a_larger_set_are_told_apart(weft: Weft, ring: Path) -> None:
+    file = made(weft, ring, "--size", "1MiB")
+    (ring.parent / "et.4.et").write_bytes(file.read_bytes())
+    refused = weft("check", file)
+    assert refused.code == 2
+    assert "files of 5 ranks, and the collective has 4" in refused.err
+
+
 def test_a_changed_file_is_found_wrong(weft: Weft, ring: Path) -> None:
     """Rank 0's first send has another tag: its receiver waits for ever."""
     file = made(weft, ring, "--size", "1MiB").with_name("et.0.et")
