@@ -14,7 +14,6 @@ from weft.dsl.machines.failures import degraded, find, nic_down, rank_down, requ
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective, Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
 
-from .flags.search import SynthFlags
 from .flags.shared import DownFlags, MaybeProblemFlags
 from .foreign import machine_with, sketch_in
 from .machines import read_topology
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from weft.dsl.machines.failures import Degraded, Down
     from weft.dsl.nouns.sketch import Sketch
     from weft.dsl.nouns.topology import Topology
+
+    from .flags.search import SynthFlags
 
 
 @dataclass(frozen=True, slots=True)

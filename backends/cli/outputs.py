@@ -6,13 +6,15 @@ import contextlib
 import os
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import check_replaceable
 
 from .console import Console
-from .flags.search import SynthFlags
+
+if TYPE_CHECKING:
+    from .flags.search import SynthFlags
 
 
 class OutputFlags(Protocol):
