@@ -123,7 +123,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class SimulationSetup:
-    """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes."""
+    """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes.
+
+    ``told``: what ``-v`` tells of the model.
+    """
 
     topology: Topology
     collective: Collective
@@ -131,6 +134,7 @@ class SimulationSetup:
     facts: dict[str, Any]
     sizes: SizeRange
     explain: Callable[[Any], str] = lambda _: ""
+    told: str = ""
 
 
 def asked_of(

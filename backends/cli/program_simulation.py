@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,13 +13,15 @@ from weft.dsl.base.units import SizeRange, format_bytes, parse_size_range
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology
 from weft.synth.fabric.occupancy import resource_name
+from weft.synth.time.calibrated import calibrated_model, given_number
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_time import simulate_program
-from weft.synth.time.runtime_model import model_of
+from weft.synth.time.runtime_model import RuntimeModel, model_of
 from weft.synth.time.schedule_time import SimulatedTime, bus_factor
 
 from ..formats.format import FileTiming, ProgramContent, Requirements
 from ..formats.listings import Sheets
+from ..report.model_numbers import numbers_json, numbers_text
 from ..report.sheets import times
 from .flags.files import DiffFlags, SimulateFlags
 from .machines import read_topology
@@ -45,7 +46,7 @@ def simulation_of(
     held = held_for(asked_of(args, target=args.target, protocol=args.protocol, may_hang=True))
     program = held.program
     require_ranks(topology, len(program.ranks), subject)
-    model = _model(args)
+    model = _model(args, topology)
     protocol = Protocol(args.protocol) if args.protocol else program.protocol
 
     def evaluate(message_bytes: int, least: float) -> Any:
@@ -53,9 +54,15 @@ def simulation_of(
             program, topology, message_bytes, model, protocol=protocol, bound_us=least
         )
 
-    facts = {"protocol": str(protocol), "target": model.name}
+    facts: dict[str, Any] = {"protocol": str(protocol), "target": model.name}
+    if args.model:
+        facts |= {"model": args.model, "start_us": float(model.protocol(protocol).start_us)}
+        facts |= {"numbers": numbers_json(model.numbers)} if model.numbers else {}
     explain = partial(_explain, topology)
-    return SimulationSetup(topology, program.collective, evaluate, facts, sizes_of(held), explain)
+    told = numbers_text(model.numbers, f".{protocol}") if model.numbers else ""
+    return SimulationSetup(
+        topology, program.collective, evaluate, facts, sizes_of(held), explain, told
+    )
 
 
 def file_simulation(subject: Subject, args: SimulateFlags, timing: FileTiming) -> SimulationSetup:
@@ -113,10 +120,24 @@ def program_times(
     )
 
 
-def _model(args: SimulateFlags) -> Any:
-    model = replace(model_of(args.target), name=args.target or "msccl")
-    local = math.inf if args.local_bandwidth is None else args.local_bandwidth
-    return replace(model, overhead_us=args.overhead, local_GBps=local)
+def _model(args: SimulateFlags, topology: Topology) -> RuntimeModel:
+    """Return the model that the flags ask for.
+
+    Raises:
+        UserError: ``--timing`` without the calibrated model, or not a number of it.
+    """
+    if args.model == "calibrated":
+        model = calibrated_model(topology, args.target, map(given_number, args.timing or ()))
+    else:
+        if args.timing:
+            raise UserError(
+                "--timing gives numbers of the calibrated model",
+                hint="add --model calibrated",
+            )
+        model = replace(model_of(args.target), name=args.target or "msccl")
+    if args.local_bandwidth is not None:
+        model = replace(model, local_GBps=args.local_bandwidth)
+    return replace(model, overhead_us=args.overhead)
 
 
 def _explain(topology: Topology, run: Any) -> str:

@@ -32,7 +32,10 @@ from .noun import (
 MOST_COMPARED = 1_000_000
 """Largest transfers times segments of a schedule whose times ``weft diff`` compares."""
 
-RUNTIME_FLAGS = ("protocol", "target", "local_bandwidth", "group", "collective", "root", "roots")
+RUNTIME_FLAGS = (
+    *("protocol", "target", "local_bandwidth", "model", "timing"),
+    *("group", "collective", "root", "roots"),
+)
 
 
 class ScheduleNoun(Noun):

@@ -25,6 +25,7 @@ from weft.synth.engines.classic import lanes, pairwise
 from weft.synth.engines.classic.place import Site
 from weft.synth.time.calibrated import (
     NCCL,
+    NCCL_TREE,
     calibrated_model,
     channels_of,
     family_line,
@@ -176,7 +177,7 @@ class _BaselineSite:
         for pieces in TREE_PIECES:
             if 2 * self.topology.ranks * count * pieces <= MOST_MOVES:
                 program = _program(self.topology, self.kind, count * pieces, write)
-                yield self._baseline("tree", program, count, ceilings=ceilings)
+                yield self._baseline("tree", program, count, ceilings=ceilings, tree=True)
 
     def pairs(self) -> Iterator[Baseline]:
         """Alltoall: all messages at once; LL only in a host."""
@@ -199,9 +200,11 @@ class _BaselineSite:
         together: int,
         *,
         ceilings: Mapping[Protocol, float] | None = None,
+        tree: bool = False,
     ) -> Baseline:
         """A program of which ``together`` lanes of channels share a rank's ports."""
-        model = calibrated_model(self.topology, self.runtime)
+        runtime = NCCL_TREE if tree and self.runtime == NCCL else self.runtime
+        model = calibrated_model(self.topology, runtime)
         model = model.in_lockstep(max(1, channels_of(self.topology) // together))
         protocols = protocols_of(self.topology, self.runtime)
         clock = ProgramClock(program, self.topology, model)

@@ -82,7 +82,10 @@ def read_host(text: str, where: str) -> Host:
 
 
 def _read_timing(fields: Fields, where: str) -> MachineTiming:
-    """Parse ``family``, and the table ``timing``: a value for each key, and their source."""
+    """Parse ``family``, and the table ``timing``: a value for each key, and their source.
+
+    Which keys there are is known where times are (``synth/time/calibrated.py``).
+    """
     family, table = fields.get("family", str, ""), dict(fields.get("timing", dict, {}))
     where = f"{where}: timing"
     source = table.pop("source", None)

@@ -27,8 +27,8 @@ from weft.dsl.nouns.topology import Topology
 
 from .runtime_model import MediaModel, RuntimeModel, model_of
 
-NCCL = "nccl"
-"""Runtime of NCCL's own kernels, which run no files: the baseline."""
+NCCL, NCCL_TREE = "nccl", "nccl-tree"
+"""Runtimes of NCCL's own kernels, which run no files: rings and all but trees, and trees."""
 
 MSCCLPP = "mscclpp"
 """Runtime of MSCCL++'s own kernels."""
@@ -257,7 +257,7 @@ def _calibrated(topology: Topology, asked: tuple[str, tuple[TimingNumber, ...]])
             },
             send_GBps=finder.cap(name),
             message_us=finder.number(f"message.{name}"),
-            rooted_pieces=runtime == NCCL,
+            rooted_pieces=runtime in (NCCL, NCCL_TREE),
         )
         for name, one in base.protocols.items()
     }

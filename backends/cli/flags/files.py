@@ -304,6 +304,9 @@ exit code 1 if a check fails"""
     )
 
 
+MODELS = ("datasheet", "calibrated")
+"""Values of ``--model``."""
+
 RULE = "rule for schedules (default: cut-through, α occupies nothing)"
 RUNTIME = "runtime of programs"
 
@@ -315,7 +318,8 @@ class SimulateFlags(MaybeProblemFlags):
     EXAMPLES: ClassVar[str] = """examples:
   weft simulate allgather.json --size 1KiB:1GiB
   weft simulate allgather.json -t measured.json --size 1MiB --alpha-occupies
-  weft simulate allgather.xml -t dgx1 --size 1KiB:1GiB --protocol LL"""
+  weft simulate allgather.xml -t dgx1 --size 1KiB:1GiB --protocol LL
+  weft simulate allgather.xml -t dgx1 --model calibrated -v"""
 
     file: str = flag(metavar="FILE", help="a schedule, an algorithm, a program or MSCCL XML, or -")
     size: SizeRange | None = shared.size()
@@ -359,7 +363,21 @@ class SimulateFlags(MaybeProblemFlags):
         metavar="BW",
         parse=parse_bandwidth,
         group=RUNTIME,
-        help="of copies and sums inside a GPU (default: no time)",
+        help="of copies and sums inside a GPU (default: no time, or as calibrated)",
+    )
+    model: str | None = flag(
+        "--model",
+        choices=MODELS,
+        group=RUNTIME,
+        help="calibrated: start of a call, α by medium and protocol, bandwidths that are reached, "
+        "from published times; -v lists the numbers (default: datasheet)",
+    )
+    timing: tuple[str, ...] | None = flag(
+        "--timing",
+        metavar="KEY=NUMBER",
+        action="append",
+        group=RUNTIME,
+        help="of the calibrated model, in place of its default: alpha.nvlink.LL=0.8; repeatable",
     )
 
 

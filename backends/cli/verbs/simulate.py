@@ -24,6 +24,8 @@ def run(args: SimulateFlags, console: Console) -> int:
     size: SizeRange = args.size or timed.sizes
     bound = bounds(timed.topology, timed.collective)
     found = [timed.evaluate(n, float(lower_bound_us(bound, n))) for n in size.powers()]
+    if timed.told:
+        console.detail(timed.told)
     for told in filter(None, map(timed.explain, found)):
         console.detail(told)
     rough = [format_bytes(x.message_bytes) for x in found if not x.exact]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import table
 from weft.dsl.catalogue import names
+from weft.synth.time.calibrated import calibrated_model
 
+from ...report.model_numbers import numbers_json, numbers_text
 from ...report.text import topology_text
 from ..console import Console, columns
 from ..exit_codes import Exit
@@ -47,7 +49,11 @@ def _list(console: Console) -> int:
 
 
 def _show(topology: Topology, console: Console) -> int:
-    console.result(topology_text(topology), {"status": "ok", **facts_of(topology)})
+    numbers = calibrated_model(topology).numbers
+    console.detail(f"times of programs, --model calibrated:\n{numbers_text(numbers)}")
+    timing = {"family": topology.timing.family, "numbers": numbers_json(numbers)}
+    told = {"status": "ok", **facts_of(topology), "timing": timing}
+    console.result(topology_text(topology), told)
     return Exit.DONE
 
 

@@ -182,3 +182,69 @@ def test_files_of_others(weft: Weft, tmp_path: Path, name: str) -> None:
     assert all(0 < s["of_bound"] <= 1 for s in found)
     speed = [s["algbw_GBps"] for s in found]
     assert speed == sorted(speed)
+
+
+@pytest.fixture
+def packets(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
+    """The same under LL."""
+    file = tmp_path / "packets.xml"
+    assert weft("compile", triangle, "--size", "1KiB", "--protocol", "LL", "-o", file).code == 0
+    return file
+
+
+def test_the_calibrated_model_counts_the_start_and_lists_its_numbers(
+    weft: Weft, packets: Path
+) -> None:
+    base = ("simulate", packets, "-t", "ring:3", "--size", "3B", "--json")
+    assert "model" not in weft(*base).json
+    found = weft(*base, "--model", "calibrated").json
+    assert (found["model"], found["start_us"]) == ("calibrated", 6.6)
+    assert found["sizes"][0]["us"] == pytest.approx(6.6 + 0.6, abs=0.01)
+    numbers = {one["key"]: one for one in found["numbers"]}
+    assert numbers["factor.nvlink"]["certainty"] == "assumed"
+    assert all(one["source"] and one["key"] in one["replaced_by"] for one in numbers.values())
+    told = weft(*base, "--model", "calibrated", "-v").err
+    assert "alpha.nvlink.LL    0.6  published" in told
+    assert "start.Simple" not in told
+
+
+def test_numbers_of_the_calibrated_model_are_replaced(weft: Weft, packets: Path) -> None:
+    base = ("simulate", packets, "-t", "ring:3", "--size", "3B", "--json", "--model", "calibrated")
+    given = ("--timing", "start.LL=3", "--timing", "alpha.nvlink.LL=1")
+    assert weft(*base, *given).json["sizes"][0]["us"] == pytest.approx(4, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--timing", "start.LL=3"), "--timing gives numbers of the calibrated model"),
+        (("--model", "calibrated", "--timing", "start.L=3"), "start.L"),
+        (("--model", "calibrated", "--timing", "start.LL=-3"), "negative"),
+        (("--model", "calibrated", "--timing", "start.LL"), "KEY=NUMBER"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(
+    weft: Weft, packets: Path, options: tuple[str, ...], message: str
+) -> None:
+    found = weft("simulate", packets, "-t", "ring:3", *options)
+    assert found.code == 2
+    assert message in found.err
+
+
+def test_a_machine_file_replaces_numbers(weft: Weft, packets: Path, tmp_path: Path) -> None:
+    box = tmp_path / "box.toml"
+    box.write_text(
+        'schema = 1\nname = "box"\ngpus = 3\nfamily = "a100"\n'
+        '[timing]\nalpha.nvlink.LL = "2"\nsource = "measured"\n'
+        '[[switch]]\nname = "s"\nbandwidth = "300GB/s"\nalpha = "0.35us"\nsource = "sheet"\n'
+    )
+    found = weft("simulate", packets, "-t", box, "--size", "3B", "--json", "--model", "calibrated")
+    assert found.json["sizes"][0]["us"] == pytest.approx(8.6, abs=0.01)
+    shown = weft("topo", "show", box, "--json").json["timing"]
+    assert shown["family"] == "a100"
+    (own,) = (one for one in shown["numbers"] if one["key"] == "alpha.nvlink.LL")
+    assert (own["value"], own["certainty"], own["source"]) == (2, "given", "measured")
+    box.write_text(box.read_text().replace("alpha.nvlink.LL", "alpha.nvlink.L"))
+    refused = weft("topo", "show", box)
+    assert refused.code == 2
+    assert "alpha.nvlink.L" in refused.err
