@@ -27,7 +27,7 @@ from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule
 
 from .analyses.flow import Flow
-from .analyses.planned import planned
+from .analyses.planned import Order
 from .analyses.unroll import unrolled
 from .passes.aggregate import Aggregate
 from .passes.channels import Channels, Spread
@@ -58,7 +58,7 @@ class CompileOptions:
     needs); ``spread``: whether chains get channels of their own.
     ``count``: chunks that may travel together (0: as many as are safe).
     ``segments``: into how many pieces every chunk of a schedule is cut, which follow each other
-    like a pipeline; 1 leaves slicing to the runtime.
+    like a pipeline; 1 leaves slicing to the runtime. ``order``: of its transfers.
 
     ``passes``: those on programs run in their order; of those on the flow, one given here stands
     for the one that these options describe. ``verify`` is called with the program after every pass,
@@ -76,6 +76,7 @@ class CompileOptions:
     spread: Spread = Spread.LANES
     count: int = 0
     segments: int = 1
+    order: Order = Order.PRIORITY
     name: str = ""
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     verify: Callable[[Program], None] | None = field(default=None, compare=False)
@@ -104,28 +105,16 @@ def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) ->
     c = schedule.collective
     o = replace(o, name=o.name or label([schedule.topology.name, str(c.kind)], c, o))
     journal = o.journal()
-    flow = journal.run(
-        Lower(o.in_place), _unrolled(schedule, o.segments, o.target.max_nodes - o.target.max_blocks)
-    )
+    named = next((one for one in o.passes if isinstance(one, Lower)), Lower(order=o.order))
+    lower = replace(named, in_place=o.in_place)
+    flow = journal.run(lower, _unrolled(schedule, o.segments))
     return compile_flow(flow, o, journal)
 
 
 @kept(most=8)
-def _unrolled(schedule: Schedule, segments: int, room: int) -> Schedule:
-    """Return the schedule in segments and in order; the same object for all its variants."""
-    return _in_order(unrolled(schedule, segments), room)
-
-
-def _in_order(schedule: Schedule, room: int) -> Schedule:
-    """The schedule in its planned order, if a target with room for so many elements of a rank has
-    it for its transfers one by one.
-
-    What is left in the steps of the schedule travels together with its neighbours.
-    """
-    ranks = schedule.topology.ranks
-    ends = np.concatenate([schedule.src, schedule.dst])
-    most = int(np.bincount(ends, minlength=1).max())
-    return planned(schedule) if most + ranks < room else schedule
+def _unrolled(schedule: Schedule, segments: int) -> Schedule:
+    """Return the schedule in segments; the same object for all its variants."""
+    return unrolled(schedule, segments)
 
 
 def lower_algorithm(

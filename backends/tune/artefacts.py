@@ -36,7 +36,7 @@ ORDERS, FEW_ORDERS = 12, 3
 """Interleavings in which every artefact is executed before it is written; the second number applies
 above ``MANY`` ranks. The proof covers all of them."""
 
-MANY = 64
+MANY = 32
 
 MOST_EXECUTED = 128
 """Largest number of ranks of an artefact that is executed; larger ones are proved only."""

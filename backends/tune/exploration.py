@@ -25,6 +25,8 @@ these gained up to a third in experiments."""
 LEADERS = 2
 """Schedules of one size that are explored first: what others must beat is known then."""
 
+NO_FORMS: Mapping[int, Sequence[Variant]] = {}
+
 SURE = 0.999
 """Factor on the floor of a schedule's time, for rounding."""
 
@@ -95,12 +97,21 @@ class Exploration:
         asked = {place: self._open(place) for place in places}
         self._round(asked, deep=False)
 
-    def deep(self, places: Mapping[int, Sequence[int]]) -> None:
-        """Time schedules in all forms at some sizes, where they may be the best."""
+    def deep(self, places: Mapping[int, Sequence[int]], count: int = 0) -> None:
+        """Time schedules in all forms at some sizes, where they may be the best.
+
+        ``count``: in so many of the best forms of a size first, and in the others only near the
+        best.
+        """
         asked = {
             place: [n for n in self._open(place) if n in sizes] for place, sizes in places.items()
         }
-        self._round(asked, deep=True)
+        forms = {n: self._forms(n)[:count] for n in self.sizes}
+        self._round(asked, deep=True, forms=forms)
+
+    def _forms(self, size: int) -> list[Variant]:
+        """Return the forms timed at a size, of all schedules, the best first."""
+        return list(dict.fromkeys(v for _, v in ranked(self.times, size, self.runners)))
 
     def leaders(self) -> list[int]:
         """Return the schedules that promise most at some size, and the most promising baselines."""
@@ -111,25 +122,31 @@ class Exploration:
             chosen |= {*order[:LEADERS], *baselines[:1]}
         return sorted(chosen)
 
-    def ahead(self, count: int) -> dict[int, list[int]]:
-        """Return the best schedules of each size and the best baseline, each with its sizes."""
+    def ahead(self, count: int, *, baseline: bool = False) -> dict[int, list[int]]:
+        """Return the best schedules of each size, or the best baselines, each with its sizes."""
         found: dict[int, list[int]] = {}
         for size in self.sizes:
-            for baseline, most in ((False, count), (True, 1)):
-                order = ranked(self.times, size, self.runners, baseline=baseline)
-                places = list(dict.fromkeys(place for place, _ in order))[:most]
-                for place in places:
-                    mine = found.setdefault(place, [])
-                    mine += [size] if size not in mine else []
+            order = ranked(self.times, size, self.runners, baseline=baseline)
+            for place in list(dict.fromkeys(place for place, _ in order))[:count]:
+                found.setdefault(place, []).append(size)
         return found
 
     def within_reach(self) -> dict[int, list[int]]:
-        """Return the sizes at which a schedule may still be the quickest in another form."""
-        near = {
-            place: _within_reach(place, self.times, self.sizes)
-            for place in range(len(self.runners))
-        }
-        return {place: sizes for place, sizes in near.items() if sizes}
+        """Return the sizes at which a schedule may still be the quickest in another form, and those
+        at which it is the best baseline."""
+        found = self.ahead(1, baseline=True)
+        for place in range(len(self.runners)):
+            mine = found.get(place, [])
+            sizes = [n for n in self.sizes if n in mine or self._reaches(place, n)]
+            if sizes:
+                found[place] = sizes
+        return found
+
+    def _reaches(self, place: int, size: int) -> bool:
+        """Return True if a schedule may still be the quickest at a size in another form."""
+        rows = (row for (owner, _), row in self.times.of.items() if owner == place)
+        mine = min((row[size] for row in rows if size in row), default=math.inf)
+        return mine <= REACH * self.times.best.get(size, 0.0)
 
     def _open(self, place: int) -> list[int]:
         """Return the sizes at which a schedule can be better than what it must beat."""
@@ -145,9 +162,22 @@ class Exploration:
             return self.times.best.get(size, math.inf)
         return self.times.best_baseline.get(size, math.inf)
 
-    def _round(self, asked: Mapping[int, Sequence[int]], *, deep: bool) -> None:
+    def _round(
+        self,
+        asked: Mapping[int, Sequence[int]],
+        *,
+        deep: bool,
+        forms: Mapping[int, Sequence[Variant]] = NO_FORMS,
+    ) -> None:
         places = [place for place, sizes in asked.items() if sizes]
-        given = [self._given(place, asked[place], deep=deep) for place in places]
+        given = [
+            {
+                **self._given(place, asked[place], deep=deep),
+                "forms": [[v.to_json() for v in forms.get(n, ())] for n in asked[place]],
+                "wide": [self._reaches(place, n) for n in asked[place]],
+            }
+            for place in places
+        ]
         answers = self.jobs("timing", f"{WORK}:explore", given)
         for place, answer in zip(places, answers, strict=True):
             self.times.add(place, asked[place], answer, baseline=self.runners[place].baseline)
@@ -184,13 +214,3 @@ def ranked(
         if size in known and (runners[place].baseline or not baseline)
     )
     return [(place, variant) for _, place, variant in found]
-
-
-def _within_reach(place: int, times: Times, sizes: Sequence[int]) -> list[int]:
-    """Return the sizes at which a schedule may still be the quickest in another form."""
-    mine: dict[int, float] = {}
-    for (owner, _), known in times.of.items():
-        if owner == place:
-            for size, us in known.items():
-                mine[size] = min(us, mine.get(size, us))
-    return [n for n in sizes if n in mine and mine[n] <= REACH * times.best[n]]

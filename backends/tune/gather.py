@@ -33,6 +33,10 @@ CLOSE = 1.05
 """Largest ratio to the best schedule found without a sketch, at the largest size, with which a
 sketch of the shelf is asked at other sizes."""
 
+ROOM = 1.02
+"""Least ratio of the best schedule found without a sketch to the bound, at the largest size, with
+which sketches of the shelf are asked: they are for bandwidth, and cannot gain more than that."""
+
 LARGE = 64 << 20
 """Bytes of a message from which latencies are small beside the rest."""
 
@@ -59,6 +63,7 @@ def gather(
     """
     short = bool(options.forms)
     shelf = [] if short or options.engines else fitting_sketches(topology, collective)
+    shelf = [sketch for sketch in shelf if sketch not in options.sketches]
     questions = asks(
         topology, collective, options.sizes, [*options.sketches, *shelf], options.engines
     )
@@ -66,16 +71,19 @@ def gather(
         questions = again(questions, topology.ranks, options.sizes, options.engines)
         old = [warm.schedule for warm in options.warm.values()]
         questions = [q for q in questions if not _answered(q, topology, old)]
-    # Those of the shelf are asked at the largest size first, and elsewhere if they are good there.
-    largest = max((q.size for q in questions if q.sketch and q.size), default=0)
-    later = [q for q in questions if q.sketch in shelf and q.size != largest]
-    asked = [q for q in questions if q not in later]
     given = partial(_given, topology.to_json(), collective.to_json(), options)
-    told = _told(asked, given, jobs)
-    good = _promising(told, shelf, largest) if later else set()
-    more = [q for q in later if q.sketch in good]
+    told = _told([q for q in questions if q.sketch not in shelf], given, jobs)
+    # Those of the shelf are asked at the largest size first, and elsewhere if they are good there.
+    later = [q for q in questions if q.sketch in shelf]
+    largest = max((q.size for q in later if q.size), default=0)
+    if later and _best_us(told, largest) > ROOM * lower_bound_us(
+        bounds(topology, collective), largest
+    ):
+        told |= _told([q for q in later if q.size == largest], given, jobs)
+        good = _promising(told, shelf, largest)
+        more = [q for q in later if q.sketch in good and q.size != largest]
+        told |= _told(more, given, jobs) if more else {}
     # In the order of the questions, which decides between equal schedules.
-    told |= _told(more, given, jobs) if more else {}
     answers = [(q, told[q]) for q in questions if q in told]
     found: dict[str, Runner] = {}
     for name, warm in options.warm.items():
@@ -106,6 +114,12 @@ def _told(
     work = f"{__package__}.work:solve"
     answers = jobs("searching", work, [given(q) for q in questions])
     return dict(zip(questions, answers, strict=True))
+
+
+def _best_us(told: Mapping[Ask, Any], size: int) -> float:
+    """Return the least that a schedule which was found can take at a size."""
+    found = [load(data) for answer in told.values() if answer for data in answer["schedules"]]
+    return min((_least_us(schedule, size) for schedule in found), default=math.inf)
 
 
 def _promising(told: Mapping[Ask, Any], shelf: Sequence[Named], size: int) -> set[Named]:

@@ -1,7 +1,8 @@
 """The race: all schedules are compiled and timed, in rounds that drop losing candidates.
 
 1. schedules in their usual form, at sizes a factor four apart, those that promise most first;
-2. those within reach of the best there, in all forms; the best of the baselines always;
+2. the best few there in all forms, then those within reach and the best of the baselines: in the
+   forms that are best, and in all if they come near;
 3. the forms that are best or nearly so anywhere, compiled for their own protocol, on a grid of
    sizes that is fine where the best one changes.
 
@@ -26,6 +27,9 @@ from .variants import PLAIN, Variant
 NEAR = 1.06
 """Largest ratio to the best time at some size with which an entry reaches the last round."""
 
+FORMS = 2
+"""The best forms of a size, in which schedules within reach are timed before any others."""
+
 FEW = 4
 """Stride of the sizes in the first round of a short race."""
 
@@ -42,14 +46,13 @@ def run_race(
     leaders = exploration.leaders()
     exploration.usual(leaders)
     exploration.usual([place for place in range(len(runners)) if place not in leaders])
-    first, near = exploration.ahead(LEADERS), exploration.within_reach()
+    first = exploration.ahead(LEADERS)
     exploration.deep(first)
-    exploration.deep(
-        {
-            place: [n for n in sizes if n not in first.get(place, ())]
-            for place, sizes in near.items()
-        }
-    )
+    others = {
+        place: [n for n in sizes if n not in first.get(place, ())]
+        for place, sizes in exploration.within_reach().items()
+    }
+    exploration.deep(others, FORMS)
     times = exploration.times
     if not times.best and exploration.stopped:
         raise Interrupted

@@ -1,4 +1,4 @@
-"""Variants of compilation: instances, channels for chains, pairing of blocks, protocol."""
+"""Variants of compilation: instances, channels for chains, pairing of blocks, protocol, order."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from weft.dsl.nouns.library import MANIFEST, TunedPlan
 from weft.dsl.nouns.program import Protocol, protocol_of
 from weft.dsl.nouns.runtime import Target
 
+from ..compile.analyses.planned import Order
 from ..compile.compile import CompileOptions
 from ..compile.passes.channels import Spread
 from ..compile.passes.threadblocks import Pairing
@@ -32,6 +33,7 @@ class Variant:
     spread: Spread = Spread.LANES
     pairing: Pairing = Pairing.AUTO
     segments: int = 1
+    order: Order = Order.PRIORITY
 
     @property
     def words(self) -> str:
@@ -40,6 +42,7 @@ class Variant:
         words += [str(self.spread)] if self.spread is not Spread.LANES else []
         words += [f"pairs={self.pairing}"] if self.pairing is not Pairing.AUTO else []
         words += [f"in {self.segments} segments"] if self.segments > 1 else []
+        words += [f"by {self.order}"] if self.order is not Order.PRIORITY else []
         return " ".join(words)
 
     @property
@@ -50,6 +53,8 @@ class Variant:
             found["channels.policy"] = str(self.spread)
         if self.pairing is not Pairing.AUTO:
             found["threadblocks.policy"] = str(self.pairing)
+        if self.order is not Order.PRIORITY:
+            found["lower.order"] = str(self.order)
         return found
 
     def options(self, target: Target, *, in_place: bool = False, name: str = "") -> CompileOptions:
@@ -61,6 +66,7 @@ class Variant:
             spread=self.spread,
             pairing=self.pairing,
             segments=self.segments,
+            order=self.order,
             in_place=in_place,
             name=name,
         )
@@ -73,6 +79,7 @@ class Variant:
             "spread": str(self.spread),
             "pairing": str(self.pairing),
             "segments": self.segments,
+            "order": str(self.order),
         }
 
     @staticmethod
@@ -84,6 +91,7 @@ class Variant:
             Spread(data["spread"]),
             Pairing(data["pairing"]),
             data["segments"],
+            Order(data["order"]),
         )
 
 
@@ -92,9 +100,14 @@ SHAPES = (
     Variant(pairing=Pairing.NONE),
     Variant(pairing=Pairing.NONE, segments=2),
     Variant(pairing=Pairing.NONE, segments=4),
+    Variant(pairing=Pairing.NONE, segments=8),
+    Variant(pairing=Pairing.NONE, segments=16),
     Variant(spread=Spread.CHAINS, pairing=Pairing.NONE),
 )
 """Settings of channels, blocks and pipeline that won in some experiment."""
+
+LONG = 4
+"""Number of segments from which twice as many are tried only where these were the best."""
 
 
 PLAIN = (
@@ -111,6 +124,7 @@ def variant_of(plan: TunedPlan) -> Variant:
     spread, pairing = (plan.options.get(f"{name}.policy") for name in ("channels", "threadblocks"))
     try:
         forms = Spread(str(spread or Spread.LANES)), Pairing(str(pairing or Pairing.AUTO))
+        order = Order(str(plan.options.get("lower.order") or Order.PRIORITY))
     except ValueError as error:
         raise BadFile(f"{plan.name}: {error}, in its options", where=MANIFEST) from None
-    return Variant(plan.instances, protocol_of(plan.protocol), *forms, plan.segments)
+    return Variant(plan.instances, protocol_of(plan.protocol), *forms, plan.segments, order)

@@ -28,11 +28,14 @@ from weft.synth.reductions.allreduce import one_shot_allreduce_from
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.runtime_model import RuntimeModel, model_of
 
+from ..compile.analyses.planned import Order, distinct_orders
 from ..compile.compile import lower_schedule
+from ..compile.passes.threadblocks import Pairing
+from ..compile.replicate import replicated
 from ..compile.source import fitted
 from ..formats.msccl.emit import require_fit
 from .binary_grid import on_binary_grid
-from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
+from .variants import COPIES, LONG, SHAPES, USUAL_COPIES, Variant
 
 FORMAT = "msccl-xml"
 """Format whose limits on fractions of a message all schedules of a race keep."""
@@ -64,7 +67,30 @@ FIRST_SHAPES, CLOSER = 2, 1.25
 """Shapes that every schedule is tried in; largest ratio to the best time, after these, with which
 it is tried in the others."""
 
-MOST_EXPLORED = 2_000_000
+HOPELESS = 1.6
+"""Ratio to the best time at which a form that is best for others is given up."""
+
+TRIED = 1.25
+"""Largest ratio to the best time, in the forms that are best for others, with which a schedule is
+tried in all forms."""
+
+PROBES = (
+    Variant(pairing=Pairing.NONE, segments=4),
+    Variant(instances=4, pairing=Pairing.NONE),
+)
+"""Forms in which the orders of a schedule are compared."""
+
+PROBED = 4.0
+"""Ratio to the best time at which the time of an order is not needed."""
+
+MOST_PROBED = 3
+"""Sizes at which they are, among them the least and the largest."""
+
+GAINS = 0.98
+"""Largest ratio of its time to that of the usual order, in some probe, with which another is taken;
+it must not lose as much in any."""
+
+MOST_EXPLORED = 500_000
 """Operations that are simulated one by one to explore a variant; finalists are timed with more."""
 
 
@@ -130,8 +156,12 @@ class Timer:
     clock: ProgramClock
 
 
-KEPT = 24
-"""Programs with their clocks that a process keeps: a race asks for some of them again."""
+KEPT, KEPT_LARGE, LARGE = 64, 6, 20_000
+"""Programs with their clocks that a process keeps, as a race asks for some of them again: all, and
+those that have more than so many instructions."""
+
+MOST_TIMED = 2_000_000
+"""Operations of a finalist at a size that are simulated one by one."""
 
 
 @kept()
@@ -159,12 +189,17 @@ class Stand:
         """Return the cost model of the runtime."""
         return model_of(self.runtime)
 
-    def timer(self, variant: Variant) -> Timer | None:
+    def timer(self, variant: Variant, *, replicate: bool = False) -> Timer | None:
         """Return the schedule compiled in one way, with its clock.
 
+        ``replicate``: instances may be those of a program of one, which takes less time to make.
         None where the runtime has no room for the program, or it is too large.
         """
-        return _timer(self.schedule, self.runtime, (variant,))
+        if len(self.schedule) * variant.instances * variant.segments > MOST_OPERATIONS:
+            return None
+        large = len(self.schedule) * variant.instances * variant.segments > LARGE
+        look = _large_timer if large else _timer
+        return look(self.schedule, self.runtime, (variant,), replicate=replicate)
 
     def fits_in_place(self, variant: Variant) -> bool:
         """Return True if a file can hold the program for a buffer that is input and output."""
@@ -193,20 +228,42 @@ class Stand:
         return turns * program.instructions <= LONGEST_LOOP
 
 
-@kept(most=KEPT)
-def _timer(schedule: Schedule, runtime: str, variants: tuple[Variant]) -> Timer | None:
+def _made_timer(
+    schedule: Schedule, runtime: str, variants: tuple[Variant], *, replicate: bool
+) -> Timer | None:
     (variant,) = variants  # in a tuple, which is compared by value
-    if len(schedule) * variant.instances * variant.segments > MOST_OPERATIONS:
-        return None
     target = target_of(runtime)
     try:
-        program = lower_schedule(shaped(schedule, variant), variant.options(target))
+        program = _replicated(schedule, runtime, variant) if replicate else None
+        program = program or _program(schedule, runtime, variants)
         require_fit(program, target)
     except UserError:
         return None
     if program.instructions > MOST_OPERATIONS:
         return None
     return Timer(program, ProgramClock(program, schedule.topology, model_of(runtime)))
+
+
+_timer, _large_timer = kept(most=KEPT)(_made_timer), kept(most=KEPT_LARGE)(_made_timer)
+
+
+def _replicated(schedule: Schedule, runtime: str, variant: Variant) -> Program | None:
+    """Return the program of one instance, repeated; None where it is not that of more."""
+    if variant.instances == 1:
+        return None
+    one = _program(schedule, runtime, (replace(variant, instances=1),))
+    return replicated(one, variant.instances, target_of(runtime))
+
+
+@kept(most=KEPT_LARGE)
+def _program(schedule: Schedule, runtime: str, variants: tuple[Variant]) -> Program:
+    """Return the schedule compiled in one way.
+
+    Raises:
+        UserError: something the target cannot express.
+    """
+    (variant,) = variants
+    return lower_schedule(shaped(schedule, variant), variant.options(target_of(runtime)))
 
 
 def shaped(schedule: Schedule, variant: Variant) -> Schedule:
@@ -263,6 +320,17 @@ class _VariantTimes:
         """Return the best time at a size, of this schedule or of all."""
         return min(self.sizes[size].best, self.best.get(size, math.inf))
 
+    def us(self, variant: Variant, size: int) -> float | None:
+        """Return the known time of a variant; None: there is none."""
+        row = self.known.get(variant) or self.times.get(variant) or {}
+        return row.get(size, self.times.get(variant, {}).get(size))
+
+    def form(self, size: int) -> Variant | None:
+        """Return the best variant of this schedule at a size; None: it has no time there."""
+        rows = (*self.known.items(), *self.times.items())
+        found = [(row[size], variant) for variant, row in rows if size in row]
+        return min(found)[1] if found else None
+
     def near(self, size: int, ratio: float) -> bool:
         """Return True if this schedule is within a ratio of the best, or has no time yet."""
         return self.best.get(size, 0.0) <= ratio * self.sizes[size].best
@@ -281,7 +349,8 @@ def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     ``given``: ``schedule``, ``runtime``, ``protocols``, ``sizes``, ``best`` (µs of the best known
     at each size, null: none is known), ``floor`` (µs at each size below which the schedule cannot
     be), ``known`` (an earlier answer for these sizes), ``deep``: whether to try more than the usual
-    variant.
+    variant; ``forms``: for each size variants that are tried before all others, which are then only
+    if the schedule is near the best, and ``wide`` says so.
     """
     stand = Stand.of(given)
     sizes = given["sizes"]
@@ -294,15 +363,75 @@ def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
         for row in given["known"]
     }
     found = _VariantTimes(prospects, known)
-    shapes, counts = (SHAPES, COPIES) if given["deep"] else (SHAPES[:1], USUAL_COPIES)
-    for number, shape in enumerate(shapes):
-        cases = {
-            n: list(stand.protocols)
-            for n, prospect in prospects.items()
-            if prospect.open and (number < FIRST_SHAPES or found.near(n, CLOSER))
-        }
-        _copies(stand, shape, cases, found, counts)
+    if given["deep"]:
+        forms = {n: list(map(Variant.of, x)) for n, x in zip(sizes, given["forms"], strict=True)}
+        wide = [n for n, others in zip(sizes, given["wide"], strict=True) if others]
+        _deep(stand, forms, wide, found)
+    else:
+        cases = {n: list(stand.protocols) for n, p in prospects.items() if p.open}
+        _copies(stand, SHAPES[0], cases, found, USUAL_COPIES)
     return found.to_json()
+
+
+def _deep(
+    stand: Stand,
+    forms: Mapping[int, Sequence[Variant]],
+    wide: Sequence[int],
+    found: _VariantTimes,
+) -> None:
+    """Time a schedule in given forms by size, and where that looks good in all others."""
+    bases: dict[Variant, dict[int, list[Protocol]]] = {}
+    for size, variants in forms.items():
+        for variant in variants if found.sizes[size].open else ():
+            cases = bases.setdefault(replace(variant, protocol=Protocol.SIMPLE), {})
+            cases.setdefault(size, []).append(variant.protocol)
+    for base, cases in bases.items():
+        _times(stand, base, cases, found, HOPELESS)
+    sizes = [n for n in wide if found.sizes[n].open]
+    sizes = [n for n in sizes if not forms[n] or found.near(n, TRIED)]
+    order = _orders(stand, sizes, found)
+    for one in dict.fromkeys(order.values()):
+        for number, shape in enumerate(SHAPES):
+            cases = {
+                n: list(stand.protocols)
+                for n in sizes
+                if order[n] is one
+                and (number < FIRST_SHAPES or found.near(n, CLOSER))
+                and (shape.segments <= LONG or _longer(found.form(n), shape))
+            }
+            _copies(stand, replace(shape, order=one), cases, found, COPIES)
+
+
+def _longer(best: Variant | None, shape: Variant) -> bool:
+    """Return True if a shape has twice the segments of the best one."""
+    return best is not None and shape.segments == 2 * best.segments
+
+
+def _orders(stand: Stand, sizes: Sequence[int], found: _VariantTimes) -> dict[int, Order]:
+    """Return the order that is the best for a schedule at each size, by probes at some of them."""
+    usual, *others = distinct_orders(stand.schedule)
+    if not others or not sizes:
+        return dict.fromkeys(sizes, usual)
+    step = max(1, (len(sizes) - 1) // (MOST_PROBED - 1))
+    probed = sizes[::-step]
+    # Ratios of the time of each order to that of the usual one, in each probe, by size.
+    ratios: dict[int, dict[Order, list[float]]] = {n: {o: [] for o in others} for n in probed}
+    cases = {n: [Protocol.SIMPLE] for n in probed}
+    for probe in PROBES:
+        before = _times(stand, replace(probe, order=usual), cases, found, PROBED) or {}
+        for order in others:
+            now = _times(stand, replace(probe, order=order), cases, found, PROBED) or {}
+            for n in probed:
+                pairs = zip(now.get(n, {}).values(), before.get(n, {}).values(), strict=False)
+                ratios[n][order] += [us / other for us, other in pairs if us < math.inf]
+    best = {n: _quickest(ratios[n], usual) for n in probed}
+    return {n: best[min(probed, key=lambda one: abs(math.log(one / n)))] for n in sizes}
+
+
+def _quickest(ratios: Mapping[Order, Sequence[float]], usual: Order) -> Order:
+    """Return the order that gains most in a probe, if it loses in none; else the usual one."""
+    good = {o: min(r) for o, r in ratios.items() if r and min(r) <= GAINS and max(r) * GAINS <= 1}
+    return min(good, key=good.__getitem__, default=usual)
 
 
 def _copies(
@@ -317,7 +446,8 @@ def _copies(
     for count in counts:
         if not cases:
             return
-        now = _times(stand, replace(base, instances=count), cases, found)
+        ratio = KEPT_TIMES * PROMISING.get(count, 1.0)
+        now = _times(stand, replace(base, instances=count), cases, found, ratio)
         if now is None:
             return
         cases = {}
@@ -331,22 +461,29 @@ def _copies(
 
 
 def _times(
-    stand: Stand, base: Variant, cases: Mapping[int, Sequence[Protocol]], found: _VariantTimes
+    stand: Stand,
+    base: Variant,
+    cases: Mapping[int, Sequence[Protocol]],
+    found: _VariantTimes,
+    ratio: float,
 ) -> dict[int, dict[Protocol, float]] | None:
-    """Return the times of a variant under some protocols by size; None: it cannot be compiled."""
+    """Return the times of a variant under some protocols by size; None: it cannot be compiled.
+
+    ``ratio``: to the best time known, from which a time is not needed.
+    """
     timer: Timer | None = None
     now: dict[int, dict[Protocol, float]] = {size: {} for size in cases}
     for size, protocols in cases.items():
         for protocol in protocols:
             variant = replace(base, protocol=protocol)
-            us = found.known.get(variant, {}).get(size)
+            us = found.us(variant, size)
             if us is None:
-                timer = timer or stand.timer(base)
+                timer = timer or stand.timer(base, replicate=True)
                 if timer is None:
                     return None
                 if not stand.worthwhile(timer.program, protocol, size):
                     continue
-                limit = KEPT_TIMES * PROMISING.get(base.instances, 1.0) * found.least(size)
+                limit = ratio * found.least(size)
                 us = timer.clock.time_us(size, protocol, limit=limit, most_operations=MOST_EXPLORED)
                 found.add(variant, size, us)
             now[size][protocol] = us
@@ -370,6 +507,8 @@ def clock(given: Mapping[str, Any]) -> list[float | None]:
     for size, limit in zip(sizes, given.get("limits") or [None] * len(sizes), strict=True):
         us = math.inf
         if stand.worthwhile(timer.program, variant.protocol, size):
-            us = timer.clock.time_us(size, limit=math.inf if limit is None else limit)
+            us = timer.clock.time_us(
+                size, limit=math.inf if limit is None else limit, most_operations=MOST_TIMED
+            )
         found.append(us if us < math.inf else None)
     return found

@@ -22,18 +22,27 @@ the schedule is left as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Floats, Ints
 from weft.dsl.nouns.schedule import Schedule
 
 from .landing import same_as_before
 
 
-def planned(schedule: Schedule) -> Schedule:
+class Order(StrEnum):
+    """Orders in which the transfers of a schedule become instructions."""
+
+    PRIORITY = "priority"  #: by its priorities, as if all connections were alike
+    BANDWIDTH = "bandwidth"  #: by its priorities, connections as quick as their links
+    STEPS = "steps"  #: by its steps
+
+
+def planned(schedule: Schedule, order: Order = Order.PRIORITY) -> Schedule:
     """Return the schedule with steps in the order of its priorities; as it is where it has none."""
-    if schedule.priority is None or not len(schedule):
+    if order is Order.STEPS or schedule.priority is None or not len(schedule):
         return schedule
     from .list_scheduling import start_times
 
@@ -47,7 +56,7 @@ def planned(schedule: Schedule) -> Schedule:
     start = start_times(
         connection.reshape(-1).astype(np.int64),
         turn.reshape(-1).astype(np.int64),
-        schedule.collective.grains[schedule.chunk],
+        _durations(schedule, order),
         groups.leaving,
         groups.arriving,
         groups.follows,
@@ -65,6 +74,40 @@ def planned(schedule: Schedule) -> Schedule:
         provenance=schedule.provenance,
     )
     return replace(done, bytes=schedule.bytes)
+
+
+def distinct_orders(schedule: Schedule) -> list[Order]:
+    """Return the orders that differ for a schedule: one if it has no priorities."""
+    if schedule.priority is None or not len(schedule):
+        return [Order.PRIORITY]
+    speeds = _us_per_byte(schedule)
+    alike = bool(speeds.max() == speeds.min())
+    return [Order.PRIORITY, *([] if alike else [Order.BANDWIDTH]), Order.STEPS]
+
+
+TICKS = 1 << 10
+"""Ticks in which the fastest connection moves a grain."""
+
+
+def _durations(schedule: Schedule, order: Order) -> Ints:
+    """Return how long each transfer holds its connection, in ticks."""
+    grains = schedule.collective.grains[schedule.chunk]
+    if order is Order.PRIORITY:
+        return grains
+    slowest = _us_per_byte(schedule)
+    ticks: Ints = np.rint(grains * (TICKS / slowest.min()) * slowest).astype(np.int64)
+    return ticks
+
+
+def _us_per_byte(schedule: Schedule) -> Floats:
+    """Return the µs of a byte on the slowest link or shared resource of each transfer's route."""
+    topology = schedule.topology
+    slow = [1 / float(link.bandwidth) for link in topology.links]
+    for resource in topology.resources:
+        for link in resource.links:
+            slow[link] = max(slow[link], 1 / float(resource.bandwidth))
+    of_links = np.array(slow, np.float64)[schedule.route_links]
+    return np.asarray(np.maximum.reduceat(of_links, schedule.route_start[:-1]), np.float64)
 
 
 @dataclass(frozen=True, eq=False)

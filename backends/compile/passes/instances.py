@@ -68,7 +68,7 @@ class Instances:
             raise UserError(f"{self.count} instances make no program", hint="use 1, 2, 4 …")
         if self.count == 1:
             return flow
-        unit = _unit(flow.collective) if self.policy is Replication.BATCHED else 1
+        unit = unit_of(flow.collective) if self.policy is Replication.BATCHED else 1
         copies = range(self.count)
         return replace(
             flow,
@@ -115,7 +115,7 @@ def _joined(kind: type[_T], parts: list[_T]) -> _T:
 
 
 @kept(most=8)
-def _unit(c: Collective) -> int:
+def unit_of(c: Collective) -> int:
     """Count the consecutive chunks that are pieces of one unit, alike in all but their offset.
 
     The factor of the collective, if its placements really have that form; else one.

@@ -34,6 +34,7 @@ from weft.dsl.nouns.slots import WIDE, Aliases
 from ..analyses.flow import INPUT, NONE, OUTPUT, Flow, LocalOps, Messages
 from ..analyses.grains import schedule_in_grains
 from ..analyses.landing import Slots, contended, same_as_before, unfused
+from ..analyses.planned import Order, planned
 
 NEVER = np.int64(1) << 40
 BEFORE = -1
@@ -42,7 +43,11 @@ BEFORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Lower:
-    """Give every chunk its slots; ``in_place``: input and output are one buffer.
+    """Give every chunk its slots, in an order of the transfers.
+
+    ``order``: by the priorities of the schedule as if all connections were alike, with the
+    bandwidths of their links, or by its steps (:class:`.Order`). ``in_place``: input and output are
+    one buffer.
 
     >>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
     >>> from weft.dsl.nouns.collective import make
@@ -58,6 +63,7 @@ class Lower:
 
     name: ClassVar[str] = "lower"
     in_place: bool = False
+    order: Order = Order.PRIORITY
 
     def apply(self, schedule: Schedule, target: Target) -> Flow:
         """Return the flow of a schedule; of chunks of several grains, grain by grain.
@@ -69,7 +75,21 @@ class Lower:
             UserError: more grains than can be looked at.
             CheckFailed: a rank sends what it does not hold, or never gets what it must end with.
         """
-        return _lowered(schedule, self.in_place, target.fuses)
+        room = target.max_nodes - target.max_blocks
+        return _lowered(_ordered(schedule, self.order, room), self.in_place, target.fuses)
+
+
+@kept(most=8)
+def _ordered(schedule: Schedule, order: Order, room: int) -> Schedule:
+    """The schedule in its planned order, if a target with room for so many elements of a rank has
+    it for its transfers one by one.
+
+    What is left in the steps of the schedule travels together with its neighbours.
+    """
+    ends = np.concatenate([schedule.src, schedule.dst])
+    most = int(np.bincount(ends, minlength=1).max())
+    fits = most + schedule.topology.ranks < room
+    return planned(schedule, order) if fits else schedule
 
 
 @kept(most=8)

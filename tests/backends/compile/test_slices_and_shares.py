@@ -14,9 +14,11 @@ from shares import in_pieces, moved, parts, with_priorities, with_sizes
 
 from weft.backends.check.checker import check_program
 from weft.backends.compile.analyses.grains import coarsest, schedule_in_grains
-from weft.backends.compile.analyses.planned import planned
+from weft.backends.compile.analyses.planned import Order, distinct_orders, planned
 from weft.backends.compile.analyses.unroll import unrolled
 from weft.backends.compile.compile import CompileOptions, lower_schedule
+from weft.backends.compile.passes.lower import Lower
+from weft.backends.compile.pipeline import DEFAULT_PASSES
 from weft.backends.execute.execute import run_program
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
@@ -24,6 +26,7 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Op, Program
 from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL
 from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.judge.verify import require_valid
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.schedule_time import simulate
@@ -209,3 +212,38 @@ def test_long_chunks_keep_a_connection_busy_for_longer() -> None:
     schedule = Schedule.of(fan, collective, rows)
     ordered = planned(replace(schedule, priority=np.zeros(4, np.int32)))
     assert [t.chunk for t in ordered if t.src == 1] == [3, 0]
+
+
+def test_slow_links_keep_a_connection_busy_for_longer() -> None:
+    """As before, of equal chunks over links of 10 and of 50 GB/s."""
+    links = (*both_ways(0, 1, 10), *both_ways(2, 1, 50), *both_ways(1, 3, 50))
+    fan = Topology("fan", tuple(map(gpu, range(4))), links)
+    link = {(x.src, x.dst): i for i, x in enumerate(fan.links)}
+    rows = [
+        Transfer(0, 0, 1, (link[0, 1],), 0),
+        Transfer(2, 2, 1, (link[2, 1],), 0),
+        Transfer(0, 1, 3, (link[1, 3],), 1),
+        Transfer(2, 1, 3, (link[1, 3],), 1),
+    ]
+    given = Schedule.of(fan, make("allgather", 4), rows)
+    schedule = replace(given, priority=np.arange(4, dtype=np.int32))
+
+    def forwarded(order: Order) -> list[int]:
+        return [t.chunk for t in planned(schedule, order) if t.src == 1]
+
+    assert forwarded(Order.PRIORITY) == [0, 2]
+    assert forwarded(Order.BANDWIDTH) == [2, 0]
+    assert planned(schedule, Order.STEPS) is schedule
+    assert distinct_orders(schedule) == list(Order)
+    assert distinct_orders(given) == [Order.PRIORITY]
+    alike = replace(schedule, topology=topology("full:4"))
+    assert Order.BANDWIDTH not in distinct_orders(alike)
+
+
+@pytest.mark.parametrize("order", Order)
+def test_an_order_is_an_option_and_one_of_the_pass_that_reads_a_schedule(order: Order) -> None:
+    schedule = with_priorities(patterns.ring_allgather(4, 6), 5, Random(3))
+    wanted = lower_schedule(planned(schedule, order), CompileOptions(order=Order.STEPS))
+    assert lower_schedule(schedule, CompileOptions(order=order)) == wanted
+    passes = (Lower(order=order), *DEFAULT_PASSES)
+    assert lower_schedule(schedule, CompileOptions(passes=passes)) == wanted

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from weft.backends.tune.gather import gather
 from weft.backends.tune.options import TuneOptions
+from weft.backends.tune.work import solve
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology
-from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.topology import Topology
 
 
 def test_an_interruption_before_any_schedule_is_none_that_there_is_none() -> None:
@@ -30,3 +34,29 @@ def test_an_interruption_before_any_schedule_is_none_that_there_is_none() -> Non
         ],
     )
     assert found.why == f"reason 0; reason 1; reason 2; and {next(counted) - 3} more"
+
+
+def test_sketches_of_the_shelf_are_asked_where_there_is_room_below_the_bound() -> None:
+    machine, wanted = topology("dgx1"), make("allgather", 8)
+    asked: list[str] = []
+
+    def jobs(found: str) -> Callable[[str, str, Sequence[Any]], list[Any]]:
+        schedule = solve(_ask(machine, wanted, found))["schedules"]
+
+        def answer(label: str, function: str, given: Sequence[Any]) -> list[Any]:
+            asked.extend(one["sketch"]["name"] for one in given if one["sketch"])
+            return [{"schedules": schedule, "why": ""} for _ in given]
+
+        return answer
+
+    options = TuneOptions(SizeRange(1 << 20, 1 << 28))
+    gather(machine, wanted, options, jobs("packing"))
+    assert asked == []  # the bound is reached
+    gather(machine, wanted, options, jobs("classic{algorithm=recursive_doubling}"))
+    assert "ndv2_relay" in asked
+
+
+def _ask(machine: Topology, wanted: Collective, engine: str) -> dict[str, Any]:
+    given = {"topology": machine.to_json(), "collective": wanted.to_json(), "engine": engine}
+    rest = {"bytes": None, "sketch": None, "one_shot": False, "effort": 3.0, "seconds": None}
+    return {**given, **rest, "objective": "bandwidth", "seed": 0}

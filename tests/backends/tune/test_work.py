@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from weft.backends.compile.analyses.planned import Order
 from weft.backends.compile.passes.channels import Spread
+from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.tune import work
 from weft.backends.tune.variants import Variant
-from weft.backends.tune.work import KEPT_TIMES, PROMISING, Stand, clock, explore, solve
+from weft.backends.tune.work import KEPT_TIMES, PROMISING, TRIED, Stand, clock, explore, solve
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Protocol
@@ -38,7 +40,14 @@ def stand(machine: str, kind: str, engine: str) -> dict[str, object]:
 
 def at(sizes: list[int], best: list[float | None]) -> dict[str, object]:
     """Argument of explore for some sizes, for a schedule that was not timed yet."""
-    return {"sizes": sizes, "best": best, "floor": [0.0] * len(sizes), "known": []}
+    return {
+        "sizes": sizes,
+        "best": best,
+        "floor": [0.0] * len(sizes),
+        "known": [],
+        "forms": [[] for _ in sizes],
+        "wide": [True] * len(sizes),
+    }
 
 
 def test_a_question_that_an_engine_refuses_is_answered_with_why() -> None:
@@ -86,6 +95,24 @@ def test_a_size_that_cannot_be_won_is_not_looked_at_again() -> None:
     rows = explore({**given, **at([1 << 24], [one / (many - 0.01)]), "deep": False})
     assert 1 in {Variant.of(r).instances for r in rows}
     assert explore({**given, **at([1 << 24], [one / (many + 0.01)]), "deep": False}) == []
+
+
+def test_the_forms_of_others_come_first() -> None:
+    given = stand("ring:4", "allgather", "classic{algorithm=ring}")
+    form = Variant(2, Protocol.SIMPLE, pairing=Pairing.NONE)
+    asked = {**given, **at([1 << 24], [None]), "deep": True, "forms": [[form.to_json()]]}
+    narrow = explore({**asked, "wide": [False]})
+    assert [Variant.of(row) for row in narrow] == [form]
+    us = narrow[0]["us"][0]
+    # Near the best it is tried in all forms; far behind only in those.
+    assert len(explore({**asked, "best": [us / (TRIED - 0.01)]})) > 1
+    assert explore({**asked, "best": [us / (TRIED + 0.01)]}) == narrow
+
+
+def test_orders_are_tried_where_links_differ() -> None:
+    given = stand("mi250:nodes=1", "allgather", "packing{trees=1}")
+    rows = explore({**given, **at([1 << 26], [None]), "deep": True, "protocols": ["Simple"]})
+    assert {Variant.of(row).order for row in rows} == set(Order)
 
 
 def test_a_schedule_that_cannot_win_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
