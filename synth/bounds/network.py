@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,13 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import Fabric, as_integers, fabric_of
+from .small_flow import SmallFlow
 
 _ROOM = 1 << 61
+
+SMALL_ARCS, SMALL_STEPS = 256, 100_000
+"""Up to which size plain Python finds flows, and after how many steps of it OR-Tools is worth
+loading. Only speed depends on them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,16 +95,24 @@ class MaxFlow:
     """
 
     def __init__(self, net: Network, extra: Ints, vertices: int) -> None:
+        self._net = net
+        self._tails = np.concatenate([net.arcs[0], extra[0]]).astype(np.int32)
+        self._heads = np.concatenate([net.arcs[1], extra[1]]).astype(np.int32)
+        self._vertices = vertices
+        self._sizes = np.zeros(len(self._tails), np.int64)
+        self._small: SmallFlow | None = None
+        if len(self._tails) <= SMALL_ARCS:
+            self._small = SmallFlow(self._tails.tolist(), self._heads.tolist(), vertices)
+        self._side: list[int] = []
+
+    @cached_property
+    def _large(self) -> tuple[Any, Any]:
+        """OR-Tools' solver, and its numbers of the arcs."""
         from ortools.graph.python import max_flow
 
-        self._net = net
-        self._solver: Any = max_flow.SimpleMaxFlow()
-        tails = np.concatenate([net.arcs[0], extra[0]]).astype(np.int32)
-        heads = np.concatenate([net.arcs[1], extra[1]]).astype(np.int32)
-        self._arcs = self._solver.add_arcs_with_capacity(
-            tails, heads, np.zeros(len(tails), np.int64)
-        )
-        self._vertices = vertices
+        solver: Any = max_flow.SimpleMaxFlow()
+        none = np.zeros(len(self._tails), np.int64)
+        return solver, solver.add_arcs_with_capacity(self._tails, self._heads, none)
 
     def set(self, factor: int, extra: list[int]) -> int:
         """Machine arcs get ``size * factor``, extra arcs the given sizes; returns the divisor."""
@@ -109,18 +123,25 @@ class MaxFlow:
         else:
             machine = np.array([-(-int(s) * factor // divisor) for s in self._net.size], np.int64)
         rest = np.array([x // divisor for x in extra], np.int64)
-        self._solver.set_arcs_capacity(self._arcs, np.concatenate([machine, rest]))
+        self._sizes = np.concatenate([machine, rest])
         return divisor
 
     def solve(self, source: int, sink: int) -> int:
         """The value of a maximum flow, in the sizes as set (after division)."""
-        status = self._solver.solve(source, sink)
-        if status != self._solver.OPTIMAL:
+        if self._small is not None and self._small.steps < SMALL_STEPS:
+            value = self._small.solve(self._sizes.tolist(), source, sink)
+            self._side = self._small.source_side()
+            return value
+        solver, arcs = self._large
+        solver.set_arcs_capacity(arcs, self._sizes)
+        status = solver.solve(source, sink)
+        if status != solver.OPTIMAL:
             raise AssertionError(f"max flow ended with {status}")
-        return int(self._solver.optimal_flow())
+        self._side = solver.get_source_side_min_cut()
+        return int(solver.optimal_flow())
 
     def source_side(self) -> Bools:
         """Mask of the vertices on the source side of a minimum cut of the last flow."""
         inside = np.zeros(self._vertices, bool)
-        inside[self._solver.get_source_side_min_cut()] = True
+        inside[self._side] = True
         return inside
