@@ -383,9 +383,12 @@ def _unicast(
 ) -> _Bandwidth:
     """Alltoall: bound by prices; where a cut gives the same bound, the cut is the certificate."""
     machine = topology.reversed() if demand.backwards else topology
-    solved = best_prices(machine, demand, effort) or orbit_prices(machine, demand, effort)
+    solved = best_prices(machine, demand, effort)
     if solved is None:
-        return _of_cut(topology, collective, cut, demand.backwards, "")
+        trees = orbit_prices(machine, demand, effort)
+        if trees is None:
+            return _of_cut(topology, collective, cut, demand.backwards, "")
+        solved = trees.prices, trees.attained
     prices, flow_time = solved
     finder = CutFinder.of(machine, demand.across)
     free = level_sets(machine, prices, effort.level_sources)

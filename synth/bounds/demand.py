@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
+from weft.dsl.base.kept import kept
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.collective import Collective
 
@@ -168,6 +169,7 @@ class ClassDemand:
         )
 
 
+@kept()
 def copying_demand(collective: Collective) -> ClassDemand | None:
     """The demand of a copying collective, or of the dual of a reducing one; else None.
 

@@ -12,30 +12,55 @@ on the solver.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound, WeftError
+from weft.dsl.base.kept import kept
 from weft.dsl.nouns.topology import Topology
 
 from ..lp.congestion import Congestion
 from .demand import ClassDemand
-from .effort import BoundEffort
+from .effort import BOUND_EFFORT, BoundEffort
 from .flow import ResourcePrices
 from .rank_orbits import alike
-from .source_trees import SourceTrees, cheapest_links, prices_by_weights
+from .source_trees import CheapestTrees, SourceTrees, cheapest_links, prices_by_weights
 
 _GRIDS = (1, 2, 3, 4, 6, 12, 60, 840, 1 << 20)  # denominators tried for the prices
 _CLOSE = 1e-9
 
 
+@dataclass(frozen=True, eq=False)
+class TreeFlow:
+    """A fractional flow over trees of paths: where the data of each source goes.
+
+    ``into[k, i]`` are the links of tree k of source i (:class:`.source_trees.CheapestTrees`), over
+    which it sends the part ``share[k, i]``; shape (trees, sources, nodes) and (trees, sources).
+    """
+
+    machine: SourceTrees
+    into: Ints32
+    share: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class OrbitPrices:
+    """The best prices found, and a flow whose time in chunks per GB/s is ``attained``."""
+
+    prices: ResourcePrices
+    attained: Fraction
+    flow: TreeFlow
+
+
+@kept(most=8)
 def orbit_prices(
-    topology: Topology, demand: ClassDemand, effort: BoundEffort
-) -> tuple[ResourcePrices, Fraction] | None:
-    """The best prices found, and the time of a fractional flow, in chunks per GB/s.
+    topology: Topology, demand: ClassDemand, effort: BoundEffort = BOUND_EFFORT
+) -> OrbitPrices | None:
+    """The best prices found, and a fractional flow; what is computed for one demand is kept.
 
     None where there are more sources than ``effort.price_sources``.
     """
@@ -43,22 +68,22 @@ def orbit_prices(
     if machine is None:
         return None
     width, many = machine.GBps, len(machine.source) > effort.weight_sources
-    price, proved, pool = 1.0 / width, 0.0, np.zeros((0, len(machine.source), len(width)), np.int64)
-    best, attained, close = price, Fraction(0), effort.price_gap if many else _CLOSE
+    best, proved, seen = 1.0 / width, 0.0, list[CheapestTrees]()
+    attained, close = Fraction(0), effort.price_gap if many else _CLOSE
     if many:
         start = prices_by_weights(machine, effort)
-        price, best, proved = start.price, start.price, start.proved
-        pool = np.stack(start.trees)
+        best, proved, seen = start.price, start.proved, start.trees
+    price, shares = best, np.zeros((0, len(machine.source)))
     for _ in range(effort.price_rounds):
         # Halfway to the best prices, where there are many: the program's own jump about.
         for tried in (price, price / (price @ width) + best / (best @ width))[: 1 + many]:
-            trees, paid = machine.cheapest(tried)
-            value = float(paid.sum()) / float(tried @ width)
+            seen = [*seen, machine.cheapest(tried)]
+            value = float(seen[-1].paid.sum()) / float(tried @ width)
             if value > proved:
                 best, proved = tried, value
-            pool = np.concatenate([pool, trees[None]])
         if attained and proved >= float(attained) * (1 - close):
             break
+        pool = np.stack([trees.load for trees in seen])
         try:
             shares, price = _master(pool, width, many)
         except WeftError:
@@ -67,7 +92,8 @@ def orbit_prices(
         if proved >= float(attained) * (1 - close) or not price.any():
             break
     found = max((judge(machine, p) for p in _rounded(best)), key=lambda p: p.time)
-    return found, attained
+    into = np.stack([trees.into for trees in seen[: len(shares)]])
+    return OrbitPrices(found, attained, TreeFlow(machine, into, shares))
 
 
 def _machine(topology: Topology, demand: ClassDemand, effort: BoundEffort) -> SourceTrees | None:

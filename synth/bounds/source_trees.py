@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Floats, Ints
+from weft.dsl.base.arrays import AnyArray, Floats, Ints, Ints32
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.structure import structure_of
 from weft.dsl.symmetry.symmetry import orbits
@@ -81,12 +81,8 @@ class SourceTrees:
         np.add.at(total, link, price[self.row[row]])
         return total
 
-    def cheapest(self, price: Floats, some: Ints | None = None) -> tuple[Ints, Floats]:
-        """Trees of cheapest paths from some sources (by default: all).
-
-        Returns the uses of each orbit of resources, for all ranks of the source's orbit, shape
-        (some, orbits), and the price of these uses.
-        """
+    def cheapest(self, price: Floats, some: Ints | None = None) -> CheapestTrees:
+        """Return a tree of cheapest paths from each of some sources (by default: all)."""
         from scipy.sparse.csgraph import dijkstra
 
         at = np.arange(len(self.source)) if some is None else some
@@ -97,6 +93,8 @@ class SourceTrees:
         k, node = np.nonzero((behind > 0) & (before >= 0))
         n = len(self.topology.nodes)
         link = link_of[np.searchsorted(key, parent[k, node] * n + node)]
+        into = np.full(behind.shape, -1, np.int32)
+        into[k, node] = link
         first, resource = fabric_of(self.topology).first, fabric_of(self.topology).resource
         count = first[link + 1] - first[link]
         inside = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
@@ -104,7 +102,21 @@ class SourceTrees:
         uses = np.repeat(behind[k, node] * self.size[at[k]], count)
         load = np.zeros((len(at), len(self.width)), np.int64)
         np.add.at(load, (np.repeat(k, count), orbit), uses)
-        return load, np.asarray(load @ price)
+        return CheapestTrees(load, np.asarray(load @ price), into)
+
+
+@dataclass(frozen=True, eq=False)
+class CheapestTrees:
+    """A tree of cheapest paths from each of some sources.
+
+    ``load``: uses of each orbit of resources, for all ranks of the source's orbit, shape (sources,
+    orbits); ``paid``: the price of these uses; ``into``: the link over which data comes to each
+    node, -1 where none has to, shape (sources, nodes).
+    """
+
+    load: Ints
+    paid: Floats
+    into: Ints32
 
 
 def cheapest_links(topology: Topology, weight: AnyArray) -> tuple[Any, Ints, Ints]:
@@ -141,39 +153,38 @@ def _gathered(before: Ints, need: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class WeightedPrices:
-    """Prices per orbit, the time that they prove (up to rounding), and the trees that were seen.
-
-    ``trees[i]`` are the loads of one tree of every source, shape (sources, orbits).
-    """
+    """Prices per orbit, the time that they prove (up to rounding), and the trees that were seen."""
 
     price: Floats
     proved: float
-    trees: list[Ints]
+    trees: list[CheapestTrees]
 
 
 def prices_by_weights(machine: SourceTrees, effort: BoundEffort) -> WeightedPrices:
     """Prices after some phases of multiplicative weights, and the trees of the last phases."""
     width, sources = machine.GBps, len(machine.source)
-    load, _ = machine.cheapest(1.0 / width)
-    flow, trees = load.astype(float), [load]
+    trees = [machine.cheapest(1.0 / width)]
+    flow = trees[0].load.astype(float)
     best, mean = WeightedPrices(1.0 / width, 0.0, trees), np.zeros(len(width))
     steepness, rng = effort.weight_steepness, np.random.default_rng(0)
     for phase in range(effort.weight_phases):
-        load, price = np.zeros_like(trees[0]), np.zeros(len(width))
+        price, paid = np.zeros(len(width)), np.zeros(sources)
+        load, into = np.zeros_like(trees[0].load), np.zeros_like(trees[0].into)
         parts = np.array_split(rng.permutation(sources), min(effort.weight_blocks, sources))
         for some in parts:
             use = flow.sum(axis=0) / width
             worst = float(use.max())
             now = np.exp(steepness * (use / worst - 1.0)) / width
             price += now / float(width @ now) / len(parts)
-            load[some], _ = machine.cheapest(now, some)
-            change = load[some] - flow[some]
+            found = machine.cheapest(now, some)
+            load[some], into[some], paid[some] = found.load, found.into, found.paid
+            change = found.load - flow[some]
             flow[some] += _step(use, change.sum(axis=0) / width, steepness / worst) * change
         recent = max(effort.weight_memory, 1.0 / (phase + 1))
         mean = (1.0 - recent) * mean + recent * price
-        also, paid = machine.cheapest(mean)
-        trees += [load, also]
-        proved = float(paid.sum()) / float(width @ mean)
+        also = machine.cheapest(mean)
+        trees += [CheapestTrees(load, paid, into), also]
+        proved = float(also.paid.sum()) / float(width @ mean)
         if proved > best.proved:
             best = WeightedPrices(mean.copy(), proved, trees)
         gap = float((flow.sum(axis=0) / width).max()) / best.proved - 1.0

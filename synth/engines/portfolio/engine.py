@@ -81,6 +81,13 @@ class PortfolioEffort(Effort):
         "matching is not asked where a packing of the best rate takes less than this times the "
         "bound",
     )
+    classic_ranks: int = setting(
+        96,
+        "ranks from which classic algorithms for chunks from one rank to one other, which take "
+        "seconds each there, are asked only if the best so far takes more than classic_near times "
+        "the bound",
+    )
+    classic_near: float = setting(1.1, "see classic_ranks")
     first_steps: int = setting(
         300_000, "work that every engine does in the first round of the race, at least"
     )
@@ -373,8 +380,12 @@ class _Race:
                 return False
 
     def _needless(self, engine: Engine) -> bool:
-        """Return True if an engine can gain little: halves, or matching after the best rate, where
-        the bound is near; matching of very many chunks from one rank to one other at all."""
+        """Return True if an engine can gain little: halves, classic algorithms for pairs of many
+        ranks, or matching after the best rate, where the bound is near; matching of very many
+        chunks from one rank to one other at all."""
+        many = self.problem.topology.ranks >= self.effort.classic_ranks
+        if engine.name == "classic" and many and moves_pairs(self.problem.collective):
+            return self._over_bound() <= self.effort.classic_near
         if engine.name == "halves":
             return self._over_bound() <= 1 + self.effort.gain
         if engine.name != "greedy":
@@ -389,7 +400,12 @@ class _Race:
         )
 
     def _over_bound(self) -> float:
-        """The best time at the problem's size, over its bound."""
+        """The best value of the objective (of a frontier: infinite) over its bound."""
+        if self.problem.objective is Objective.BANDWIDTH:
+            ratios = (p.rounds_per_chunk / p.bound if p.bound else math.inf for p in self.found)
+            return float(min(ratios))
+        if self.problem.objective is not Objective.TIME:
+            return math.inf
         size = self.problem.bytes or 1
         least = float(Fraction(lower_bound_us(self._bounds(), size)))
         best = min(self._time(p, size) for p in self.found)

@@ -52,8 +52,8 @@ class InPhases:
         """The problem under a sketch with phases."""
         if problem.sketch is not None:
             return problem if phases_of(problem) else None
-        axes = _hosts_and_rails(problem.topology)
         order = _BETWEEN_HOSTS.get(problem.collective.kind)
+        axes = None if order is None else _hosts_and_rails(problem.topology)
         if axes is None or order is None:
             return None
         return _with(problem, tuple(Phase(kind, axes[axis]) for axis, kind in order))

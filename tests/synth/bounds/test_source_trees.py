@@ -47,14 +47,15 @@ def test_a_tree_carries_each_chunk_on_a_cheapest_path() -> None:
     pairs = np.arange(81).reshape(9, 9) * (1 - np.eye(9, dtype=np.int64))
     trees = SourceTrees.of_pairs(machine, pairs)
     price = np.random.default_rng(1).random(len(trees.width)) + 0.1
-    load, paid = trees.cheapest(price)
-    some, also = trees.cheapest(price, np.array([3, 5]))
-    assert np.array_equal(some, load[[3, 5]])
-    assert also.tolist() == pytest.approx(paid[[3, 5]].tolist())
+    whole = trees.cheapest(price)
+    some = trees.cheapest(price, np.array([3, 5]))
+    assert np.array_equal(some.load, whole.load[[3, 5]])
+    assert np.array_equal(some.into, whole.into[[3, 5]])
+    assert some.paid.tolist() == pytest.approx(whole.paid[[3, 5]].tolist())
     far = np.full((9, 9), np.inf)
     np.fill_diagonal(far, 0)
     for one, toll in zip(machine.links, price, strict=True):
         far[one.src, one.dst] = min(far[one.src, one.dst], toll)
     for k in range(9):
         far = np.minimum(far, far[:, k, None] + far[None, k])
-    assert paid.tolist() == pytest.approx((far * pairs).sum(axis=1).tolist())
+    assert whole.paid.tolist() == pytest.approx((far * pairs).sum(axis=1).tolist())

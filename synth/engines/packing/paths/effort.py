@@ -41,6 +41,15 @@ class PathEffort(Effort):
             "take instead, ascending: a linear program over all of them takes longer"
         },
     )
+    settling: tuple[float, ...] = setting(
+        (40, 100, 200, 300, 400, 500, 600, 700),
+        "steepness of prices, ascending, with which chunks change to other trees of a flow",
+    )
+    least_settling: int = setting(3, "how many of these turns are made whatever work is left")
+    missed: Fraction = field(
+        default=Fraction(102, 100),
+        metadata={"doc": "the same for paths that are made of a known flow: not tried to mend"},
+    )
     few_parts: int = setting(
         12,
         "common denominators beyond this are worth looking for a smaller one",

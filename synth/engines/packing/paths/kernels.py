@@ -241,6 +241,69 @@ def reroute(
     return looked
 
 
+@compiled
+def _price_use(price: Any, load: Any, full: Any, steep: float, resource: int) -> None:
+    after = np.exp(steep * ((load[resource] + 1.0) / full[resource] - 1.0)) / full[resource]
+    price[resource] = np.int64(min(after * ONE, 1e12)) + 1
+
+
+@compiled
+def settle(
+    graph: Any,
+    tail: Any,
+    into: Any,
+    source: Any,
+    src: Any,
+    dst: Any,
+    tree: Any,
+    load: Any,
+    full: Any,
+    order: Any,
+    steep: float,
+) -> int:
+    """Move every chunk to the cheapest tree of its source, in turn and in place; return the work.
+
+    ``into[k, s]`` are the links into each node in tree k of source s; chunk c goes along tree
+    ``tree[c]`` of source ``source[c]`` from ``src[c]`` to ``dst[c]``. A resource costs
+    exp(``steep`` · use), its use being 1 where the load is ``full``; ties go to the tree so far.
+    """
+    begin, resources = graph[3], graph[4]
+    price = np.zeros(len(full), np.int64)
+    for resource in range(len(full)):
+        _price_use(price, load, full, steep, resource)
+    looked = 0
+    for c in order:
+        s, kept = source[c], tree[c]
+        node = dst[c]
+        while node != src[c]:
+            link = into[kept, s, node]
+            for j in range(begin[link], begin[link + 1]):
+                load[resources[j]] -= 1
+                _price_use(price, load, full, steep, resources[j])
+            node = tail[link]
+        best, least = kept, FAR
+        for turn in range(len(into)):
+            k = kept if turn == 0 else turn - 1 if turn <= kept else turn
+            cost, node = np.int64(0), dst[c]
+            while node != src[c] and cost < least:
+                link = into[k, s, node]
+                for j in range(begin[link], begin[link + 1]):
+                    cost += price[resources[j]]
+                node = tail[link]
+                looked += 1
+            if cost < least:
+                best, least = k, cost
+        tree[c] = best
+        node = dst[c]
+        while node != src[c]:
+            link = into[best, s, node]
+            for j in range(begin[link], begin[link + 1]):
+                load[resources[j]] += 1
+                _price_use(price, load, full, steep, resources[j])
+            node = tail[link]
+    return looked
+
+
 def search_steps(looked: int) -> int:
     """Return the work of searches that looked at so many links and nodes, in steps: a link with its
     resources and its share of the heap takes some 30 ns."""
@@ -254,6 +317,8 @@ def ready() -> None:
     trees(net, none, none, one, none, none, one, 2)
     paths = np.zeros((1, 2), np.int32)
     room = np.ones(1)
+    into = np.zeros((1, 1, 2), np.int32)
+    settle(net, none, into, none, none, one, none.copy(), one.copy(), room, none, 4.0)
     reroute(
         net,
         none,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -24,12 +24,15 @@ from weft.dsl.nouns.topology import Topology
 from ....base.engine import Certificate
 from ....base.meter import STEPS, Meter
 from ....bounds import bounds, report
+from ....bounds.demand import copying_demand
 from ....bounds.flow import priced
+from ....bounds.orbit_prices import TreeFlow, orbit_prices
 from ....lp.certified import common_denominator
 from ..trees.demands import PairDemand, pairs_of, symmetric
 from ..trees.model import Packing
 from .columns import Split, SplitTask, split
 from .effort import PATH_EFFORT, PathEffort
+from .from_flow import rounded
 from .net import PathNet, net_of
 from .pool import PathPool
 from .prices import PathPrices, prices_by_weights
@@ -49,6 +52,7 @@ class _PathTask:
     seed: int
     meter: Meter
     effort: PathEffort = PATH_EFFORT
+    flow: TreeFlow | None = None
 
     def negotiate_routes(
         self, begin: Routing, target: Fraction, *, strictly: bool = True
@@ -102,6 +106,8 @@ def pack_paths(
     net = net_of(topology, symmetric=symmetric(collective))
     part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
     job = _PathTask(net, part, PathPool.empty(net), seed, meter, effort)
+    if found.attainable is not None and net.orbits.order == 1 and len(part) > effort.small:
+        job = replace(job, flow=_flow_of(topology, collective))
     per_byte = BYTES_PER_US_PER_GBPS * collective.message_chunks
     known = found.attainable is not None
     target = (found.attainable if found.attainable is not None else found.us_per_byte) * per_byte
@@ -132,6 +138,17 @@ def pack_paths(
         )
         for way, remark, value in _front(net, ways)
     ]
+
+
+def _flow_of(topology: Topology, collective: Collective) -> TreeFlow | None:
+    """Return the flow that proves the best rate; None where it is not known without symmetry."""
+    demand = copying_demand(collective)
+    if demand is None or demand.backwards or not demand.unicast:
+        return None
+    found = orbit_prices(topology, demand)
+    if found is None or len(found.flow.machine.width) < len(topology.capacities()):
+        return None
+    return found.flow
 
 
 def _optimum(
@@ -167,6 +184,10 @@ def _optimum(
 
 def _at_rate(job: _PathTask, quick: Routing, target: Fraction) -> list[Split]:
     """Return splits within a target time: whole paths, else as few split pairs as possible."""
+    if job.flow is not None:
+        trial = Meter(job.meter.left // 4, job.meter.stopped, job.meter, trial=True)
+        whole, fits = replace(job, meter=trial).negotiate_routes(quick, target)
+        return [_as_split(whole if fits else _near_flow(job, job.flow, target))]
     whole, fits = job.negotiate_routes(quick, target)
     ways, few = [_as_split(whole)] if fits else [], len(job.pairs) <= job.effort.small
     most, mended = job.effort.large, None
@@ -178,6 +199,26 @@ def _at_rate(job: _PathTask, quick: Routing, target: Fraction) -> list[Split]:
         ways.append(mended)
         ways += [] if fits else _coarser(job, quick, target, mended)
     return ways
+
+
+def _near_flow(job: _PathTask, flow: TreeFlow, target: Fraction) -> Routing:
+    """Return whole paths of very many pairs that miss the time of a flow by little."""
+    net, pairs = job.net, job.pairs
+    best = rounded(
+        net,
+        pairs.src,
+        pairs.dst,
+        pairs.count,
+        flow,
+        seed=job.seed,
+        meter=job.meter,
+        effort=job.effort,
+    )
+    most = target * job.effort.missed
+    if best.time(net) <= most or job.meter.over():
+        return best
+    found, _ = job.negotiate_routes(best, most, strictly=False)
+    return min(best, found, key=lambda x: x.time(net))
 
 
 def _nearly(job: _PathTask, whole: Routing, target: Fraction) -> Routing | None:

@@ -54,7 +54,7 @@ def prices_by_weights(
         links, length, paid = _all_cheapest(net, src, dst, count, toll, meter)
         if paid / float(width @ toll) > best.time:
             best = PathPrices(toll, paid / float(width @ toll))
-        total += _load(net, links, length, count)
+        total += load_of(net, links, length, count)
         if pool is not None and phase >= phases - effort.kept_phases:
             pool.add(np.arange(len(src)), links, length)
         if meter.over():
@@ -78,8 +78,8 @@ def _all_cheapest(
     return links, length, float(full[at] @ count[column])
 
 
-def _load(net: PathNet, links: Ints32, length: Ints, count: Ints) -> Floats:
-    """Return the uses of the resources by one path of every pair."""
+def load_of(net: PathNet, links: Ints32, length: Ints, count: Ints) -> Floats:
+    """Return the uses of the resources by paths that carry so many chunks each."""
     column, at = entries(links, np.maximum(length, 0))
     uses = np.bincount(at, count[column].astype(float), len(net.tail))
     resource_start, resources = net.graph[3], net.graph[4]
