@@ -1,7 +1,8 @@
 """Times by the rules of other simulators, before and after start order, beside weft's.
 
 Run: ``python tests/grade/outside.py [--astra-sim PATH] [--loggopsim PATH] [--json]``. *Before*: in
-each step all ranks send to rank 0, then 1, …; *after*: as ``weft synth`` writes it. The columns
+each step all ranks send to rank 0, then 1, … (made for this table: engines order better by
+themselves); *after*: in start order, as ``weft synth`` writes it. The columns
 ``ASTRA-sim`` and ``LogGOPSim`` are weft's replays of their rules; with the path of a simulator (or
 ``$WEFT_ASTRA_SIM``, ``$WEFT_LOGGOPSIM``), columns of its own times follow. ASTRA-sim knows uniform
 rings, switches and full meshes only.
