@@ -1,4 +1,6 @@
-"""Importer of nccl-tests output (sendrecv_perf, all_reduce_perf, …): sizes, times, bandwidths.
+"""Reader of nccl-tests and rccl-tests output (sendrecv_perf, all_reduce_perf, …): sizes, times.
+
+:func:`read_run` gives the measurements; :func:`read_nccl_tests` a machine that explains them.
 
 The machine is a star: every GPU has a port whose bandwidth is the bus bandwidth, fitted together
 with a fixed time per call. That time is α of one message only for sendrecv_perf; for others it is
@@ -8,6 +10,7 @@ the latency of the whole collective.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,22 +19,72 @@ from statistics import median
 from ..base.errors import BadFile
 from ..base.units import BYTES_PER_US_PER_GBPS
 from ..machines.spec import MachineSpec
+from ..nouns.collective import Kind
 from ..nouns.topology import Link, Topology, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")
+_PID = re.compile(r"\b[Pp]id\s+(\d+)")
 _TEST = re.compile(r"\b(\w+)_perf\b")
+_FAILED = re.compile(
+    r"Test (?:NCCL|CUDA|HIP)? ?failure|: unhandled |Out of bounds values : .*FAILED"
+)
+_END = re.compile(r"#\s+(?:Out of bounds values|Avg bus bandwidth)\b")
+
+MOST_OLD_ERROR = 1e-2
+"""Largest value of the column ``error`` of versions before 2.13 that is rounding."""
+
+_KINDS = {
+    "all_reduce": Kind.ALLREDUCE,
+    "all_gather": Kind.ALLGATHER,
+    "reduce_scatter": Kind.REDUCE_SCATTER,
+    "alltoall": Kind.ALLTOALL,
+    "broadcast": Kind.BROADCAST,
+    "reduce": Kind.REDUCE,
+    "gather": Kind.GATHER,
+    "scatter": Kind.SCATTER,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Out-of-place columns of one row: bytes, µs, GB/s."""
+    """Out-of-place columns of one row: bytes, µs, GB/s; elements that were wrong, or the error."""
 
+    line: int
     bytes: int
     us: float
     algbw: float
     busbw: float
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTestsRow:
+    """Time of a message, out of place; ``where``: file and line."""
+
+    bytes: int
+    us: float
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTestsRun:
+    """Measurements of one program of nccl-tests.
+
+    ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank;
+    ``gpus_per_process``: at most.
+    """
+
+    test: str
+    hosts: tuple[str, ...]
+    gpus_per_process: int
+    rows: tuple[NcclTestsRow, ...]
+
+    @property
+    def kind(self) -> Kind | None:
+        """The collective; None where the text names none that weft has."""
+        return _KINDS.get(self.test)
 
 
 def looks_like_nccl_tests(text: str) -> bool:
@@ -72,6 +125,64 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
     notes = _notes(name, several, off)
     made = Topology(options.title(), nodes, links, notes=tuple(notes))
     return replace(made, symmetries=guess(made)) if n <= GUESSED else made
+
+
+def read_run(text: str, where: str) -> NcclTestsRun:
+    """Return the measurements of a text.
+
+    Raises:
+        BadFile: the test failed or had wrong results, its end is missing, sizes fall, or as
+            :func:`read_nccl_tests`; with the line.
+    """
+    lines = text.replace("\r", "").splitlines()
+    for number, line in enumerate(lines, 1):
+        if _FAILED.search(line):
+            raise BadFile(
+                f"the test failed: {line.strip(' #')}",
+                where=f"{where}:{number}",
+                hint="its times are not those of a working collective",
+            )
+    hosts = _hosts(lines, where)
+    if not any(map(_END.match, lines)):
+        raise BadFile(
+            "the text ends before its summary (# Avg bus bandwidth): it is not whole",
+            where=f"{where}:{len(lines)}",
+            hint="keep the output of the test to its end",
+        )
+    rows: list[_Measured] = []
+    for row in _rows(lines, where):
+        _check_row(row, rows, where)
+        rows.append(row)
+    test = _TEST.search(text)
+    pids = [_PID.search(line) for line in lines if _RANK.match(line)]
+    together = Counter(
+        (host, pid[1]) for host, pid in zip(hosts, pids, strict=True) if pid is not None
+    )
+    return NcclTestsRun(
+        test[1] if test else "",
+        tuple(hosts),
+        max(together.values(), default=1),
+        tuple(NcclTestsRow(r.bytes, r.us, f"{where}:{r.line}") for r in rows if r.bytes and r.us),
+    )
+
+
+def _check_row(row: _Measured, before: list[_Measured], where: str) -> None:
+    """Raise BadFile if results were wrong, or the row is of another table than those before."""
+    wrong = float(row.wrong) if re.fullmatch(r"[\d.eE+-]+", row.wrong) else 0.0
+    if wrong > (0 if row.wrong.isdigit() else MOST_OLD_ERROR):
+        raise BadFile(
+            f"results were wrong at {row.bytes} bytes ({row.wrong})",
+            where=f"{where}:{row.line}",
+            hint="measure again once the collective is right",
+        )
+    if row.us < 0:
+        raise BadFile("a time is negative", where=f"{where}:{row.line}")
+    if before and row.bytes < before[-1].bytes:
+        raise BadFile(
+            f"{row.bytes} bytes follow {before[-1].bytes}: sizes of several runs are mixed",
+            where=f"{where}:{row.line}",
+            hint="one file for each run",
+        )
 
 
 def _notes(name: str, several: bool, off: float) -> Iterator[str]:
@@ -130,9 +241,10 @@ def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
             continue  # output of a launcher or library between the lines
         at = head.index("time")
         try:
-            if len(words) != len(head):
+            if len(words) != len(head) or len(words) < at + 4:
                 raise ValueError
-            yield _Measured(int(words[0]), *map(float, words[at : at + 3]))
+            us, algbw, busbw = (float(word) for word in words[at : at + 3])
+            yield _Measured(number, int(words[0]), us, algbw, busbw, words[at + 3])
         except ValueError:
             raise BadFile(
                 f"the row is not of the {len(head)} columns in the head",

@@ -44,12 +44,48 @@ class TopoImportFlags(Flags):
     force: bool = shared.force()
 
 
+@dataclass(frozen=True)
+class TopoCalibrateFlags(Flags):
+    """Flags of ``weft topo calibrate``."""
+
+    HELP: ClassVar[str] = "fit the runtime model of a machine to nccl-tests output"
+    DESCRIPTION: ClassVar[str | None] = (
+        "What the texts cannot tell keeps its default, with the reason. α and bandwidths of "
+        "schedules stay as they are: only times of programs change."
+    )
+
+    topology: str = flag(metavar="TOPO", help="a catalogue name, a file, or -")
+    files: tuple[str, ...] = flag(
+        metavar="FILE", nargs="+", help="output of nccl-tests or rccl-tests, one run in each"
+    )
+    output: str | None = shared.output("a file for the machine with the fitted numbers")
+    page: str | None = flag(
+        "--page", metavar="FILE", help="an HTML page: measured, default and fitted times"
+    )
+    force: bool = shared.force("overwrite the files")
+    collective: str | None = flag(
+        "--collective",
+        "-c",
+        metavar="KIND",
+        help="the collective, where the text does not name its test",
+    )
+    runtime: str | None = flag(
+        "--runtime", choices=("nccl", "rccl"), help="whose kernels ran (default: by the machine)"
+    )
+
+
 TOPO = NestedVerbs(
     """examples:
   weft topo list
   weft topo show dgx-a100:nodes=2
-  nvidia-smi topo -m | weft topo import - -o my-box.json""",
-    {"list": TopoListFlags, "show": TopoShowFlags, "import": TopoImportFlags},
+  nvidia-smi topo -m | weft topo import - -o my-box.json
+  weft topo calibrate my-box.json all_reduce.txt all_gather.txt -o measured.json""",
+    {
+        "list": TopoListFlags,
+        "show": TopoShowFlags,
+        "import": TopoImportFlags,
+        "calibrate": TopoCalibrateFlags,
+    },
 )
 
 # --- sketch ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ...report.model_numbers import numbers_json, numbers_text
 from ...report.text import topology_text
 from ..console import Console, columns
 from ..exit_codes import Exit
-from ..flags.nested import TopoImportFlags, TopoShowFlags
+from ..flags.nested import TopoCalibrateFlags, TopoImportFlags, TopoShowFlags
 from ..flags.shared import Flags
 from ..machines import facts_of, machine_line, read_topology
 from ..outputs import check_file_output
@@ -32,6 +32,10 @@ def run(args: Flags, console: Console) -> int:
         case TopoImportFlags():
             check_file_output(args, console)
             return _import(read_topology(args.topology), args, console)
+        case TopoCalibrateFlags():
+            from ..calibration import calibrate  # the simulator of programs, and SciPy's fit
+
+            return calibrate(args, console)
         case _:
             return _list(console)
 

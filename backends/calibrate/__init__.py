@@ -1,0 +1,1 @@
+"""Runtime models fitted to measured times of collectives."""

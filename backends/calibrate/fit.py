@@ -1,0 +1,280 @@
+"""Fit numbers of the runtime model to measured collectives, as far as the measurements tell them.
+
+What was measured is NCCL's (or RCCL's) own kernels, so what is fitted are the baselines' simulated
+times (:mod:`weft.backends.tune.baselines`). A number is fitted only if the times depend on it, and
+not in the same way as on numbers chosen before it: of one collective with one number of steps, for
+example, start and α are one number. Everything else keeps its default, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import groupby
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from weft.dsl.base.arrays import Floats
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.timing import TimingNumber
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import Certainty, calibrated_model, host_us
+
+from ..tune.baselines import best_of, nccl_baselines
+
+PROBE = 1.1
+"""Factor on a number by which the times' dependence on it is found."""
+
+LEAST_EFFECT = 0.2
+"""A number is told if some time changes by this share of its own change, at least."""
+
+LEAST_OWN = 0.25
+"""Share of a number's effect, at least, that the numbers chosen before cannot have as well."""
+
+RANGE = 8.0
+"""A fitted number is within this factor of its default."""
+
+PRIOR = 0.01
+"""Weight of the default beside one measured time, in units of relative error."""
+
+CONTRADICTION = 1.5
+"""Times of one collective and size that differ by more than this factor contradict each other."""
+
+MOST_POINTS = 12
+"""Sizes of a collective that take part in the fit; all are held against it afterwards."""
+
+ORDER = ("host", "reach", "alpha", "start", "efficiency")
+"""First parts of the keys that may be fitted; of two that the times cannot tell
+apart, the first is."""
+
+PROTOCOLS = ("LL", "Simple", "LL128")
+"""Last parts of keys, in the same sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTime:
+    """Time in µs of a collective of a message in bytes; ``where``: file and line."""
+
+    kind: Kind
+    bytes: int
+    us: float
+    gpus_per_process: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class FittedNumber:
+    """A number that the measurements tell, and the default that it replaces."""
+
+    key: str
+    default: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class UntoldNumber:
+    """A number that keeps its default, and the reason."""
+
+    key: str
+    default: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """A measured time beside the predicted ones, with defaults and with what was fitted.
+
+    ``apart``: why it takes no part in the fit; empty if it does.
+    """
+
+    measured: MeasuredTime
+    default_us: float
+    fitted_us: float
+    how: str
+    apart: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A machine with fitted numbers, what was fitted, what was not, and what is left over."""
+
+    topology: Topology
+    told: tuple[FittedNumber, ...]
+    untold: tuple[UntoldNumber, ...]
+    residuals: tuple[Residual, ...]
+
+    def error(self, *, fitted: bool) -> float:
+        """Return the median relative error of the times that took part."""
+        used = [r for r in self.residuals if not r.apart]
+        found = [(r.fitted_us if fitted else r.default_us) / r.measured.us - 1 for r in used]
+        return float(np.median(np.abs(found)))
+
+
+def check_times(times: Sequence[MeasuredTime]) -> None:
+    """Raise UserError if two measurements of the same thing contradict each other."""
+    order = sorted(times, key=lambda t: (t.kind, t.bytes, t.gpus_per_process))
+    for _, group in groupby(order, key=lambda t: (t.kind, t.bytes, t.gpus_per_process)):
+        same = sorted(group, key=lambda t: t.us)
+        if same[-1].us > CONTRADICTION * same[0].us:
+            raise UserError(
+                f"{same[0].kind} of {format_bytes(same[0].bytes)} took {same[0].us:g} µs "
+                f"({same[0].where}) and {same[-1].us:g} µs ({same[-1].where})",
+                hint="leave out the run that was disturbed",
+            )
+
+
+def calibrate(
+    topology: Topology, times: Sequence[MeasuredTime], runtime: str, source: str
+) -> Calibration:
+    """Fit what can be told to the times of NCCL's or RCCL's kernels on a machine.
+
+    Raises:
+        UserError: measurements contradict each other, or no time depends on any number.
+    """
+    check_times(times)
+    before = _predicted(topology, times, runtime)
+    used = [t for t, (_, _, apart) in zip(times, before, strict=True) if not apart]
+    points = _thinned(used)
+    if not points:
+        raise UserError("no measured time can be predicted: nothing is left to fit")
+    defaults = _defaults(topology, runtime, used)
+    effects = {key: _effect(topology, points, runtime, key, x) for key, x in defaults.items()}
+    told, untold = _chosen(defaults, effects)
+    if not told:
+        raise UserError("the times depend on no number that can be fitted")
+    values = _fit(topology, points, runtime, {key: defaults[key] for key in told})
+    numbers = [TimingNumber(key, Fraction(f"{value:.3g}"), source) for key, value in values.items()]
+    machine = _with(topology, numbers)
+    after = _predicted(machine, times, runtime)
+    return Calibration(
+        machine,
+        tuple(FittedNumber(x.key, defaults[x.key], float(x.value)) for x in numbers),
+        tuple(UntoldNumber(key, defaults[key], why) for key, why in untold.items()),
+        tuple(
+            Residual(t, b[0], a[0], a[1], b[2])
+            for t, b, a in zip(times, before, after, strict=True)
+        ),
+    )
+
+
+def _with(topology: Topology, numbers: Sequence[TimingNumber]) -> Topology:
+    return replace(topology, timing=topology.timing.with_numbers(tuple(numbers)))
+
+
+def _predicted(
+    topology: Topology, times: Sequence[MeasuredTime], runtime: str
+) -> list[tuple[float, str, str]]:
+    """Return µs, what runs, and why it cannot be fitted, for each time."""
+    found = []
+    for one in times:
+        host = float(host_us(topology, one.gpus_per_process)) if one.gpus_per_process > 1 else 0.0
+        best = best_of(nccl_baselines(topology, one.kind, runtime, host), one.bytes)
+        if best is None:
+            found.append((float("nan"), "", f"no baseline of {one.kind} is known"))
+        else:
+            found.append((best.us, best.how, best.apart))
+    return found
+
+
+def _thinned(times: Sequence[MeasuredTime]) -> list[MeasuredTime]:
+    """Return sizes spread evenly over each collective's."""
+    found = []
+    for _, group in groupby(sorted(times, key=lambda t: (t.kind, t.bytes)), key=lambda t: t.kind):
+        mine = list(group)
+        picks = np.linspace(0, len(mine) - 1, min(len(mine), MOST_POINTS)).round().astype(int)
+        found += [mine[i] for i in dict.fromkeys(picks.tolist())]
+    return found
+
+
+def _defaults(topology: Topology, runtime: str, times: Sequence[MeasuredTime]) -> dict[str, float]:
+    """Return the numbers that may be fitted, in their order, with what the model takes now."""
+    numbers = {x.key: x for x in calibrated_model(topology, runtime).numbers}
+    found = {}
+    for key, number in numbers.items():
+        value = float(number.value)
+        if key.startswith("alpha.") and number.certainty is not Certainty.GIVEN:
+            value *= float(numbers[f"factor.{key.split('.')[1]}"].value)
+        found[key] = value
+    if any(t.gpus_per_process > 1 for t in times):
+        found["host.per_gpu"] = float(host_us(topology, 1))
+    rank = {**{x: i for i, x in enumerate(ORDER)}, **{x: i for i, x in enumerate(PROTOCOLS)}}
+    keys = [key for key, x in found.items() if key.split(".")[0] in ORDER and 0 < x < _most(key)]
+    keys.sort(key=lambda key: (rank[key.split(".")[0]], rank.get(key.split(".")[-1], 0), key))
+    return {key: found[key] for key in keys}
+
+
+def _effect(
+    topology: Topology, points: Sequence[MeasuredTime], runtime: str, key: str, default: float
+) -> Floats:
+    """Return the relative change of each time by a relative change of a number."""
+    changed = _with(topology, [TimingNumber(key, Fraction(default / PROBE), "")])
+    plain, moved = (
+        np.array([us for us, _, _ in _predicted(machine, points, runtime)])
+        for machine in (topology, changed)
+    )
+    effect: Floats = np.log(plain / moved) / np.log(PROBE)
+    return effect
+
+
+def _chosen(
+    defaults: dict[str, float], effects: dict[str, Floats]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the keys to fit, and for the others the reason why not (Gram-Schmidt, in order)."""
+    told: list[str] = []
+    untold: dict[str, str] = {}
+    for key in defaults:
+        effect = effects[key]
+        if np.abs(effect).max() < LEAST_EFFECT:
+            untold[key] = "no measured time depends on it"
+            continue
+        basis = np.array([effects[k] for k in told]).T.reshape(len(effect), len(told))
+        left = effect - basis @ np.linalg.lstsq(basis, effect, rcond=None)[0] if told else effect
+        if np.linalg.norm(left) < LEAST_OWN * np.linalg.norm(effect):
+            alike = max(told, key=lambda k: abs(float(_cosine(effects[k], effect))))
+            untold[key] = f"the times cannot tell it from {alike}"
+        else:
+            told.append(key)
+    return told, untold
+
+
+def _cosine(a: Floats, b: Floats) -> float:
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def _fit(
+    topology: Topology, points: Sequence[MeasuredTime], runtime: str, start: dict[str, float]
+) -> dict[str, float]:
+    """Return the numbers with least relative errors of the times; outliers count less."""
+    keys, first = list(start), np.log(list(start.values()))
+    measured = np.log([p.us for p in points])
+
+    def errors(x: Floats) -> Floats:
+        numbers = [
+            TimingNumber(k, Fraction(min(float(v), _most(k))), "")
+            for k, v in zip(keys, np.exp(x), strict=True)
+        ]
+        times = np.log([us for us, _, _ in _predicted(_with(topology, numbers), points, runtime)])
+        return np.concatenate([times - measured, PRIOR * (x - first)])
+
+    width = np.log(RANGE)
+    found = least_squares(
+        errors,
+        first,
+        bounds=(first - width, first + width),
+        loss="soft_l1",
+        f_scale=0.2,
+        diff_step=[0.02] * len(keys),
+        max_nfev=15,
+    )
+    values = zip(keys, np.exp(found.x).tolist(), strict=True)
+    return {key: min(value, _most(key)) for key, value in values}
+
+
+def _most(key: str) -> float:
+    """Return the largest value of a number: shares of a bandwidth end at 1."""
+    return 1.0 if key.split(".")[0] in ("reach", "efficiency") else math.inf

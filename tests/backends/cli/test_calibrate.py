@@ -1,0 +1,104 @@
+"""``weft topo calibrate``: numbers that texts tell are found again, and those they hide are not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from nccl_tests_text import nccl_tests_text
+
+from weft.backends.tune.baselines import best_of, nccl_baselines
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.timing import TimingNumber
+
+TESTS = {"allreduce": "all_reduce", "allgather": "all_gather"}
+SIZES = tuple(1 << k for k in range(3, 31, 3))
+
+
+def text(kind, *, together=False, machine="dgx-a100", host_us=0.0, **numbers):
+    """What a machine would give whose numbers are other ones than the defaults."""
+    plain = topology(machine)
+    own = tuple(
+        TimingNumber(key.replace("_", "."), Fraction(str(x)), "") for key, x in numbers.items()
+    )
+    true = replace(plain, timing=plain.timing.with_numbers(own))
+    options = nccl_baselines(true, kind, "nccl", host_us)
+    rows = [(size, best_of(options, size).us) for size in SIZES]
+    gpus = plain.ranks // plain.hosts
+    return nccl_tests_text(TESTS[kind], rows, gpus=gpus, hosts=plain.hosts, together=together)
+
+
+@pytest.fixture
+def calibrate(weft, tmp_path):
+    def ask(*texts, machine="dgx-a100", more=()):
+        paths = []
+        for i, one in enumerate(texts):
+            paths.append(tmp_path / f"{i}.txt")
+            paths[-1].write_text(one)
+        return weft("topo", "calibrate", machine, *paths, "--json", *more)
+
+    return ask
+
+
+def test_numbers_are_found_again(calibrate, tmp_path):
+    """Two collectives with 14 and 7 steps tell start and α apart; one does not."""
+    true = {"alpha_nvlink_LL": 2.5, "start_LL": 9, "reach_nvlink": 0.7}
+    out, page = tmp_path / "m.json", tmp_path / "p.html"
+    both = calibrate(*(text(kind, **true) for kind in TESTS), more=("-o", out, "--page", page))
+    assert both.code == 0, both.err
+    data = json.loads(both.out)
+    found = {x["key"]: x["value"] for x in data["fitted"]}
+    assert found["alpha.nvlink.LL"] == pytest.approx(2.5, rel=0.05)
+    assert found["start.LL"] == pytest.approx(9, rel=0.05)
+    assert found["reach.nvlink"] == pytest.approx(0.7, rel=0.02)
+    assert data["median_error"]["fitted"] < 0.01 < data["median_error"]["default"]
+    written = json.loads(out.read_text())["timing"]["numbers"]
+    assert {key for key, _, _ in written} == set(found)
+    assert all("0.txt" in source for _, _, source in written)
+    assert "measured" in page.read_text()
+
+    one = json.loads(calibrate(text("allreduce", **true)).out)
+    assert "alpha.nvlink.LL" in {x["key"] for x in one["fitted"]}
+    kept = {x["key"]: x["why"] for x in one["kept"]}
+    assert kept["start.LL"] == "the times cannot tell it from alpha.nvlink.LL"
+
+
+def test_one_process_for_all_gpus_hides_alpha(calibrate):
+    ran = calibrate(text("allgather", together=True, host_us=48.0))
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    found = {x["key"]: x["value"] for x in data["fitted"]}
+    assert found["host.per_gpu"] == pytest.approx(6, rel=0.03)
+    assert "start.LL" in {x["key"] for x in data["kept"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "line"),
+    [
+        (
+            lambda t: t.replace("Out of bounds values : 0 OK", "Out of bounds values : 4 FAILED"),
+            "the test failed",
+            24,
+        ),
+        (lambda t: t.replace("  0.00  0  ", "  0.00  7  ", 1), "results were wrong at 8 bytes", 14),
+        (lambda t: t[: t.index("# Out of")], "not whole", 23),
+        (lambda t: t.replace("  64  ", "  4  ", 1), "sizes of several runs are mixed", 15),
+        (lambda t: t.replace("all_reduce_perf", "sendrecv_perf"), "no collective of weft", None),
+        (lambda t: t.replace("host0 device  7", "host1 device  0"), "8 GPUs in 2 hosts", None),
+    ],
+)
+def test_texts_that_tell_nothing(calibrate, change, message, line, tmp_path):
+    ran = calibrate(change(text("allreduce")), more=("-o", tmp_path / "m.json"))
+    assert ran.code == 2
+    assert message in ran.err
+    assert line is None or f"0.txt:{line}" in ran.err
+    assert not (tmp_path / "m.json").exists()
+
+
+def test_measurements_that_contradict_each_other(calibrate):
+    ran = calibrate(text("allreduce"), text("allreduce", start_LL=40))
+    assert ran.code == 2
+    assert "0.txt:14" in ran.err
+    assert "1.txt:14" in ran.err
