@@ -20,9 +20,9 @@ RING = "classic:ring{collective=allreduce,ranks=4}"
 def ring(weft, tmp_path):
     """The file of a ring for a runtime."""
 
-    def make(on: str):
-        path = tmp_path / f"ring_{on}.py"
-        assert weft("compile", RING, "--to", on, "-o", path).code == 0
+    def make(on: str, ranks: int = 4):
+        path, name = tmp_path / f"ring_{on}.py", RING.replace("4", str(ranks))
+        assert weft("compile", name, "--to", on, "-o", path).code == 0
         return path
 
     return make
@@ -53,7 +53,7 @@ def test_a_schedule_runs_on_processes_beside_its_prediction(weft, triangle, on):
 
 @pytest.mark.parametrize("on", RUNTIMES)
 def test_a_failed_run_is_a_no(weft, ring, on):
-    path = ring(on)
+    path = ring(on, 2)
     path.write_text(faulty(on, path.read_text(), 1, "raises"))
     ran = weft("run", path, "--on", on, "--size", "1KiB", "--dtype", "int32", "--json")
     assert ran.code == 1
@@ -100,7 +100,7 @@ def start(on: str, ranks: int, *arguments: object) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize("on", RUNTIMES)
 def test_ranks_that_somebody_else_started_are_joined(ring, on):
-    done = start(on, 4, ring(on), "--size", "1KiB", "--dtype", "int32", "--json")
+    done = start(on, 2, ring(on, 2), "--size", "1KiB", "--dtype", "int32", "--json")
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert json.loads(line)["sizes"][0]["ok"]
@@ -125,7 +125,7 @@ def test_a_rank_is_known_by_its_environment(monkeypatch):
 
 @pytest.mark.skipif(no_torch, reason="no torch")
 def test_a_torch_file_runs_by_hand(ring):
-    command = [*TORCHRUN, "4", ring("torch")]
+    command = [*TORCHRUN, "2", ring("torch", 2)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("right") == 5

@@ -7,7 +7,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -104,15 +104,19 @@ def test_classic_algorithms(name, gpu):
         right(program, script, gpu, length, in_place=in_place)
 
 
+@cache
+def synthesized(kind):
+    machine = topology("torus:2x3")
+    problem = Problem(machine, make(kind, 6), bytes=1 << 10, objective=Objective.TIME)
+    return synthesize(problem, "portfolio", Budget(effort=1)).points[0].schedule
+
+
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(
     "kind", ["allgather", "reduce_scatter", "allreduce", "alltoall", "broadcast", "reduce"]
 )
 def test_synthesized_schedules(kind, in_place, gpu):
-    machine = topology("torus:2x3")
-    problem = Problem(machine, make(kind, 6), bytes=1 << 10, objective=Objective.TIME)
-    schedule = synthesize(problem, "portfolio", Budget(effort=2)).points[0].schedule
-    script = compile_script(schedule, in_place=in_place, segments=2)
+    script = compile_script(synthesized(kind), in_place=in_place, segments=2)
     program = loaded(written(script))
     for length, place in itertools.product((1, 7), (False, True)):
         right(program, script, gpu, length, in_place=place)

@@ -64,8 +64,8 @@ def test_every_collective_of_mpi_is_called_right(weft, kind, tmp_path):
             *root,
             "--objective",
             "latency",
-            "--time",
-            "5s",
+            "--effort",
+            "1",
             "-o",
             file,
         ).code
@@ -79,7 +79,7 @@ def test_every_collective_of_mpi_is_called_right(weft, kind, tmp_path):
 @needs_torch
 @pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter"])
 def test_rings_against_torch(weft, kind):
-    ring = f"classic:ring{{collective={kind},ranks=3}}"
+    ring = f"classic:ring{{collective={kind},ranks=2}}"
     ran = weft("bench", ring, "--on", "torch", "--dtype", "bfloat16", *FEW)
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
@@ -95,15 +95,15 @@ def test_collectives_of_torch_with_a_root_are_called_right(weft, kind, tmp_path)
         weft(
             "synth",
             "-t",
-            "full:3",
+            "full:2",
             "-c",
             kind,
             "--root",
-            2,
+            1,
             "--objective",
             "latency",
-            "--time",
-            "5s",
+            "--effort",
+            "1",
             "-o",
             file,
         ).code

@@ -86,7 +86,7 @@ def test_more_work_on_trees_is_never_a_lower_rate() -> None:
 
 
 def test_hosts_without_work_left_have_an_answer() -> None:
-    machine = topology("dgx-a100:nodes=4,nics=8,8,4,2")
+    machine = topology("dgx-a100:nodes=2,nics=8,4")
     wanted = make("allgather", machine.ranks)
     hurried, spent = pack_hosts(machine, wanted, meter=Meter(0)), Meter(PLENTY)
     patient = pack_hosts(machine, wanted, meter=spent)
