@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.dsl.base.answering import AnsweringProcess
+from weft.dsl.base.deadline import Deadline
 from weft.dsl.base.errors import WeftError
 
 from .answer import Ending, JobResult
@@ -46,7 +47,7 @@ class Worker:
             return JobResult(Ending.CANCELLED, starts=0)
         started(f"{socket.gethostname()}:{self._process.pid}")
         start = time.monotonic()
-        value = self._answer(job, None if deadline is None else start + deadline, stopped)
+        value = self._answer(job, None if deadline is None else Deadline(deadline), stopped)
         if value is not None:
             self._served += 1
             return JobResult(
@@ -85,7 +86,7 @@ class Worker:
             )
         return True
 
-    def _answer(self, job: Job, until: float | None, stopped: Callable[[], bool]) -> Any:
+    def _answer(self, job: Job, until: Deadline | None, stopped: Callable[[], bool]) -> Any:
         try:
             question = {"function": job.function, "text": job.text}
             sent = self._process.ask(question, until, stopped)

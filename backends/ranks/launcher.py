@@ -22,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from weft.dsl.base.deadline import Deadline, Stopwatch
 from weft.dsl.base.errors import CheckFailed, Missing
 from weft.dsl.base.processes import (
     POLL,
@@ -157,7 +158,8 @@ class _ProgressMonitor:
     def __init__(self, job: RankJob, folder: Path) -> None:
         self.silent = False
         self._job, self._folder = job, folder
-        self._moved, self._newest = time.monotonic(), 0
+        self._watch = Stopwatch()
+        self._moved, self._newest = 0.0, 0
         self._give_up: float | None = None
 
     def over(self) -> bool:
@@ -165,7 +167,7 @@ class _ProgressMonitor:
 
         In the second case ``silent`` is set.
         """
-        now, job = time.monotonic(), self._job
+        now, job = self._watch.seconds(), self._job
         reports = _reports(self._folder)
         failed = [r.failure for r in reports.values() if r.failure]
         if (failed or _exits(self._folder)) and self._give_up is None:
@@ -190,8 +192,8 @@ def _working(folder: Path, reports: dict[int, RankReport]) -> bool:
 
 def _end_ranks(folder: Path) -> None:
     """End every rank: an MPI puts each in a session of its own."""
-    end = time.monotonic() + PARTING
-    while (alive := _alive(folder)) and time.monotonic() < end:
+    end = Deadline(PARTING)
+    while (alive := _alive(folder)) and not end.over():
         for pid in alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

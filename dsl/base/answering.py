@@ -17,11 +17,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 from . import frames
+from .deadline import Deadline
 from .liveness import Watch
 from .processes import Command, Process, end, end_tree, last_line, python, signal_name, start
 
@@ -91,7 +91,7 @@ class AnsweringProcess:
         self.kill()
         self._start()
         try:
-            hello = self.listen(time.monotonic() + STARTING, stopped)
+            hello = self.listen(Deadline(STARTING), stopped)
         except BaseException:
             self.kill()
             raise
@@ -104,7 +104,7 @@ class AnsweringProcess:
         return True
 
     def ask(
-        self, question: Any, until: float | None = None, stopped: Callable[[], bool] = never
+        self, question: Any, until: Deadline | None = None, stopped: Callable[[], bool] = never
     ) -> bool:
         """Send a question; False if the deadline came, or it was ``stopped``, before it was sent.
 
@@ -122,7 +122,7 @@ class AnsweringProcess:
             self._watch(),
         )
         while rest:
-            if stopped() or (until is not None and time.monotonic() >= until):
+            if stopped() or (until is not None and until.over()):
                 return False
             if select.select([], [pipe], [], LOOK)[1]:
                 try:
@@ -135,7 +135,7 @@ class AnsweringProcess:
                 _require_alive(process, watch)
         return True
 
-    def listen(self, until: float | None, stopped: Callable[[], bool]) -> Any:
+    def listen(self, until: Deadline | None, stopped: Callable[[], bool]) -> Any:
         """Return the next value that it sends; None at the deadline or once ``stopped``.
 
         Raises:
@@ -145,7 +145,7 @@ class AnsweringProcess:
         assert process is not None
         assert process.stdout is not None
         pipe, watch = process.stdout.fileno(), self._watch()
-        while not stopped() and (until is None or time.monotonic() < until):
+        while not stopped() and (until is None or not until.over()):
             if (value := self._reader.value()) is not None:
                 return value[0]
             if select.select([pipe], [], [], LOOK)[0]:

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from .deadline import Deadline
+
 Process = subprocess.Popen[bytes]
 
 OWNED = "alive"
@@ -102,11 +104,11 @@ def wait(
     processes: Sequence[Process], seconds: float, stopped: Callable[[], bool] = lambda: False
 ) -> None:
     """Wait until all have ended, one has failed, time is up or ``stopped``, asked at each look."""
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while True:
         codes = [process.poll() for process in processes]
         done = stopped() or any(codes) or None not in codes
-        if done or time.monotonic() >= deadline:
+        if done or deadline.over():
             return
         time.sleep(POLL)
 
