@@ -145,11 +145,11 @@ def _synthesized(topology: Topology, collective: Collective, ladder: list[int]) 
     for size in ladder:
         yield _at("portfolio", size)
     if collective.kind is Kind.ALLREDUCE:
-        # Of small messages even N whole copies are quick, and one exchange has the fewest hops. The
-        # portfolio tries that by itself.
-        for size in ladder[: len(ladder) // 2]:
-            name = f"one shot, classic {format_bytes(size)}"
-            yield replace(_at("classic", size), name=name, one_shot=True)
+        # Of small messages even N whole copies are quick, and one exchange has the fewest hops.
+        for engine in ("portfolio", "classic"):
+            for size in ladder[: len(ladder) // 2]:
+                name = f"one shot, {engine} {format_bytes(size)}"
+                yield replace(_at(engine, size), name=name, one_shot=True)
     # Fewer trees lose a little bandwidth, and make programs with fewer and longer messages.
     if collective.kind is not Kind.ALLTOALL:
         for trees in (1, 2):
