@@ -37,7 +37,7 @@ def find_hops(topology: Topology, *, routes_per_pair: int = ROUTES_PER_PAIR) -> 
     Cost: the number of such routes.
     """
     out_links = links_from(topology)
-    alpha = latency_units(topology)[0].tolist()  # integers: sums of fractions take most of the time
+    alpha = _whole_latencies(topology)[0]  # integers: sums of fractions take most of the time
     found: list[Hop] = []
     complete = True
     for src in range(topology.ranks):
@@ -107,8 +107,14 @@ def hop_distances(topology: Topology) -> Ints32:
 
 def latency_units(topology: Topology) -> tuple[Ints, int]:
     """Return the α of every link as an integer number of units, and the units per µs."""
+    alpha, scale = _whole_latencies(topology)
+    return np.array(alpha, np.int64), scale
+
+
+def _whole_latencies(topology: Topology) -> tuple[list[int], int]:
+    """The same as Python's integers, which no denominator is too large for."""
     scale = math.lcm(*(x.latency.denominator for x in topology.links))
-    return np.array([int(x.latency * scale) for x in topology.links], np.int64), scale
+    return [int(x.latency * scale) for x in topology.links], scale
 
 
 def latency_distances(topology: Topology) -> Ints:

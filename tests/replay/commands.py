@@ -203,6 +203,8 @@ compile-again: compile ring8.program.json --target portable -o ring8.xml
 compile-plan: compile ag4.json --to mscclpp-json -o plan.json
 compile-plan-hosts: compile boxes.json --to 'mscclpp-json{gpus_per_node=4}' --in-place \
     --protocol LL -o plan-hosts.json
+compile-chakra: compile ag4.json --to chakra-et --size 1MiB -o ag4-chakra
+compile-goal: compile ag4.json --to goal --size 1MiB -o ag4.goal
 compile-mpi: compile 'classic:ring{collective=allreduce,ranks=4}' --to mpi -o ring-mpi.py
 compile-torch: compile odd-ag.json --to torch -o odd-torch.py
 compile-cupy: compile flow.json --to cupy-nccl --json -o flow-cupy.py
@@ -296,6 +298,7 @@ topo-teccl: topo show in/teccl.json:as_shipped=on --json
 topo-edges: topo import in/edges.json --json -o edges.topo.json
 topo-p2p: topo show in/p2p.txt
 topo-nccl-tests: topo show in/nccl_tests.txt
+topo-calibrate: topo calibrate dgx-a100 in/nccl_allgather.txt --json -o calibrated.json
 topo-again: topo show imported.json
 topo-stdin: topo show - < in/smi.txt
 sketch-list: sketch list
