@@ -58,13 +58,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, help="only the first so many")
     parser.add_argument("--busy", type=int, default=4, help="busy loops beside the second asking")
+    parser.add_argument("--efforts", type=float, nargs="+", default=EFFORTS)
     args = parser.parse_args()
     questions = list(product(MACHINES, KINDS, SIZES))[: args.questions]
     spawn = multiprocessing.get_context("spawn")
     values: dict[Question, list[str]] = {q: [] for q in questions}
-    spent: dict[float, float] = dict.fromkeys(EFFORTS, 0.0)
+    spent: dict[float, float] = dict.fromkeys(args.efforts, 0.0)
     different, worse = [], []
-    for effort in EFFORTS:
+    for effort in args.efforts:
         idle = _asked(questions, effort, 1)
         others = [spawn.Process(target=loop, daemon=True) for _ in range(args.busy)]
         for one in others:
@@ -80,7 +81,7 @@ def main() -> int:
                 worse.append((*question, effort))
             before.append(f"{a[1]:.3f}")
             spent[effort] += a[2]
-    table = Table("machine", "collective", "bytes", *(f"effort {e:g}" for e in EFFORTS))
+    table = Table("machine", "collective", "bytes", *(f"effort {e:g}" for e in args.efforts))
     for (name, kind, size), row in values.items():
         table.add_row(name, kind, str(size), *row)
     console = Console(width=120)
