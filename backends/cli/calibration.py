@@ -19,7 +19,7 @@ from weft.synth.time.schedule_time import bus_factor
 
 from ..calibrate.fit import Calibration, MeasuredTime, Residual
 from ..calibrate.fit import calibrate as fit
-from ..report.html.bench_page import results_page
+from ..report.html.calibration_page import calibration_page
 from ..report.html.page import render
 from .console import Console, columns
 from .exit_codes import Exit
@@ -51,7 +51,7 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
         )
         console.say("Wrote", args.output)
     if args.page is not None:
-        write_text(args.page, render(results_page(facts, "calibration")), force=args.force)
+        write_text(args.page, render(calibration_page(facts)), force=args.force)
         console.say("Wrote", args.page)
     console.result(_text(found), {**facts, "file": args.output})
     return Exit.DONE
@@ -123,7 +123,7 @@ def _row(one: Residual) -> tuple[str, ...]:
 
 
 def _facts(found: Calibration, runtime: str) -> dict[str, Any]:
-    """Return the JSON object; its entries have the form of a benchmark's, so that it is a page."""
+    """Return the JSON object."""
     kinds = {str(r.measured.kind) for r in found.residuals}
     return {
         "status": "ok",
