@@ -194,6 +194,7 @@ class Exploration:
         return {
             "schedule": self.texts[place],
             "runtime": self.track.runtime,
+            "model": self.track.model,
             "protocols": list(self.track.protocols if deep else self.track.protocols[:1]),
             "sizes": list(sizes),
             "best": [None if us == math.inf else us for us in best],

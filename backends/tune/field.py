@@ -65,7 +65,10 @@ def simulated(
     """
     wanted = options.wanted
     track = Track(
-        wanted.runtime, options.raced_protocols, wanted.placements(collective.kind, FORMAT)
+        wanted.runtime,
+        options.raced_protocols,
+        wanted.placements(collective.kind, FORMAT),
+        options.model,
     )
     race = partial(short_race, forms=options.forms) if options.forms else run_race
     grid, entries = race(runners, sizes=options.sizes, track=track, jobs=jobs)
@@ -84,7 +87,7 @@ def simulated(
         )
     if options.forms:
         return Finalists(grid, entries, between(entries, grid))
-    came = Finalists(grid, entries, _EntryTimer(entries, track.runtime))
+    came = Finalists(grid, entries, _EntryTimer(entries, track.runtime, track.model))
     # That there are files for all placements is known from the race.
     return _between(came, options, replace(track, in_place=(False,)), jobs)
 
@@ -215,11 +218,12 @@ class _EntryTimer:
 
     entries: Sequence[RaceEntry]
     runtime: str
+    model: str
     timers: dict[int, Timer | None] = field(default_factory=dict)
 
     def __call__(self, place: int, size: int) -> float:
         entry = self.entries[place]
-        stand = Stand(entry.runner.schedule, self.runtime, ())
+        stand = Stand(entry.runner.schedule, self.runtime, (), self.model)
         if place not in self.timers:
             self.timers[place] = stand.timer(entry.variant)
         timer = self.timers[place]

@@ -19,8 +19,8 @@ from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import verify
+from weft.synth.time.calibrated import DATASHEET, named_model
 from weft.synth.time.program_time import ProgramClock
-from weft.synth.time.runtime_model import model_of
 
 from ..check.checker import check_program, check_xml
 from ..check.checks import Check
@@ -268,7 +268,8 @@ def _late(
     """Yield the sizes, by their grid indices, at which a file is slower than the manifest says."""
     algo = read_msccl_xml(read_text(folder / file.file), file.file)
     program = program_of(algo, fit(one.collective, algo))
-    model = model_of(str(library.timing.get("runtime")))
+    by = str(library.timing.get("model", DATASHEET))
+    model = named_model(library.topology, str(library.timing.get("runtime")), by)
     clock = ProgramClock(program, library.topology, model)
     for i in places:
         us = clock.time_us(one.grid[i])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.schedule import Schedule
+from weft.synth.time.calibrated import DATASHEET
 
 from .artefacts import Wanted
 from .asks import Named
@@ -40,6 +41,7 @@ class TuneOptions:
         forms: ways to compile that were good on a machine like this one; with them the race is
             short: few questions to the engines, and no other forms than these.
         measuring: run the schedules instead of simulating their programs.
+        model: that times programs: :data:`.DATASHEET` or :data:`.CALIBRATED`.
     """
 
     sizes: SizeRange
@@ -54,6 +56,7 @@ class TuneOptions:
     warm: Mapping[str, Warm] = field(default_factory=dict)
     forms: tuple[Variant, ...] = ()
     measuring: Measuring | None = None
+    model: str = DATASHEET
 
     @property
     def raced_protocols(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.schedule import Schedule, dump
+from weft.synth.time.calibrated import DATASHEET
 
 from .variants import Variant
 
@@ -29,11 +30,12 @@ class Interrupted(KeyboardInterrupt):
 @dataclass(frozen=True, slots=True)
 class Track:
     """Conditions of a race: runtime, protocols, and placements for which all finalists must have a
-    file."""
+    file; the model that times programs."""
 
     runtime: str
     protocols: tuple[str, ...]
     in_place: tuple[bool, ...]
+    model: str = DATASHEET
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +108,7 @@ def times_of(
         {
             "schedule": dump(runner.schedule),
             "runtime": track.runtime,
+            "model": track.model,
             "protocols": [],
             "in_place": list(track.in_place),
             "variant": variant.to_json(),

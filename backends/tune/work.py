@@ -25,8 +25,9 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
 from weft.synth.judge.verify import require_valid
 from weft.synth.reductions.allreduce import one_shot_allreduce_from
+from weft.synth.time.calibrated import DATASHEET, named_model
 from weft.synth.time.program_time import ProgramClock
-from weft.synth.time.runtime_model import RuntimeModel, model_of
+from weft.synth.time.runtime_model import RuntimeModel
 
 from ..compile.analyses.planned import Order, distinct_orders
 from ..compile.compile import lower_schedule
@@ -172,22 +173,24 @@ def _loaded(text: str) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Schedule to be compiled and timed, with the runtime and protocols."""
+    """Schedule to be compiled and timed, with the runtime and protocols; ``by``: the model."""
 
     schedule: Schedule
     runtime: str
     protocols: tuple[Protocol, ...]
+    by: str = DATASHEET
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Stand:
         """Return the instance from the JSON of a job."""
         protocols = tuple(map(Protocol, given["protocols"]))
-        return Stand(_loaded(json.dumps(given["schedule"])), given["runtime"], protocols)
+        schedule = _loaded(json.dumps(given["schedule"]))
+        return Stand(schedule, given["runtime"], protocols, given.get("model", DATASHEET))
 
     @property
     def model(self) -> RuntimeModel:
         """Return the cost model of the runtime."""
-        return model_of(self.runtime)
+        return named_model(self.schedule.topology, self.runtime, self.by)
 
     def timer(self, variant: Variant, *, replicate: bool = False) -> Timer | None:
         """Return the schedule compiled in one way, with its clock.
@@ -199,7 +202,7 @@ class Stand:
             return None
         large = len(self.schedule) * variant.instances * variant.segments > LARGE
         look = _large_timer if large else _timer
-        return look(self.schedule, self.runtime, (variant,), replicate=replicate)
+        return look(self.schedule, (self.runtime, self.by), (variant,), replicate=replicate)
 
     def fits_in_place(self, variant: Variant) -> bool:
         """Return True if a file can hold the program for a buffer that is input and output."""
@@ -229,9 +232,9 @@ class Stand:
 
 
 def _made_timer(
-    schedule: Schedule, runtime: str, variants: tuple[Variant], *, replicate: bool
+    schedule: Schedule, clock: tuple[str, str], variants: tuple[Variant], *, replicate: bool
 ) -> Timer | None:
-    (variant,) = variants  # in a tuple, which is compared by value
+    (variant,), (runtime, by) = variants, clock  # in tuples, which are compared by value
     target = target_of(runtime)
     try:
         program = _replicated(schedule, runtime, variant) if replicate else None
@@ -241,7 +244,10 @@ def _made_timer(
         return None
     if program.instructions > MOST_OPERATIONS:
         return None
-    return Timer(program, ProgramClock(program, schedule.topology, model_of(runtime)))
+    return Timer(
+        program,
+        ProgramClock(program, schedule.topology, named_model(schedule.topology, runtime, by)),
+    )
 
 
 _timer, _large_timer = kept(most=KEPT)(_made_timer), kept(most=KEPT_LARGE)(_made_timer)

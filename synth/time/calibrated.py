@@ -241,6 +241,21 @@ def calibrated_model(
     return _calibrated(topology, (runtime or "msccl", tuple(given)))
 
 
+DATASHEET, CALIBRATED = "datasheet", "calibrated"
+"""Models by name: of data sheets and protocols alone, and with published constants."""
+
+
+def named_model(topology: Topology, runtime: str | None, model: str) -> RuntimeModel:
+    """The model of a runtime by its name.
+
+    Raises:
+        UnknownName: no such model; else as :func:`calibrated_model`.
+    """
+    if model not in (DATASHEET, CALIBRATED):
+        raise UnknownName("model of runtimes", model, (DATASHEET, CALIBRATED))
+    return calibrated_model(topology, runtime) if model == CALIBRATED else model_of(runtime)
+
+
 @kept()
 def _calibrated(topology: Topology, asked: tuple[str, tuple[TimingNumber, ...]]) -> RuntimeModel:
     runtime, given = asked

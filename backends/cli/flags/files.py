@@ -304,9 +304,6 @@ exit code 1 if a check fails"""
     )
 
 
-MODELS = ("datasheet", "calibrated")
-"""Values of ``--model``."""
-
 RULE = "rule for schedules (default: cut-through, α occupies nothing)"
 RUNTIME = "runtime of programs"
 
@@ -367,7 +364,7 @@ class SimulateFlags(MaybeProblemFlags):
     )
     model: str | None = flag(
         "--model",
-        choices=MODELS,
+        choices=shared.MODELS,
         group=RUNTIME,
         help="calibrated: start of a call, α by medium and protocol, bandwidths that are reached, "
         "from published times; -v lists the numbers (default: datasheet)",

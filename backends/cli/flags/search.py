@@ -378,6 +378,13 @@ class TuningFlags(DownFlags):
         default=(),
         help="Simple, LL, LL128 (default: the runtime's)",
     )
+    model: str | None = flag(
+        "--model",
+        choices=shared.MODELS,
+        group="race",
+        help="that times programs: calibrated has start and α of runtimes as published "
+        "(default: datasheet)",
+    )
     effort: float = per_question(TUNE_EFFORT)
     time: float | None = shared.cut_off("each question", group="race")
     solver_memory: int | None = shared.solver_memory(group="race")

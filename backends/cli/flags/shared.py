@@ -20,6 +20,9 @@ DESCRIPTIONS = {"failures": "what is left of the machine; may be given several t
 
 SEVERAL = ("append", "extend")
 
+MODELS = ("datasheet", "calibrated")
+"""Values of ``--model``."""
+
 OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 
 

@@ -109,6 +109,8 @@ def _as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
             if not isinstance(names, list | tuple):
                 raise BadFile(f"{names!r}, where protocols should be listed", where=MANIFEST)
             args = replace(args, protocols=tuple(str(protocol_of(name)) for name in names))
+    if args.model is None and not args.measure:
+        args = replace(args, model=old.timing.get("model"))
     if args.placement is None:
         places = tuple(sorted({a.in_place for a in files if a.target}))
         word = next((word for word, found in PLACES.items() if found == places), "both")
@@ -259,8 +261,8 @@ class SlowdownAtSize:
 
 
 def _clock(timing: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key of comparable library times: simulated or measured, and the runtime."""
-    return tuple(timing.get(key) for key in ("by", "runtime", "on"))
+    """Return the key of comparable library times: simulated or measured, runtime, model."""
+    return tuple(timing.get(key) for key in ("by", "runtime", "on", "model"))
 
 
 def _losses(before: Tuned, after: Tuned) -> list[SlowdownAtSize]:

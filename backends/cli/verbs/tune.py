@@ -13,6 +13,7 @@ from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.library import Library
+from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.source import BY_MESSAGES
 from ...tune.artefacts import Wanted, require_expressible, require_formats
@@ -127,6 +128,8 @@ def options_of(
         )
     if "LL128" in args.protocols and "mscclpp-json" in formats:
         raise UserError("MSCCL++ plans have no LL128", where="--protocols", hint="Simple,LL")
+    if args.model and measuring:
+        raise UserError("--model is for simulation, and --measure runs schedules")
     named = tuple(_sketch(text, topology) for text in args.sketch)
     return TuneOptions(
         args.sizes if isinstance(args, TuneFlags) else SizeRange(1, 1),
@@ -139,6 +142,7 @@ def options_of(
         tuple(args.engine),
         named,
         measuring=measuring,
+        model=args.model or DATASHEET,
     )
 
 
@@ -169,6 +173,7 @@ def timing_of(options: TuneOptions) -> dict[str, Any]:
         "runtime": options.wanted.runtime,
         "protocols": list(options.raced_protocols),
         "within": options.within,
+        **({} if options.model == DATASHEET else {"model": options.model}),
     }
 
 

@@ -433,3 +433,46 @@ def test_a_root_is_for_those_that_have_one(weft: Weft) -> None:
     refused = weft("tune", *quick, "-c", "reduce_scatter", "--root", 2)
     assert refused.code == 2
     assert "reduce_scatter has no root" in refused.err
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library for packets on eight H100, chosen by the calibrated model."""
+    made = tmp_path_factory.mktemp("calibrated") / "library"
+    asked = ("-t", "dgx-h100", "-c", "allreduce", "--sizes", "4KiB:4MiB", "-e", "classic")
+    assert main(["tune", *asked, "--jobs", "1", "--model", "calibrated", "-o", str(made)]) == 0
+    return made
+
+
+def test_crossovers_of_the_calibrated_model_are_near_published_ones(calibrated: Path) -> None:
+    """MSCCL++ leaves one-shot packets at 16 KiB, and packets at 1 MiB (algorithm_selector.cc)."""
+    (one,) = read(calibrated).tuned
+    leaves = {
+        "one_shot": max(p.high for p in one.plans if "one_shot" in p.candidate),
+        "LL": max(p.high for p in one.plans if p.protocol == "LL"),
+    }
+    assert 8 << 10 <= leaves["one_shot"] <= 32 << 10
+    assert 512 << 10 <= leaves["LL"] <= 2 << 20
+
+
+def test_a_calibrated_library_says_so_and_its_claims_are_judged_by_that_model(
+    weft: Weft, calibrated: Path, folder: Path, tmp_path: Path
+) -> None:
+    assert read(calibrated).timing["model"] == "calibrated"
+    assert weft("check", calibrated).code == 0
+    copy = tmp_path / "library"
+    shutil.copytree(folder, copy)
+    manifest = copy / "library.json"
+    told = json.loads(manifest.read_text())
+    told["timing"]["model"] = "calibrated"  # by which no file is as quick as by the data sheet
+    manifest.write_text(json.dumps(told))
+    found = weft("check", copy)
+    assert found.code == 1
+    assert "in the manifest" in found.out
+
+
+def test_measured_libraries_have_no_model(weft: Weft, tmp_path: Path) -> None:
+    asked = ("--measure", "mpi", "--model", "calibrated")
+    found = weft("tune", "-t", "full:4", "-c", "allreduce", *asked, "-o", tmp_path / "library")
+    assert found.code == 2
+    assert "--model" in found.err
