@@ -11,12 +11,13 @@ of numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import TypeVar
 
 import numpy as np
 
-from .arrays import AnyArray, Ints
+from .arrays import AnyArray, Ints, Ints32
 
 T = TypeVar("T")
 
@@ -70,12 +71,67 @@ def packed(*columns: AnyArray) -> Ints:
 def any_twice(*columns: AnyArray) -> bool:
     """Return True if two rows across columns of 32-bit integers are equal.
 
+    Where a table of all possible rows, or of all values of one column, is not much longer than the
+    columns, it shows that without sorting.
+
     >>> any_twice(np.array([5, 2, 5]), np.array([7, 9, 8]))
     False
     """
+    if _all_different(*columns) or any(_all_different(column) for column in columns):
+        return False
     key = packed(*columns)
     key.sort()
     return bool((key[1:] == key[:-1]).any())
+
+
+_SPARSE = 4
+"""A table of possible rows is at most so many times as long as the columns."""
+
+_BLOCK = 1 << 16
+"""Rows at a time where whole columns of temporary numbers would be paged in only for one use."""
+
+
+def in_blocks(count: int) -> Iterator[slice]:
+    """Yield slices that cover ``count`` rows, a few at a time.
+
+    >>> [x.stop - x.start for x in in_blocks(70_000)]
+    [65536, 4464]
+    """
+    for at in range(0, count, _BLOCK):
+        yield slice(at, min(at + _BLOCK, count))
+
+
+def placed(count: int, at: Ints32, values: Ints32) -> Ints32:
+    """Return a column with ``values[i]`` at place ``at[i]``, of several the last; -1 elsewhere.
+
+    >>> placed(3, np.array([2, 0]), np.array([5, 6])).tolist()
+    [6, -1, 5]
+    """
+    column = np.full(count, -1, np.int32)
+    for block in in_blocks(len(at)):
+        column[at[block]] = values[block]
+    return column
+
+
+def _all_different(*columns: AnyArray) -> bool:
+    """Return True if no row occurs twice; False may mean that a table would be too large."""
+    count = len(columns[0])
+    if not count:
+        return True
+    least = [int(column.min()) for column in columns]
+    spans = [int(c.max()) - low + 1 for c, low in zip(columns, least, strict=True)]
+    room = prod(spans)
+    if not count <= room <= _SPARSE * count:
+        return False
+    seen = np.zeros(room, bool)
+    for block in in_blocks(count):
+        key = np.zeros(block.stop - block.start, np.int64)
+        for column, low, span in zip(columns, least, spans, strict=True):
+            key *= span
+            key += column[block]
+            key -= low
+        seen[key] = True
+    return int(np.count_nonzero(seen)) == count
 
 
 def same_rows(start: Ints, values: Ints) -> Ints:

@@ -31,6 +31,7 @@ from ..base.errors import BadFile, UnknownName, UserError, an
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.integers import integer
 from ..base.json_text import plain
+from ..base.unique_rows import any_twice, in_blocks, placed
 from .placement import LARGEST_OFFSET, Placement, one_by_one, split, uneven
 
 LARGEST_GROUP = 1 << 20
@@ -311,14 +312,15 @@ class Collective:
 
 # --- the standard collectives -------------------------------------------------------------------
 
-_Rows = list[tuple[int, int, int, int]] | Ints32
+_Row = tuple[int, int, int, int]
+_Rows = list[_Row] | Placement
 _Maker = Callable[[int, tuple[int, ...]], tuple[_Rows, _Rows]]
 
 
-def _table(*columns: npt.ArrayLike) -> Ints32:
-    """Return rows from columns, broadcast against each other and read in row-major order."""
+def _table(*columns: npt.ArrayLike) -> Placement:
+    """Return a placement from columns, broadcast against each other and read in row-major order."""
     full = np.broadcast_arrays(*(np.asarray(x, np.int32) for x in columns))
-    return np.stack([x.ravel() for x in full], axis=1)
+    return Placement(*(x.flatten() for x in full))
 
 
 def make(
@@ -427,9 +429,10 @@ def _allreduce(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
 
 
 def _alltoall(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    d = np.arange(n)
-    s = d[:, None]
-    return _table(s, s * n + d, s, d), _table(d, s * n + d, s, s)
+    # Each column is built once: thousands of ranks have millions of pairs.
+    d = np.arange(n, dtype=np.int32)
+    source, dest, chunk = np.repeat(d, n), np.tile(d, n), np.arange(n * n, dtype=np.int32)
+    return Placement(source, chunk, source, dest), Placement(dest, chunk, source, source)
 
 
 def _alltonext(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
@@ -495,7 +498,7 @@ def custom(
     ranks = integer(ranks, f"{name}: ranks", high=LARGEST_GROUP)
     sets: dict[frozenset[int], int] = {}
 
-    def rows(source: Iterable[tuple[int, int, Iterable[int], int]], label: str) -> _Rows:
+    def rows(source: Iterable[tuple[int, int, Iterable[int], int]], label: str) -> list[_Row]:
         what = f"{name}: {label}condition"
         if not isinstance(source, Iterable):
             raise UserError(f"{what} is {source!r}", hint=_ROW)
@@ -559,13 +562,12 @@ def _validate(c: Collective) -> None:
             (p.offsets, LARGEST_OFFSET, "offset"),
         )
         for column, limit, noun in limits:
-            bad = column[(column < 0) | (column >= limit)]
-            if len(bad):
+            if column.min() < 0 or column.max() >= limit:
+                bad = column[(column < 0) | (column >= limit)]
                 raise UserError(
                     f"{what}: {label}condition names {noun} {bad[0]}, outside 0 … {limit - 1}"
                 )
-        keys = p.ranks.astype(np.int64) * c.chunks + p.chunks
-        if len(_distinct(keys)) < len(keys):
+        if any_twice(p.ranks, p.chunks):
             raise UserError(f"{what}: the {label}condition names a rank and chunk twice")
     _validate_reachable(c, what)
     _validate_offsets(c, what)
@@ -573,7 +575,13 @@ def _validate(c: Collective) -> None:
 
 def _validate_reachable(c: Collective, what: str) -> None:
     """Raise UserError if a wanted contribution starts on no rank."""
-    there, wanted = _contributed(c, c.pre), _contributed(c, c.post)
+    empty = np.array([not who for who in c.contributions])
+    if empty.any() and (empty[c.pre.sets].any() or empty[c.post.sets].any()):
+        raise UserError(f"{what}: a placement names an empty set of contributions")
+    summed = _not_held(c)
+    if not len(summed):
+        return
+    there, wanted = _contributed(c, c.pre), _contributed(c, c.post.some(summed))
     lost = np.setdiff1d(wanted, there, assume_unique=True)
     if not len(lost):
         return
@@ -585,12 +593,24 @@ def _validate_reachable(c: Collective, what: str) -> None:
     )
 
 
+def _not_held(c: Collective) -> Ints:
+    """Return the entries of the postcondition that no rank seems to hold as they are wanted.
+
+    None of copied chunks; of a chunk that starts in several states one is looked at.
+    """
+    held = placed(c.chunks, c.pre.chunks, c.pre.sets)
+    found = [np.zeros(0, np.int64)]
+    for block in in_blocks(len(c.post)):
+        new = np.flatnonzero(held[c.post.chunks[block]] != c.post.sets[block])
+        if len(new):
+            found.append(new + block.start)
+    return np.concatenate(found)
+
+
 def _contributed(c: Collective, p: Placement) -> Ints:
     """Return the distinct (chunk, contributing rank) pairs as keys ``chunk * ranks + rank``."""
     chunk, index = np.divmod(_chunk_sets(c, p), len(c.contributions))
     count = np.array([len(s) for s in c.contributions])
-    if not count[index].all():
-        raise UserError(f"{c.name or c.kind}: a placement names an empty set of contributions")
     flat = np.array([who for s in c.contributions for who in sorted(s)], np.int64)
     start, repeats = (np.cumsum(count) - count)[index], count[index]
     ends = np.cumsum(repeats)
@@ -615,10 +635,10 @@ def _validate_offsets(c: Collective, what: str) -> None:
     """Raise UserError if two chunks share a buffer offset, unless a rank sums them there."""
     grouped = {chunk: i for i, group in enumerate(c.local_reduce) for chunk in group}
     for label, p in (("input", c.pre), ("output", c.post)):
-        places = p.ranks.astype(np.int64) << 32 | p.offsets
         if c.sizes:
+            places = p.ranks.astype(np.int64) << 32 | p.offsets
             _validate_apart(c, p, places, f"{what}: {label}")
-        if len(_distinct(places)) == len(places):
+        if not any_twice(p.ranks, p.offsets):
             continue
         seen: dict[tuple[int, int], int] = {}
         rows = zip(p.ranks.tolist(), p.offsets.tolist(), p.chunks.tolist(), strict=True)

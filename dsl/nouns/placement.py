@@ -32,14 +32,21 @@ class Placement:
             column.setflags(write=False)
 
     @staticmethod
-    def of(rows: Iterable[tuple[int, int, int, int]] | Ints32) -> Placement:
+    def of(rows: Iterable[tuple[int, int, int, int]] | Ints32 | Placement) -> Placement:
         """Return a placement from rows (rank, chunk, set, offset)."""
+        if isinstance(rows, Placement):
+            return rows
         known = rows if isinstance(rows, np.ndarray) else np.array(list(rows), np.int32)
         table = known.reshape(-1, 4)
         return Placement(*(np.ascontiguousarray(table[:, i]) for i in range(4)))
 
     def __len__(self) -> int:
         return len(self.ranks)
+
+    def some(self, which: Ints) -> Placement:
+        """Return the placement of some entries."""
+        columns = (self.ranks, self.chunks, self.sets, self.offsets)
+        return Placement(*(column[which] for column in columns))
 
     def rows(self) -> Ints32:
         """Return the columns side by side, shape (entries, 4)."""

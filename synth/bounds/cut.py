@@ -134,11 +134,8 @@ def _by_need(topology: Topology, demand: ClassDemand) -> list[int]:
     entering = np.zeros(len(topology.nodes))
     for one in topology.links:
         entering[one.dst] += float(one.bandwidth)
-    wanted = np.bincount(
-        demand.dests, np.repeat(demand.weight, np.diff(demand.dest_start)), demand.ranks
-    )
     sinks = demand.sinks()
-    need = wanted[sinks] / np.maximum(entering[sinks], 1e-300)
+    need = demand.wanted()[sinks] / np.maximum(entering[sinks], 1e-300)
     return [int(v) for v in sinks[np.argsort(-need, kind="stable")]]
 
 
@@ -152,10 +149,14 @@ class Supply:
     def __init__(self, net: Network, demand: ClassDemand) -> None:
         self._demand = demand
         self._net = net
-        single = np.diff(demand.holder_start) == 1
-        self._single = np.flatnonzero(single)
-        self._single_rank = demand.holders[demand.holder_start[:-1][single]]
-        self._many = np.flatnonzero(~single)
+        if len(demand.holders) == demand.classes:  # no columns of millions of pairs
+            self._single: Ints | slice = slice(None)
+            self._single_rank, self._many = demand.holders, np.zeros(0, np.int64)
+        else:
+            single = np.diff(demand.holder_start) == 1
+            self._single = np.flatnonzero(single)
+            self._single_rank = demand.holders[demand.holder_start[:-1][single]]
+            self._many = np.flatnonzero(~single)
         self._source = net.vertices
         self._ranks = np.flatnonzero(np.bincount(self._single_rank, minlength=demand.ranks))
         own = net.vertices + 1 + np.arange(len(self._many))

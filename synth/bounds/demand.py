@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
 from weft.dsl.base.kept import kept
-from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.base.unique_rows import in_blocks, placed, rows_of
 from weft.dsl.nouns.collective import Collective
 
 
@@ -23,7 +23,8 @@ class ClassDemand:
     """Classes of chunks; class k has ``weight[k]`` chunks.
 
     ``holders`` and ``dests`` are rank lists one after the other, cut at ``holder_start`` and
-    ``dest_start`` (length classes + 1). A rank that holds a class is not among its dests.
+    ``dest_start`` (length classes + 1). A rank that holds a class is not among its dests. Every
+    class has a holder and a destination, and no two have the same of both.
     ``backwards``: to be read on the reversed machine.
     """
 
@@ -58,8 +59,7 @@ class ClassDemand:
     @cached_property
     def unicast(self) -> bool:
         """True if every chunk has one holder and one destination."""
-        sizes = (np.diff(self.holder_start), np.diff(self.dest_start))
-        return all(bool((size == 1).all()) for size in sizes)
+        return len(self.holders) == len(self.dests) == self.classes
 
     @cached_property
     def uniform(self) -> int:
@@ -69,16 +69,20 @@ class ClassDemand:
         symmetries are those of the problem: one rank of each orbit represents all.
         """
         n, each = self.ranks, int(self.weight[0]) if self.classes else 0
-        if (np.diff(self.holder_start) != 1).any() or (self.weight != each).any():
+        if len(self.holders) != self.classes or self.weight.min(initial=each) != each:
             return 0
-        fan = np.bincount(self.holders, minlength=n)
-        pairwise = self.unicast and self.classes == n * (n - 1)  # each pair is one class at most
+        if self.weight.max(initial=each) != each:
+            return 0
+        if self.unicast and self.classes == n * (n - 1):
+            return each
         gathers = self.classes == n and (np.diff(self.dest_start) == n - 1).all()
-        return each if pairwise or (gathers and (fan == 1).all()) else 0
+        return each if gathers and (np.bincount(self.holders, minlength=n) == 1).all() else 0
 
     @cached_property
     def spread(self) -> bool:
         """True if all chunks are wanted by the same ranks, their holders excepted."""
+        if self.unicast and self.classes > 2:
+            return False  # two ranks have two pairs
         keys = self.reach_keys()
         return bool(len(keys) and (keys == keys[0]).all())
 
@@ -94,6 +98,13 @@ class ClassDemand:
     def sources(self) -> Ints:
         """Ranks that hold something that is wanted elsewhere, ascending."""
         return np.flatnonzero(np.bincount(self.holders, minlength=self.ranks))
+
+    def wanted(self) -> Ints:
+        """Return the chunks that each rank wants, shape (ranks,)."""
+        if self.uniform:
+            return np.full(self.ranks, self.uniform * (self.ranks - 1))
+        weight = np.repeat(self.weight, np.diff(self.dest_start))
+        return np.bincount(self.dests, weight, self.ranks).astype(np.int64)
 
     def everybody(self) -> bool:
         """True if every rank holds or wants some chunk."""
@@ -121,6 +132,8 @@ class ClassDemand:
     def leaving(self, inside: Bools) -> Ints:
         """For each rank inside the chunks that it alone holds and that are wanted outside."""
         if self.unicast:
+            if self.uniform:
+                return np.where(inside, self.uniform * int((~inside).sum()), 0)
             return np.asarray(np.where(inside, self.pairs[:, ~inside].sum(axis=1), 0))
         lone = np.diff(self.holder_start) == 1
         holder = self.holders[self.holder_start[:-1]]
@@ -134,6 +147,10 @@ class ClassDemand:
     def pairs(self) -> Ints:
         """For unicast demands: chunks by (source, destination), shape (ranks, ranks)."""
         n = self.ranks
+        if self.uniform:
+            full = np.full((n, n), self.uniform, np.int64)
+            np.fill_diagonal(full, 0)
+            return full
         table = np.zeros(n * n, np.int64)
         np.add.at(table, self.holders * n + self.dests, self.weight)
         return table.reshape(n, n)
@@ -144,6 +161,8 @@ class ClassDemand:
 
         In the direction in which the collective runs, also where the demand is its dual.
         """
+        if self.unicast and self.uniform:
+            return ~np.eye(self.ranks, dtype=bool)
         single = np.diff(self.holder_start) == 1
         count = np.diff(self.dest_start)
         holder = np.repeat(self.holders[self.holder_start[:-1]], np.where(single, count, 0))
@@ -224,11 +243,12 @@ def _items(c: Collective, chunks: Ints32, sets: Ints32) -> tuple[Ints, Ints]:
 
 
 def _one_set_per_chunk(c: Collective) -> bool:
-    chunks = np.concatenate([c.pre.chunks, c.post.chunks]).astype(np.int64)
-    sets = np.concatenate([c.pre.sets, c.post.sets])
-    one = np.zeros(c.chunks, sets.dtype)
-    one[chunks] = sets  # of several, one stays
-    return bool((one[chunks] == sets).all())
+    one = placed(c.chunks, c.pre.chunks, c.pre.sets)
+    return all(
+        bool((one[p.chunks[block]] == p.sets[block]).all())
+        for p in (c.pre, c.post)
+        for block in in_blocks(len(p))
+    )
 
 
 def _reduces_to_one(c: Collective) -> bool:
@@ -259,6 +279,13 @@ def _classes(
     backwards: bool,
 ) -> ClassDemand:
     n = c.ranks
+    if len(from_chunk) == len(to_chunk) == c.chunks:
+        sender, receiver = (
+            placed(c.chunks, chunk, rank)
+            for chunk, rank in ((from_chunk, from_rank), (to_chunk, to_rank))
+        )
+        if sender.min() >= 0 and receiver.min() >= 0:
+            return _pair_classes(n, sender, receiver, backwards)
     held = np.sort(from_chunk.astype(np.int64) * n + from_rank)
     wanted = np.sort(to_chunk.astype(np.int64) * n + to_rank)
     at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
@@ -285,6 +312,27 @@ def _classes(
     return ClassDemand(
         n, weight, held[holder] % n, holder_start, wanted[dest] % n, dest_start, backwards
     )
+
+
+def _pair_classes(n: int, holder: Ints32, dest: Ints32, backwards: bool) -> ClassDemand:
+    """As :func:`_classes`, of chunks that each have one holder and one destination."""
+    moves = holder != dest
+    holders, dests = holder[moves].astype(np.int64), dest[moves].astype(np.int64)
+    key = holders * n
+    key += dests
+    weight: Ints = np.broadcast_to(np.int64(1), len(key))
+    if not (key[1:] > key[:-1]).all():
+        lead, weight = _leads(key)
+        holders, dests = holders[lead], dests[lead]
+    start = np.arange(len(holders) + 1)
+    return ClassDemand(n, weight, holders, start, dests, start, backwards)
+
+
+def _leads(key: Ints) -> tuple[Ints, Ints]:
+    """Return where each key occurs first, ascending, and how often it occurs."""
+    _, first, count = np.unique(key, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order], count[order]
 
 
 def _random_words(count: int) -> Words:
