@@ -26,6 +26,7 @@ from weft.dsl.nouns.problem import Objective, Problem, check_connected
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engines.portfolio.engine import PortfolioEffort
 from weft.synth.explain.critical import gap_words, what_binds
 from weft.synth.time.schedule_time import simulate
 
@@ -44,9 +45,9 @@ SLOWER = tuple(map(Fraction, ("1/2", "2/3", "3/4", "9/10")))
 MOST_OVER = 1.04
 """An allreduce at more than so many times its bound is printed in red, with the reasons."""
 
-SLOWER_THAN_HALVES = 1.001
-"""An allreduce may take so many times what its halves take, each searched with the same effort: a
-search of its own for each half has twice the work."""
+SLOWER_THAN_HALVES = PortfolioEffort().halves_near
+"""An allreduce may take so many times what its halves take: this near to the bound they
+do not race."""
 
 MOST_SECONDS = 20.0
 """CPU seconds that a search should take at most."""

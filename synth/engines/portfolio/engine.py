@@ -88,6 +88,11 @@ class PortfolioEffort(Effort):
         "the bound",
     )
     classic_near: float = setting(1.1, "see classic_ranks")
+    halves_near: float = setting(
+        1.01,
+        "halves of an allreduce are not asked where the best takes less than this times the bound: "
+        "their pieces have unequal shares, which runtimes round, and programs lose more than that",
+    )
     first_steps: int = setting(
         300_000, "work that every engine does in the first round of the race, at least"
     )
@@ -387,7 +392,7 @@ class _Race:
         if engine.name == "classic" and many and moves_pairs(self.problem.collective):
             return self._over_bound() <= self.effort.classic_near
         if engine.name == "halves":
-            return self._over_bound() <= 1 + self.effort.gain
+            return self._over_bound() <= self.effort.halves_near
         if engine.name != "greedy":
             return False
         collective = self.problem.collective
