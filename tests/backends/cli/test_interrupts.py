@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import Weft
 from until import HANGS
 
 WEFT = [sys.executable, "-m", "weft.backends.cli"]
@@ -31,7 +32,7 @@ MOMENTS = (0.3, 3.0)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_ctrl_c_leaves_a_verified_file_or_none(tmp_path: Path, name: str) -> None:
+def test_ctrl_c_leaves_a_verified_file_or_none(weft: Weft, tmp_path: Path, name: str) -> None:
     """Sent to the whole group of processes, as a terminal does."""
     moment = random.Random(name).uniform(*MOMENTS)
     out = tmp_path / "out" / "best.json"
@@ -52,8 +53,8 @@ def test_ctrl_c_leaves_a_verified_file_or_none(tmp_path: Path, name: str) -> Non
         assert process.returncode == 0, said
         assert files == [out]
         assert json.loads(told)["gap"] >= 0
-        checked = subprocess.run([*WEFT, "check", str(out)], capture_output=True, text=True)
-        assert checked.returncode == 0, checked.stdout
+        checked = weft("check", out)
+        assert checked.code == 0, checked.out
     with pytest.raises(ProcessLookupError):  # no solver is left behind
         os.killpg(process.pid, 0)
 
