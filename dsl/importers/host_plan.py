@@ -14,6 +14,8 @@ from fractions import Fraction
 from ..base.errors import BadTopology
 from ..machines.fabric_links import Port, join, parse_fabric
 from ..machines.spec import MachineSpec, check_size
+from ..nouns.parts import Medium
+from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from ..symmetry.symmetry import GUESSED, Image, extend, guess
 from .defaults import NET_ALPHA
@@ -36,6 +38,7 @@ class Cable:
     bandwidth: Fraction
     alpha: Fraction
     lanes: int = 1
+    medium: Medium = Medium.PCIE
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,9 @@ def _removable(plan: HostPlan, node: int, at: list[Cable]) -> bool:
 def _spliced(node: int, one: Cable, two: Cable) -> Cable:
     a = one.a if one.b == node else one.b
     b = two.a if two.b == node else two.b
-    return Cable(a, b, min(one.bandwidth, two.bandwidth), max(one.alpha, two.alpha))
+    return Cable(
+        a, b, min(one.bandwidth, two.bandwidth), max(one.alpha, two.alpha), medium=one.medium
+    )
 
 
 def _renumbered(plan: HostPlan, cables: list[Cable], keep: set[int]) -> HostPlan:
@@ -114,10 +119,13 @@ def _renumbered(plan: HostPlan, cables: list[Cable], keep: set[int]) -> HostPlan
     )
 
 
-def build_hosts(plan: HostPlan, name: str, options: MachineSpec, notes: Iterable[str]) -> Topology:
+def build_hosts(
+    plan: HostPlan, name: str, options: MachineSpec, notes: Iterable[str], family: str = ""
+) -> Topology:
     """Build one host, or ``nodes=`` hosts connected by ``fabric=`` (default star).
 
-    Further options: ``oversub=``, ``nic_bw=`` (of every port) and ``nic_alpha=``.
+    Further options: ``oversub=``, ``nic_bw=`` (of every port) and ``nic_alpha=``. ``family``: of
+    the machine, where it is known.
 
     Raises:
         BadTopology: several hosts without NICs.
@@ -144,7 +152,27 @@ def build_hosts(plan: HostPlan, name: str, options: MachineSpec, notes: Iterable
         )
         copies = join(copies, ports, fabric)
         notes = (*notes, f"the network between hosts is not in the file; assumed fabric={text}")
-    return replace(copies, symmetries=_symmetries(copies, plan.gpus, nodes), notes=tuple(notes))
+    return replace(
+        with_media(copies, Medium.PCIE),
+        symmetries=_symmetries(copies, plan.gpus, nodes),
+        notes=tuple(notes),
+        timing=MachineTiming(family),
+    )
+
+
+def with_media(made: Topology, inner: Medium) -> Topology:
+    """Return the machine with a medium for every link: where none is named the network outside
+    hosts, PCIe to NICs, and ``inner`` between the other nodes of a host."""
+
+    def medium(one: Link) -> Medium:
+        ends = made.nodes[one.src], made.nodes[one.dst]
+        hosts = {node.host for node in ends}
+        if len(hosts) > 1 or None in hosts:
+            return Medium.NETWORK
+        return Medium.PCIE if any(node.kind is NodeKind.NIC for node in ends) else inner
+
+    links = tuple(replace(one, medium=one.medium or medium(one)) for one in made.links)
+    return replace(made, links=links)
 
 
 def _places(plan: HostPlan, nodes: int) -> list[list[int]]:
@@ -163,7 +191,8 @@ def copied(plan: HostPlan, name: str, nodes: int) -> Topology:
     for b, place in enumerate(_places(plan, nodes)):
         all_nodes += [Node(_numbered(part.name, b), part.kind, b) for part in plan.parts]
         for c in plan.cables:
-            links += both_ways(place[c.a], place[c.b], c.bandwidth, c.alpha, lanes=c.lanes)
+            ends = place[c.a], place[c.b]
+            links += both_ways(*ends, c.bandwidth, c.alpha, lanes=c.lanes, medium=c.medium)
     return Topology(name, tuple(all_nodes), tuple(links))
 
 

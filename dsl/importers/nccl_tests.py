@@ -20,11 +20,14 @@ from ..base.errors import BadFile
 from ..base.units import BYTES_PER_US_PER_GBPS
 from ..machines.spec import MachineSpec
 from ..nouns.collective import Kind
+from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Topology, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
+from .gpu_names import family_of
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")
+_DEVICE = re.compile(r"\bdevice\s+\S+\s+\[[^\]]*\]\s+(\S.*)")
 _PID = re.compile(r"\b[Pp]id\s+(\d+)")
 _TEST = re.compile(r"\b(\w+)_perf\b")
 _FAILED = re.compile(
@@ -123,7 +126,9 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
     width = Fraction(f"{rate:.2e}")
     links = tuple(x for i in range(n) for x in (Link(i, n, width, half), Link(n, i, width, half)))
     notes = _notes(name, several, off)
-    made = Topology(options.title(), nodes, links, notes=tuple(notes))
+    names = [m[1] for line in lines if _RANK.match(line) and (m := _DEVICE.search(line))]
+    timing = MachineTiming(family_of(names))
+    made = Topology(options.title(), nodes, links, notes=tuple(notes), timing=timing)
     return replace(made, symmetries=guess(made)) if n <= GUESSED else made
 
 

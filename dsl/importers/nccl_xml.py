@@ -16,8 +16,10 @@ from itertools import pairwise
 
 from ..base.errors import BadFile
 from ..machines.spec import MAX_GPUS, MachineSpec
+from ..nouns.parts import Medium
 from ..nouns.topology import NodeKind, Topology
 from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, NVSWITCH_ALPHA, PCIE_ALPHA
+from .gpu_names import family_of_chips
 from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts
 from .xml_tree import Element, parse_xml
 
@@ -101,7 +103,10 @@ def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
         reading.notes.append(
             "all GPUs are connected without PCIe: it is left out (pcie=on keeps it)"
         )
-    return build_hosts(plan, options.title(), options, reading.notes)
+    family = family_of_chips(
+        [gpu.element.get("gcn") or gpu.element.get("sm") for gpu, _, _ in found]
+    )
+    return build_hosts(plan, options.title(), options, reading.notes, family)
 
 
 def _read_cpu(reading: _Reading, cpu: Element, number: int) -> None:
@@ -226,7 +231,8 @@ def _direct(
                 counts[rank, place[target]] = counts.get((rank, place[target]), 0) + count
             elif kind.startswith("0x068001"):
                 width = _lane(gpu, options) * count
-                cables.append(Cable(rank, _cpu_above(reading, parent) + n, width, CABLE_ALPHA))
+                above = _cpu_above(reading, parent) + n
+                cables.append(Cable(rank, above, width, CABLE_ALPHA, medium=_peer_medium(gpu)))
             elif kind.startswith(("0x03", "0x12")):
                 reading.notes.append(
                     f"{link.where}: link to {target}, which is not a GPU here: left out"
@@ -236,13 +242,14 @@ def _direct(
         for c2c in gpu.element.find("c2c"):
             width = Fraction(_integer(c2c, "bw") * _integer(c2c, "count"), 1000)
             if width:
-                cables.append(Cable(rank, _cpu_above(reading, parent) + n, width, CABLE_ALPHA))
+                above = _cpu_above(reading, parent) + n
+                cables.append(Cable(rank, above, width, CABLE_ALPHA, medium=Medium.NVLINK))
     cables += _peer_cables(reading, found, counts, options)
     if switched:
         node = reading.add(NodeKind.SWITCH, "nvswitch") + n
         for rank, count in switched.items():
             width = _lane(found[rank][0], options) * count
-            cables.append(Cable(rank, node, width, NVSWITCH_ALPHA, count))
+            cables.append(Cable(rank, node, width, NVSWITCH_ALPHA, count, Medium.NVLINK))
     return cables
 
 
@@ -264,7 +271,7 @@ def _peer_cables(
             )
         if count and (a < b or other is None):
             lane = min(_lane(found[a][0], options), _lane(found[b][0], options))
-            yield Cable(a, b, lane * count, CABLE_ALPHA, count)
+            yield Cable(a, b, lane * count, CABLE_ALPHA, count, _peer_medium(found[a][0]))
 
 
 def _cpu_above(reading: _Reading, node: int) -> int:
@@ -272,6 +279,11 @@ def _cpu_above(reading: _Reading, node: int) -> int:
     while node in above:
         node = above[node]
     return node
+
+
+def _peer_medium(gpu: _XmlGpu) -> Medium:
+    """The medium of a GPU's links to others: RCCL writes ``gcn``, and old ones ``nvlink``, too."""
+    return Medium.XGMI if gpu.element.get("gcn") else Medium.NVLINK
 
 
 def _lane(gpu: _XmlGpu, options: MachineSpec) -> Fraction:

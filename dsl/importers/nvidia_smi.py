@@ -8,12 +8,15 @@ The text has neither the GPU's generation nor bandwidths; assumptions are record
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
 from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
 from ..machines.spec import MachineSpec
+from ..nouns.parts import Medium
+from ..nouns.timing import MachineTiming
 from ..nouns.topology import NodeKind, Topology
 from ..symmetry.symmetry import GUESSED, guess
 from .defaults import (
@@ -28,8 +31,12 @@ from .defaults import (
     NVSWITCH_ALPHA,
     PCIE_ALPHA,
 )
-from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts, copied
+from .gpu_names import family_of
+from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts, copied, with_media
 from .smi_matrix import PATHS, Matrix, read_matrix
+
+_LISTED = re.compile(r"^\s*GPU \d+: (.+?) \(UUID", re.MULTILINE)
+"""A line of ``nvidia-smi -L``."""
 
 Pairs = dict[tuple[int, int], int]
 """Number of NVLinks between GPUs a < b."""
@@ -51,8 +58,20 @@ def read_nvidia_smi(text: str, where: str, options: MachineSpec) -> Topology:
     lane = options.bandwidth("bw", NVLINK[generation])
     notes = [ALPHA_NOTE, *_generation_notes(generation, lane, bool(nvlinks), options)]
     if switched or _joined(nvlinks, matrix.gpus):
-        return _over_nvlink(matrix, nvlinks, switched, generation, where, options, notes)
-    return _over_pcie(matrix, nvlinks, lane, generation, where, options, notes)
+        made = _over_nvlink(matrix, nvlinks, switched, generation, where, options, notes)
+    else:
+        made = _over_pcie(matrix, nvlinks, lane, generation, where, options, notes)
+    return replace(made, timing=MachineTiming(_family(text, generation, bool(nvlinks), options)))
+
+
+def _family(text: str, generation: str, has_nvlink: bool, options: MachineSpec) -> str:
+    """Return the GPUs' family: by ``gpu=``, by the names that ``nvidia-smi -L`` lists beside the
+    matrix, or the generation that bandwidths are assumed of."""
+    if options.has("gpu"):
+        return generation
+    if names := _LISTED.findall(text):
+        return family_of(names)
+    return generation if has_nvlink and not options.has("bw") else ""
 
 
 def _nvlinks(matrix: Matrix) -> Pairs:
@@ -154,6 +173,7 @@ def _over_nvlink(
             notes.append(f"NIC bandwidth assumed {float(nics.bandwidth):g}GB/s (nic_bw=)")
     moves = _moves(n, switches, cables)
     made = build(Host(options.title(), "", n, switches, cables, nics, moves), options)
+    made = with_media(made, Medium.NVLINK)
     return replace(made, name=options.title(), notes=tuple(notes))
 
 
@@ -218,7 +238,8 @@ def _over_pcie(
     between = options.bandwidth("cpu_bw", CPU_LINK)
     plan = _tree(matrix, width, between)
     cables = [
-        Cable(a, b, lane * count, CABLE_ALPHA, count) for (a, b), count in sorted(nvlinks.items())
+        Cable(a, b, lane * count, CABLE_ALPHA, count, Medium.NVLINK)
+        for (a, b), count in sorted(nvlinks.items())
     ]
     speed = GENERATION_NIC[generation]
     n = matrix.gpus

@@ -16,8 +16,10 @@ from statistics import median
 
 from ..base.errors import BadFile
 from ..machines.spec import MachineSpec
+from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
+from .gpu_names import family_of
 
 NOISE = 0.06
 """Typical relative noise of one run of a bandwidth test."""
@@ -29,6 +31,7 @@ _TITLE = re.compile(
     r"\s*(?:(Unidirectional|Bidirectional) )?P2P=(Enabled|Disabled) (Bandwidth|Latency)"
     r"(?: \(P2P (Writes|Reads)\))? Matrix \((GB/s|us)\)\s*$"
 )
+_DEVICE = re.compile(r"\s*Device: \d+, (.+?), pciBusID")
 _COLUMNS = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d+)+)\s*$")
 
 Matrix = dict[tuple[int, int], float]
@@ -82,6 +85,7 @@ def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
         links,
         _shared(one, both, flows),
         notes=(*notes, *_cannot(lines)),
+        timing=MachineTiming(family_of(m[1] for m in map(_DEVICE.match, lines) if m)),
     )
     return replace(made, symmetries=guess(made))
 

@@ -341,10 +341,16 @@ def link(src: int, dst: int, bandwidth: object, latency: object = 0, *, lanes: i
 
 
 def both_ways(
-    a: int, b: int, bandwidth: object, latency: object = 0, *, lanes: int = 1
+    a: int,
+    b: int,
+    bandwidth: object,
+    latency: object = 0,
+    *,
+    lanes: int = 1,
+    medium: Medium | None = None,
 ) -> tuple[Link, Link]:
     """Return the two links of a full-duplex cable, one in each direction."""
-    forth = link(a, b, bandwidth, latency, lanes=lanes)
+    forth = replace(link(a, b, bandwidth, latency, lanes=lanes), medium=medium)
     return forth, replace(forth, src=b, dst=a)
 
 

@@ -184,9 +184,12 @@ def family_line(topology: Topology) -> tuple[str, ...]:
 
 
 def inner_medium(topology: Topology) -> tuple[Medium, bool]:
-    """The medium inside the hosts of a machine, and whether its family tells it."""
-    line = _table().line(topology.timing.family)
-    return (_table().families[line[0]].medium, True) if line else (MEDIUM, False)
+    """The medium inside the hosts of a machine, and whether its family or its links tell it."""
+    if line := _table().line(topology.timing.family):
+        return _table().families[line[0]].medium, True
+    named = {one.medium for one in topology.links}
+    known = [one for one in (Medium.NVLINK, Medium.XGMI, Medium.PCIE) if one in named]
+    return (known[0], True) if known else (MEDIUM, False)
 
 
 @kept()

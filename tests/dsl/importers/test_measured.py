@@ -6,8 +6,10 @@ import pytest
 
 from weft.dsl.base.errors import BadFile
 from weft.dsl.importers import read_any
+from weft.dsl.importers.gpu_names import CHIPS, family_of, family_of_chips
 from weft.dsl.machines.spec import parse_spec
 from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import families
 
 P2P = """[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
 Device: 0, Tesla V100-SXM2-16GB, pciBusID: 6, pciDeviceID: 0, pciDomainID:0
@@ -220,3 +222,35 @@ def test_one_size_is_not_enough():
     rows = [x for x in NCCL.splitlines() if not x.strip()[:1].isdigit()]
     with pytest.raises(BadFile, match="at least two sizes"):
         read("\n".join(rows))
+
+
+@pytest.mark.parametrize(
+    ("names", "family"),
+    [
+        (["NVIDIA A100-SXM4-80GB"] * 2, "a100"),
+        (["NVIDIA H100 80GB HBM3"], "h100"),
+        (["NVIDIA H100 PCIe"], "pcie"),
+        (["AMD Instinct MI250X"], "mi250"),
+        (["NVIDIA GH200 480GB"], "gh200"),
+        (["NVIDIA L40S", "NVIDIA L40S"], "l40s"),
+        (["NVIDIA GeForce RTX 4090"], "rtx"),
+        (["Tesla T4", "NVIDIA A10"], ""),
+        (["GRID K1"], ""),
+        ([], ""),
+    ],
+)
+def test_names_of_gpus_tell_their_family(names: list[str], family: str) -> None:
+    assert family_of(names) == family
+    assert not family or family in families()
+
+
+def test_every_chip_is_of_a_known_family() -> None:
+    assert set(CHIPS.values()) <= set(families())
+    assert family_of_chips(["90", "90"]) == "h100"
+    assert family_of_chips(["908"]) == family_of_chips(["gfx908"]) == "mi100"
+    assert not family_of_chips(["90", "80"])
+
+
+def test_the_machine_has_the_family_that_the_text_names() -> None:
+    assert read_any(P2P, "p2p.txt", parse_spec("p2p.txt")).timing.family == "v100"
+    assert read_any(NCCL, "nccl.txt", parse_spec("nccl.txt")).timing.family == "a100"

@@ -13,6 +13,7 @@ from shared import samples
 from weft.dsl.base.errors import BadFile, BadTopology, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.topology import NodeKind, Topology
 from weft.dsl.symmetry.symmetry import generate, is_semiregular, verified
 
@@ -47,6 +48,15 @@ def written(tmp_path: Path, name: str) -> Path:
     file = tmp_path / f"{name.replace(' ', '_')}.xml"
     file.write_text(xml(SERVERS[name]))
     return file
+
+
+def test_links_have_media_and_the_chip_tells_the_family(tmp_path: Path) -> None:
+    made = topology(f"{written(tmp_path, 'everyone to everyone')}:nodes=2")
+    assert made.timing.family == "mi300x"
+    assert {one.medium for one in made.links} == {Medium.XGMI, Medium.PCIE, Medium.NETWORK}
+    for one in made.links:
+        assert (one.medium is Medium.XGMI) == (max(one.src, one.dst) < made.ranks)
+    assert topology(str(written(tmp_path, "three peers each"))).timing.family == "mi250"
 
 
 def gpu_cables(made: Topology) -> Counter[int]:

@@ -12,8 +12,10 @@ from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.importers.smi_matrix import read_matrix
 from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.topology import NodeKind, Topology
 from weft.dsl.symmetry.symmetry import verified
+from weft.synth.time.calibrated import inner_medium
 
 LEGEND = """
 Legend:
@@ -91,6 +93,39 @@ def cables(made: Topology) -> dict[tuple[int, int], int]:
 
 def same_machine(a: Topology, b: Topology) -> bool:
     return a.digest() == b.digest()
+
+
+def media(made: Topology) -> set[Medium | None]:
+    return {one.medium for one in made.links}
+
+
+def test_links_have_the_medium_of_their_class(tmp_path: Path) -> None:
+    assert media(read(tmp_path, matrix(DGX1, 8, ["mlx5_0", "mlx5_1"]))) == {Medium.NVLINK}
+    assert media(read(tmp_path, hgx(), ":nodes=2")) == {Medium.NVLINK, Medium.NETWORK}
+    assert media(read(tmp_path, matrix(uniform(4, "PHB"), 4, []))) == {Medium.PCIE}
+    pairs = ["X NV4 SYS SYS", "NV4 X SYS SYS", "SYS SYS X NV4", "SYS SYS NV4 X"]
+    made = read(tmp_path, matrix(pairs, 4, []))
+    assert media(made) == {Medium.NVLINK, Medium.PCIE}
+    nvlinks = {(x.src, x.dst) for x in made.links if x.medium is Medium.NVLINK}
+    assert nvlinks == {(0, 1), (1, 0), (2, 3), (3, 2)}
+    assert inner_medium(read(tmp_path, matrix(uniform(4, "PHB"), 4, []))) == (Medium.PCIE, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "family"),
+    [
+        (hgx(), "", "h100"),
+        (hgx(), ":gpu=b200", "b200"),
+        (hgx(), ":bw=20GB/s", ""),
+        ("GPU 0: NVIDIA H200 (UUID: GPU-1f)\n" + hgx(), "", "h200"),
+        (matrix(uniform(4, "PHB"), 4, []), "", ""),
+        (matrix(uniform(4, "PHB"), 4, []), ":gpu=h100", "h100"),
+    ],
+)
+def test_the_family_is_that_of_the_text_or_the_assumed_generation(
+    tmp_path: Path, text: str, options: str, family: str
+) -> None:
+    assert read(tmp_path, text, options).timing.family == family
 
 
 def test_dgx1_is_the_catalogue_machine_in_another_numbering(tmp_path: Path) -> None:
