@@ -20,16 +20,17 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 
 TYPES = ("float32", "int32", "float16", "bfloat16", "float64")
+COUNT = 150
 
 
 @cache
-def synthesized(count: int) -> tuple[Schedule, ...]:
-    """The first of a fixed row of random schedules, by the greedy engine."""
+def synthesized() -> tuple[Schedule, ...]:
+    """A fixed row of random schedules, by the greedy engine."""
     found: list[Schedule] = []
 
     @seed(20261122)
     @settings(
-        max_examples=count + 20,
+        max_examples=COUNT + 20,
         database=None,
         phases=[Phase.generate],
         deadline=None,
@@ -38,13 +39,13 @@ def synthesized(count: int) -> tuple[Schedule, ...]:
     @given(topologies(max_ranks=6), st.data())
     def draw(machine, data):
         collective = data.draw(collectives(machine.ranks))
-        if len(found) < count:
+        if len(found) < COUNT:
             problem = Problem(machine, collective, bytes=1 << 16, objective=Objective.TIME)
             outcome = synthesize(problem, "greedy{chunks=1,seeds=1}", Budget(effort=5))
             found.extend(point.schedule for point in outcome.points[:1])
 
     draw()
-    assert len(found) == count
+    assert len(found) == COUNT
     return tuple(found)
 
 
@@ -53,7 +54,7 @@ def cases(count: int) -> list[Case]:
 
 
 def test_150_random_schedules_on_threads():
-    schedules = synthesized(150)
+    schedules = synthesized()
     assert all(check_script(compile_script(s)) == [] for s in schedules[::10])
     pieces = [piece("numpy", s, in_place=n % 2 == 1) for n, s in enumerate(schedules)]
     job = whole_job(pieces, cases(len(pieces)), 60.0)
@@ -62,7 +63,7 @@ def test_150_random_schedules_on_threads():
 
 @pytest.mark.parametrize("on", RUNTIMES)
 def test_50_random_schedules_on_processes(on):
-    schedules = synthesized(50)
+    schedules = synthesized()[:50]
     pieces = [piece(on, s, in_place=n % 2 == 1) for n, s in enumerate(schedules)]
     more = [Case(n, 11, "float32", rough=True) for n in range(len(pieces))]
     run_right(on, pieces, cases(len(pieces)) + more)
