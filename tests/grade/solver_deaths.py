@@ -151,6 +151,9 @@ def search(number: int, seed: int, ends: Counter[str]) -> str | None:
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"
     fault = fault or wrong(way, fate, outcome, aim)
+    for pid in solver_processes():  # one that was stopped last is none of the next search's
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
     said = outcome.statements if outcome else ()
     ends[f"{way}: {outcome.status if outcome else 'nothing'}"] += 1
     ends["solvers hit"] += fate.hits
