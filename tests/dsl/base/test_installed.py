@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ from toy_packages import install
 
 from weft.dsl.base.installed import mentioned
 from weft.dsl.base.registry import Registry
+
+
+@pytest.fixture(autouse=True)
+def plain_finders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No finder of packages but Python's: others that tests before loaded may find any."""
+    mine = [x for x in sys.meta_path if x is PathFinder or not hasattr(x, "find_distributions")]
+    monkeypatch.setattr(sys, "meta_path", mine)
+    monkeypatch.setattr(sys, "path", [x for x in sys.path if Path(x or ".").is_dir()])
 
 
 def test_only_groups_that_a_package_offers_are_mentioned(
