@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.machinery import PathFinder
+from importlib.metadata import MetadataPathFinder
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,13 @@ from weft.dsl.base.registry import Registry
 
 @pytest.fixture(autouse=True)
 def plain_finders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No finder of packages but Python's: others that tests before loaded may find any."""
+    """No finder of packages but Python's: others that tests before loaded may find any.
+
+    The backport ``importlib_metadata`` (setuptools has a copy) also takes the method of Python's
+    finder away when it is loaded, for the rest of the process: it is put back here.
+    """
+    find = MetadataPathFinder.find_distributions
+    monkeypatch.setattr(PathFinder, "find_distributions", find, raising=False)
     mine = [x for x in sys.meta_path if x is PathFinder or not hasattr(x, "find_distributions")]
     monkeypatch.setattr(sys, "meta_path", mine)
     monkeypatch.setattr(sys, "path", [x for x in sys.path if Path(x or ".").is_dir()])
