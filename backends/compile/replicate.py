@@ -31,19 +31,11 @@ def replicated(program: Program, count: int, target: Target) -> Program | None:
     """
     if count == 1:
         return program
-    unit = unit_of(program.collective)
-    _, blocks = sizes(program)
-    columns = ((program.src_buffer, program.src_offset), (program.dst_buffer, program.dst_offset))
-    torn = any(
-        ((at % unit + program.count > unit) & (buffer != _SCRATCH)).any() for buffer, at in columns
-    )
-    if (
-        torn
-        or program.channels * count > target.used_channels
-        or blocks * count > target.max_blocks
-    ):
+    if not _fits(program, count, target):
         return None
     # Blocks as the passes number them: by rank, those without peers last, by instance.
+    unit = unit_of(program.collective)
+    columns = ((program.src_buffer, program.src_offset), (program.dst_buffer, program.dst_offset))
     number = np.tile(np.arange(program.blocks), count)
     copy = np.repeat(np.arange(count), program.blocks)
     local = (program.block_send == NOBODY) & (program.block_recv == NOBODY)
@@ -85,4 +77,19 @@ def replicated(program: Program, count: int, target: Target) -> Program | None:
         wait_start=wait_start,
         wait_id=named - first,
         wait_flag=program.wait_flag[wait],
+    )
+
+
+def _fits(program: Program, count: int, target: Target) -> bool:
+    """Return True if instances share no channel or block, and tear no neighbours apart."""
+    unit = unit_of(program.collective)
+    _, blocks = sizes(program)
+    columns = ((program.src_buffer, program.src_offset), (program.dst_buffer, program.dst_offset))
+    torn = any(
+        ((at % unit + program.count > unit) & (buffer != _SCRATCH)).any() for buffer, at in columns
+    )
+    return (
+        not torn
+        and program.channels * count <= target.used_channels
+        and blocks * count <= target.max_blocks
     )

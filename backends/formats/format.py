@@ -139,6 +139,8 @@ class Format:
     """Its files need not say what they achieve: ``-c`` and ``--root`` may."""
     compiled: ClassVar[bool] = False
     """Its files hold a program, which can be compiled."""
+    thread_blocks: ClassVar[bool] = True
+    """Its artefacts are made of thread blocks, so that flags of lowering mean something."""
     interpreted: ClassVar[bool] = True
     """Its files are executed as they are, and not compiled to another format first."""
     runtime: ClassVar[str] = ""
@@ -292,6 +294,13 @@ class Format:
         Raises:
             UserError: one was given.
         """
+        for flag in () if self.thread_blocks else FOR_THREAD_BLOCKS:
+            if flag in given:
+                raise UserError(
+                    f"--{flag.replace('_', '-')} says nothing about {an(self.noun)}",
+                    where=where,
+                    hint="it has no thread blocks; leave it out",
+                )
 
     def runtime_model(self, target: str) -> RuntimeModel | None:
         """Return the model by which programs of this format are timed; None: there is none."""

@@ -33,7 +33,7 @@ def solve(question: Any, found: Say) -> dict[str, Any]:
     """Solve ``model`` by the solver ``by`` within so many ``steps``."""
     _, problem = pulp.LpProblem.fromDict(question["model"])
     if question["by"] == "highs":
-        return _Highs(problem, question["steps"], found).solve()
+        return _HighsSearch(problem, question["steps"], found).solve()
     with _inside(question["folder"]):
         return _by_name(problem, question["by"], question["steps"], question["folder"])
 
@@ -49,7 +49,7 @@ def _inside(folder: str) -> Iterator[None]:
         os.chdir(before)
 
 
-class _Highs:
+class _HighsSearch:
     """One program, and what HiGHS tells about it."""
 
     def __init__(self, problem: Any, steps: int, found: Say) -> None:

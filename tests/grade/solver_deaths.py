@@ -100,7 +100,7 @@ def machine(chance: random.Random) -> Topology:
 
 
 def value(point: Point, aim: Objective) -> float:
-    """What the objective wants least."""
+    """The value of the objective, which is to be small."""
     if aim is Objective.TIME:
         return simulate(point.schedule, SIZE).time_us
     return float(point.rounds_per_chunk)

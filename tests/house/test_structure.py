@@ -156,6 +156,7 @@ def solve(loads, width, sums):
         (arrays.machine_arrays, FORM, []),
         (arrays.congestion_masters, PROGRAM, ["a.py:2: solve"]),
         (arrays.linear_calls, PROGRAM, ["a.py:6: linprog in solve"]),
+        (arrays.linear_calls, "def f(core):\n    core._Highs().run()", ["a.py:2: _Highs in f"]),
         (doors.limit_tables, "A = 71\nB = [216, 32767]", ["a.py:1: 71, 216, 32767"]),
         (doors.limit_tables, "A = 71\nB = 72", []),
         (doors.starters, "subprocess.Popen(x, start_new_session=True)", ["a.py:1: Popen"]),

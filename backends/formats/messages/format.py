@@ -25,7 +25,7 @@ from ...compile.analyses.unroll import unrolled
 from ...compile.passes.lift import Lift
 from ...compile.request import ProvedArtefact, Request
 from ...execute.execute import Execution
-from ..format import FOR_THREAD_BLOCKS, ExecutionRequest, FileTiming, Format, Requirements
+from ..format import ExecutionRequest, FileTiming, Format, Requirements
 from .judge import check_graph, run_graph
 from .lower import SumTime, graph_of_algorithm, graph_of_schedule
 from .model import GraphNode, GraphNodeKind, MessageGraph
@@ -42,6 +42,7 @@ class MessageFormat(Format, ABC):
 
     rule: ClassVar[str] = ""
     """The rule by which its files are timed, in a few words."""
+    thread_blocks: ClassVar[bool] = False
     most_executed: ClassVar[int | None] = 1 << 20
 
     # --- files ------------------------------------------------------------------------------------
@@ -146,20 +147,6 @@ class MessageFormat(Format, ABC):
         return f"{name}: " if name else ""
 
     # --- compiling --------------------------------------------------------------------------------
-
-    def refuse_flags(self, given: Sequence[str], where: str) -> None:
-        """Refuse flags that say nothing where there are no thread blocks.
-
-        Raises:
-            UserError: one was given.
-        """
-        for flag in FOR_THREAD_BLOCKS:
-            if flag in given:
-                raise UserError(
-                    f"--{flag.replace('_', '-')} says nothing about {self.noun}s",
-                    where=where,
-                    hint="they have no thread blocks; leave it out",
-                )
 
     def graph_for(self, request: Request, message_bytes: int, sum_ps: SumTime) -> MessageGraph:
         """Return the graph of something to compile, for messages of one size."""

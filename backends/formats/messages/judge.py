@@ -146,7 +146,7 @@ def _hangs(graph: MessageGraph) -> Iterator[Finding]:
 
 @dataclass(frozen=True, eq=False)
 class _Terms:
-    """What every node adds up: rows of inputs (first), then of nodes.
+    """The summands of every node, as rows: those of inputs first, then those of nodes.
 
     ``rows``: of all nodes, one after another; ``start[i]:start[i + 1]`` those of node i.
     """

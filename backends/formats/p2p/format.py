@@ -14,7 +14,7 @@ from weft.dsl.base.units import SizeRange
 from ...check.checks import Check, of_findings
 from ...check.findings import require_good
 from ...compile.request import ProvedArtefact, Request
-from ..format import FOR_THREAD_BLOCKS, ExecutionRequest, Format, Requirements
+from ..format import ExecutionRequest, Format, Requirements
 from ..recognition import is_script
 from .model import Script
 from .read import read_script, runtime_of
@@ -39,6 +39,7 @@ class ScriptFile(Format):
     kind: ClassVar[str] = "script"
     noun: ClassVar[str] = "point-to-point program"
     suffix: ClassVar[str] = ".py"
+    thread_blocks: ClassVar[bool] = False
     interpreted: ClassVar[bool] = False
     most_executed: ClassVar[int | None] = 128  # each rank is a thread
 
@@ -109,20 +110,6 @@ class ScriptFile(Format):
         return "\n".join(lines), facts_of(script)
 
     # --- compiling --------------------------------------------------------------------------------
-
-    def refuse_flags(self, given: Sequence[str], where: str) -> None:
-        """Refuse flags that say nothing where there are no thread blocks.
-
-        Raises:
-            UserError: one was given.
-        """
-        for name in FOR_THREAD_BLOCKS:
-            if name in given:
-                raise UserError(
-                    f"--{name.replace('_', '-')} says nothing about a point-to-point program",
-                    where=where,
-                    hint="it has no thread blocks; leave it out",
-                )
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
         """Return the file of a program; it is good for all sizes."""

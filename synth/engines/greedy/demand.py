@@ -55,7 +55,7 @@ def demand_of(collective: Collective) -> ChunkDemand:
 
 
 def refusal(collective: Collective) -> str | None:
-    """Why a collective has no demand of this kind, in words."""
+    """Return in words why a collective has no such demand; None if it has one."""
     if collective.combining:
         return f"{collective.name or collective.kind} adds up on the way"
     try:

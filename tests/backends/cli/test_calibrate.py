@@ -18,7 +18,7 @@ SIZES = tuple(1 << k for k in range(3, 31, 3))
 
 
 def text(kind, *, together=False, machine="dgx-a100", host_us=0.0, **numbers):
-    """What a machine would give whose numbers are other ones than the defaults."""
+    """The text of a run on a machine whose numbers are not the defaults."""
     plain = topology(machine)
     own = tuple(
         TimingNumber(key.replace("_", "."), Fraction(str(x)), "") for key, x in numbers.items()

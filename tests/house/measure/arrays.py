@@ -13,7 +13,7 @@ from .tree import Figure, Function, Tree, functions, place
 
 COLUMN = re.compile(r"Ints|Column|Flags|Floats|Bools|IntArray|Array|NDArray|list\[|\[int|Any$")
 _CODE = {"op", "ops", "form", "forms", "instr", "instrs", "instructions", "opcode"}
-_SOLVER = {"linprog"}
+_SOLVER = {"linprog", "_Highs"}
 _MAKERS = {"array", "zeros", "full", "empty", "concatenate", "fromiter"}
 
 
@@ -115,16 +115,20 @@ def _names_machine(function: Function) -> bool:
 
 
 def linear_calls(source: Source) -> Iterator[str]:
-    """Calls of SciPy's `linprog`, under its own name or one bound to it in the same function."""
-    for function in functions(source) if mentions(source, "linprog") else ():
+    """Calls that start a linear solver: SciPy's `linprog`, or HiGHS' own class `_Highs`.
+
+    Under that name, or one bound to it in the same function.
+    """
+    asked = any(mentions(source, name) for name in _SOLVER)
+    for function in functions(source) if asked else ():
         bound = set(_SOLVER)
         for node in ast.walk(function):
             match node:
                 case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                     if names(value) & _SOLVER:
                         bound.add(name)
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute(attr="linprog")):
-                    bound.add(name)
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute(attr=attr)):
+                    bound |= {name} if attr in _SOLVER else set()
         for call in calls(function):
             if called(call) in bound:
                 yield place(source, call, f"{called(call)} in {function.name}")
@@ -164,10 +168,10 @@ def measured(tree: Tree) -> Iterator[Figure]:
         ("machine_arrays", "classes that are arrays of a machine", machine_arrays),
         ("numbered_rows", "loops that number topology.resources", numbered_rows),
         ("masters", "masters of least congestion", congestion_masters),
-        ("linprog_calls", "calls of linprog", linear_calls),
+        ("solver_calls", "calls that start a linear solver", linear_calls),
     ):
         found = _gathered(tree.code, pattern)
         yield Figure(key, label, len(found), found)
     found = _gathered(tree.code, linear_calls)
     files = tuple(sorted({at.partition(":")[0] for at in found}))
-    yield Figure("linprog_files", "… files with such calls", len(files), files)
+    yield Figure("solver_files", "… files with such calls", len(files), files)
