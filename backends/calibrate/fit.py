@@ -143,7 +143,11 @@ def calibrate(
     if not points:
         raise UserError("no measured time can be predicted: nothing is left to fit")
     defaults = _defaults(topology, runtime, used)
-    effects = {key: _effect(topology, points, runtime, key, x) for key, x in defaults.items()}
+    plain = _us(topology, points, runtime)
+    effects = {
+        key: np.log(plain / _us(_changed(topology, key, x), points, runtime)) / np.log(PROBE)
+        for key, x in defaults.items()
+    }
     told, untold = _chosen(defaults, effects)
     if not told:
         raise UserError("the times depend on no number that can be fitted")
@@ -172,8 +176,8 @@ def _predicted(
     """Return µs, what runs, and why it cannot be fitted, for each time."""
     found = []
     for one in times:
-        host = float(host_us(topology, one.gpus_per_process)) if one.gpus_per_process > 1 else 0.0
-        best = best_of(nccl_baselines(topology, one.kind, runtime, host), one.bytes)
+        baselines = nccl_baselines(topology, one.kind, runtime, one.gpus_per_process)
+        best = best_of(baselines, one.bytes)
         if best is None:
             found.append((float("nan"), "", f"no baseline of {one.kind} is known"))
         else:
@@ -208,17 +212,14 @@ def _defaults(topology: Topology, runtime: str, times: Sequence[MeasuredTime]) -
     return {key: found[key] for key in keys}
 
 
-def _effect(
-    topology: Topology, points: Sequence[MeasuredTime], runtime: str, key: str, default: float
-) -> Floats:
-    """Return the relative change of each time by a relative change of a number."""
-    changed = _with(topology, [TimingNumber(key, Fraction(default / PROBE), "")])
-    plain, moved = (
-        np.array([us for us, _, _ in _predicted(machine, points, runtime)])
-        for machine in (topology, changed)
-    )
-    effect: Floats = np.log(plain / moved) / np.log(PROBE)
-    return effect
+def _changed(topology: Topology, key: str, default: float) -> Topology:
+    """Return the machine with a number changed by the factor of the probe."""
+    return _with(topology, [TimingNumber(key, Fraction(default / PROBE), "")])
+
+
+def _us(topology: Topology, points: Sequence[MeasuredTime], runtime: str) -> Floats:
+    """Return the predicted times."""
+    return np.array([us for us, _, _ in _predicted(topology, points, runtime)])
 
 
 def _chosen(
@@ -258,7 +259,7 @@ def _fit(
             TimingNumber(k, Fraction(min(float(v), _most(k))), "")
             for k, v in zip(keys, np.exp(x), strict=True)
         ]
-        times = np.log([us for us, _, _ in _predicted(_with(topology, numbers), points, runtime)])
+        times = np.log(_us(_with(topology, numbers), points, runtime))
         return np.concatenate([times - measured, PRIOR * (x - first)])
 
     width = np.log(RANGE)

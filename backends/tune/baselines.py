@@ -1,9 +1,10 @@
-"""What NCCL and RCCL run themselves, as programs on a machine: the baselines of plans.
+"""Baselines of plans: the algorithms of NCCL and RCCL as programs on a machine, with their times.
 
 NCCL takes the least time by its tuner of a ring or tree, a protocol and a number of channels; so
 does a baseline, by simulation under the calibrated model. Channels that follow one ring do so in
-step, and are one block here (:meth:`.RuntimeModel.in_lockstep`). What switches sum (NVLS) is no
-program: its time is known, and told as such.
+step, and are one block here (:meth:`.RuntimeModel.in_lockstep`). Small messages have fewer
+channels, which a process with several GPUs launches one after the other. What switches sum (NVLS)
+is no program: its time is known, and told as such.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from weft.synth.time.calibrated import (
     calibrated_model,
     channels_of,
     family_line,
+    host_us,
     inner_medium,
     model_number,
 )
@@ -61,6 +63,43 @@ LANE_STEPS = 20_000
 """Hops that a search for rings on direct cables may try."""
 
 
+THREADS = 512
+"""Threads of a channel's block."""
+
+THREAD_BYTES = {Protocol.LL: 8, Protocol.LL128: 8, Protocol.SIMPLE: 64}
+"""Bytes of the message for each thread, and under LL for each rank, that another channel needs
+(NCCL 2.8 to 2.10, src/enqueue.cc and src/graph/tuning.cc)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostTime:
+    """µs of a process with several GPUs for a call, and for each channel of it after the first."""
+
+    call_us: float = 0.0
+    channel_us: float = 0.0
+    channels: int = 1
+    ranks: int = 1
+
+    def us(self, message_bytes: int, protocol: Protocol) -> float:
+        """The time of a call: a channel has as many bytes as keep its threads busy, at least."""
+        least = THREADS * THREAD_BYTES[protocol] * (self.ranks if protocol is Protocol.LL else 1)
+        channels = min(self.channels, max(1, message_bytes // least))
+        return self.call_us + (channels - 1) * self.channel_us
+
+
+NO_HOST = HostTime()
+"""Of a process with one GPU."""
+
+
+def host_time(topology: Topology, gpus_per_process: int) -> HostTime:
+    """The host's time for calls on a machine."""
+    if gpus_per_process < 2:
+        return NO_HOST
+    each = gpus_per_process * (model_number(topology, "host.per_channel") or 0.0)
+    call = float(host_us(topology, gpus_per_process))
+    return HostTime(call, each, channels_of(topology), topology.ranks)
+
+
 @dataclass(frozen=True, slots=True)
 class BaselineTime:
     """A time in µs, of what; ``apart``: why that is no program."""
@@ -81,14 +120,15 @@ class Baseline:
     name: str
     clock: ProgramClock
     protocols: tuple[Protocol, ...]
-    host_us: float = 0.0
+    host: HostTime = NO_HOST
     ceilings: Mapping[Protocol, float] = field(default_factory=dict)
     more_us: float = 0.0
 
     def time(self, message_bytes: int) -> BaselineTime:
         """The least time of its protocols."""
         us, protocol = min((self._us(message_bytes, one), one) for one in self.protocols)
-        return BaselineTime(max(us, self.host_us), f"{self.name} {protocol}")
+        host = self.host.us(message_bytes, protocol)
+        return BaselineTime(max(us, host), f"{self.name} {protocol}")
 
     def _us(self, message_bytes: int, protocol: Protocol) -> float:
         us = self.clock.time_us(message_bytes, protocol) + self.more_us
@@ -107,41 +147,43 @@ class SwitchSums:
 
     start_us: float
     GBps: float
-    host_us: float = 0.0
+    host: HostTime = NO_HOST
 
     def time(self, message_bytes: int) -> BaselineTime:
         """The time of the line."""
         us = self.start_us + message_bytes / (self.GBps * BYTES_PER_US_PER_GBPS)
-        return BaselineTime(max(us, self.host_us), "NVLS", "NVLS: switches sum, a time only")
+        return BaselineTime(max(us, self.host.call_us), "NVLS", "NVLS: switches sum, a time only")
 
 
 def nccl_baselines(
-    topology: Topology, kind: Kind, runtime: str = NCCL, host_us: float = 0.0
+    topology: Topology, kind: Kind, runtime: str = NCCL, gpus_per_process: int = 1
 ) -> tuple[Baseline | SwitchSums, ...]:
-    """What NCCL (or RCCL, by ``runtime``) may run for a collective on a machine.
+    """Return the algorithms that NCCL (or RCCL, by ``runtime``) has for a collective on a machine.
 
-    Empty for collectives that they do not have.
+    Empty for collectives that they do not have. A process with several GPUs is the slower one of
+    host and GPUs; of one with one GPU the host is not seen, as calls follow each other.
     """
-    return _baselines(topology, Kind(kind), runtime, float(host_us))
+    return _baselines(topology, Kind(kind), runtime, gpus_per_process)
 
 
 @kept()
 def _baselines(
-    topology: Topology, kind: Kind, runtime: str, host_us: float
+    topology: Topology, kind: Kind, runtime: str, gpus_per_process: int
 ) -> tuple[Baseline | SwitchSums, ...]:
-    site = _BaselineSite(topology, kind, runtime, host_us)
+    host = host_time(topology, gpus_per_process)
+    site = _BaselineSite(topology, kind, runtime, host)
     found = (*site.rings(), *site.trees(), *site.pairs())
-    return (*found, *_switch_sums(topology, kind, runtime, host_us))
+    return (*found, *_switch_sums(topology, kind, runtime, host))
 
 
 @dataclass(frozen=True, slots=True)
 class _BaselineSite:
-    """What a library may run for a collective on a machine."""
+    """The baselines of a library for a collective on a machine, by algorithm."""
 
     topology: Topology
     kind: Kind
     runtime: str
-    host_us: float
+    host: HostTime
 
     def rings(self) -> Iterator[Baseline]:
         """NCCL's rings; rooted collectives in pieces."""
@@ -208,7 +250,7 @@ class _BaselineSite:
         model = model.in_lockstep(max(1, channels_of(self.topology) // together))
         protocols = protocols_of(self.topology, self.runtime)
         clock = ProgramClock(program, self.topology, model)
-        return Baseline(name, clock, protocols, self.host_us, ceilings or {})
+        return Baseline(name, clock, protocols, self.host, ceilings or {})
 
     def _bus_of_ll(self) -> float | None:
         which = "pair" if self.topology.hosts == 2 else "many"
@@ -289,7 +331,7 @@ _NVLS_BETWEEN = {"h100": 190.0, "b200": 300.0}
 
 
 def _switch_sums(
-    topology: Topology, kind: Kind, runtime: str, host_us: float
+    topology: Topology, kind: Kind, runtime: str, host: HostTime
 ) -> tuple[SwitchSums, ...]:
     line = [family for family in _NVLS if family in family_line(topology)]
     if kind is not Kind.ALLREDUCE or runtime != NCCL or not line or topology.ranks < 3:
@@ -298,7 +340,7 @@ def _switch_sums(
     if topology.hosts > 1:
         start = _NVLS_START + _NVLS_LEVEL * (topology.hosts.bit_length() - 1)
         width = _NVLS_BETWEEN[line[0]]
-    return (SwitchSums(start, width, host_us),)
+    return (SwitchSums(start, width, host),)
 
 
 def best_of(options: Sequence[Baseline | SwitchSums], message_bytes: int) -> BaselineTime | None:

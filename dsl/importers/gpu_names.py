@@ -6,11 +6,22 @@ import re
 from collections.abc import Iterable
 
 _NAMES = re.compile(
-    r"\b(GB300|GB200|GH200|B300|B200|H200|H100|H800|A100|A800|V100|P100|A10|A30|A40|L4|L40S|T4"
-    r"|RTX|MI355X|MI325X|MI300X|MI250|MI100|MI50)(?=\b|X\b)",
+    r"\b(GB300|GB200|GH200|B300|B200|H200|H100|H800|H20|A100|A800|V100S?|P100|A10G?|A30|A40|L4"
+    r"|L40S?|T4|RTX|MI355X|MI350X|MI325X|MI308X|MI300[AX]|MI250|MI210|MI100|MI50)(?=\b|X\b)",
     re.IGNORECASE,
 )
-"""Names of GPUs that are those of families."""
+"""Names of GPUs by which families are known."""
+
+_LIKE = {
+    "v100s": "v100",
+    "a10g": "a10",
+    "l40": "l40s",
+    "mi210": "mi250",
+    "mi300a": "mi300x",
+    "mi308x": "mi300x",
+    "mi350x": "mi355x",
+}
+"""The family of a GPU that has another name."""
 
 _NVLINK_CARDS = re.compile(r"\bPCIE\b", re.IGNORECASE)
 """Cards of families with NVLink that are in PCIe slots."""
@@ -46,7 +57,8 @@ def family_of_chips(chips: Iterable[str]) -> str:
 def _by_name(name: str) -> str:
     if (found := _NAMES.search(name)) is None:
         return ""
-    return "pcie" if _NVLINK_CARDS.search(name) else found[1].lower()
+    plain = found[1].lower()
+    return "pcie" if _NVLINK_CARDS.search(name) else _LIKE.get(plain, plain)
 
 
 def _chip(text: str) -> str:

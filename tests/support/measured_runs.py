@@ -13,8 +13,16 @@ from typing import Any
 from rccl_files import allpairs
 
 from weft.backends.compile.compile import CompileOptions, lower_algorithm
-from weft.backends.tune.baselines import Baseline, BaselineTime, SwitchSums, nccl_baselines
+from weft.backends.tune.baselines import (
+    Baseline,
+    BaselineTime,
+    HostTime,
+    SwitchSums,
+    host_time,
+    nccl_baselines,
+)
 from weft.dsl.catalogue import topology as catalogue
+from weft.dsl.importers.gpu_names import family_of
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import (
@@ -28,40 +36,11 @@ from weft.dsl.nouns.topology import (
     gpu,
 )
 from weft.synth.engines.classic.catalog import classic_algorithm
-from weft.synth.time.calibrated import MSCCLPP, NCCL, calibrated_model, host_us
+from weft.synth.time.calibrated import MSCCLPP, NCCL, calibrated_model
 from weft.synth.time.program_time import ProgramClock
 
 LAUNCH_OF_SEVERAL = "one process"
 """``launch`` of a run in which one process has all GPUs of a host."""
-
-FAMILIES = (
-    ("gb300", "gb300"),
-    ("gb200", "gb200"),
-    ("b300", "b300"),
-    ("b200", "b200"),
-    ("gh200", "gh200"),
-    ("h200", "h200"),
-    ("h100", "h100"),
-    ("h800", "h800"),
-    ("a100", "a100"),
-    ("a800", "a800"),
-    ("v100", "v100"),
-    ("p100", "p100"),
-    ("mi355", "mi355x"),
-    ("mi325", "mi325x"),
-    ("mi3", "mi300x"),
-    ("mi2", "mi250"),
-    ("mi1", "mi100"),
-    ("l40", "l40s"),
-    ("l4", "l4"),
-    ("a10", "a10"),
-    ("a30", "a30"),
-    ("a40", "a40"),
-    ("t4", "t4"),
-    ("rtx", "rtx"),
-    ("40", "rtx"),
-)
-"""Families by a part of the GPU's name, the first that fits."""
 
 PCIE_GEN5, PCIE_GEN4 = Fraction(63), Fraction("31.5")
 
@@ -120,12 +99,6 @@ def read_tables(path: Path) -> list[MeasuredTable]:
 # --- machines -------------------------------------------------------------------------------------
 
 
-def family_of(table: MeasuredTable) -> str:
-    """The family of the table's GPUs; empty where no name is known."""
-    name = table.text("gpu").lower().replace(" ", "")
-    return next((family for part, family in FAMILIES if part in name), "")
-
-
 def machine_of(table: MeasuredTable) -> Topology:
     """The machine of a table: of the catalogue, or hosts of GPUs on PCIe."""
     name, ranks = table.text("topology"), int(table.facts["ranks"])
@@ -140,7 +113,9 @@ def machine_of(table: MeasuredTable) -> Topology:
     if (nodes > 1 or "nodes=" in options) and nics and "nic_bw" not in options:
         one = nics * share / Fraction(_nics_of(base, options))
         given.append(f"nic_bw={float(one)}GB/s")
-    made = catalogue(f"{base}:{','.join([*given, f'family={family_of(table)}'])}")
+    if family := family_of([table.text("gpu")]):  # else the catalogue's
+        given.append(f"family={family}")
+    made = catalogue(f"{base}:{','.join(given)}" if given else base)
     return made if made.ranks == ranks else made.restricted_to(range(ranks))
 
 
@@ -184,7 +159,7 @@ def _pcie_hosts(table: MeasuredTable, gpus: int, nodes: int, nics: Fraction) -> 
             shared.append(Resource(f"gpu{r} out", (first, first + 2), width))
             shared.append(Resource(f"gpu{r} in", (first + 1, first + 3), width))
     nodes_of = (*members, *bridges, *fabric)
-    timing = MachineTiming(family_of(table) or "pcie")
+    timing = MachineTiming(family_of([table.text("gpu")]) or "pcie")
     return Topology(table.text("topology"), nodes_of, tuple(links), tuple(shared), timing=timing)
 
 
@@ -214,17 +189,16 @@ def baselines_of(table: MeasuredTable) -> Options:
     if table.why_apart:
         return []
     machine = machine_of(table)
-    hosted = 0.0
-    if table.text("launch") == LAUNCH_OF_SEVERAL:
-        hosted = float(host_us(machine, int(table.facts["ranks"]) // machine.hosts))
+    together = table.text("launch") == LAUNCH_OF_SEVERAL
+    gpus = int(table.facts["ranks"]) // machine.hosts if together else 1
     library, chosen = table.text("library").lower(), table.text("chosen").lower()
     kind = Kind(table.text("collective").split(" ")[0])
     if "mscclpp" in library or "msccl++" in library:
         return [*_packets(machine, kind)]
     runtime = "rccl" if "rccl" in library else NCCL
-    found: Options = list(nccl_baselines(machine, kind, runtime, hosted))
+    found: Options = list(nccl_baselines(machine, kind, runtime, gpus))
     if runtime == "rccl" and "msccl" in chosen and machine.ranks == 8:
-        files = _rccl_files(machine, hosted)
+        files = _rccl_files(machine, host_time(machine, gpus))
         ranges = [(one.low, one.high) for one in files]
         outside = [
             Ranged(one, low, high)
@@ -236,7 +210,7 @@ def baselines_of(table: MeasuredTable) -> Options:
     return found
 
 
-def _rccl_files(machine: Topology, hosted: float) -> list[Ranged]:
+def _rccl_files(machine: Topology, host: HostTime) -> list[Ranged]:
     """RCCL's files for allreduce on eight MI300X, with their sizes."""
     found = []
     for channels, protocol, low, high in (
@@ -248,7 +222,7 @@ def _rccl_files(machine: Topology, hosted: float) -> list[Ranged]:
             allpairs(8, channels, protocol), machine, calibrated_model(machine, "rccl")
         )
         name = f"MSCCL file allpairs x{channels}"
-        found.append(Ranged(Baseline(name, clock, (protocol,), hosted), low, high))
+        found.append(Ranged(Baseline(name, clock, (protocol,), host), low, high))
     return found
 
 

@@ -17,16 +17,16 @@ TESTS = {"allreduce": "all_reduce", "allgather": "all_gather"}
 SIZES = tuple(1 << k for k in range(3, 31, 3))
 
 
-def text(kind, *, together=False, machine="dgx-a100", host_us=0.0, **numbers):
+def text(kind, *, together=False, machine="dgx-a100", more=(), **numbers):
     """The text of a run on a machine whose numbers are not the defaults."""
     plain = topology(machine)
     own = tuple(
         TimingNumber(key.replace("_", "."), Fraction(str(x)), "") for key, x in numbers.items()
     )
-    true = replace(plain, timing=plain.timing.with_numbers(own))
-    options = nccl_baselines(true, kind, "nccl", host_us)
-    rows = [(size, best_of(options, size).us) for size in SIZES]
+    true = replace(plain, timing=plain.timing.with_numbers((*own, *more)))
     gpus = plain.ranks // plain.hosts
+    options = nccl_baselines(true, kind, "nccl", gpus if together else 1)
+    rows = [(size, best_of(options, size).us) for size in SIZES]
     return nccl_tests_text(TESTS[kind], rows, gpus=gpus, hosts=plain.hosts, together=together)
 
 
@@ -66,7 +66,9 @@ def test_numbers_are_found_again(calibrate, tmp_path):
 
 
 def test_one_process_for_all_gpus_hides_alpha(calibrate):
-    ran = calibrate(text("allgather", together=True, host_us=48.0))
+    ran = calibrate(
+        text("allgather", together=True, more=[TimingNumber("host.per_gpu", Fraction(6), "")])
+    )
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
     found = {x["key"]: x["value"] for x in data["fitted"]}

@@ -55,3 +55,19 @@ def test_what_switches_sum_is_told_apart() -> None:
 
 def test_collectives_that_nccl_lacks_have_no_baseline() -> None:
     assert nccl_baselines(topology("dgx-a100"), Kind.SCATTER) == ()
+
+
+@pytest.mark.parametrize(
+    ("size", "measured"),
+    [(128 << 10, 40.09), (256 << 10, 46.58), (512 << 10, 58.37), (2 << 20, 78)],
+)
+def test_a_process_with_all_gpus_launches_more_channels_for_larger_messages(
+    size: int, measured: float
+) -> None:
+    """Broadcast on 8 A100 with -g 8 (superbenchmark), as allgather and reduce: host, not wires."""
+    together = best_of(nccl_baselines(topology("dgx-a100"), Kind.BROADCAST, "nccl", 8), size)
+    alone = best_of(nccl_baselines(topology("dgx-a100"), Kind.BROADCAST), size)
+    assert together is not None
+    assert alone is not None
+    assert together.us == pytest.approx(measured, rel=0.17)
+    assert alone.us < measured
