@@ -215,6 +215,20 @@ def refuse_flags(flags: Flags, names: tuple[str, ...], why: str, subject: Subjec
         raise UserError(f"--{given[0].replace('_', '-')} {why}", where=subject.where)
 
 
+def refuse_collective(flags: Flags, subject: Subject) -> None:
+    """Refuse flags that name a collective or roots for a file that states its own.
+
+    Raises:
+        UserError: one was given.
+    """
+    if flags.given(("collective", "root", "roots")):
+        raise UserError(
+            "-c and --root say what an MSCCL XML file or an MSCCL++ plan is for",
+            where=subject.where,
+            hint="leave them out: other files say it themselves",
+        )
+
+
 def compared_sizes(args: DiffFlags) -> tuple[int, ...]:
     """Return the message sizes for which ``weft diff`` compares times."""
     if args.size:

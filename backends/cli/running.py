@@ -32,7 +32,7 @@ from .exit_codes import Exit
 from .flags.files import REPEAT, RunFlags
 from .lowering import source_of
 from .machines import on_machine
-from .noun import Subject
+from .noun import Subject, refuse_collective
 from .outputs import check_file
 from .scripts import format_on, require_runtime, script_text
 from .stages import telling
@@ -113,12 +113,8 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
     """
     format = format_on(args.on)
     format.refuse_flags(args.lowering_given(), f"--on {args.on}")
-    asks = subject.noun.asks_collective and subject.compiled_form is not None
-    if not asks and (named := args.given(("collective", "root", "roots"))):
-        raise UserError(
-            f"--{named[0]} is for MSCCL XML: other files state their collective",
-            where=subject.where,
-        )
+    if not (subject.noun.asks_collective and subject.compiled_form):
+        refuse_collective(args, subject)
     schedule = None
     if subject.is_script:
         text = subject.text

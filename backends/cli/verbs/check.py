@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from weft.dsl.base.errors import UserError
-
 from ...check.checks import checks_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import CheckFlags
-from ..noun import FileKind
+from ..noun import FileKind, refuse_collective
 from ..subjects import read_subject
 
 
 def run(args: CheckFlags, console: Console) -> int:
     """Run the checks for the kind of the file."""
     subject = read_subject(args.file, also=(FileKind.STREAM,))
-    named = (args.collective, args.root, args.roots)
-    if not subject.noun.asks_collective and any(name is not None for name in named):
-        raise UserError(
-            "-c and --root say what an MSCCL XML file or an MSCCL++ plan is for",
-            where=subject.where,
-            hint="leave them out: other files say it themselves",
-        )
+    if not subject.noun.asks_collective:
+        refuse_collective(args, subject)
     checks = subject.noun.check(subject, args, console)
     good = all(check.ok for check in checks)
     console.result(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.files import write_files, write_text
 
 from ...compile.prepare import artefact_of
@@ -23,7 +23,7 @@ from ..lowering import (
     require_listed,
     source_of,
 )
-from ..noun import Subject
+from ..noun import Subject, refuse_collective
 from ..outputs import check_file_output, check_prefix_output
 from ..stages import telling
 from ..subjects import read_subject
@@ -47,14 +47,8 @@ def run(args: CompileFlags, console: Console) -> int:
     else:
         check_file_output(args, console, args.file)
     subject = read_subject(args.file)
-    named = (args.collective, args.root, args.roots)
-    asks = subject.noun.asks_collective and subject.compiled_form
-    if not asks and any(name is not None for name in named):
-        raise UserError(
-            "-c and --root say what an MSCCL XML file is for",
-            where=subject.where,
-            hint="leave them out: other files say it themselves",
-        )
+    if not (subject.noun.asks_collective and subject.compiled_form):
+        refuse_collective(args, subject)
     source = source_of(subject, args)
     if source.topology is not None:
         backend = backend.on(source.topology)

@@ -14,7 +14,7 @@ from ...formats.format import DEFAULT, ExecutionReport, ExecutionRequest, Format
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import LOWERING, RunFlags
-from ..noun import Subject, asked_of
+from ..noun import Subject, asked_of, refuse_collective
 from ..stages import telling
 from ..subjects import read_subject
 
@@ -47,6 +47,8 @@ def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionR
     )
     format = subject.format
     if format is not None and format.interpreted:
+        if not format.asks_collective:
+            refuse_collective(args, subject)
         given = args.given((*LOWERING, "size"))
         request = replace(request, given=given)
         return format.run(

@@ -200,4 +200,4 @@ def test_an_algorithm_has_its_own_collective(weft: Weft, algorithms: Path) -> No
     for flag, value in (("-c", "allgather"), ("--root", "1"), ("--roots", "0,1")):
         ran = weft("compile", f"{algorithms}:star", flag, value)
         assert ran.code == 2
-        assert "-c and --root say what an MSCCL XML file is for" in ran.err
+        assert "-c and --root say what an MSCCL XML file or an MSCCL++ plan is for" in ran.err

@@ -41,6 +41,15 @@ def test_a_changed_file_is_found_wrong(weft: Weft, ring: Path) -> None:
     assert weft("check", file).code == 1
 
 
+def test_another_collective_than_the_files_is_refused(weft: Weft, ring: Path) -> None:
+    made = ring.with_suffix(".own")
+    assert weft("compile", ring, "--to", "goal", "--size", "1MiB", "-o", made).code == 0
+    for verb in ("run", "check"):
+        assert weft(verb, made).code == 0
+        done = weft(verb, made, "-c", "alltoall")
+        assert (done.code, "other files say it themselves" in done.err) == (2, True)
+
+
 def test_what_makes_no_sense_is_refused(weft: Weft, ring: Path) -> None:
     def told(*flags: object) -> str:
         done = weft("compile", ring, "--to", "goal", "-o", ring.with_suffix(".no"), *flags)

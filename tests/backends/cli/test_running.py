@@ -69,7 +69,7 @@ def test_questions_that_are_wrong(weft, ring, triangle):
         ((file, "--size", "2GiB"), "at most 1GiB"),
         ((file, "--instances", 2), "--instances says nothing"),
         ((file, "--dtype", "complex64"), "not a number type"),
-        ((file, "-c", "allreduce"), "--collective is for MSCCL XML"),
+        ((file, "-c", "allreduce"), "-c and --root say what an MSCCL XML file"),
     ]:
         ran = weft("run", *arguments)
         assert (ran.code, words in ran.err) == (2, True), ran.err
