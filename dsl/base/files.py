@@ -147,8 +147,20 @@ def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
             no permission, a full disk). Nothing is left behind then.
     """
     if str(path) == "-":
-        _write_stdout(text)
-        return
+        _write_stdout([text])
+    else:
+        _write_pieces(path, [text.encode("utf-8")], force)
+
+
+def write_ascii(path: str | Path, pieces: Iterable[bytes], *, force: bool = False) -> None:
+    """Write a file of ASCII text as :func:`write_text`, without holding all of it."""
+    if str(path) == "-":
+        _write_stdout(piece.decode("ascii") for piece in pieces)
+    else:
+        _write_pieces(path, pieces, force)
+
+
+def _write_pieces(path: str | Path, pieces: Iterable[bytes], force: bool) -> None:
     file = _target(path)
     if file.is_dir():
         raise UserError("the output is a directory", where=str(path), hint="name a file in it")
@@ -156,10 +168,11 @@ def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
     if file.exists() and regular and not force:
         raise UserError("the file exists", where=str(path), hint="-f overwrites it")
     if regular:
-        _replace_all({file: text.encode("utf-8")}, str(path))
+        _replace_all({file: pieces}, str(path))
         return
     try:
-        file.write_text(text, encoding="utf-8")
+        with file.open("wb") as stream:
+            stream.writelines(pieces)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -172,7 +185,7 @@ def write_files(prefix: str | Path, files: Mapping[str, bytes], *, force: bool =
     Raises:
         UserError: one exists and ``force`` is not given, or cannot be written.
     """
-    targets = {_target(f"{prefix}{name}"): data for name, data in files.items()}
+    targets = {_target(f"{prefix}{name}"): [data] for name, data in files.items()}
     for file in targets:
         if file.is_dir():
             raise UserError("the output is a directory", where=str(file), hint="name another file")
@@ -181,15 +194,15 @@ def write_files(prefix: str | Path, files: Mapping[str, bytes], *, force: bool =
     _replace_all(targets, str(prefix))
 
 
-def _replace_all(targets: Mapping[Path, bytes], where: str) -> None:
+def _replace_all(targets: Mapping[Path, Iterable[bytes]], where: str) -> None:
     """Write files under temporary names, then rename all of them."""
     temporary: dict[str, Path] = {}
     try:
-        for file, data in targets.items():
+        for file, pieces in targets.items():
             handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
             temporary[name] = file
             with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
+                stream.writelines(pieces)
                 stream.flush()
                 os.fsync(stream.fileno())
             os.chmod(name, 0o666 & ~_umask())
@@ -205,9 +218,9 @@ def _replace_all(targets: Mapping[Path, bytes], where: str) -> None:
         raise
 
 
-def _write_stdout(text: str) -> None:
+def _write_stdout(pieces: Iterable[str]) -> None:
     try:
-        sys.stdout.write(text)
+        sys.stdout.writelines(pieces)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

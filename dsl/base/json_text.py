@@ -11,7 +11,7 @@ million numbers take about 10 ms.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 
 from .arrays import AnyArray, Ints
+from .unique_rows import in_blocks
 
 
 class RaggedRows(NamedTuple):
@@ -45,22 +46,27 @@ def plain(data: Any) -> Any:
 
 
 def compact(data: Any) -> str:
-    """Return the text of ``json.dumps(plain(data), separators=(",", ":"))``.
-
-    Keys next to columns must need no escapes.
-    """
-    return orjson.dumps(_parts(data), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    """Return the text of ``json.dumps(plain(data), separators=(",", ":"))``."""
+    return b"".join(pieces(data)).decode()
 
 
-def _parts(data: Any) -> Any:
-    """Return the object with all but columns as final text, keeping json's escapes and floats."""
+def pieces(data: Any) -> Iterator[bytes]:
+    """Yield the text of :func:`compact` in pieces, so that a file of any length needs no room."""
     if isinstance(data, RaggedRows):
-        return orjson.Fragment(_rows(data))
-    if isinstance(data, np.ndarray) and data.dtype.kind == "i":
-        return np.ascontiguousarray(data)
-    if isinstance(data, Mapping) and _has_columns(data):
-        return {key: _parts(value) for key, value in data.items()}
-    return orjson.Fragment(json.dumps(plain(data), separators=(",", ":")).encode())
+        yield from _column(len(data.start) - 1, lambda rows: _rows(data, rows))
+    elif isinstance(data, np.ndarray) and data.dtype.kind == "i":
+        yield from _column(len(data), lambda rows: _numbers(data[rows]))
+    elif isinstance(data, Mapping) and _has_columns(data):
+        for at, (key, value) in enumerate(data.items()):
+            yield (b"," if at else b"{") + json.dumps(key).encode() + b":"
+            yield from pieces(value)
+        yield b"}"
+    else:  # json's escapes and floats
+        yield _json(plain(data))
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()
 
 
 def _has_columns(data: Mapping[str, Any]) -> bool:
@@ -70,13 +76,27 @@ def _has_columns(data: Mapping[str, Any]) -> bool:
     )
 
 
-def _rows(rows: RaggedRows) -> bytes:
-    """Return the text of a list of rows: one long list with brackets inserted between rows."""
-    if not len(rows.values) or not np.diff(rows.start).all():
-        return json.dumps(rows.lists(), separators=(",", ":")).encode()
-    flat = orjson.dumps(np.ascontiguousarray(rows.values), option=orjson.OPT_SERIALIZE_NUMPY)
-    text = np.frombuffer(flat, np.uint8)
-    between = np.flatnonzero(text == ord(","))[rows.start[1:-1] - 1]
+def _column(count: int, text: Callable[[slice], bytes]) -> Iterator[bytes]:
+    """Yield a list of ``count`` entries, of which ``text`` returns some, without brackets."""
+    yield b"["
+    for block in in_blocks(count):
+        yield (b"," if block.start else b"") + text(block)
+    yield b"]"
+
+
+def _numbers(values: AnyArray) -> bytes:
+    return orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+
+
+def _rows(rows: RaggedRows, some: slice) -> bytes:
+    """Return the text of some rows: their values with brackets inserted between rows."""
+    start = rows.start[some.start : some.stop + 1]
+    values = rows.values[start[0] : start[-1]]
+    start = start - start[0]
+    if not np.diff(start).all():
+        return _json(RaggedRows(start, values).lists())[1:-1]
+    text = np.frombuffer(_numbers(values), np.uint8)
+    between = np.flatnonzero(text == ord(","))[start[1:-1] - 1]
     room = np.ones(len(text), np.int8)
     room[between] = 3
     wide = np.repeat(text, room)

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base.arrays import Bools, Floats, Ints, Ints32
+from ..base.arrays import AnyArray, Bools, Floats, Ints, Ints32
 from ..base.errors import BadFile, UserError
-from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_text
-from ..base.json_text import RaggedRows, compact, plain
+from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_ascii
+from ..base.json_text import RaggedRows, compact, pieces, plain
 from ..base.unique_rows import rows_of
 from .collective import Collective
 from .topology import Topology
@@ -133,27 +133,28 @@ class Schedule:
 
         The order inside a step is kept: of transfers that compete for a link, the first goes first.
         """
-        chunk, src, dst, step = (np.asarray(x, np.int32) for x in (chunk, src, dst, step))
-        lengths = np.asarray(route_lengths, np.int64)
-        order = np.argsort(step, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        new_starts, at = rows_of(starts, order)
-        links = np.asarray(route_links, np.int32)[at]
+        steps, starts = np.asarray(step, np.int32), np.zeros(np.size(step) + 1, np.int64)
+        np.cumsum(route_lengths, out=starts[1:])
+        links, order = np.asarray(route_links, np.int32), None
+        if (steps[1:] < steps[:-1]).any():
+            order = np.argsort(steps, kind="stable")
+            starts, at = rows_of(starts, order)
+            links = links[at]
         schedule = Schedule(
             topology,
             collective,
-            chunk[order],
-            src[order],
-            dst[order],
-            step[order],
-            np.asarray(reduce, bool)[order],
-            new_starts,
-            links,
+            _column(chunk, np.int32, order),
+            _column(src, np.int32, order),
+            _column(dst, np.int32, order),
+            _column(steps, np.int32, order),
+            _column(reduce, np.bool_, order),
+            starts,
+            _column(links, np.int32, None),
             rounds=rounds,
             segments=segments,
             stride=stride,
             provenance=dict(provenance or {}),
-            priority=None if priority is None else np.asarray(priority, np.int32)[order],
+            priority=None if priority is None else _column(priority, np.int32, order),
         )
         for column in (
             schedule.chunk,
@@ -238,6 +239,11 @@ class Schedule:
         return replace(self, provenance={**self.provenance, **entries})
 
 
+def _column(values: npt.ArrayLike, kind: type[np.generic], order: Ints | None) -> AnyArray:
+    """Return a new array of the values of a column, in an order if one is given."""
+    return np.array(values, kind) if order is None else np.asarray(values, kind)[order]
+
+
 def dump(schedule: Schedule) -> dict[str, Any]:
     """Return the JSON object of a schedule, with its topology and collective (docs/formats.md)."""
     data: dict[str, Any] = plain(_described(schedule))
@@ -276,8 +282,12 @@ def dumps(schedule: Schedule) -> str:
 
 
 def write(path: str | Path, schedule: Schedule, *, force: bool = False) -> None:
-    """Write a schedule to a file atomically; replace an existing one only with ``force``."""
-    write_text(path, dumps(schedule), force=force)
+    """Write the text of :func:`dumps` to a file, in pieces.
+
+    Raises:
+        UserError: as :func:`weft.dsl.base.files.write_text`.
+    """
+    write_ascii(path, chain(pieces(_described(schedule)), [b"\n"]), force=force)
 
 
 def read(path: str | Path) -> Schedule:

@@ -11,6 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.kept import kept
+from weft.dsl.base.unique_rows import in_blocks
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
@@ -49,14 +51,18 @@ def step_loads(schedule: Schedule, fabric: Fabric | None = None) -> tuple[Ints, 
     return keys[first] // width, keys[first] % width, sums
 
 
+@kept()
 def us_per_byte(schedule: Schedule) -> Fraction:
     """µs per byte of M that the busiest resource is occupied: the schedule's time in the limit of
     many segments (no α), and the least time of any way to run it. O(links of all routes)."""
     fabric = fabric_of(schedule.topology)
-    position, rows = fabric.resources_of(schedule.route_links.astype(np.int64))
-    grains = schedule.collective.grains[schedule.chunk[transfer_of_link(schedule)[position]]]
     load = np.zeros(fabric.resources, np.int64)
-    np.add.at(load, rows, grains)
+    for block in in_blocks(len(schedule)):
+        start = schedule.route_start[block.start : block.stop + 1]
+        links = schedule.route_links[start[0] : start[-1]].astype(np.int64)
+        grains = schedule.collective.grains[schedule.chunk[block]]
+        position, rows = fabric.resources_of(links)
+        np.add.at(load, rows, np.repeat(grains, np.diff(start))[position])
     busiest = max(
         (Fraction(x) / b for x, b in zip(load.tolist(), fabric.bandwidth, strict=True)),
         default=Fraction(0),

@@ -63,6 +63,7 @@ class Replay:
         unmet_count: how many there are in all.
         empty_at_end: places (chunk * ranks + rank) asked for by ``local_reduce`` groups that
             hold nothing at the end.
+        meet: True if some transfers of one step arrive at one place.
     """
 
     fault: npt.NDArray[np.int8]
@@ -70,6 +71,7 @@ class Replay:
     unmet: tuple[Unmet, ...]
     unmet_count: int
     empty_at_end: Ints
+    meet: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,9 @@ def _replayed(moves: _TransferColumns) -> Replay:
         unmet_count += len(wrong)
         empty.append(block.empty(state, wanted_places))
     unmet.sort(key=lambda u: (u.chunk, u.rank))
-    return Replay(fault, redundant, tuple(unmet), unmet_count, np.sort(np.concatenate(empty)))
+    empty_at_end = np.sort(np.concatenate(empty))
+    meet = bool(wave.any())
+    return Replay(fault, redundant, tuple(unmet), unmet_count, empty_at_end, meet)
 
 
 def _waves(moves: _TransferColumns) -> tuple[Ints, Ints]:

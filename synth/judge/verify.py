@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
+from itertools import chain, islice
 from math import lcm
 
 import numpy as np
@@ -32,7 +32,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Floats, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.tables import count
-from weft.dsl.base.unique_rows import any_twice
+from weft.dsl.base.unique_rows import in_blocks
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Sketch
 
@@ -114,7 +114,8 @@ def require_valid(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
 def _problems(schedule: Schedule, sketch: Sketch | None, result: Replay) -> Iterator[str]:
     table = fabric_of(schedule.topology)
     yield from _route_problems(schedule, table)
-    yield from _arrival_problems(schedule)
+    if result.meet:
+        yield from _arrival_problems(schedule)
     yield from _content_problems(schedule, result)
     yield from _end_problems(schedule, result)
     yield from _time_problems(schedule, result)
@@ -164,38 +165,100 @@ def _shape_problems(s: Schedule) -> Iterator[str]:
 # --- routes ---------------------------------------------------------------------------------------
 
 
-def _route_problems(s: Schedule, table: Fabric) -> Iterator[str]:
-    if not len(s):
-        return
-    lengths = np.diff(s.route_start)
-    for i in np.flatnonzero(lengths == 0).tolist():
-        yield f"{transfer_name(s, i)}: its route is empty"
-    some = np.flatnonzero(lengths > 0)
-    links = s.route_links.astype(np.int64)
-    first, last = links[s.route_start[some]], links[s.route_start[some + 1] - 1]
-    for i in some[table.src[first] != s.src[some]].tolist():
-        yield f"{transfer_name(s, i)}: its route starts at {_node(s, table.src, s.route(i)[0])}"
-    for i in some[table.dst[last] != s.dst[some]].tolist():
-        yield f"{transfer_name(s, i)}: its route ends at {_node(s, table.dst, s.route(i)[-1])}"
-    owner = transfer_of_link(s)
-    inner = np.flatnonzero(owner[:-1] == owner[1:])  # link k is followed by k + 1 in its route
-    for k in inner[table.dst[links[inner]] != table.src[links[inner + 1]]].tolist():
-        here, after = (resource_name(s.topology, int(i)) for i in links[k : k + 2])
-        yield f"{transfer_name(s, int(owner[k]))}: its route breaks: {here}, then {after}"
-    stores = np.array([node.stores for node in s.topology.nodes])
-    for k in inner[stores[table.dst[links[inner]]]].tolist():
-        node = _node(s, table.dst, int(links[k]))
-        yield f"{transfer_name(s, int(owner[k]))}: its route passes through {node}, which stores"
-    yield from _loop_problems(s, table, owner, links)
+@dataclass(frozen=True, eq=False)
+class _RouteBlock:
+    """The routes of some transfers of a schedule.
+
+    Attributes:
+        whole, fabric: the schedule and its machine.
+        first: the first transfer; the others follow.
+        start, links: the route of transfer ``first + i`` is ``links[start[i] : start[i + 1]]``.
+        owner: the transfer of each link.
+        inner: the links that another one of the same route follows.
+    """
+
+    whole: Schedule
+    fabric: Fabric
+    first: int
+    start: Ints
+    links: Ints
+    owner: Ints
+    inner: Ints
+
+    @staticmethod
+    def of(s: Schedule, fabric: Fabric, block: slice) -> _RouteBlock:
+        start = s.route_start[block.start : block.stop + 1]
+        links = s.route_links[start[0] : start[-1]].astype(np.int64)
+        owner = np.repeat(np.arange(block.start, block.stop), np.diff(start))
+        inner = np.flatnonzero(owner[:-1] == owner[1:])
+        return _RouteBlock(s, fabric, block.start, start - start[0], links, owner, inner)
+
+    def problems(self) -> tuple[Iterator[str], ...]:
+        """Return the problems of each kind."""
+        lengths = np.diff(self.start)
+        some = np.flatnonzero(lengths > 0)
+        return (
+            self._empty(np.flatnonzero(lengths == 0)),
+            self._wrong_starts(some),
+            self._wrong_ends(some),
+            self._broken(),
+            self._through_storing(),
+            self._loops(),
+        )
+
+    def _name(self, transfer: int) -> str:
+        return transfer_name(self.whole, transfer)
+
+    def _empty(self, rows: Ints) -> Iterator[str]:
+        for i in rows.tolist():
+            yield f"{self._name(self.first + i)}: its route is empty"
+
+    def _wrong_starts(self, some: Ints) -> Iterator[str]:
+        s, ends = self.whole, self.fabric.src
+        wrong = ends[self.links[self.start[some]]] != s.src[self.first + some]
+        for i in (self.first + some[wrong]).tolist():
+            yield f"{self._name(i)}: its route starts at {_node(s, ends, s.route(i)[0])}"
+
+    def _wrong_ends(self, some: Ints) -> Iterator[str]:
+        s, ends = self.whole, self.fabric.dst
+        wrong = ends[self.links[self.start[some + 1] - 1]] != s.dst[self.first + some]
+        for i in (self.first + some[wrong]).tolist():
+            yield f"{self._name(i)}: its route ends at {_node(s, ends, s.route(i)[-1])}"
+
+    def _broken(self) -> Iterator[str]:
+        ends = self.fabric.dst[self.links[self.inner]]
+        apart = ends != self.fabric.src[self.links[self.inner + 1]]
+        for k in self.inner[apart].tolist():
+            pair = self.links[k : k + 2].tolist()
+            here, after = (resource_name(self.whole.topology, i) for i in pair)
+            yield f"{self._name(int(self.owner[k]))}: its route breaks: {here}, then {after}"
+
+    def _through_storing(self) -> Iterator[str]:
+        stores = np.array([node.stores for node in self.whole.topology.nodes])
+        for k in self.inner[stores[self.fabric.dst[self.links[self.inner]]]].tolist():
+            name, node = self._name(int(self.owner[k])), int(self.links[k])
+            node_name = _node(self.whole, self.fabric.dst, node)
+            yield f"{name}: its route passes through {node_name}, which stores"
+
+    def _loops(self) -> Iterator[str]:
+        """Yield routes that enter a node twice (a route does not enter its start)."""
+        longer = np.flatnonzero(np.diff(self.start)[self.owner - self.first] > 1)
+        nodes = self.whole.topology.nodes
+        entered = self.owner[longer] * len(nodes) + self.fabric.dst[self.links[longer]]
+        keys, counts = np.unique(entered, return_counts=True)
+        for key in keys[counts > 1].tolist():
+            name = nodes[key % len(nodes)].name
+            yield f"{self._name(key // len(nodes))}: its route enters {name} twice"
 
 
-def _loop_problems(s: Schedule, table: Fabric, owner: Ints, links: Ints) -> Iterator[str]:
-    """Yield routes that enter a node twice (a route does not enter its start)."""
-    nodes = len(s.topology.nodes)
-    keys, counts = np.unique(owner * nodes + table.dst[links], return_counts=True)
-    for key in keys[counts > 1].tolist():
-        name = s.topology.nodes[key % nodes].name
-        yield f"{transfer_name(s, key // nodes)}: its route enters {name} twice"
+def _route_problems(s: Schedule, fabric: Fabric) -> Iterator[str]:
+    """Yield the problems of one kind before those of the next; in blocks, to save memory."""
+    found: dict[int, list[str]] = {}
+    for block in in_blocks(len(s)):
+        for kind, problems in enumerate(_RouteBlock.of(s, fabric, block).problems()):
+            told = found.setdefault(kind, [])
+            told += islice(problems, PROBLEMS_TOLD + 1 - len(told))
+    yield from chain.from_iterable(found.values())
 
 
 def _node(s: Schedule, ends: Ints, link: int) -> str:
@@ -207,8 +270,6 @@ def _node(s: Schedule, ends: Ints, link: int) -> str:
 
 def _arrival_problems(s: Schedule) -> Iterator[str]:
     """Several arrivals at one place in one step, unless all are added up."""
-    if not any_twice(s.step, s.chunk, s.dst):
-        return
     place = s.chunk.astype(np.int64) * s.collective.ranks + s.dst
     order = np.lexsort((place, s.step))
     follows = (np.diff(s.step[order]) == 0) & (np.diff(place[order]) == 0)

@@ -7,11 +7,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import NothingFound, UserError, WeftError
-from weft.dsl.base.files import write_folder, write_text
+from weft.dsl.base.files import write_folder
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.problem import Objective
-from weft.dsl.nouns.schedule import dumps
+from weft.dsl.nouns.schedule import dumps, write
 from weft.synth.api import lacking, synthesize
 from weft.synth.base.engine import Budget, Status
 from weft.synth.bounds import bounds
@@ -252,7 +252,7 @@ def _write(
     if args.output is None:
         return [None] * len(points)
     if problem.objective is not Objective.FRONTIER:
-        write_text(args.output, dumps(points[0].schedule), force=args.force)
+        write(args.output, points[0].schedule, force=args.force)
         if args.output != "-":
             console.say("Wrote", args.output)
         return [args.output]

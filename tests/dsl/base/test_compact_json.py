@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import planned_schedules, ring
 
+from weft.dsl.base import unique_rows
 from weft.dsl.base.errors import BadFile
 from weft.dsl.base.json_text import RaggedRows, compact, plain
 from weft.dsl.nouns.collective import make
-from weft.dsl.nouns.schedule import Schedule, Transfer, dump, dumps, load
+from weft.dsl.nouns.schedule import Schedule, Transfer, dump, dumps, load, write
 
 ROWS = st.lists(st.lists(st.integers(0, 1 << 31), max_size=4), max_size=6)
 
@@ -46,6 +49,32 @@ def test_a_schedule_comes_back_from_its_text(s: Schedule, timed: bool) -> None:
     text = dumps(s)
     assert text == json.dumps(dump(s), separators=(",", ":")) + "\n"
     assert dumps(load(json.loads(text))) == text
+
+
+@given(ROWS, st.lists(st.integers(-(2**31), 2**31 - 1)), st.integers(1, 3))
+def test_pieces_of_any_length_make_the_same_text(
+    lists: list[list[int]], column: list[int], block: int
+) -> None:
+    data = {"rows": rows(lists), "column": np.array(column, np.int32)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unique_rows, "_BLOCK", block)
+        assert compact(data) == json.dumps(plain(data), separators=(",", ":"))
+
+
+def test_a_file_is_written_in_a_fraction_of_its_length(tmp_path: Path) -> None:
+    machine, path = ring(2), tmp_path / "schedule.json"
+    sends = [Transfer(0, 0, 1, (0,), step) for step in range(2)]
+    few = Schedule.of(machine, make("allgather", 2), sends)
+    columns = {name: np.repeat(column, 600_000) for name, column in few.columns().items()}
+    many = Schedule.from_columns(machine, few.collective, **columns)
+    tracemalloc.start()
+    try:
+        write(path, many)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < path.stat().st_size / 3
+    assert path.read_text() == dumps(many)
 
 
 def spoilt(s: Schedule, change: Any) -> dict[str, Any]:

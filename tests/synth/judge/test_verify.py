@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -23,6 +24,7 @@ from strategies import (
 )
 from work import calls_of
 
+from weft.dsl.base import unique_rows
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.collective import custom, make, one_shot_allreduce
 from weft.dsl.nouns.placement import Placement
@@ -126,6 +128,25 @@ def test_blocks_of_chunks_change_nothing(s: Schedule, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay_module, "_BLOCK_BYTES", size)
         assert (verify(s), verify(broken).ok) == expected
+
+
+@given(schedules(), st.integers(0, 2**16), st.integers(1, 5))
+@settings(max_examples=60)
+def test_blocks_of_transfers_change_nothing(s: Schedule, seed: int, block: int) -> None:
+    """Routes that are cut, turned, of another transfer or doubled are told in the same words."""
+    rng, links = random.Random(seed), len(s.topology.links)
+    changes: list[Callable[[tuple[int, ...]], tuple[int, ...]]] = [
+        lambda route: route[:-1],
+        lambda route: route[::-1],
+        lambda route: (rng.randrange(links),),
+        lambda route: route + route,
+        lambda route: route,
+    ]
+    damaged = rebuilt(s, [replace(t, route=rng.choice(changes)(t.route)) for t in s])
+    expected = verify(damaged).problems
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unique_rows, "_BLOCK", block)
+        assert verify(damaged).problems == expected
 
 
 # --- each mistake, by name --------------------------------------------------------------------

@@ -21,12 +21,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, Ints32
+from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 
 from ..trees.model import PackedTree, Packing, root
 from ..trees.shares import TemplateShares, shares
+
+_BLOCK = 1 << 20  # transfers whose routes are made at a time, for the sake of memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,27 +164,40 @@ class PackingPlan:
         urgency = np.asarray(hops.level if priority is None else priority, np.int64)
         order = np.lexsort((urgency, hops.level))
         elements = len(packing.images)
-        row, length = np.repeat(order, elements), hops.lengths
-        element = np.tile(np.arange(elements), len(order))
-        ends = np.cumsum(length[row])
-        inside = np.arange(int(ends[-1]) if len(ends) else 0)
-        inside -= np.repeat(ends - length[row], length[row])
-        link = hops.links[np.repeat(hops.start[:-1][row], length[row]) + inside]
+        images = np.ascontiguousarray(packing.images.T, np.int32)
         return Schedule.from_columns(
             packing.topology,
             self.collective,
-            self.piece[hops.tree[row], element],
-            packing.images[element, hops.src[row]],
-            packing.images[element, hops.dst[row]],
-            hops.level[row],
-            hops.reduce[row],
-            length[row],
-            packing.link_images[np.repeat(element, length[row]), link],
-            priority=urgency[row],
+            self.piece.astype(np.int32)[hops.tree[order]].reshape(-1),
+            images[hops.src[order]].reshape(-1),
+            images[hops.dst[order]].reshape(-1),
+            np.repeat(hops.level[order].astype(np.int32), elements),
+            np.repeat(hops.reduce[order], elements),
+            np.repeat(hops.lengths[order], elements),
+            self._links(order),
+            priority=np.repeat(urgency[order], elements),
             stride=stride,
             segments=segments,
             provenance=provenance,
         )
+
+    def _links(self, order: Ints) -> Ints32:
+        """The routes of the images of hops, one after the other; some hops at a time."""
+        hops, elements = self.hops, len(self.packing.images)
+        images = np.ascontiguousarray(self.packing.link_images.T, np.int32)
+        begin = np.concatenate([[0], np.cumsum(hops.lengths[order])])
+        found = np.empty(begin[-1] * elements, np.int32)
+        some = max(1, _BLOCK // elements)
+        for first in range(0, len(order), some):
+            which = order[first : first + some]
+            start, at = rows_of(hops.start, which)
+            length = np.diff(start)
+            # Link j of element g of a hop is at start * elements + g * length + j.
+            hop = np.repeat(np.arange(len(which)), length)
+            place = np.arange(len(at)) + start[hop] * (elements - 1)
+            all_places = place[:, None] + length[hop][:, None] * np.arange(elements)
+            found[begin[first] * elements + all_places] = images[hops.links[at]]
+        return found
 
 
 def to_schedule(packing: Packing, segments: int = 1) -> Schedule:
