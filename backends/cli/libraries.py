@@ -9,7 +9,7 @@ from weft.dsl.base.tables import facts, microseconds, table
 from weft.dsl.base.units import format_bytes
 
 if TYPE_CHECKING:
-    from weft.dsl.nouns.library import Library, Tuned
+    from weft.dsl.nouns.library import Library, PlanChange, RuntimeTimes, Tuned
 
 
 def library_text(library: Library) -> str:
@@ -38,8 +38,15 @@ def tables(library: Library) -> str:
 
 
 def tuned_text(one: Tuned) -> str:
-    """Return the table of one collective's plans: sizes, plan, time, ratio to the bound."""
-    head = ("plan", "from", "to", "what", "by", "µs", "over bound", "baseline/plan")
+    """Return the table of one collective's plans: sizes, plan, time, ratio to the bound.
+
+    Where the runtime's own programs are known, also what is gained over them; below it the sizes
+    from which another algorithm or protocol is used.
+    """
+    own = one.runtime
+    head = ["plan", "from", "to", "what", "by", "µs", "over bound", "baseline/plan"]
+    if own:
+        head += [f"{own.name.partition(' ')[0]}/plan", "without starts", "µs less"]
     rows = []
     base = one.baseline_us()
     for plan in one.plans:
@@ -47,19 +54,33 @@ def tuned_text(one: Tuned) -> str:
         us = [one.chosen_us[i] for i in at]
         over = [one.chosen_us[i] / one.bound_us[i] for i in at if one.bound_us[i]]
         gain = [b / one.chosen_us[i] for i in at if (b := base[i]) is not None and one.chosen_us[i]]
-        rows.append(
-            (
-                plan.name,
-                format_bytes(plan.low),
-                format_bytes(plan.high),
-                plan.candidate,
-                plan.engine,
-                _span(us, microseconds),
-                _span(over, lambda x: f"{x:.2f}"),
-                _span(gain, lambda x: f"{x:.2f}"),
-            )
-        )
-    return "\n".join([table(head, rows), *one.remarks])
+        row = [
+            plan.name,
+            format_bytes(plan.low),
+            format_bytes(plan.high),
+            plan.candidate,
+            plan.engine,
+            _span(us, microseconds),
+            _span(over, _ratio),
+            _span(gain, _ratio),
+        ]
+        if own:
+            gains = [found for i in at if (found := one.gain(i)) is not None]
+            row += [
+                _span([g.ratio for g in gains], _ratio),
+                _span([g.run_ratio for g in gains], _ratio),
+                _span([g.us for g in gains], microseconds),
+            ]
+        rows.append(row)
+    return "\n".join([table(head, rows), *map(_change, one.changes()), *one.remarks])
+
+
+def _change(one: PlanChange) -> str:
+    return f"from {format_bytes(one.bytes)}: {one.after} instead of {one.before}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}"
 
 
 def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
@@ -84,6 +105,7 @@ def library_facts(library: Library) -> dict[str, Any]:
 
 def _tuned_facts(one: Tuned) -> dict[str, Any]:
     columns = zip(one.grid, one.chosen_us, one.bound_us, one.baseline_us(), strict=True)
+    own = one.runtime
     return {
         "collective": one.name,
         "plans": [
@@ -105,5 +127,33 @@ def _tuned_facts(one: Tuned) -> dict[str, Any]:
             {"bytes": n, "us": us, "bound_us": least, "baseline_us": base}
             for n, us, least, base in columns
         ],
+        "changes": [
+            {"bytes": c.bytes, "what": c.what, "before": c.before, "after": c.after}
+            for c in one.changes()
+        ],
+        **({} if own is None else {"runtime": _runtime_facts(one, own)}),
         "remarks": list(one.remarks),
+    }
+
+
+def _runtime_facts(one: Tuned, own: RuntimeTimes) -> dict[str, Any]:
+    """Return what the runtime runs by itself, and what the plans gain over it in µs."""
+    gains = [one.gain(i) for i in range(len(one.grid))]
+    return {
+        "name": own.name,
+        "apart": own.apart,
+        "sizes": [
+            {
+                "bytes": one.grid[i],
+                "how": own.how[i],
+                "us": own.us[i],
+                "start_us": own.start_us[i],
+                "gained_us": gain.us,
+                "ratio": gain.ratio,
+                "ratio_without_starts": gain.run_ratio,
+                **({"apart_us": own.apart_us[i]} if own.apart else {}),
+            }
+            for i, gain in enumerate(gains)
+            if gain is not None
+        ],
     }

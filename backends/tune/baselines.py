@@ -39,6 +39,9 @@ from weft.synth.time.schedule_time import bus_factor
 
 from ..compile.compile import CompileOptions, lower_algorithm
 
+VERSIONS = {NCCL: "NCCL 2.23 to 2.30", "rccl": "RCCL of 2024-10"}
+"""The versions whose tuner's constants the baselines have."""
+
 PIECES, TREE_PIECES = (1, 8, 64, 256), (1, 8)
 """Pieces of a pipeline that are tried for chains and trees."""
 
@@ -102,11 +105,15 @@ def host_time(topology: Topology, gpus_per_process: int) -> HostTime:
 
 @dataclass(frozen=True, slots=True)
 class BaselineTime:
-    """A time in µs, of what; ``apart``: why that is no program."""
+    """A time in µs, of what; ``apart``: why that is no program.
+
+    ``start_us``: of it before the first operation.
+    """
 
     us: float
     how: str
     apart: str = ""
+    start_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,8 @@ class Baseline:
     """A program that a library may run: its clock and the protocols that it comes in.
 
     ``ceilings``: GB/s of the message that the library's kernels reach at most under a protocol,
-    beside the time of an empty message. ``more_us``: of a call, beside the program.
+    beside the time of an empty message. ``more_us``: of a call, beside the program. ``start_us``:
+    of a call before the first operation, by protocol.
     """
 
     name: str
@@ -123,12 +131,14 @@ class Baseline:
     host: HostTime = NO_HOST
     ceilings: Mapping[Protocol, float] = field(default_factory=dict)
     more_us: float = 0.0
+    start_us: Mapping[Protocol, float] = field(default_factory=dict)
 
     def time(self, message_bytes: int) -> BaselineTime:
         """The least time of its protocols."""
         us, protocol = min((self._us(message_bytes, one), one) for one in self.protocols)
         host = self.host.us(message_bytes, protocol)
-        return BaselineTime(max(us, host), f"{self.name} {protocol}")
+        how, start = f"{self.name} {protocol}", self.start_us.get(protocol, 0.0)
+        return BaselineTime(max(us, host), how, start_us=start)
 
     def _us(self, message_bytes: int, protocol: Protocol) -> float:
         us = self.clock.time_us(message_bytes, protocol) + self.more_us
@@ -152,7 +162,8 @@ class SwitchSums:
     def time(self, message_bytes: int) -> BaselineTime:
         """The time of the line."""
         us = self.start_us + message_bytes / (self.GBps * BYTES_PER_US_PER_GBPS)
-        return BaselineTime(max(us, self.host.call_us), "NVLS", "NVLS: switches sum, a time only")
+        told = "NVLS: switches sum, a time only"
+        return BaselineTime(max(us, self.host.call_us), "NVLS", told, self.start_us)
 
 
 def nccl_baselines(
@@ -250,7 +261,8 @@ class _BaselineSite:
         model = model.in_lockstep(max(1, channels_of(self.topology) // together))
         protocols = protocols_of(self.topology, self.runtime)
         clock = ProgramClock(program, self.topology, model)
-        return Baseline(name, clock, protocols, self.host, ceilings or {})
+        starts = {one: float(model.protocol(one).start_us) for one in protocols}
+        return Baseline(name, clock, protocols, self.host, ceilings or {}, start_us=starts)
 
     def _bus_of_ll(self) -> float | None:
         which = "pair" if self.topology.hosts == 2 else "many"

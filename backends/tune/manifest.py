@@ -14,12 +14,14 @@ from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Candidate, Tuned, TunedPlan
 from weft.dsl.nouns.schedule import dump, dumps
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, lower_bound_us
 from weft.synth.time.schedule_time import simulate
 
 from ..compile.source import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
+from .compared import plan_starts, remarks, runtime_times
 from .field import Finalists
 from .options import TuneOptions
 from .timing import MapJobs, RaceEntry
@@ -66,7 +68,9 @@ def make_files(
 
 def entry_of(
     bound: Bounds,
+    topology: Topology,
     collective: Collective,
+    options: TuneOptions,
     came: Finalists,
     found: Sequence[Stretch],
     made: Sequence[Mapping[str, Any]],
@@ -80,15 +84,13 @@ def entry_of(
         schedule = f"schedules/{name}.json"
         files[schedule] = dumps(entry.runner.schedule)
         files |= artefacts["files"]
-        known = entry.runner.schedule.provenance
-        engine = str(known.get("found_by") or known.get("engine", "")).partition("{")[0]
         plans.append(
             TunedPlan(
                 name,
                 one.low,
                 one.high,
                 entry.name,
-                engine,
+                _engine(entry),
                 str(entry.variant.protocol),
                 entry.variant.instances,
                 entry.variant.segments,
@@ -99,6 +101,8 @@ def entry_of(
         )
     chosen, ideas = _columns(grid, entries, found)
     bound_us = tuple(float(lower_bound_us(bound, n)) for n in grid)
+    at = [entries[next(s.place for s in found if s.low <= n <= s.high)] for n in grid]
+    own = runtime_times(topology, collective, grid, options)
     tuned = Tuned(
         collective,
         bound.to_json(),
@@ -115,10 +119,19 @@ def entry_of(
             *_remarks(grid, bound_us, chosen),
             *_baselines_alone([entries[one.place] for one in found]),
             *_own(grid, chosen, came.own),
+            *remarks(grid, chosen, own),
             *_odd(collective, plans, [one["chunks"] for one in made]),
         ),
+        plan_starts(topology, [one.variant.protocol for one in at], options),
+        own,
     )
     return TuneResult(tuned, files)
+
+
+def _engine(entry: RaceEntry) -> str:
+    """Return the engine that found an entry's schedule, without its options."""
+    known = entry.runner.schedule.provenance
+    return str(known.get("found_by") or known.get("engine", "")).partition("{")[0]
 
 
 def _columns(

@@ -57,4 +57,4 @@ def tune(
     chosen = path(came, options)
     plans = stretches(chosen, came.grid, came.us)
     made = make_files(came.entries, plans, collective, options, jobs)
-    return entry_of(bound, collective, came, plans, made)
+    return entry_of(bound, topology, collective, options, came, plans, made)

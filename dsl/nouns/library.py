@@ -93,6 +93,54 @@ class TunedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class RuntimeTimes:
+    """Times of what a runtime runs by itself, without a file, at the sizes of a grid.
+
+    Attributes:
+        name: the runtime and its version. ``how``: what it runs at each size; empty if not timed.
+        us: µs of its quickest program. ``start_us``: of them before the first operation.
+        apart: what the runtime has beside programs, such as sums in switches (NVLS), or empty;
+            ``apart_us``: µs of that.
+    """
+
+    name: str
+    how: tuple[str, ...]
+    us: Times
+    start_us: Times
+    apart: str = ""
+    apart_us: Times = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """Message size from which another algorithm or protocol is used.
+
+    ``what``: ``algorithm`` or ``protocol``; ``before``, ``after``: its name below the size, and
+    from it on.
+    """
+
+    bytes: int
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a plan gains over the runtime's own program at a size.
+
+    Attributes:
+        us: µs that it takes less; negative where it takes longer.
+        ratio: the runtime's time over the plan's. ``run_ratio``: the same without what both calls
+            take before their first operation.
+    """
+
+    us: float
+    ratio: float
+    run_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tuned:
     """Result of tuning one collective.
 
@@ -103,6 +151,9 @@ class Tuned:
             without runtime overheads, in µs.
         candidates: timed candidates worth showing, baselines included.
         remarks: notes for the reader.
+        start_us: µs of a call of the plan at each size before its first operation; empty where the
+            model of time has no such start. ``runtime``: what the runtime has by itself; None where
+            the model does not know.
     """
 
     collective: Collective
@@ -114,6 +165,8 @@ class Tuned:
     candidates: tuple[Candidate, ...]
     plans: tuple[TunedPlan, ...]
     remarks: tuple[str, ...] = ()
+    start_us: Times = ()
+    runtime: RuntimeTimes | None = None
 
     @property
     def name(self) -> str:
@@ -141,6 +194,29 @@ class Tuned:
         for at in range(len(self.grid)):
             times = [c.us[at] for c in self.candidates if c.baseline]
             found.append(min((t for t in times if t is not None), default=None))
+        return tuple(found)
+
+    def gain(self, at: int) -> Gain | None:
+        """Return the gain over the runtime's own program at an index of the grid; None: unknown."""
+        own = self.runtime
+        us = self.chosen_us[at]
+        if own is None or (theirs := own.us[at]) is None or us <= 0:
+            return None
+        starts = (own.start_us[at] or 0.0, (self.start_us[at] if self.start_us else None) or 0.0)
+        run = us - starts[1]
+        return Gain(theirs - us, theirs / us, (theirs - starts[0]) / run if run > 0 else math.inf)
+
+    def changes(self) -> tuple[PlanChange, ...]:
+        """Return the sizes from which another algorithm or protocol is used, ascending."""
+        source = {c.name: c.source or c.name for c in self.candidates}
+        found = []
+        for a, b in pairwise(self.plans):
+            for what, before, after in (
+                ("algorithm", source[a.candidate], source[b.candidate]),
+                ("protocol", a.protocol, b.protocol),
+            ):
+                if before != after:
+                    found.append(PlanChange(b.low, what, before, after))
         return tuple(found)
 
 
@@ -206,8 +282,12 @@ def _check(library: Library, one: Tuned) -> None:
         raise BadFile("a plan whose size range is empty", where=where)
     if list(one.grid) != sorted(set(one.grid)) or not one.grid:
         raise BadFile("the sizes of the grid must increase", where=where)
-    columns = (one.bound_us, one.chosen_us, one.idea_us, *(c.us for c in one.candidates))
-    if any(len(column) != len(one.grid) for column in columns):
+    columns = [one.bound_us, one.chosen_us, one.idea_us, *(c.us for c in one.candidates)]
+    columns += [one.start_us] if one.start_us else []
+    if own := one.runtime:
+        columns += [own.us, own.start_us, *([own.apart_us] if own.apart else [])]
+    named = len(one.grid) if one.runtime is None else len(one.runtime.how)
+    if any(len(column) != len(one.grid) for column in columns) or named != len(one.grid):
         raise BadFile("a column of times and the grid differ in length", where=where)
     names = [c.name for c in one.candidates]
     if len(set(names)) != len(names):
@@ -275,7 +355,20 @@ def _tuned(one: Tuned) -> dict[str, Any]:
             for p in one.plans
         ],
         "remarks": list(one.remarks),
+        # Only a model that knows them has these.
+        **({"start_us": list(one.start_us)} if one.start_us else {}),
+        **({} if one.runtime is None else {"runtime": _runtime(one.runtime)}),
     }
+
+
+def _runtime(own: RuntimeTimes) -> dict[str, Any]:
+    found = {
+        "name": own.name,
+        "how": list(own.how),
+        "us": list(own.us),
+        "start_us": list(own.start_us),
+    }
+    return found | ({"apart": own.apart, "apart_us": list(own.apart_us)} if own.apart else {})
 
 
 def read(path: str | Path) -> Library:
@@ -316,7 +409,23 @@ def _load_tuned(data: Any, where: str) -> Tuned:
         _times(fields, "idea_us", where),
         tuple(_load_candidate(x, f"{where}: candidates") for x in fields.get("candidates", list)),
         tuple(_load_plan(x, f"{where}: plans") for x in fields.get("plans", list)),
-        _texts(fields.get("remarks", list, []), where),
+        _texts(fields.get("remarks", list, []), "remarks", where),
+        _times(fields, "start_us", where, []),
+        None if (own := fields.get("runtime", dict, None)) is None else _load_runtime(own, where),
+    )
+    fields.finish()
+    return found
+
+
+def _load_runtime(data: Any, where: str) -> RuntimeTimes:
+    fields = Fields(data, f"{where}: runtime")
+    found = RuntimeTimes(
+        fields.get("name", str),
+        _texts(fields.get("how", list), "how", where),
+        _times(fields, "us", where),
+        _times(fields, "start_us", where),
+        fields.get("apart", str, ""),
+        _times(fields, "apart_us", where, []),
     )
     fields.finish()
     return found
@@ -372,8 +481,8 @@ def _inside(path: str, where: str) -> str:
     return path
 
 
-def _times(fields: Fields, key: str, where: str) -> Times:
-    values = fields.get(key, list)
+def _times(fields: Fields, key: str, where: str, *default: list[Any]) -> Times:
+    values = fields.get(key, list, *default)
     fits = only(values, int, float, type(None))
     if not fits or any(v is not None and not 0 <= v < math.inf for v in values):
         raise BadFile(f"{key!r} must hold times in µs", where=where)
@@ -387,7 +496,7 @@ def _known(times: Times, where: str) -> tuple[float, ...]:
     return found
 
 
-def _texts(values: Sequence[Any], where: str) -> tuple[str, ...]:
+def _texts(values: Sequence[Any], key: str, where: str) -> tuple[str, ...]:
     if not only(values, str):
-        raise BadFile("'remarks' must hold texts", where=where)
+        raise BadFile(f"{key!r} must hold texts", where=where)
     return tuple(values)

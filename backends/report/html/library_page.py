@@ -54,6 +54,8 @@ def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS)
             _plans(tuned, number, at),
             _curves(tuned, number),
             _gains(tuned, number),
+            _runtime_gains(tuned, number),
+            _changes(tuned, number),
             _candidates(tuned, number),
             _bound(tuned, number),
         ]
@@ -207,6 +209,10 @@ def _series(one: Tuned) -> tuple[list[Series], Series]:
     bases = [c for c in one.candidates if c.baseline and any(u is not None for u in c.us)]
     bases.sort(key=lambda c: min(u for u in c.us if u is not None))
     lines += [_line(f"baseline {c.name}", grid, c.us) for c in bases[:MOST_BASELINES]]
+    if own := one.runtime:
+        lines.append(_line(own.name, grid, own.us))
+        if own.apart:
+            lines.append(_line(f"{own.apart} (a time only)", grid, own.apart_us))
     if any(u is not None for u in one.idea_us):
         lines.append(_line("its schedules without a runtime", grid, one.idea_us))
     return lines, Series("lower bound", list(zip(grid, one.bound_us, strict=True)), "bound")
@@ -259,6 +265,57 @@ def _gains(one: Tuned, number: int) -> Facts:
             "lower bound",
             "of bound",
         ],
+    }
+
+
+def _runtime_gains(one: Tuned, number: int) -> Facts | None:
+    """Return what the plans gain over the runtime's own programs, in µs; None: not known."""
+    own = one.runtime
+    if own is None:
+        return None
+    rows: list[list[Any]] = []
+    for at, size in enumerate(one.grid):
+        if (gain := one.gain(at)) is None:
+            continue
+        row = [
+            byte_words(size),
+            microseconds(one.chosen_us[at]),
+            own.how[at],
+            microseconds(own.us[at]),
+            microseconds(gain.us) if gain.us >= 0 else f"-{microseconds(-gain.us)}",
+            f"{figure(gain.ratio)} ×",
+            f"{figure(gain.run_ratio)} ×",
+        ]
+        rows.append([*row, microseconds(own.apart_us[at])] if own.apart else row)
+    head = [
+        "message size",
+        "library",
+        f"{own.name} runs",
+        "its time",
+        "µs less",
+        "quicker by",
+        "without the starts of calls",
+    ]
+    return {
+        "id": f"runtime{number}",
+        "title": f"{one.name}: gains over {own.name}",
+        "part": "table",
+        "rows": rows,
+        "head": [*head, f"{own.apart} (a time only)"] if own.apart else head,
+    }
+
+
+def _changes(one: Tuned, number: int) -> Facts | None:
+    """Return the sizes from which another algorithm or protocol is used; None: one is for all."""
+    rows = [[byte_words(c.bytes), c.what, c.before, c.after] for c in one.changes()]
+    if not rows:
+        return None
+    return {
+        "id": f"changes{number}",
+        "title": f"{one.name}: where plans change",
+        "part": "table",
+        "rows": rows,
+        "head": ["from", "what changes", "below", "from there on"],
     }
 
 

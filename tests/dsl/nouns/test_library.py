@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.nouns.collective import make
-from weft.dsl.nouns.library import Artefact, Candidate, Library, Tuned, TunedPlan, dump, dumps, load
+from weft.dsl.nouns.library import (
+    Artefact,
+    Candidate,
+    Library,
+    PlanChange,
+    RuntimeTimes,
+    Tuned,
+    TunedPlan,
+    dump,
+    dumps,
+    load,
+)
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 
 PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
@@ -91,6 +103,57 @@ def test_the_baseline_is_the_quickest_of_its_candidates() -> None:
 def test_ranges_have_no_gap_and_no_overlap(plans: tuple[TunedPlan, ...], message: str) -> None:
     with pytest.raises(BadFile, match=message):
         replace(GOOD, tuned=(tuned(*plans),))
+
+
+COMPARED = replace(
+    tuned(plan("a", 1024, 3000, "tree"), replace(plan("b", 3001, 4096), protocol="Simple")),
+    start_us=(0.5, 0.5, 1.0),
+    runtime=RuntimeTimes(
+        "NCCL 2.23",
+        ("ring LL", "", "ring Simple"),
+        (2.0, None, 7.0),
+        (1.0, None, 1.0),
+        "NVLS",
+        (5.0, 5.0, 5.0),
+    ),
+)
+
+
+def test_the_runtimes_own_times_are_kept_and_only_written_where_they_are_known() -> None:
+    library = replace(GOOD, tuned=(COMPARED,))
+    assert load(json.loads(dumps(library))) == library
+    assert not {"runtime", "start_us"} & set(dump(GOOD)["tuned"][0])
+
+
+def test_a_gain_is_told_with_and_without_the_starts_of_calls() -> None:
+    first, unknown, last = (COMPARED.gain(i) for i in range(3))
+    assert first is not None
+    assert (first.us, first.ratio, first.run_ratio) == (1.0, 2.0, 2.0)
+    assert unknown is None
+    assert last is not None
+    assert (last.us, last.ratio, last.run_ratio) == (-2.0, 7 / 9, 6 / 8)
+    assert GOOD.tuned[0].gain(0) is None
+
+
+def test_changes_are_the_sizes_where_algorithm_and_protocol_change() -> None:
+    assert COMPARED.changes() == (
+        PlanChange(3001, "algorithm", "tree", "ring"),
+        PlanChange(3001, "protocol", "LL", "Simple"),
+    )
+    assert [c.what for c in GOOD.tuned[0].changes()] == ["algorithm"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"start_us": (1.0,)},
+        {"runtime": RuntimeTimes("NCCL", ("ring",), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))},
+        {"runtime": RuntimeTimes("NCCL", ("ring",) * 3, (1.0,), (0.0, 0.0, 0.0))},
+    ],
+)
+def test_columns_of_the_runtime_have_the_length_of_the_grid(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadFile, match="differ in length"):
+        replace(GOOD, tuned=(replace(tuned(*GOOD.tuned[0].plans), **wrong),))
 
 
 @pytest.mark.parametrize("path", ["../up.json", "/etc/passwd", "a/../../b", "a\\b"])

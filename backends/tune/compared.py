@@ -1,0 +1,113 @@
+"""Times of what NCCL or RCCL runs itself, at the sizes of a race, for comparison with the plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.library import RuntimeTimes, Times
+from weft.dsl.nouns.parts import Medium
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import CALIBRATED, NCCL, calibrated_model, inner_medium
+
+from .baselines import VERSIONS, Baseline, BaselineTime, SwitchSums, best_of, nccl_baselines
+from .options import TuneOptions
+
+RCCL = "rccl"
+
+
+def library_of(topology: Topology, runtime: str) -> str:
+    """Return the library that runs where files are for ``runtime``: RCCL on AMD's machines."""
+    amd = inner_medium(topology)[0] is Medium.XGMI
+    return RCCL if amd or runtime == RCCL else NCCL
+
+
+def runtime_times(
+    topology: Topology, collective: Collective, grid: Sequence[int], options: TuneOptions
+) -> RuntimeTimes | None:
+    """Return what the runtime has by itself, at powers of two and both ends of the grid.
+
+    None where the model of time has no such programs, for collectives that the runtime lacks, and
+    for those with a layout or root of their own.
+    """
+    if options.model != CALIBRATED or options.measuring is not None:
+        return None
+    library = library_of(topology, options.wanted.runtime)
+    if not _usual(collective):
+        return None
+    found = nccl_baselines(topology, collective.kind, library)
+    programs = [one for one in found if isinstance(one, Baseline)]
+    apart = [one for one in found if isinstance(one, SwitchSums)]
+    if not programs:
+        return None
+    timed = [n & (n - 1) == 0 or n in (grid[0], grid[-1]) for n in grid]
+    best = [best_of(programs, n) if known else None for n, known in zip(grid, timed, strict=True)]
+    return RuntimeTimes(
+        VERSIONS[library],
+        tuple("" if one is None else one.how for one in best),
+        _us(best),
+        tuple(None if one is None else one.start_us for one in best),
+        ", ".join(dict.fromkeys(one.time(1).how for one in apart)),
+        _us([best_of(apart, n) for n in grid]) if apart else (),
+    )
+
+
+def _usual(collective: Collective) -> bool:
+    """Return True if the baselines are for this collective: from root 0, chunks of one size."""
+    if collective.kind is Kind.CUSTOM or collective.sizes:
+        return False
+    return collective.roots in ((), (0,))
+
+
+def _us(times: Sequence[BaselineTime | None]) -> Times:
+    return tuple(None if one is None else one.us for one in times)
+
+
+def plan_starts(
+    topology: Topology, protocols: Sequence[Protocol], options: TuneOptions
+) -> tuple[float, ...]:
+    """Return the µs of a call before the first operation, by the protocol of each size's plan.
+
+    Empty where the model of time has no start.
+    """
+    if options.model != CALIBRATED or options.measuring is not None:
+        return ()
+    model = calibrated_model(topology, options.wanted.runtime)
+    return tuple(float(model.protocol(one).start_us) for one in protocols)
+
+
+def remarks(
+    grid: Sequence[int], chosen: Sequence[float], own: RuntimeTimes | None
+) -> Iterator[str]:
+    """Yield what is compared with, and the sizes at which it is quicker than every plan."""
+    if own is None:
+        return
+    yield f"compared with {own.name}: {_ranges(grid, own.how)}"
+    for name, told, times in (
+        (own.name, "by itself", own.us),
+        (own.apart, "(a time only)", own.apart_us),
+    ):
+        known = [
+            (n, us < mine)
+            for n, mine, us in zip(grid, chosen, times or own.us, strict=True)
+            if us is not None
+        ]
+        ahead = [n for n, quicker in known if quicker]
+        if name and ahead:
+            yield (
+                f"{name} {told} is quicker than any plan at {len(ahead)} of {len(known)} sizes, "
+                f"{format_bytes(ahead[0])} to {format_bytes(ahead[-1])}: leave those to it"
+            )
+
+
+def _ranges(grid: Sequence[int], how: Sequence[str]) -> str:
+    """Return what is run from which size on: ``tree LL, 8 rings Simple from 64MiB``."""
+    parts: list[str] = []
+    last = ""
+    for size, one in zip(grid, how, strict=True):
+        if one and one != last:
+            parts.append(f"{one} from {format_bytes(size)}" if last else one)
+            last = one
+    return ", ".join(parts)
