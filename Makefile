@@ -25,7 +25,7 @@ demo: $(STAMP) ## see weft work, from a topology to a checked program
 	$(BIN)/python -m weft.backends.cli.demo
 
 test: $(STAMP) browser ## run the whole test suite (PYTEST_ARGS='-k name', JOBS=2)
-	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 browser: # a headless Chromium for tests/browser, if this machine lets us have one
 	@sh tests/browser/install.sh

@@ -8,10 +8,14 @@ brings such files, and ``weft doctor --warm`` makes them.
 
 Read from the folder of the package, from the user's and from a temporary one; written to the
 first of these that can be written. Without any, a process keeps what it compiles.
+
+Processes that need the same kernel at the same time compile it once: the others wait for the one
+that began. A lock of the system holds them, for a counted number of looks; then they compile too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -30,6 +34,7 @@ from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 
 from .compile_time import COMPILE_TIME
+from .file_lock import FileLock
 
 FOLDER = "machine_code"
 """Folder of the files below the package's."""
@@ -41,6 +46,9 @@ LOG = logging.getLogger("weft.kernels")
 
 _RESULT: Any = CompileResult
 _PICKLING: Any = serialize
+
+LOOKS = 1200
+"""Looks, a minute of them, at a kernel that another process compiles; a few seconds are usual."""
 
 _SEAL = hashlib.sha256().digest_size
 
@@ -61,6 +69,7 @@ class MachineCode(_Cache):
     def __init__(self, module: str, name: str, sources: str) -> None:
         self._module, self._name, self._sources = module, name, sources
         self._enabled = True
+        self._begun: dict[Any, FileLock] = {}
 
     @property
     def cache_path(self) -> str | None:
@@ -84,13 +93,45 @@ class MachineCode(_Cache):
         if not self._enabled:
             return None
         target_context.refresh()
-        for path in self.files(sig, target_context.codegen()):
-            found = _read(path)
+        codegen = target_context.codegen()
+        found = self._find(sig, codegen)
+        if found is None:
+            announce()
+            self._begin(sig, codegen)
+            found = self._find(sig, codegen)  # another process may have made it meanwhile
             if found is not None:
-                return _RESULT._rebuild(target_context, *found)
-        announce()
+                self._end(sig)
+        if found is not None:
+            return _RESULT._rebuild(target_context, *found)
         COMPILE_TIME.begin()  # until it is saved; numba's lock lets no other thread compile
         return None
+
+    def _find(self, sig: Any, codegen: Any) -> Any:
+        paths = self.files(sig, codegen)
+        return next((found for path in paths if (found := _read(path)) is not None), None)
+
+    def _begin(self, sig: Any, codegen: Any) -> None:
+        """Be the one process that compiles for these types, or wait until another has done so."""
+        path = self._written(sig, codegen)
+        if path is None or sig in self._begun:  # begun before, and interrupted
+            return
+        lock = FileLock(path.with_suffix(".lock"))
+        try:
+            path.parent.mkdir(exist_ok=True)
+        except OSError:
+            return
+        if lock.take(LOOKS):
+            self._begun[sig] = lock
+
+    def _end(self, sig: Any) -> None:
+        if (lock := self._begun.pop(sig, None)) is not None:
+            lock.give()
+
+    def _written(self, sig: Any, codegen: Any) -> Path | None:
+        """The file that is written for these types; None if none can be."""
+        triple, *host = codegen.magic_tuple()
+        folder = self.cache_path
+        return None if folder is None else Path(folder, self._file(sig, triple, tuple(host)))
 
     def files(self, sig: Any, codegen: Any) -> Iterator[Path]:
         """Yield the files that could have the machine code for these types, the best first."""
@@ -104,18 +145,19 @@ class MachineCode(_Cache):
         if not self._enabled:
             return
         COMPILE_TIME.end()
-        folder = self.cache_path
-        if folder is None or data.library.has_dynamic_globals:
-            return
-        triple, *host = data.codegen.magic_tuple()
-        path = Path(folder, self._file(sig, triple, tuple(host)))
         try:
+            path = self._written(sig, data.codegen)
+            if path is not None and not data.library.has_dynamic_globals:
+                self._save(path, _PICKLING.dumps(data._reduce()))
+        finally:
+            self._end(sig)
+
+    def _save(self, path: Path, code: bytes) -> None:
+        with contextlib.suppress(OSError):
             path.parent.mkdir(exist_ok=True)
             for old in path.parent.glob(path.name.replace(self._sources, "*")):
                 old.unlink(missing_ok=True)  # of other sources
-            _write(path, _PICKLING.dumps(data._reduce()))
-        except OSError:
-            return
+            _write(path, code)
 
     def _file(self, sig: Any, triple: str, processor: tuple[str, ...]) -> str:
         versions = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from weft.dsl.base import machine_code
+from weft.dsl.base.file_lock import FileLock
 from weft.dsl.base.machine_code import COMPILING, MachineCode
 
 LOOPS = """
@@ -36,52 +38,75 @@ print(loops.total(np.arange(5)))
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     """A program with one kernel, that logs when it compiles."""
-    (tmp_path / "loops.py").write_text(LOOPS)
-    (tmp_path / "main.py").write_text(MAIN)
-    return tmp_path
+    return write(tmp_path)
+
+
+def write(folder: Path) -> Path:
+    (folder / "loops.py").write_text(LOOPS)
+    (folder / "main.py").write_text(MAIN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program after its first run; not to be written to."""
+    folder = write(tmp_path_factory.mktemp("compiled"))
+    assert compiles(folder)
+    return folder
+
+
+@pytest.fixture
+def made(compiled: Path, program: Path) -> Path:
+    """The machine code of the kernel's first run, beside the program."""
+    shutil.copytree(compiled / "cache", program / "cache")
+    (file,) = files(program)
+    return file
 
 
 def compiles(program: Path, **places: str) -> bool:
     """Run the program in a new process; did it compile its kernel?"""
+    with started(program, **places) as process:
+        out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert out == "10\n"
+    assert err in ("", f"{COMPILING}\n")
+    return bool(err)
+
+
+def started(program: Path, **places: str) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(program), os.environ.get("PYTHONPATH", "")])
     known = {"NUMBA_CACHE_DIR": str(program / "cache"), "PYTHONPATH": path}
-    ran = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, str(program / "main.py")],
         env={**os.environ, **known, **places},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=True,
     )
-    assert ran.stdout == "10\n"
-    assert ran.stderr in ("", f"{COMPILING}\n")
-    return bool(ran.stderr)
 
 
 def files(program: Path) -> list[Path]:
     return sorted((program / "cache").rglob("*.code"))
 
 
-def test_a_kernel_is_compiled_once(program: Path) -> None:
-    assert compiles(program)
-    (made,) = files(program)
+def test_a_kernel_is_compiled_once(program: Path, made: Path) -> None:
     assert stat.S_IMODE(made.stat().st_mode) == 0o644
     os.utime(program / "loops.py", (1e9, 1e9))
     os.utime(made, (1, 1))
     assert not compiles(program)
 
 
-def test_a_changed_source_is_compiled_again_and_its_old_file_goes(program: Path) -> None:
-    compiles(program)
-    before = files(program)
+def test_a_changed_source_is_compiled_again_and_its_old_file_goes(
+    program: Path, made: Path
+) -> None:
+    before = [made]
     (program / "loops.py").write_text(LOOPS.replace("found = 0", "found = 1 - 1"))
     assert compiles(program)
     (after,) = files(program)
     assert [after] != before
 
 
-def test_a_damaged_file_is_compiled_again(program: Path) -> None:
-    compiles(program)
-    (made,) = files(program)
+def test_a_damaged_file_is_compiled_again(program: Path, made: Path) -> None:
     for damaged in (made.read_bytes()[:-1], b""):
         made.write_bytes(damaged)
         assert compiles(program)
@@ -94,6 +119,56 @@ def test_code_for_another_processor_is_not_used_and_generic_code_is(program: Pat
     assert len(files(program)) == 2
     assert not compiles(program)  # this machine's own
     assert len(files(program)) == 2
+
+
+MISSES = """
+from weft.dsl.base.jit import dispatcher
+print(dispatcher(loops.total).stats.cache_misses)
+"""
+
+
+def test_two_processes_compile_a_kernel_once(program: Path, made: Path) -> None:
+    code = made.read_bytes()
+    made.unlink()
+    with (program / "main.py").open("a") as main:
+        main.write(MISSES)
+    lock = FileLock(made.with_suffix(".lock"))
+    assert lock.take(1)  # as if this process had begun to compile it
+    with started(program) as other:
+        assert other.stderr is not None
+        assert other.stderr.readline() == f"{COMPILING}\n"  # it has found no file
+        made.write_bytes(code)
+        lock.give()
+        assert other.communicate()[0] == "10\nCounter()\n"
+    assert sorted(made.parent.iterdir()) == [made]
+
+
+def test_who_compiles_and_does_not_end_holds_up_nobody(program: Path, made: Path) -> None:
+    made.unlink()
+    hasty = MAIN.replace("import loops", "import loops, weft.dsl.base.machine_code as code\n")
+    (program / "main.py").write_text(
+        hasty.replace("logging.basic", "code.LOOKS = 3\nlogging.basic")
+    )
+    lock = FileLock(made.with_suffix(".lock"))
+    assert lock.take(1)
+    assert compiles(program)
+    assert files(program) == [made]
+    lock.give()
+
+
+def test_who_dies_while_it_compiles_holds_up_nobody(program: Path, made: Path) -> None:
+    made.unlink()
+    (program / "main.py").write_text(
+        "import os\nfrom pathlib import Path\nfrom weft.dsl.base.file_lock import FileLock\n"
+        f"assert FileLock(Path({str(made.with_suffix('.lock'))!r})).take(1)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    with started(program) as dead:
+        assert dead.wait() == -9
+    assert made.with_suffix(".lock").exists()
+    (program / "main.py").write_text(MAIN)
+    assert compiles(program)
+    assert sorted(made.parent.iterdir()) == [made]
 
 
 def test_without_a_folder_to_write_a_kernel_is_compiled_in_memory(program: Path) -> None:
