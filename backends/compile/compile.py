@@ -58,7 +58,8 @@ class CompileOptions:
     needs); ``spread``: whether chains get channels of their own.
     ``count``: chunks that may travel together (0: as many as are safe).
     ``segments``: into how many pieces every chunk of a schedule is cut, which follow each other
-    like a pipeline; 1 leaves slicing to the runtime. ``order``: of its transfers.
+    like a pipeline; 1 leaves slicing to the runtime. ``order``: of its transfers. ``parts``: into
+    which chunks are cut for sums by several thread blocks.
 
     ``passes``: those on programs run in their order; of those on the flow, one given here stands
     for the one that these options describe. ``verify`` is called with the program after every pass,
@@ -77,6 +78,7 @@ class CompileOptions:
     count: int = 0
     segments: int = 1
     order: Order = Order.PRIORITY
+    parts: int = 1
     name: str = ""
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     verify: Callable[[Program], None] | None = field(default=None, compare=False)
@@ -105,7 +107,9 @@ def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) ->
     c = schedule.collective
     o = replace(o, name=o.name or label([schedule.topology.name, str(c.kind)], c, o))
     journal = o.journal()
-    named = next((one for one in o.passes if isinstance(one, Lower)), Lower(order=o.order))
+    named = next(
+        (one for one in o.passes if isinstance(one, Lower)), Lower(order=o.order, parts=o.parts)
+    )
     lower = replace(named, in_place=o.in_place)
     flow = journal.run(lower, _unrolled(schedule, o.segments))
     return compile_flow(flow, o, journal)

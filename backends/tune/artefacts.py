@@ -114,7 +114,7 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
             name = given["name"] + ("-in-place" if in_place else "")
             path = f"{backend.name}/{name}{SUFFIX.get(backend.name, '.py')}"
             # Shares as the format can express them, in which the file is judged as well.
-            shaped, _ = fitted(schedule, backend.name, variant.segments)
+            shaped, _ = fitted(schedule, backend.name, variant.segments * variant.parts)
             text = _text(shaped, variant, backend, asked.runtime, sizes, name, in_place)
             _prove(text, path, shaped, backend, asked.runtime, given["seed"])
             files[path] = text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.dsl.base.errors import BadFile
-from weft.dsl.nouns.library import MANIFEST, TunedPlan
+from weft.dsl.nouns.library import MANIFEST, MOST_COPIES, TunedPlan
 from weft.dsl.nouns.program import Protocol, protocol_of
 from weft.dsl.nouns.runtime import Target
 
@@ -34,6 +34,7 @@ class Variant:
     pairing: Pairing = Pairing.AUTO
     segments: int = 1
     order: Order = Order.PRIORITY
+    parts: int = 1
 
     @property
     def words(self) -> str:
@@ -42,6 +43,7 @@ class Variant:
         words += [str(self.spread)] if self.spread is not Spread.LANES else []
         words += [f"pairs={self.pairing}"] if self.pairing is not Pairing.AUTO else []
         words += [f"in {self.segments} segments"] if self.segments > 1 else []
+        words += [f"sums in {self.parts} parts"] if self.parts > 1 else []
         words += [f"by {self.order}"] if self.order is not Order.PRIORITY else []
         return " ".join(words)
 
@@ -55,6 +57,8 @@ class Variant:
             found["threadblocks.policy"] = str(self.pairing)
         if self.order is not Order.PRIORITY:
             found["lower.order"] = str(self.order)
+        if self.parts > 1:
+            found["lower.parts"] = self.parts
         return found
 
     def options(self, target: Target, *, in_place: bool = False, name: str = "") -> CompileOptions:
@@ -67,6 +71,7 @@ class Variant:
             pairing=self.pairing,
             segments=self.segments,
             order=self.order,
+            parts=self.parts,
             in_place=in_place,
             name=name,
         )
@@ -80,6 +85,7 @@ class Variant:
             "pairing": str(self.pairing),
             "segments": self.segments,
             "order": str(self.order),
+            "parts": self.parts,
         }
 
     @staticmethod
@@ -92,6 +98,7 @@ class Variant:
             Pairing(data["pairing"]),
             data["segments"],
             Order(data["order"]),
+            data["parts"],
         )
 
 
@@ -105,6 +112,14 @@ SHAPES = (
     Variant(spread=Spread.CHAINS, pairing=Pairing.NONE),
 )
 """Settings of channels, blocks and pipeline that won in some experiment."""
+
+SUMS = (
+    Variant(pairing=Pairing.NONE, parts=8),
+    Variant(pairing=Pairing.NONE, parts=32),
+    Variant(pairing=Pairing.NONE, segments=2, parts=8),
+)
+"""Settings for runtimes whose sums are instructions of their own that take time: the blocks of an
+instance share them."""
 
 LONG = 4
 """Number of segments from which twice as many are tried only where these were the best."""
@@ -127,4 +142,7 @@ def variant_of(plan: TunedPlan) -> Variant:
         order = Order(str(plan.options.get("lower.order") or Order.PRIORITY))
     except ValueError as error:
         raise BadFile(f"{plan.name}: {error}, in its options", where=MANIFEST) from None
-    return Variant(plan.instances, protocol_of(plan.protocol), *forms, plan.segments, order)
+    protocol, parts = protocol_of(plan.protocol), plan.options.get("lower.parts", 1)
+    if not isinstance(parts, int) or not 1 <= parts <= MOST_COPIES:
+        raise BadFile(f"{plan.name}: {parts!r} parts, in its options", where=MANIFEST)
+    return Variant(plan.instances, protocol, *forms, plan.segments, order, parts)

@@ -36,7 +36,7 @@ from ..compile.replicate import replicated
 from ..compile.source import fitted
 from ..formats.msccl.emit import require_fit
 from .binary_grid import on_binary_grid
-from .variants import COPIES, LONG, SHAPES, USUAL_COPIES, Variant
+from .variants import COPIES, LONG, SHAPES, SUMS, USUAL_COPIES, Variant
 
 FORMAT = "msccl-xml"
 """Format whose limits on fractions of a message all schedules of a race keep."""
@@ -192,6 +192,12 @@ class Stand:
         """Return the cost model of the runtime."""
         return named_model(self.schedule.topology, self.runtime, self.by)
 
+    @property
+    def shapes(self) -> tuple[Variant, ...]:
+        """Return the settings that are tried, with one instance under Simple."""
+        local = not target_of(self.runtime).fuses and self.model.local_GBps < math.inf
+        return (*SHAPES, *SUMS) if local and self.schedule.reduce.any() else SHAPES
+
     def timer(self, variant: Variant, *, replicate: bool = False) -> Timer | None:
         """Return the schedule compiled in one way, with its clock.
 
@@ -273,8 +279,8 @@ def _program(schedule: Schedule, runtime: str, variants: tuple[Variant]) -> Prog
 
 
 def shaped(schedule: Schedule, variant: Variant) -> Schedule:
-    """Return the schedule with fractions that can be cut into the variant's number of segments."""
-    return _shaped(schedule, variant.segments)
+    """Return the schedule with fractions that can be cut into the variant's segments and parts."""
+    return _shaped(schedule, variant.segments * variant.parts)
 
 
 @kept()
@@ -397,7 +403,7 @@ def _deep(
     sizes = [n for n in sizes if not forms[n] or found.near(n, TRIED)]
     order = _orders(stand, sizes, found)
     for one in dict.fromkeys(order.values()):
-        for number, shape in enumerate(SHAPES):
+        for number, shape in enumerate(stand.shapes):
             cases = {
                 n: list(stand.protocols)
                 for n in sizes

@@ -113,7 +113,10 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """All messages and local operations of a collective, with its scratch sizes per rank."""
+    """All messages and local operations of a collective, with its scratch sizes per rank.
+
+    ``parts``: into which every chunk was cut only so that several thread blocks can sum it.
+    """
 
     collective: Collective
     in_place: bool
@@ -122,3 +125,4 @@ class Flow:
     scratch: Ints
     instances: int = 1
     blocks: Blocks | None = None
+    parts: int = 1

@@ -27,10 +27,11 @@ from weft.dsl.nouns.placement import LARGEST_OFFSET, Placement, split
 from weft.dsl.nouns.schedule import Schedule
 
 
-def unrolled(schedule: Schedule, pieces: int) -> Schedule:
+def unrolled(schedule: Schedule, pieces: int, *, together: bool = False) -> Schedule:
     """The schedule with every chunk cut into ``pieces`` equal ones, without slices of its own.
 
-    The planned order goes on from piece to piece as it did from slice to slice.
+    The planned order goes on from piece to piece as it did from slice to slice. ``together``: the
+    pieces of a chunk do not follow each other, but keep its steps and its place in the order.
 
     Raises:
         UserError: fewer than one piece, or more of them than can be held.
@@ -52,8 +53,9 @@ def unrolled(schedule: Schedule, pieces: int) -> Schedule:
     del given["route_links"]
     columns: dict[str, Any] = {name: np.repeat(x, pieces) for name, x in given.items()}
     columns["chunk"] = columns["chunk"].astype(np.int64) * pieces + piece
-    columns["step"] = columns["step"] + piece
-    if "priority" in columns:
+    if not together:
+        columns["step"] = columns["step"] + piece
+    if "priority" in columns and not together:
         # A piece may hold several slices: it comes when the first of them does.
         apart = schedule.stride * schedule.segments // pieces
         later = columns["priority"].astype(np.int64) + piece * apart

@@ -17,13 +17,13 @@ is never written. In place, an input slot is called by the letter of the output 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
-from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.kept import kept
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
@@ -35,6 +35,7 @@ from ..analyses.flow import INPUT, NONE, OUTPUT, Flow, LocalOps, Messages
 from ..analyses.grains import schedule_in_grains
 from ..analyses.landing import Slots, contended, same_as_before, unfused
 from ..analyses.planned import Order, planned
+from ..analyses.unroll import unrolled
 
 NEVER = np.int64(1) << 40
 BEFORE = -1
@@ -47,7 +48,8 @@ class Lower:
 
     ``order``: by the priorities of the schedule as if all connections were alike, with the
     bandwidths of their links, or by its steps (:class:`.Order`). ``in_place``: input and output are
-    one buffer.
+    one buffer. ``parts``: into which every chunk is cut that travel together, so that several
+    thread blocks can sum what arrives, where sums are instructions of their own (:mod:`.weave`).
 
     >>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
     >>> from weft.dsl.nouns.collective import make
@@ -64,6 +66,7 @@ class Lower:
     name: ClassVar[str] = "lower"
     in_place: bool = False
     order: Order = Order.PRIORITY
+    parts: int = 1
 
     def apply(self, schedule: Schedule, target: Target) -> Flow:
         """Return the flow of a schedule; of chunks of several grains, grain by grain.
@@ -72,11 +75,17 @@ class Lower:
         chunks runs every block's whole code for each.
 
         Raises:
-            UserError: more grains than can be looked at.
+            UserError: more grains than can be looked at, or less than one part.
             CheckFailed: a rank sends what it does not hold, or never gets what it must end with.
         """
+        if self.parts < 1:
+            raise UserError(
+                f"a chunk cannot be cut into {self.parts} parts", hint="lower{parts=1}: whole"
+            )
         room = target.max_nodes - target.max_blocks
-        return _lowered(_ordered(schedule, self.order, room), self.in_place, target.fuses)
+        ordered = _ordered(schedule, self.order, room)
+        flow = _lowered(unrolled(ordered, self.parts, together=True), self.in_place, target.fuses)
+        return replace(flow, parts=self.parts)
 
 
 @kept(most=8)

@@ -13,6 +13,11 @@ All instructions are walked once, in the order that ``aggregate`` explains. Run 
 that order they do what the schedule says; so each must wait for the last writer of what it reads
 (read after write), and for the readers and the writer of what it overwrites (write after read,
 write after write). Within a block the order of the code is enough.
+
+Sums that are instructions of their own stand behind the receive in its block. So the sums of what
+several peers send for one slot, which come one after another, keep one block busy at a time. Where
+``lower`` has cut chunks into parts, all blocks of an instance sum: each those of some parts, after
+all receives of their level, so that no receive waits for a sum of its level.
 """
 
 from __future__ import annotations
@@ -127,17 +132,22 @@ class _WovenRows:
 def _rows(flow: Flow, blocks: Blocks, local_block: Ints) -> _WovenRows:
     m, local = flow.messages, flow.local
     send_block, recv_block = (b[blocks.connection] for b in (blocks.send_block, blocks.recv_block))
-    adds = np.flatnonzero(m.add_to != NONE)
+    adds, add_block, add_at, add_count = _sums(flow, send_block, recv_block)
     n, sizes = len(m), [len(m), len(m), len(adds), len(local)]
     kind = np.repeat(np.arange(4), sizes)
     # Columns of the four kinds: send, receive, the reduction after a receive, local work.
     rank = np.concatenate([m.src, m.dst, m.dst[adds], local.rank])
-    block = np.concatenate([send_block, recv_block, recv_block[adds], local_block])
+    block = np.concatenate([send_block, recv_block, add_block, local_block])
     source = np.concatenate(
-        [m.send, np.where(m.operand == NONE, m.send, m.operand), m.add_from[adds], local.source]
+        [
+            m.send,
+            np.where(m.operand == NONE, m.send, m.operand),
+            m.add_from[adds] + add_at,
+            local.source,
+        ]
     )
-    to = np.concatenate([m.recv, m.recv, m.add_to[adds], local.target])
-    count = np.concatenate([m.count, m.count, m.count[adds], local.count])
+    to = np.concatenate([m.recv, m.recv, m.add_to[adds] + add_at, local.target])
+    count = np.concatenate([m.count, m.count, add_count, local.count])
     op = np.concatenate(
         [
             np.zeros(n, np.int64),
@@ -149,10 +159,38 @@ def _rows(flow: Flow, blocks: Blocks, local_block: Ints) -> _WovenRows:
     step = np.concatenate([m.step, m.step, m.step[adds], local.step])
     level = np.concatenate([m.level, m.level, m.level[adds], np.full(len(local), LATE)])
     phase = np.minimum(kind, 1)
+    if flow.parts > 1:
+        phase[kind == 2] = 2
     turn = np.concatenate([np.zeros(n, np.int64), m.turn, m.turn[adds], local.reduce])
     index = np.concatenate([np.arange(n), np.arange(n), adds, np.arange(len(local))])
     order = np.lexsort((kind, index, turn, phase, level, step))
     return _WovenRows(*(x[order] for x in (rank, block, op, source, to, count)))
+
+
+def _sums(flow: Flow, send_block: Ints, recv_block: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the sums after receives: message, block, first chunk and chunks of each.
+
+    In a flow whose chunks have parts, every block of an instance on the rank has a stretch of each
+    message.
+    """
+    m = flow.messages
+    adds = np.flatnonzero(m.add_to != NONE)
+    if flow.parts == 1 or not len(adds):
+        return adds, recv_block[adds], np.zeros(len(adds), np.int64), m.count[adds]
+    wide = max(int(send_block.max()), int(recv_block.max())) + 1
+    ends = [(m.src, send_block), (m.dst, recv_block)]
+    places = [(rank * flow.instances + m.instance) * wide + block for rank, block in ends]
+    owner, blocks = np.divmod(np.unique(np.concatenate(places)), wide)
+    owner, first, many = np.unique(owner, return_index=True, return_counts=True)
+    group = np.searchsorted(owner, m.dst[adds] * flow.instances + m.instance[adds])
+    stretches = np.minimum(m.count[adds], many[group])
+    start = np.cumsum(stretches) - stretches
+    row = np.repeat(np.arange(len(adds)), stretches)
+    number = np.arange(len(row)) - start[row]
+    count, all_of = m.count[adds][row], stretches[row]
+    low = number * count // all_of
+    high = (number + 1) * count // all_of
+    return adds[row], blocks[first[group[row]] + number], low, high - low
 
 
 def _waits(rows: _WovenRows, program: Program, order: Ints) -> tuple[Ints, Ints]:
