@@ -21,8 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kept_workers import kept_workers
 
 from weft.backends.cli import main
+
+__all__ = ["kept_workers"]
+pytestmark = pytest.mark.usefixtures("kept_workers")
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

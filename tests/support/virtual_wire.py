@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from until import HANGS
 
 from weft.backends.formats.p2p.embedded.arrays import Arrays
 from weft.backends.ranks.profile.probe import BACK, THERE
@@ -53,11 +54,19 @@ def resources_of(machine: Topology) -> set[tuple[str, float]]:
 
 @dataclass
 class _Post:
-    """One rank's exchange: how many of its messages are not through, and when it is done."""
+    """One rank's exchange: how many of its messages are not through, and when it is done.
+
+    Its thread sleeps on a lock of its own: to wake all ranks for each of them took most of the
+    time of the tests.
+    """
 
     time: float
     left: int
     end: float
+    through: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.through.acquire()
 
 
 class VirtualHub:
@@ -66,7 +75,7 @@ class VirtualHub:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.rng = np.random.default_rng(machine.seed)
-        self.lock = threading.Condition()
+        self.lock = threading.Lock()
         self.live = machine.ranks
         self.posts: dict[int, _Post] = {}
         self.sends: dict[tuple[int, int], list] = {}
@@ -82,11 +91,10 @@ class VirtualHub:
                 main(VirtualWire(self, rank))
             except BaseException as error:
                 with self.lock:
-                    self.error = self.error or error
+                    self._fail(error)
             with self.lock:
                 self.live -= 1
                 self._carry_on()
-                self.lock.notify_all()
 
         threads = [threading.Thread(target=body, args=(r,), daemon=True) for r in range(self.live)]
         for thread in threads:
@@ -101,18 +109,26 @@ class VirtualHub:
     ) -> float:
         """Post, and wait; the time when all of it is through."""
         with self.lock:
+            if self.error:
+                raise RuntimeError("another rank failed") from self.error
             post = self.posts[rank] = _Post(time, len(sends) + len(recvs), time)
             for number, array, peer in sends:
                 self.sends.setdefault((rank, peer), []).append((number, array, post))
             for number, array, peer in recvs:
                 self.recvs.setdefault((peer, rank), []).append((number, array, post))
             self._carry_on()
-            while post.left and not self.error:
-                if not self.lock.wait(20):
-                    raise TimeoutError(f"virtual rank {rank} waits in vain")
-            if self.error:
-                raise RuntimeError("another rank failed") from self.error
-            return post.end
+        if not post.through.acquire(timeout=HANGS):
+            raise TimeoutError(f"virtual rank {rank} waits in vain")
+        if self.error:
+            raise RuntimeError("another rank failed") from self.error
+        return post.end
+
+    def _fail(self, error: BaseException) -> None:
+        if self.error is None:
+            self.error = error
+            for post in self.posts.values():
+                if post.left:
+                    post.through.release()
 
     def _carry_on(self) -> None:
         """While everybody waits: the message that can start first."""
@@ -125,10 +141,9 @@ class VirtualHub:
                     start = max([ready, *(self.free.get(x, 0.0) for x in self._needs(flow))])
                     best = min(best or (np.inf,), (start, ready, flow))
             if best is None:
-                self.error = RuntimeError("deadlock")
+                self._fail(RuntimeError("deadlock"))
                 break
             self._carry(best[2], best[0])
-        self.lock.notify_all()
 
     def _waiting(self) -> int:
         return sum(post.left > 0 for post in self.posts.values())
@@ -157,6 +172,8 @@ class VirtualHub:
         for post in (sender, receiver):
             post.left -= 1
             post.end = max(post.end, end)
+            if not post.left:
+                post.through.release()
 
 
 class VirtualWire(Arrays):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_workers import kept_workers
 
 from weft.backends.cli import main
 from weft.backends.tune.timing import Interrupted
@@ -16,13 +17,14 @@ from weft.dsl.nouns.library import read
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.judge.verify import verify
 
-pytestmark = pytest.mark.slow  # tuning takes tens of seconds
+__all__ = ["kept_workers"]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kept_workers")]
 
 QUICK = ("-e", "packing", "--protocols", "Simple", "--effort", "0.5", "-q", "--jobs", "1")
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+def library(tmp_path_factory: pytest.TempPathFactory, kept_workers: None) -> str:
     folder = str(tmp_path_factory.mktemp("resynth") / "library")
     words = ("-t", "ring:4", "-c", "allgather", "-c", "broadcast", "--sizes", "1MiB")
     assert main(["tune", *words, *QUICK, "-o", folder]) == 0

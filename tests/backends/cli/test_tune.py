@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 from command import Weft
+from kept_workers import kept_workers
 
 from weft.backends.cli import main
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
 from weft.dsl.nouns.library import Library, read
 from weft.synth.time.program_time import simulate_program
+
+__all__ = ["kept_workers"]
+pytestmark = pytest.mark.usefixtures("kept_workers")
 
 QUICK = (
     "-t",
@@ -33,7 +37,7 @@ QUICK = (
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, kept_workers: None) -> Path:
     """A library, made once; tests that change it copy it."""
     made = tmp_path_factory.mktemp("tuned") / "library"
     assert main(["tune", *QUICK, "-o", str(made), "-q"]) == 0

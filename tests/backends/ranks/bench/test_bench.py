@@ -20,7 +20,7 @@ from weft.dsl.nouns.collective import make
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 needs_mpi = pytest.mark.skipif(not (find_spec("mpi4py") and MPIEXEC), reason="no MPI")
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="no torch")
-FEW = ("--sizes", "4KiB:8KiB", "--repeat", 2, "--json")
+FEW = ("--sizes", "3KiB:6KiB", "--repeat", 2, "--json")
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def weft(capsys, monkeypatch) -> Weft:
 @needs_mpi
 @pytest.mark.parametrize("kind", ["allreduce", "allgather", "reduce_scatter"])
 def test_rings_against_mpi(weft, kind):
-    ring = f"classic:ring{{collective={kind},ranks=4}}"
-    ran = weft("bench", ring, ring, "--on", "mpi", "-t", "full:4", *FEW)
+    ring = f"classic:ring{{collective={kind},ranks=3}}"
+    ran = weft("bench", ring, ring, "--on", "mpi", "-t", "full:3", *FEW)
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
-    names = [f"ring{{collective={kind},ranks=4}} ({i})" for i in (1, 2)] + ["MPI"]
+    names = [f"ring{{collective={kind},ranks=3}} ({i})" for i in (1, 2)] + ["MPI"]
     assert [(x["bytes"], x["name"]) for x in data["sizes"]] == [
-        (size, name) for size in (4096, 8192) for name in names
+        (size, name) for size in (3072, 6144) for name in names
     ]
     assert all(x["wrong"] is None and x["turns"] == 2 for x in data["sizes"])
     assert all(("predicted_us" in x) == (x["name"] != "MPI") for x in data["sizes"])
@@ -58,7 +58,7 @@ def test_every_collective_of_mpi_is_called_right(weft, kind, tmp_path):
         weft(
             "synth",
             "-t",
-            "full:4",
+            "full:3",
             "-c",
             kind,
             *root,
