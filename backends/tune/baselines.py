@@ -10,8 +10,10 @@ is no program: its time is known, and told as such.
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.errors import WeftError
@@ -58,6 +60,12 @@ MOST_MOVES = 300_000
 
 FEW_MOVES = 60_000
 """Messages of a program that has not all of a machine's rings."""
+
+MOST_TREE_MOVES = 35_000
+"""Messages of a tree beyond which it is not cut into pieces."""
+
+MOST_RING_MOVES = 20_000
+"""Messages of rings beyond which those on fewer hosts are simulated."""
 
 PAIRS = 12
 """Peers that NCCL's channels are shared among in an alltoall: two channels for each."""
@@ -117,12 +125,33 @@ class BaselineTime:
 
 
 @dataclass(frozen=True, slots=True)
+class LongerRings:
+    """Rings through more hosts than those whose program is simulated.
+
+    Every step of a ring is alike, so that chunks of one size take as many times longer as there are
+    more steps; only the start is once. ``part``: of the ranks that are simulated; ``steps``: those
+    of the ring for each that is simulated.
+    """
+
+    part: Fraction
+    steps: float
+
+    def us(
+        self, clock: ProgramClock, message_bytes: int, protocol: Protocol, start: float
+    ) -> float:
+        """The time of a message on all hosts; ``start``: of it before the first operation."""
+        us = clock.time_us(max(1, round(message_bytes * self.part)), protocol)
+        return start + (us - start) * self.steps
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """A program that a library may run: its clock and the protocols that it comes in.
 
     ``ceilings``: GB/s of the message that the library's kernels reach at most under a protocol,
     beside the time of an empty message. ``more_us``: of a call, beside the program. ``start_us``:
-    of a call before the first operation, by protocol.
+    of a call before the first operation, by protocol. ``longer``: the program is of rings on a part
+    of the hosts. ``empty_us``: kept times of an empty message.
     """
 
     name: str
@@ -132,20 +161,36 @@ class Baseline:
     ceilings: Mapping[Protocol, float] = field(default_factory=dict)
     more_us: float = 0.0
     start_us: Mapping[Protocol, float] = field(default_factory=dict)
+    longer: LongerRings | None = None
+    empty_us: dict[Protocol, float] = field(default_factory=dict, compare=False, repr=False)
 
-    def time(self, message_bytes: int) -> BaselineTime:
-        """The least time of its protocols."""
-        us, protocol = min((self._us(message_bytes, one), one) for one in self.protocols)
-        host = self.host.us(message_bytes, protocol)
-        how, start = f"{self.name} {protocol}", self.start_us.get(protocol, 0.0)
-        return BaselineTime(max(us, host), how, start_us=start)
+    def time(self, message_bytes: int, limit: float = math.inf) -> BaselineTime:
+        """The least time of its protocols; one beyond ``limit`` may be infinite."""
+        us, best = math.inf, self.protocols[0]
+        for one in self.protocols:
+            if (found := self._us(message_bytes, one, min(us, limit))) < us:
+                us, best = found, one
+        host = self.host.us(message_bytes, best)
+        start = self.start_us.get(best, 0.0)
+        return BaselineTime(max(us, host), f"{self.name} {best}", start_us=start)
 
-    def _us(self, message_bytes: int, protocol: Protocol) -> float:
-        us = self.clock.time_us(message_bytes, protocol) + self.more_us
+    def _us(self, message_bytes: int, protocol: Protocol, limit: float) -> float:
+        least = 0.0
         if ceiling := self.ceilings.get(protocol):
-            least = message_bytes / (ceiling * BYTES_PER_US_PER_GBPS)
-            us = max(us, self.clock.time_us(1, protocol) + least)
-        return us
+            if protocol not in self.empty_us:
+                self.empty_us[protocol] = self.run_us(1, protocol)
+            carried = message_bytes / (ceiling * BYTES_PER_US_PER_GBPS)
+            least = self.empty_us[protocol] + carried
+        if least > limit:
+            return math.inf
+        return max(least, self.run_us(message_bytes, protocol, limit) + self.more_us)
+
+    def run_us(self, message_bytes: int, protocol: Protocol, limit: float = math.inf) -> float:
+        """The program's time alone; infinite beyond ``limit``."""
+        if self.longer is None:
+            return self.clock.time_us(message_bytes, protocol, limit=limit)
+        start = self.start_us.get(protocol, 0.0)
+        return self.longer.us(self.clock, message_bytes, protocol, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +204,8 @@ class SwitchSums:
     GBps: float
     host: HostTime = NO_HOST
 
-    def time(self, message_bytes: int) -> BaselineTime:
-        """The time of the line."""
+    def time(self, message_bytes: int, limit: float = math.inf) -> BaselineTime:
+        """The time of the line, whatever the limit."""
         us = self.start_us + message_bytes / (self.GBps * BYTES_PER_US_PER_GBPS)
         told = "NVLS: switches sum, a time only"
         return BaselineTime(max(us, self.host.call_us), "NVLS", told, self.start_us)
@@ -183,7 +228,8 @@ def _baselines(
 ) -> tuple[Baseline | SwitchSums, ...]:
     host = host_time(topology, gpus_per_process)
     site = _BaselineSite(topology, kind, runtime, host)
-    found = (*site.rings(), *site.trees(), *site.pairs())
+    rings = tuple(site.rings())
+    found = (*rings, *site.trees(rings), *site.pairs())
     return (*found, *_switch_sums(topology, kind, runtime, host))
 
 
@@ -198,21 +244,26 @@ class _BaselineSite:
 
     def rings(self) -> Iterator[Baseline]:
         """NCCL's rings; rooted collectives in pieces."""
+        if self.kind not in ROOTED and (fewer := fewer_hosts(self.topology)):
+            part = Fraction(fewer.ranks, self.topology.ranks)
+            steps = (self.topology.ranks - 1) / (fewer.ranks - 1)
+            for one in replace(self, topology=fewer).rings():
+                longer = LongerRings(part, steps)
+                yield replace(one, longer=longer, ceilings=self._ring_ceilings())
+            return
         rings = _few(machine_rings(self.topology), self.topology.ranks)
         if not (write := _ring_writer(self.kind, rings)):
             return
         name = f"{len(rings)} ring{'s' if len(rings) > 1 else ''}"
         parts = self.topology.ranks if self.kind is Kind.ALLREDUCE else 1
-        ceilings: dict[Protocol, float] = {}
-        if self.topology.hosts > 1 and (bus := self._bus_of_ll()):
-            ceilings[Protocol.LL] = bus / bus_factor(make(self.kind, self.topology.ranks))
+        ceilings = self._ring_ceilings()
         for pieces in PIECES if self.kind in ROOTED else (1,):
             if len(rings) * self.topology.ranks * pieces <= MOST_MOVES:
                 program = _program(self.topology, self.kind, parts * len(rings) * pieces, write)
                 yield self._baseline(name, program, len(rings), ceilings=ceilings)
 
-    def trees(self) -> Iterator[Baseline]:
-        """NCCL's trees, between hosts: for allreduce."""
+    def trees(self, rings: Sequence[Baseline]) -> Iterator[Baseline]:
+        """NCCL's trees, between hosts: for allreduce; ``rings``: for their bandwidth."""
         if self.kind is not Kind.ALLREDUCE or self.topology.hosts < 2:
             return
         try:
@@ -226,9 +277,9 @@ class _BaselineSite:
         def write(p: Builder) -> None:
             lanes.rail_tree(p, grid)
 
-        ceilings = self._tree_ceilings()
+        ceilings = self._tree_ceilings(rings[0]) if rings and self.runtime == NCCL else {}
         for pieces in TREE_PIECES:
-            if 2 * self.topology.ranks * count * pieces <= MOST_MOVES:
+            if pieces == 1 or 2 * self.topology.ranks * count * pieces <= MOST_TREE_MOVES:
                 program = _program(self.topology, self.kind, count * pieces, write)
                 yield self._baseline("tree", program, count, ceilings=ceilings, tree=True)
 
@@ -264,16 +315,19 @@ class _BaselineSite:
         starts = {one: float(model.protocol(one).start_us) for one in protocols}
         return Baseline(name, clock, protocols, self.host, ceilings or {}, start_us=starts)
 
+    def _ring_ceilings(self) -> dict[Protocol, float]:
+        """GB/s of the message at most."""
+        if self.topology.hosts > 1 and (bus := self._bus_of_ll()):
+            return {Protocol.LL: bus / bus_factor(make(self.kind, self.topology.ranks))}
+        return {}
+
     def _bus_of_ll(self) -> float | None:
         which = "pair" if self.topology.hosts == 2 else "many"
         return model_number(self.topology, f"ring.{which}", self.runtime)
 
-    def _tree_ceilings(self) -> dict[Protocol, float]:
+    def _tree_ceilings(self, rings: Baseline) -> dict[Protocol, float]:
         """GB/s of the message, twice of which cross the bus: a part of what rings have."""
-        rings = next(self.rings(), None)
-        if rings is None or self.runtime != NCCL:
-            return {}
-        half, whole = (rings.clock.time_us(n, Protocol.SIMPLE) for n in (LARGE // 2, LARGE))
+        half, whole = (rings.run_us(n, Protocol.SIMPLE) for n in (LARGE // 2, LARGE))
         bus = bus_factor(make(self.kind, self.topology.ranks)) * LARGE / 2 / (whole - half)
         bus /= BYTES_PER_US_PER_GBPS
         found = {}
@@ -325,6 +379,22 @@ def machine_rings(topology: Topology) -> tuple[lanes.Ring, ...]:
     return lanes.lane_rings(topology, LANE_STEPS) or (site.ring,)
 
 
+def fewer_hosts(topology: Topology) -> Topology | None:
+    """The machine with an even number of hosts whose rings have few messages; None: all have."""
+    if topology.hosts < 3:
+        return None
+    rings, each = len(machine_rings(topology)), topology.ranks // topology.hosts
+    hosts = math.isqrt(MOST_RING_MOVES // (2 * rings)) // each // 2 * 2
+    if not 2 <= hosts < topology.hosts or topology.ranks % topology.hosts:
+        return None
+    numbers = sorted(
+        {node.host for node in topology.nodes[: topology.ranks] if node.host is not None}
+    )
+    gone = set(numbers[hosts:])
+    kept = tuple(i for i, node in enumerate(topology.nodes) if node.host not in gone)
+    return topology.on_nodes(kept, f"{hosts} hosts of {topology.name}")
+
+
 def protocols_of(topology: Topology, runtime: str) -> tuple[Protocol, ...]:
     """Protocols that a library's own kernels have on a machine: LL128 needs NVLink."""
     if runtime == NCCL and inner_medium(topology)[0] is Medium.NVLINK:
@@ -355,7 +425,18 @@ def _switch_sums(
     return (SwitchSums(start, width, host),)
 
 
-def best_of(options: Sequence[Baseline | SwitchSums], message_bytes: int) -> BaselineTime | None:
+class TimedOption(typing.Protocol):
+    """Something that may run, with its time."""
+
+    def time(self, message_bytes: int, limit: float = math.inf) -> BaselineTime:
+        """The time of a message; one beyond ``limit`` may be infinite."""
+
+
+def best_of(options: Sequence[TimedOption], message_bytes: int) -> BaselineTime | None:
     """The least time at a size; None where there is nothing to run."""
-    times = [one.time(message_bytes) for one in options]
-    return min(times, key=lambda x: x.us if not math.isnan(x.us) else math.inf, default=None)
+    best: BaselineTime | None = None
+    for one in options:
+        found = one.time(message_bytes, math.inf if best is None else best.us)
+        if best is None or found.us < best.us:
+            best = found
+    return best

@@ -25,8 +25,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from measured_runs import MeasuredTable, baselines_of, read_tables
+from measured_runs import Options, baselines_of
+from measured_tables import MeasuredTable, read_tables
 
+from weft.backends.tune.baselines import best_of
+from weft.dsl.base.errors import WeftError
 from weft.dsl.base.units import format_bytes
 
 BANDS = (("small", 64 << 10), ("mid", 16 << 20), ("large", math.inf))
@@ -38,7 +41,10 @@ WITHIN = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured row: what was predicted, and by which program; ``apart``: why it is no program."""
+    """A measured row: what was predicted, and by which program; ``apart``: why it is no program.
+
+    A table without rows has one whose band is empty.
+    """
 
     table: str
     band: str
@@ -60,15 +66,29 @@ def band_of(size: int) -> str:
 
 
 def rows_of(table: MeasuredTable) -> Iterator[Row]:
-    """Every row of a table, predicted."""
-    options = baselines_of(table)
-    for size, measured in table.rows:
-        found = min((one.time(size) for one in options), key=lambda x: x.us, default=None)
-        if found is None:
-            yield Row(table.name, band_of(size), size, measured, math.nan, "", table.why_apart)
+    """Every row of a table, predicted, or with the reason why it cannot be."""
+    options, why = _options(table)
+    for row in table.rows:
+        band = band_of(row.bytes)
+        if row.wrong or why:
+            yield Row(table.name, band, row.bytes, row.us, math.nan, "", row.wrong or why)
             continue
-        apart = table.why_apart or found.apart
-        yield Row(table.name, band_of(size), size, measured, found.us, found.how, apart)
+        found = best_of(options, row.bytes)
+        assert found is not None
+        yield Row(table.name, band, row.bytes, row.us, found.us, found.how, found.apart)
+    if not table.rows:
+        yield Row(table.name, "", 0, math.nan, math.nan, "", f"no rows; {why}".rstrip("; "))
+
+
+def _options(table: MeasuredTable) -> tuple[Options, str]:
+    """What may have run, and why nothing can; one of them is empty."""
+    if table.why_apart:
+        return [], table.why_apart
+    try:
+        found = baselines_of(table)
+    except (WeftError, ValueError, LookupError, ArithmeticError) as error:
+        return [], f"cannot be modelled: {error}"
+    return found, "" if found else f"no program of the library is known for {table.kind}"
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -117,7 +137,7 @@ def report(rows: Sequence[Row]) -> dict[str, Any]:
         "apart": [
             {
                 "name": name,
-                "rows": len(mine),
+                "rows": sum(bool(row.band) for row in mine),
                 "why": why,
                 "median": None
                 if any(math.isnan(row.predicted_us) for row in mine)

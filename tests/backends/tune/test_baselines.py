@@ -7,7 +7,8 @@ from rccl_files import allpairs
 
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
-from weft.backends.tune.baselines import best_of, nccl_baselines
+from weft.backends.tune import baselines
+from weft.backends.tune.baselines import Baseline, best_of, nccl_baselines
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
@@ -71,3 +72,19 @@ def test_a_process_with_all_gpus_launches_more_channels_for_larger_messages(
     assert alone is not None
     assert together.us == pytest.approx(measured, rel=0.17)
     assert alone.us < measured
+
+
+@pytest.mark.parametrize("kind", [Kind.ALLGATHER, Kind.ALLREDUCE])
+def test_rings_through_many_hosts_take_the_time_of_those_through_some(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = []
+    for most in (20_000, 1 << 40):
+        monkeypatch.setattr(baselines, "MOST_RING_MOVES", most)
+        rings = nccl_baselines(topology("dgx-h100:nodes=6"), kind)[0]
+        assert isinstance(rings, Baseline)
+        assert (rings.longer is None) == (most > 20_000)
+        times.append(
+            [rings.run_us(size, p) for size in (1 << 10, 64 << 20) for p in rings.protocols]
+        )
+    assert times[0] == pytest.approx(times[1], rel=0.02)

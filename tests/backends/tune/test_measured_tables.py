@@ -1,0 +1,85 @@
+"""``tests/grade/calibration.py`` on tables that are not those it was made with (values made up)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "tests" / "grade" / "calibration.py"
+ROWS = [[1024, 30.0], [64 << 20, 900.0]]
+
+
+def table(name: str, gpu: str, topology: str = "", **facts: Any) -> dict[str, Any]:
+    plain = {"ranks": 8, "nodes": 1, "collective": "allreduce", "library": "NCCL 2.27"}
+    made = {"id": name, "gpu": gpu, "topology": topology, "rows_bytes_us": ROWS}
+    return {**plain, **made, **facts}
+
+
+PREDICTED = (
+    table("h200", "NVIDIA H200", "dgx-h200", collective="alltoall_perf"),
+    table("a100pcie", "A100-PCIE-40GB", "pcie1", ranks=4, launch="-g 4", collective="AllGather"),
+    table("l40s", "NVIDIA L40S", collective="reduce_scatter"),
+    table("v100", "Tesla V100-SXM3", "dgx2", ranks=16, collective="broadcast (in place)"),
+    table("mi250", "AMD Instinct MI250X", "mi250", library="RCCL"),
+    table("mi325x", "MI325X", "mi325x-host", library="RCCL", collective="all_gather"),
+    table("gb200", "GB200", "gb200-nvl72", ranks=36, collective="reduce"),
+    table("efa", "H100", "p5.48xlarge", ranks=16, nodes=2, network="32 x EFA 100 Gb/s"),
+    table("tcp", "A100", "dgx-a100:nodes=2", ranks=8, nodes=2, network="TCP, 100 GbE"),
+    table(
+        "many", "H200", "dgx-h200", ranks=64, nodes=8, collective="allgather", network="3.2 Tb/s"
+    ),
+    table("no ranks", "A100", "dgx-a100", ranks=None),
+    table("units", "A100", "dgx-a100", rows_bytes_us=[["1KiB", "30us"], ["64MB", 600]]),
+    table("rates", "A100", "dgx-a100", rows_bytes_us=[{"bytes": 1 << 30, "algbw_GBps": 130}]),
+)
+
+NOT_PREDICTED = {
+    "no machine is known": table("tpu", "TPU v4", "pod"),
+    "no program of the library is known for scatter": table("x", "A100", collective="scatter"),
+    "no collective of that name: hypercube": table("x", "A100", collective="hypercube"),
+    "no collective of that name: (none)": table("x", "A100", collective=None),
+    "9 ranks on 2 hosts": table("x", "A100", ranks=9, nodes=2),
+    "12 ranks on 1 hosts of 8 GPUs": table("x", "A100", ranks=12),
+    "one_shot is no algorithm for allgather": table(
+        "x", "H100", library="MSCCL++", collective="allgather"
+    ),
+    "an empty message": table("x", "A100", rows_bytes_us=[[0, 3.0]]),
+    "no time was measured": table("x", "A100", rows_bytes_us=[[8, 0], [8, -1]]),
+    "cannot be read": table("x", "A100", rows_bytes_us=[[8, None], ["eight", 1], 7, [8, "3 yr"]]),
+    "no list `rows_bytes_us`": {"id": "x", "gpu": "A100", "collective": "allreduce"},
+    "no rows": table("x", "A100", rows_bytes_us=[]),
+}
+
+
+def graded(folder: Path, data: Any) -> subprocess.CompletedProcess[str]:
+    file = folder / "tables.json"
+    file.write_text(json.dumps(data))
+    command = [sys.executable, str(SCRIPT), str(file), "--json"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_row_is_predicted_or_has_a_reason(tmp_path: Path) -> None:
+    named = [{**one, "id": f"x{i}"} for i, one in enumerate(NOT_PREDICTED.values())]
+    ran = graded(tmp_path, {"tables": [*PREDICTED, *named]})
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert {one["name"] for one in found["tables"]} == {one["id"] for one in PREDICTED}
+    apart = {one["name"]: one for one in found["apart"]}
+    for one, why in zip(named, NOT_PREDICTED, strict=True):
+        assert why in apart[one["id"]]["why"]
+        assert apart[one["id"]]["rows"] in (len(one.get("rows_bytes_us", [])), 1)
+    counted = sum(band["rows"] for band in found["bands"].values())
+    assert counted == sum(len(one["rows_bytes_us"]) for one in PREDICTED)
+    assert all(-1 < one["worst"] < 100 for one in found["tables"])
+
+
+@pytest.mark.parametrize("data", [{}, [], {"tables": 1}, {"tables": [1]}])
+def test_other_files_are_refused(tmp_path: Path, data: Any) -> None:
+    ran = graded(tmp_path, data)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: ")
