@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 from command import Weft
+from kept_workers import kept_workers
 from until import HANGS, until
 
 from weft.dsl.base.processes import descendants
 from weft.dsl.nouns.schedule import read
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
+
+__all__ = ["kept_workers"]
+pytestmark = pytest.mark.usefixtures("kept_workers")
 
 SMALL = (
     "sweep",
