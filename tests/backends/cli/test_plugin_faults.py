@@ -425,7 +425,7 @@ def test_a_slow_import_is_told(
     toy()
     ran = weft(*SYNTH, "-e", "toy")
     assert ran.code == 0
-    assert re.search(r"warning: the engine 'toy' of weft-toy 1.0 took \d+\.\ds to be impo", ran.err)
+    assert re.search(r"warning: the engine 'toy' of weft-toy 1.0 took \d+\.\d CPU s to", ran.err)
 
 
 def test_a_name_of_ours_stays_ours(install: Toys, weft: Weft, tmp_path: Path) -> None:
