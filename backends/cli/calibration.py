@@ -40,7 +40,7 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
         run = read_run(read_text(path), path)
         times += _times(run, path, topology, args.collective)
         console.say("Read", f"{path}: {run.test or 'a test'}, {count(len(run.rows), 'size')}")
-    rccl = inner_medium(topology)[0] is Medium.XGMI
+    rccl = inner_medium(topology) is Medium.XGMI
     runtime = args.runtime or ("rccl" if rccl else "nccl")
     source = f"fitted to {', '.join(Path(path).name for path in args.files)}"
     found = fit(topology, times, runtime, source)

@@ -125,7 +125,7 @@ class Subject:
 class SimulationSetup:
     """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes.
 
-    ``told``: what ``-v`` tells of the model.
+    ``told``: what ``-v`` tells of the model. ``remark``: a line below the table.
     """
 
     topology: Topology
@@ -135,6 +135,7 @@ class SimulationSetup:
     sizes: SizeRange
     explain: Callable[[Any], str] = lambda _: ""
     told: str = ""
+    remark: str = ""
 
 
 def asked_of(

@@ -24,6 +24,7 @@ from ..report.html.text_page import text_page, topology_page
 from ..report.text import topology_text
 from .flags.files import ShowFlags
 from .machines import is_library, on_machine, read_topology
+from .models import chosen_model
 from .noun import DEFAULT_BYTES, FileKind, Subject
 from .program_noun import FormatNoun, ProgramNoun
 from .streams import is_stream
@@ -136,7 +137,8 @@ def _shown(subject: Subject, args: ShowFlags, bound: Any = None) -> Shown:
             hint="`weft show` prints a summary",
         )
     require_valid(schedule)
-    return Shown.of(Path(subject.where).name, schedule, args.size or None, bound)
+    choice = chosen_model(args)
+    return Shown.of(Path(subject.where).name, schedule, args.size or None, bound, choice)
 
 
 def _convergence(args: ShowFlags, shown: Shown) -> Any:
@@ -165,7 +167,8 @@ def _program(noun: ProgramNoun, subject: Subject, args: ShowFlags) -> Make:
     )
     usual = min(max(DEFAULT_BYTES, held.low or 0), held.high or DEFAULT_BYTES)
     size = args.size or max(1, usual)
-    shown = ShownProgram(noun.title(subject), held.program, machine, size, facts, noun.kind)
+    choice = chosen_model(args)
+    shown = ShownProgram(noun.title(subject), held.program, machine, size, facts, noun.kind, choice)
     return lambda most: program_page(shown, most)
 
 

@@ -13,18 +13,18 @@ from weft.dsl.base.units import SizeRange, format_bytes, parse_size_range
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology
 from weft.synth.fabric.occupancy import resource_name
-from weft.synth.time.calibrated import calibrated_model, given_number
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_time import simulate_program
-from weft.synth.time.runtime_model import RuntimeModel, model_of
+from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import SimulatedTime, bus_factor
 
 from ..formats.format import FileTiming, ProgramContent, Requirements
 from ..formats.listings import Sheets
-from ..report.model_numbers import numbers_json, numbers_text
+from ..report.model_numbers import assumed_json, assumed_text, start_remark
 from ..report.sheets import times
 from .flags.files import DiffFlags, SimulateFlags
 from .machines import read_topology
+from .models import chosen_model
 from .noun import USUAL_SIZES, SimulationSetup, Subject, asked_of, compared_sizes, refuse_flags
 
 RULE_FLAGS = ("alpha_occupies", "store_and_forward", "barrier")
@@ -55,13 +55,22 @@ def simulation_of(
         )
 
     facts: dict[str, Any] = {"protocol": str(protocol), "target": model.name}
-    if args.model:
-        facts |= {"model": args.model, "start_us": float(model.protocol(protocol).start_us)}
-        facts |= {"numbers": numbers_json(model.numbers)} if model.numbers else {}
+    facts |= {
+        "model": chosen_model(args).name,
+        "start_us": float(model.protocol(protocol).start_us),
+        **assumed_json(model),
+    }
     explain = partial(_explain, topology)
-    told = numbers_text(model.numbers, f".{protocol}") if model.numbers else ""
+    told = assumed_text(model, f".{protocol}")
     return SimulationSetup(
-        topology, program.collective, evaluate, facts, sizes_of(held), explain, told
+        topology,
+        program.collective,
+        evaluate,
+        facts,
+        sizes_of(held),
+        explain,
+        told,
+        start_remark(model, protocol),
     )
 
 
@@ -115,8 +124,9 @@ def program_times(
     if machine is None:
         return {}
     program = held_for(Requirements(may_hang=True)).program
+    model = chosen_model(args).on(machine)
     return times(
-        compared_sizes(args), lambda size: simulate_program(program, machine, size).time_us
+        compared_sizes(args), lambda size: simulate_program(program, machine, size, model).time_us
     )
 
 
@@ -126,15 +136,7 @@ def _model(args: SimulateFlags, topology: Topology) -> RuntimeModel:
     Raises:
         UserError: ``--timing`` without the calibrated model, or not a number of it.
     """
-    if args.model == "calibrated":
-        model = calibrated_model(topology, args.target, map(given_number, args.timing or ()))
-    else:
-        if args.timing:
-            raise UserError(
-                "--timing gives numbers of the calibrated model",
-                hint="add --model calibrated",
-            )
-        model = replace(model_of(args.target), name=args.target or "msccl")
+    model = replace(chosen_model(args).on(topology, args.target), name=args.target or "msccl")
     if args.local_bandwidth is not None:
         model = replace(model, local_GBps=args.local_bandwidth)
     return replace(model, overhead_us=args.overhead)

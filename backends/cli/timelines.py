@@ -10,6 +10,7 @@ from ..formats.format import Requirements
 from ..report.timed_text import program_run_text, run_text
 from .flags.files import ShowFlags
 from .machines import read_topology
+from .models import chosen_model
 from .noun import DEFAULT_BYTES, FileKind, Subject
 from .program_noun import ProgramNoun
 from .program_simulation import no_machine, sizes_of
@@ -53,4 +54,4 @@ def program_timeline(
     held = noun.held(subject, Requirements(may_hang=True), done)
     usual = sizes_of(held)
     size = args.size or min(max(DEFAULT_BYTES, usual.low), usual.high)
-    return record_program(held.program, machine, size)
+    return record_program(held.program, machine, size, chosen_model(args).on(machine))

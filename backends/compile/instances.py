@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
@@ -48,12 +50,16 @@ class ProgramTiming:
     """Time of a program at a size, beside its schedule and other numbers of instances.
 
     ``tried``: µs by number of instances, its own among them, where others were compiled too.
+    ``start_us``: the part of a program's time that is the start of the call. ``expected_us``: what
+    the schedule would take with that start, and the α and bandwidths of the model (None: unknown).
     """
 
     message_bytes: int
     program_us: float
     schedule_us: float | None
     tried: dict[int, float]
+    start_us: float = 0.0
+    expected_us: float | None = None
 
     @property
     def fastest(self) -> int | None:
@@ -71,18 +77,21 @@ class ProgramTiming:
     @property
     def slow(self) -> bool:
         """True if the program is much slower than its schedule."""
-        return self.schedule_us is not None and self.program_us > SLOWER * self.schedule_us
+        return self.expected_us is not None and self.program_us > SLOWER * self.expected_us
 
     @property
     def text(self) -> str:
         """In words, beside the schedule's own time."""
         told = f"{microseconds(self.program_us)} µs at {format_bytes(self.message_bytes)} as a "
         told += "program, simulated"
+        if self.start_us:
+            told += f", {microseconds(self.start_us)} of them its start"
         if not self.schedule_us:
             return told
-        more = self.program_us / self.schedule_us - 1
+        more = (self.program_us - self.start_us) / self.schedule_us - 1
         which = f"{abs(more):.1%} {'more' if more >= 0 else 'less'} than"
-        return f"{told}: {which} the schedule's {microseconds(self.schedule_us)} µs"
+        rest = "the rest is " if self.start_us else ""
+        return f"{told}: {rest}{which} the schedule's {microseconds(self.schedule_us)} µs"
 
     @property
     def trials(self) -> str:
@@ -94,6 +103,7 @@ class ProgramTiming:
         return {
             "bytes": self.message_bytes,
             "program_us": number(self.program_us),
+            "start_us": number(self.start_us),
             "schedule_us": number(self.schedule_us),
             "tried": [{"instances": n, "us": number(us)} for n, us in sorted(self.tried.items())],
             "fastest": self.fastest,
@@ -132,6 +142,20 @@ class ProgramTimer:
         merge = self.model.cut(program, self.message_bytes).merge
         return int((-(-np.maximum(1, program.count) // merge)).sum())
 
+    def start_us(self, program: Program) -> float:
+        """Return the µs of a call's start, before its first operation."""
+        return float(self.model.protocol(program.protocol).start_us)
+
+    def expected_us(self, schedule: Schedule, us: float, program: Program) -> float:
+        """Return about what a schedule of this time takes with the start, α and bandwidths of the
+        model; more is what its thread blocks cost."""
+        if self.model.media is None:
+            return us
+        how = self.model.protocol(program.protocol)
+        reach = min(self.model.media.reach.values(), default=Fraction(1)) * how.efficiency
+        alpha = max(how.alpha_us.values(), default=Fraction(0)) * schedule.steps
+        return self.start_us(program) + max(0.0, float(alpha)) + us / float(reach)
+
     def schedule_us(self, schedule: Schedule | None) -> float | None:
         """Return the time of a schedule in µs; None where there is none, or it is too large."""
         if schedule is None or len(schedule) * schedule.segments > MOST_SERVED:
@@ -140,13 +164,17 @@ class ProgramTimer:
 
 
 def clock_for(
-    source: CompileSource, backend: Emitter, target: str, sizes: SizeRange | None
+    source: CompileSource,
+    backend: Emitter,
+    target: str,
+    sizes: SizeRange | None,
+    model: ModelChoice = USUAL_CHOICE,
 ) -> ProgramTimer | str:
     """Return the clock for what is compiled; in words what is missing, where there is none."""
     schedule, topology = source.schedule, source.topology
     size = sizes.high if sizes else schedule.bytes if schedule else None
-    model = backend.runtime_model(target)
-    if model is None:
+    runtime = backend.timed_runtime(target)
+    if runtime is None:
         return f"the simulation knows the runtimes of msccl-xml, not of {backend.name}"
     if topology is None:
         return "nothing names the machine"
@@ -154,7 +182,7 @@ def clock_for(
         return "no message size is given: --size names it"
     if topology.ranks > MOST_RANKS:
         return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
-    return ProgramTimer(topology, size, model)
+    return ProgramTimer(topology, size, model.on(topology, runtime))
 
 
 def timing_of(
@@ -174,7 +202,11 @@ def timing_of(
     taken = clock.program_us(program)
     if taken is None:
         return None
-    found = ProgramTiming(clock.message_bytes, taken, clock.schedule_us(source.schedule), tried)
+    us = clock.schedule_us(source.schedule)
+    expected = None
+    if source.schedule is not None and us is not None:
+        expected = clock.expected_us(source.schedule, us, program)
+    found = ProgramTiming(clock.message_bytes, taken, us, tried, clock.start_us(program), expected)
     if tried or not found.slow or any(one.name == "instances" for one in options.passes):
         return found
     now = options.instances if isinstance(options.instances, int) else 1

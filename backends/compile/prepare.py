@@ -17,6 +17,7 @@ from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
 
 from ..check.checker import check_program
 from ..check.findings import require_good
@@ -60,11 +61,13 @@ def artefact_of(
     options: CompileOptions,
     sizes: SizeRange | None = None,
     about: Request | None = None,
+    model: ModelChoice = USUAL_CHOICE,
 ) -> CompileResult:
     """Compile, emit and judge: every pass is proved, the artefact is read back and checked.
 
     ``options.instances`` may be ``"auto"``: the number is chosen by simulation at the largest size.
     ``about``: where the source is from and goes to, for formats that write it into the file.
+    ``model``: by which programs are timed.
 
     Raises:
         CheckFailed: a checker rejects a program on the way, or the text.
@@ -72,7 +75,7 @@ def artefact_of(
             fastest number of instances.
     """
     tell = options.tell or silent
-    settled = _settled(source, backend, proved(options), sizes)
+    settled = _settled(source, backend, proved(options), sizes, model)
     clock, options = settled.clock, settled.options
     made = made_of(source, backend, options, sizes, about)
     timing = None
@@ -92,9 +95,13 @@ class _Settled:
 
 
 def _settled(
-    source: CompileSource, backend: Emitter, options: CompileOptions, sizes: SizeRange | None
+    source: CompileSource,
+    backend: Emitter,
+    options: CompileOptions,
+    sizes: SizeRange | None,
+    model: ModelChoice,
 ) -> _Settled:
-    clock = clock_for(source, backend, options.target.name, sizes)
+    clock = clock_for(source, backend, options.target.name, sizes, model)
     tried: dict[int, float] = {}
     if options.instances == AUTO:
         tried = all_instances(source, backend, clock, options, options.tell or silent)
@@ -216,7 +223,8 @@ def _program(
             return found
     o = options or CompileOptions()
     source = source_of(noun, FORMAT, o, topology)
-    settled = _settled(source, _backend(FORMAT, source), proved(o), _range(sizes))
+    backend = _backend(FORMAT, source)
+    settled = _settled(source, backend, proved(o), _range(sizes), USUAL_CHOICE)
     return source.compile(settled.options)
 
 

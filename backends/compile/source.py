@@ -22,7 +22,6 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.packing.trees.quantize import quantize
 from weft.synth.judge.verify import require_valid
-from weft.synth.time.runtime_model import RuntimeModel
 
 from ..check.checker import check_program
 from ..check.findings import require_good
@@ -149,8 +148,8 @@ class Emitter(Protocol):
         """Return the artefact of something to compile, judged from its text."""
         ...
 
-    def runtime_model(self, target: str) -> RuntimeModel | None:
-        """Return the model by which its programs are timed; None: there is none."""
+    def timed_runtime(self, target: str) -> str | None:
+        """Return the runtime whose model times its programs; None: there is none."""
         ...
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.runtime import Target
     from weft.dsl.nouns.topology import Topology
-    from weft.synth.time.runtime_model import RuntimeModel
 
     from ..check.checks import Check
     from ..check.findings import Finding
@@ -108,7 +107,7 @@ class ProgramContent:
 
 @dataclass(frozen=True, slots=True)
 class FileTiming:
-    """How an artefact is timed by the rule of the simulator that it is for.
+    """Timing rule of an artefact that holds no program: a function from size and machine to µs.
 
     ``sizes``: the message sizes (bytes) that it is for. ``time_us``: µs of a size on a machine.
     """
@@ -302,8 +301,8 @@ class Format:
                     hint="it has no thread blocks; leave it out",
                 )
 
-    def runtime_model(self, target: str) -> RuntimeModel | None:
-        """Return the model by which programs of this format are timed; None: there is none."""
+    def timed_runtime(self, target: str) -> str | None:
+        """Return the runtime whose model times programs of this format; None: there is none."""
         return None
 
     def sizes_remark(self, program: Program, chunks: int) -> str:

@@ -1,4 +1,4 @@
-"""Numbers of a calibrated runtime model: value, how sure it is, its source, what replaces it."""
+"""Numbers of a calibrated runtime model: value, mark, source, and what replaces each."""
 
 from __future__ import annotations
 
@@ -6,10 +6,36 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.dsl.base.tables import table
+from weft.dsl.nouns.program import Protocol
 from weft.synth.time.calibrated import Certainty, ModelNumber
+from weft.synth.time.runtime_model import RuntimeModel
 
 PROTOCOLS = (".LL", ".LL128", ".Simple")
 """Ends of keys that are of one protocol."""
+
+
+def assumed_json(model: RuntimeModel) -> dict[str, Any]:
+    """Return the entries ``numbers`` and ``remarks`` of a model; none where it has none."""
+    found: dict[str, Any] = {}
+    if model.numbers:
+        found["numbers"] = numbers_json(model.numbers)
+    if model.remarks:
+        found["remarks"] = list(model.remarks)
+    return found
+
+
+def assumed_text(model: RuntimeModel, protocol: str = "") -> str:
+    """Return :func:`numbers_text` of a model, with its remarks; empty where it has neither."""
+    return "\n".join(filter(None, (numbers_text(model.numbers, protocol), *model.remarks)))
+
+
+def start_remark(model: RuntimeModel, protocol: Protocol) -> str:
+    """Return in words how much of every time is the start of a call; empty where there is none."""
+    start = model.protocol(protocol).start_us
+    if not start:
+        return ""
+    mark = next((str(x.certainty) for x in model.numbers if x.key == f"start.{protocol}"), "")
+    return f"the start of the call takes {float(start):g} µs of each ({mark}); -v lists the model"
 
 
 def numbers_json(numbers: Sequence[ModelNumber]) -> list[dict[str, Any]]:

@@ -397,7 +397,7 @@ def fewer_hosts(topology: Topology) -> Topology | None:
 
 def protocols_of(topology: Topology, runtime: str) -> tuple[Protocol, ...]:
     """Protocols that a library's own kernels have on a machine: LL128 needs NVLink."""
-    if runtime == NCCL and inner_medium(topology)[0] is Medium.NVLINK:
+    if runtime == NCCL and inner_medium(topology) is Medium.NVLINK:
         return (Protocol.LL, Protocol.LL128, Protocol.SIMPLE)
     return (Protocol.LL, Protocol.SIMPLE)
 

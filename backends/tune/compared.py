@@ -20,7 +20,7 @@ RCCL = "rccl"
 
 def library_of(topology: Topology, runtime: str) -> str:
     """Return the library that runs where files are for ``runtime``: RCCL on AMD's machines."""
-    amd = inner_medium(topology)[0] is Medium.XGMI
+    amd = inner_medium(topology) is Medium.XGMI
     return RCCL if amd or runtime == RCCL else NCCL
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.time.calibrated import DATASHEET
+from weft.synth.time.calibrated import USUAL_MODEL
 
 from .artefacts import Wanted
 from .asks import Named
@@ -56,7 +56,7 @@ class TuneOptions:
     warm: Mapping[str, Warm] = field(default_factory=dict)
     forms: tuple[Variant, ...] = ()
     measuring: Measuring | None = None
-    model: str = DATASHEET
+    model: str = USUAL_MODEL
 
     @property
     def raced_protocols(self) -> tuple[str, ...]:

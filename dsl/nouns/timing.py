@@ -1,4 +1,4 @@
-"""What a machine tells about the times of programs: its family, and numbers that were measured.
+"""Timing facts of a machine: its family, and measured numbers of the runtime model.
 
 The numbers stand beside α and bandwidth, of which alone schedules and bounds know. Each has a key
 of the runtime model's table (``synth/time/calibrated.toml``), such as ``alpha.nvlink.LL``, and

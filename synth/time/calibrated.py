@@ -33,12 +33,16 @@ NCCL, NCCL_TREE = "nccl", "nccl-tree"
 MSCCLPP = "mscclpp"
 """Runtime of MSCCL++'s own kernels."""
 
-MEDIUM = Medium.NVLINK
-"""Medium inside a host of which neither family nor links tell one."""
+NO_CLASS = (
+    "no class of link is known{where}: they have the machine's own α and bandwidth, under every "
+    "protocol; the start is that of the runtime, assumed. family=h100 behind a catalogue name, "
+    "family under [timing] or medium of its links in a machine's file names it"
+)
+"""Remark on links of which neither family nor names tell the medium."""
 
 
 class Certainty(StrEnum):
-    """How sure a number is."""
+    """Mark of a number: given, published, fitted or assumed; the surest first."""
 
     GIVEN = "given"  #: by the user, or by the machine's file
     PUBLISHED = "published"
@@ -183,24 +187,26 @@ def family_line(topology: Topology) -> tuple[str, ...]:
     return _table().line(topology.timing.family)
 
 
-def inner_medium(topology: Topology) -> tuple[Medium, bool]:
-    """The medium inside the hosts of a machine, and whether its family or its links tell it."""
+def inner_medium(topology: Topology) -> Medium | None:
+    """The medium inside the hosts of a machine: its family's, or that of named links, or of its
+    own numbers; None: nothing tells it."""
     if line := _table().line(topology.timing.family):
-        return _table().families[line[0]].medium, True
-    named = {one.medium for one in topology.links}
+        return _table().families[line[0]].medium
+    named = {str(one.medium) for one in topology.links if one.medium}
+    named = named or {part for one in topology.timing.numbers for part in one.key.split(".")}
     known = [one for one in (Medium.NVLINK, Medium.XGMI, Medium.PCIE) if one in named]
-    return (known[0], True) if known else (MEDIUM, False)
+    return known[0] if known else None
 
 
 @kept()
-def link_media(topology: Topology) -> tuple[Medium, ...]:
+def link_media(topology: Topology) -> tuple[Medium | None, ...]:
     """The medium of each link: as it is named; the network between hosts, PCIe to a NIC; else the
-    family's."""
-    inner, _ = inner_medium(topology)
+    family's; None: not known."""
+    inner = inner_medium(topology)
     hosts = [node.host for node in topology.nodes]
     several = topology.hosts > 1
     nics = [node.kind is NodeKind.NIC for node in topology.nodes]
-    found = []
+    found: list[Medium | None] = []
     for one in topology.links:
         if one.medium is not None:
             found.append(one.medium)
@@ -244,19 +250,73 @@ def calibrated_model(
     return _calibrated(topology, (runtime or "msccl", tuple(given)))
 
 
-DATASHEET, CALIBRATED = "datasheet", "calibrated"
+DATASHEET, CALIBRATED = MODELS = "datasheet", "calibrated"
 """Models by name: of data sheets and protocols alone, and with published constants."""
 
+USUAL_MODEL = CALIBRATED
+"""The model by which programs are timed where none is named: on the command line and in Python."""
 
-def named_model(topology: Topology, runtime: str | None, model: str) -> RuntimeModel:
+
+def named_model(
+    topology: Topology, runtime: str | None = None, model: str = USUAL_MODEL
+) -> RuntimeModel:
     """The model of a runtime by its name.
 
     Raises:
         UnknownName: no such model; else as :func:`calibrated_model`.
     """
-    if model not in (DATASHEET, CALIBRATED):
-        raise UnknownName("model of runtimes", model, (DATASHEET, CALIBRATED))
-    return calibrated_model(topology, runtime) if model == CALIBRATED else model_of(runtime)
+    return ModelChoice(model).on(topology, runtime)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Name of a model, and numbers that replace its own.
+
+    Raises:
+        UnknownName: no such model. UserError: numbers for the one that has none.
+    """
+
+    name: str = USUAL_MODEL
+    given: tuple[TimingNumber, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.name not in MODELS:
+            raise UnknownName("model of runtimes", self.name, MODELS)
+        if self.given and self.name == DATASHEET:
+            raise UserError(
+                "--timing gives numbers of the calibrated model",
+                hint="leave --model datasheet out",
+            )
+
+    def on(self, topology: Topology, runtime: str | None = None) -> RuntimeModel:
+        """The model of a runtime on a machine.
+
+        Raises:
+            UnknownName: as :func:`calibrated_model`. UserError: a number of a medium that no link
+                of the machine has.
+        """
+        if self.name == DATASHEET:
+            return model_of(runtime)
+        for one in self.given:
+            _require_medium(topology, one)
+        return calibrated_model(topology, runtime, self.given)
+
+
+USUAL_CHOICE = ModelChoice()
+"""The model of programs where none is named."""
+
+
+def _require_medium(topology: Topology, number: TimingNumber) -> None:
+    media = link_media(topology)
+    for medium in Medium:
+        if str(medium) in number.key.split(".") and medium not in media:
+            known = ", ".join(sorted({str(one) for one in media if one})) or "not known"
+            raise UserError(
+                f"no link of {topology.name} is of class {medium}; its classes are {known}",
+                where=number.key,
+                hint="family=h100 behind a catalogue name, or medium of the links in a "
+                "machine's file, tells the class",
+            )
 
 
 @kept()
@@ -287,7 +347,16 @@ def _calibrated(topology: Topology, asked: tuple[str, tuple[TimingNumber, ...]])
         local_GBps=finder.number("local"),
         media=MediaModel(reach, link_media(topology)),
         numbers=tuple(finder.used.values()),
+        remarks=_remarks(topology),
     )
+
+
+def _remarks(topology: Topology) -> tuple[str, ...]:
+    unknown = sum(medium is None for medium in link_media(topology))
+    if not unknown:
+        return ()
+    whole = unknown == len(topology.links)
+    return (NO_CLASS.format(where="" if whole else f" of {unknown} links"),)
 
 
 class _NumberFinder:
@@ -300,7 +369,8 @@ class _NumberFinder:
         for key in self.own:
             if key not in timing_keys():
                 raise UnknownName("key of the runtime model", key, timing_keys())
-        self.media = sorted({*link_media(topology), inner_medium(topology)[0]})
+        known = {*link_media(topology), inner_medium(topology)} - {None}
+        self.media = [one for one in Medium if one in known]
         self.used: dict[str, ModelNumber] = {}
 
     def look(self, key: str) -> Fraction | None:

@@ -23,11 +23,12 @@ from weft.dsl.nouns.topology import Topology
 
 from . import program_kernel as k
 from . import queue_kernel as q
+from .calibrated import named_model
 from .operations import Operations
 from .program_machine import Activity, Machine, leg_tables
 from .program_tables import Layout, PreparedProgram, Ticks, meeting
 from .program_time import run_to_end
-from .runtime_model import MSCCL, Cut, RuntimeModel
+from .runtime_model import Cut, RuntimeModel
 from .schedule_tables import in_us
 
 MOST_RECORDED = 200_000
@@ -46,7 +47,8 @@ class ProgramTimeline:
     Attributes:
         program, topology, message_bytes, cut: what was run, and how its message is cut.
         table: blocks, connections, and the operations of one turn of the loop.
-        time_us: until the last block is done.
+        time_us: until the last block is done. ``start_us``: of the call, when the first operation
+            begins.
         skipped: operations that are not recorded because they repeat recorded ones, and
             ``skipped_us``, shape (n, 2), the time that passes in them: nothing is drawn there.
         block, turn, operation: of each recorded operation: its thread block (of all ranks), the
@@ -101,7 +103,7 @@ def record_program(
     program: Program,
     topology: Topology,
     message_bytes: int,
-    model: RuntimeModel = MSCCL,
+    model: RuntimeModel | None = None,
     *,
     protocol: Protocol | None = None,
     most_operations: int = MOST_RECORDED,
@@ -116,10 +118,10 @@ def record_program(
     """
     if protocol is not None:
         program = replace(program, protocol=protocol)
-    prepared = PreparedProgram(program, topology, model)
+    prepared = PreparedProgram(program, topology, model or named_model(topology))
     cut = prepared.cut(message_bytes, program.protocol)
     layout, ticks = prepared.layout(cut), prepared.ticks(cut, program.protocol)
-    slots, size = model.protocol(program.protocol).slots, layout.operations.size
+    slots, size = prepared.model.protocol(program.protocol).slots, layout.operations.size
     recorder = Recorder(layout, ticks, slots=slots, turns=cut.iterations)
     try:
         skipped = run_to_end(recorder, most_operations) if size <= most_operations else None
@@ -211,6 +213,7 @@ def _timeline(
     prepared: PreparedProgram, cut: Cut, message_bytes: int, recorder: Recorder, skipped: int
 ) -> ProgramTimeline:
     unit, table = recorder.unit, recorder.operations
+    begin = float(prepared.model.protocol(prepared.program.protocol).start_us)
     recorder.sort()
     block, turn, operation, reached, done = _columns(recorder.done, 5)
     phase_of, phase, phase_start, phase_end = _columns(recorder.phases, 4)
@@ -232,28 +235,28 @@ def _timeline(
         time_us=prepared.model.total_us(
             prepared.program.protocol, max(recorder.finished, default=0) / unit
         ),
-        start_us=float(prepared.model.protocol(prepared.program.protocol).start_us),
+        start_us=begin,
         skipped=skipped,
-        skipped_us=in_us((t for g in recorder.gaps for t in g), unit).reshape(-1, 2),
+        skipped_us=begin + in_us((t for g in recorder.gaps for t in g), unit).reshape(-1, 2),
         block=_ints(block),
         turn=_ints(turn),
         operation=_ints(operation),
         bytes=piece * table.chunks[_ints(operation)],
-        reached_us=in_us(reached, unit),
-        done_us=in_us(done, unit),
+        reached_us=begin + in_us(reached, unit),
+        done_us=begin + in_us(done, unit),
         phase_of=_ints(phase_of),
         phase=_ints(phase),
-        phase_start_us=in_us(phase_start, unit),
-        phase_end_us=in_us(phase_end, unit),
+        phase_start_us=begin + in_us(phase_start, unit),
+        phase_end_us=begin + in_us(phase_end, unit),
         message_of=_ints(sender),
         received_by=_ints([at.get((turn[s], meets[operation[s]]), -1) for s in sender]),
         message_connection=_ints(connection),
-        message_start_us=in_us(start, unit),
-        message_left_us=in_us(np.array(start, object) + legs[:, q.LEAVES], unit),
-        message_end_us=in_us(np.array(start, object) + legs[:, q.ARRIVES], unit),
+        message_start_us=begin + in_us(start, unit),
+        message_left_us=begin + in_us(np.array(start, object) + legs[:, q.LEAVES], unit),
+        message_end_us=begin + in_us(np.array(start, object) + legs[:, q.ARRIVES], unit),
         held_start=held_start,
         held_row=held[:, q.ROW].astype(np.int64),
-        held_until_us=in_us(since + held[:, q.TICKS], unit),
+        held_until_us=begin + in_us(since + held[:, q.TICKS], unit),
         waits=_waits(table, at),
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.base.jit import fast
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
@@ -80,7 +80,7 @@ def ticks_of(
     speeds = [bandwidths[b] * media.reach[m] * speed for b, m in kinds.T.tolist()]
     full, last = ([size / x for x in speeds] for size in (cut.piece, cut.last))
     alpha = [x * how.alpha for x in latencies]
-    medium = [how.alpha_us.get(one, Fraction(0)) for one in SLOWNESS]
+    medium = [how.alpha_us.get(one, Fraction(0)) if one else Fraction(0) for one in SLOWNESS]
     local, block = _each(cut, model.local_GBps), _each(cut, how.send_GBps)
     more = (Fraction(model.overhead_us), how.message_us)
     if not unit:
@@ -140,7 +140,8 @@ def _media(topology: Topology, model: RuntimeModel) -> _MediaRows:
     near = np.array([node.kind in ends for node in topology.nodes], bool)
     touches = near[fabric.src] | near[fabric.dst]
     port = np.array([any(touches[i] for i in members) for members in fabric.members], bool)
-    reach = tuple(model.media.reach.get(one, Fraction(1)) for one in SLOWNESS)
+    known = model.media.reach
+    reach = tuple(known.get(one, Fraction(1)) if one else Fraction(1) for one in SLOWNESS)
     return _MediaRows(link, row, reach, port & (row == SLOWNESS.index(Medium.NETWORK)))
 
 
@@ -369,3 +370,13 @@ class PreparedProgram:
     def _most(self) -> int:
         """The chunks of the longest instruction: more are never merged."""
         return max(1, int(self.program.count.max(initial=1)))
+
+
+def bytes_moved(prepared: PreparedProgram, cut: Cut) -> Floats:
+    """Payload through each link and shared resource, of the whole message."""
+    layout = prepared.layout(cut)
+    sent = np.bincount(layout.leg[layout.leg >= 0], minlength=len(layout.leg_chunks))
+    chunks = np.repeat(sent, np.diff(layout.hold_begin)) * layout.hold_chunks
+    rows = fabric_of(prepared.topology).resources
+    moved = np.bincount(layout.hold_row, chunks, minlength=rows)
+    return np.asarray(moved * float(cut.chunk), np.float64)

@@ -33,9 +33,10 @@ from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 
 from . import program_kernel as k
+from .calibrated import named_model
 from .program_machine import Activity, Machine
 from .program_tables import FEW_OPERATIONS, FITS, PreparedProgram
-from .runtime_model import MSCCL, Cut, RuntimeModel
+from .runtime_model import Cut, RuntimeModel
 from .schedule_time import SimulatedTime, bus_factor
 from .steady import FEWEST_TURNS, Steady
 
@@ -77,7 +78,7 @@ def simulate_program(
     program: Program,
     topology: Topology,
     message_bytes: int,
-    model: RuntimeModel = MSCCL,
+    model: RuntimeModel | None = None,
     *,
     protocol: Protocol | None = None,
     bound_us: float | None = None,
@@ -85,7 +86,8 @@ def simulate_program(
 ) -> ProgramSimulation:
     """Run a program for a message of M bytes (see :attr:`Collective.message_chunks`).
 
-    ``protocol`` replaces the program's own. Rank r of the program is rank r of the topology.
+    ``model``: that of MSCCL on the machine, calibrated, where none is given. ``protocol`` replaces
+    the program's own. Rank r of the program is rank r of the topology.
     Iterations that repeat a state are skipped, exactly (:mod:`.steady`); if after
     ``most_operations`` (or 8 iterations) no state has come back, the rest is extrapolated
     (``exact`` is false); by default these are 2 million, or 16 million in the compiled kernel. That
@@ -100,7 +102,7 @@ def simulate_program(
             joined by links and switches.
         CheckFailed: the program cannot end; says which operations are stuck, and why.
     """
-    prepared = PreparedProgram(program, topology, model)
+    prepared = PreparedProgram(program, topology, model or named_model(topology))
     return simulate_prepared(
         prepared, message_bytes, protocol, bound_us=bound_us, most_operations=most_operations
     )
@@ -151,8 +153,10 @@ class ProgramClock:
         BadTopology: another number of ranks than the program's.
     """
 
-    def __init__(self, program: Program, topology: Topology, model: RuntimeModel = MSCCL) -> None:
-        self._prepared = PreparedProgram(program, topology, model)
+    def __init__(
+        self, program: Program, topology: Topology, model: RuntimeModel | None = None
+    ) -> None:
+        self._prepared = PreparedProgram(program, topology, model or named_model(topology))
 
     def time_us(
         self,

@@ -67,8 +67,9 @@ class ProtocolModel:
             raise UserError(f"a latency factor of {self.alpha} makes no sense")
 
 
-SLOWNESS = (Medium.NVLINK, Medium.XGMI, Medium.PCIE, Medium.NETWORK)
-"""Media, the slowest last: that of a route is the slowest of its links."""
+SLOWNESS = (None, Medium.NVLINK, Medium.XGMI, Medium.PCIE, Medium.NETWORK)
+"""Media, the slowest last: that of a route is the slowest of its links. None: not known; such links
+have the α and bandwidth of the machine, as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class MediaModel:
     link."""
 
     reach: Mapping[Medium, Fraction]
-    links: tuple[Medium, ...]
+    links: tuple[Medium | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class RuntimeModel:
         media: where bandwidths that are reached, and α by medium, are known.
         host_us: what the host takes for a call; the longer one counts, host or GPUs.
         numbers: what a calibrated model is made of (:class:`.calibrated.ModelNumber`).
+            ``remarks``: what it lacks, in sentences.
     """
 
     name: str
@@ -119,6 +121,7 @@ class RuntimeModel:
     media: MediaModel | None = None
     host_us: Fraction = Fraction(0)
     numbers: tuple[Any, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.overhead_us < math.inf:

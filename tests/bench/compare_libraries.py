@@ -19,8 +19,8 @@ from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import fit
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.library import Library, Tuned, read
+from weft.synth.time.calibrated import DATASHEET, named_model
 from weft.synth.time.program_time import ProgramClock
-from weft.synth.time.runtime_model import model_of
 
 
 def spread(low: int, high: int, count: int) -> list[int]:
@@ -31,7 +31,8 @@ def spread(low: int, high: int, count: int) -> list[int]:
 def times(library: Library, one: Tuned, folder: Path, sizes: list[int]) -> np.ndarray:
     """Return the µs of the files that a runtime would pick, out of place."""
     clocks: dict[str, ProgramClock] = {}
-    model = model_of(str(library.timing.get("runtime")))
+    name = str(library.timing.get("model", DATASHEET))
+    model = named_model(library.topology, str(library.timing.get("runtime")), name)
     found = []
     for size in sizes:
         file = next(a.file for a in one.pick(size).artefacts if not a.in_place)

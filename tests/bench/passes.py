@@ -27,6 +27,7 @@ from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.runtime import RCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import MSCCL
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
@@ -93,7 +94,7 @@ def row(program: Program, schedule: Schedule) -> list[str]:
 
 def _time(program: Program, schedule: Schedule, message: int) -> str:
     try:
-        return f"{simulate_program(program, schedule.topology, message).time_us:.1f}"
+        return f"{simulate_program(program, schedule.topology, message, MSCCL).time_us:.1f}"
     except CheckFailed:
         return "hangs"
 

@@ -33,7 +33,9 @@ from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.library import Library, Tuned, read
 from weft.dsl.nouns.program import Protocol
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.time.calibrated import DATASHEET, named_model
 from weft.synth.time.program_time import ProgramClock
+from weft.synth.time.runtime_model import RuntimeModel
 
 MACHINES = (
     "dgx1",
@@ -54,6 +56,13 @@ def unseen() -> list[int]:
     return [round(LOW * (HIGH / LOW) ** ((i + 0.37) / SIZES)) for i in range(SIZES)]
 
 
+def model_of(library: Library) -> RuntimeModel:
+    """The model by which a library's candidates were timed."""
+    timing = library.timing
+    name = str(timing.get("model", DATASHEET))
+    return named_model(library.topology, str(timing.get("runtime")), name)
+
+
 def times_of_files(library: Library, one: Tuned, folder: Path, sizes: list[int]) -> np.ndarray:
     """µs of the files that a runtime would pick."""
     clocks: dict[str, ProgramClock] = {}
@@ -63,7 +72,7 @@ def times_of_files(library: Library, one: Tuned, folder: Path, sizes: list[int])
         if file not in clocks:
             algo = read_msccl_xml((folder / file).read_text(), file)
             program = program_of(algo, collective_of(algo))
-            clocks[file] = ProgramClock(program, library.topology)
+            clocks[file] = ProgramClock(program, library.topology, model_of(library))
         found.append(clocks[file].time_us(size))
     return np.array(found)
 
@@ -93,6 +102,7 @@ def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.nda
                         {
                             "schedule": schedule,
                             "runtime": "msccl",
+                            "model": library.timing.get("model", DATASHEET),
                             "protocols": [],
                             "in_place": [False],
                             "variant": variant.to_json(),

@@ -63,7 +63,7 @@ def off_by(case: Case, alpha: str, program: Program | None = None) -> float:
     """Simulated time ÷ formula - 1, on the machine it is made for, with this α per cable."""
     machine = planes(topology(f"{case.one.topology(case.ranks)},alpha={alpha}"), case.instances)
     size = SIZES[case.protocol]
-    found = simulate_program(program or case.program(), machine, size).time_us
+    found = simulate_program(program or case.program(), machine, size, MSCCL).time_us
     first = machine.links[0]
     hops = 1 if machine.nodes[first.dst].stores else 2
     bandwidth = float(first.bandwidth) * case.instances

@@ -96,7 +96,7 @@ def off_by(case: Case) -> float:
     # A later flag that serves two waits counts steps, not bytes: parts of different sizes suffer.
     program = case.program()
     size = SIZES[case.protocol] // program.message_chunks * program.message_chunks
-    found = simulate_program(program, planes(plain, case.instances), size).time_us
+    found = simulate_program(program, planes(plain, case.instances), size, MSCCL).time_us
     return found / total_us(case.one.cost(case.shape, case.chunks), size, per_level) - 1
 
 

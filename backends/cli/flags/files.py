@@ -10,7 +10,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import SizeRange, parse_bandwidth, parse_microseconds
 
 from . import shared
-from .shared import CollectiveFlags, Flags, MaybeProblemFlags, flag, unset
+from .shared import CollectiveFlags, Flags, MaybeProblemFlags, ModelFlags, flag, unset
 from .values import seconds, several_sizes, sizes, whole
 
 AUTO = "auto"
@@ -144,7 +144,7 @@ LOWERING: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class CompileFlags(CollectiveFlags, LoweringFlags):
+class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
     """Flags of ``weft compile``."""
 
     EXAMPLES: ClassVar[str] = """examples:
@@ -309,14 +309,15 @@ RUNTIME = "runtime of programs"
 
 
 @dataclass(frozen=True)
-class SimulateFlags(MaybeProblemFlags):
+class SimulateFlags(ModelFlags, MaybeProblemFlags):
     """Flags of ``weft simulate``."""
 
     EXAMPLES: ClassVar[str] = """examples:
   weft simulate allgather.json --size 1KiB:1GiB
   weft simulate allgather.json -t measured.json --size 1MiB --alpha-occupies
   weft simulate allgather.xml -t dgx1 --size 1KiB:1GiB --protocol LL
-  weft simulate allgather.xml -t dgx1 --model calibrated -v"""
+  weft simulate allgather.xml -t dgx1 --timing start.Simple=7 -v
+  weft simulate allgather.xml -t dgx1 --model datasheet"""
 
     file: str = flag(metavar="FILE", help="a schedule, an algorithm, a program or MSCCL XML, or -")
     size: SizeRange | None = shared.size()
@@ -360,21 +361,7 @@ class SimulateFlags(MaybeProblemFlags):
         metavar="BW",
         parse=parse_bandwidth,
         group=RUNTIME,
-        help="of copies and sums inside a GPU (default: no time, or as calibrated)",
-    )
-    model: str | None = flag(
-        "--model",
-        choices=shared.MODELS,
-        group=RUNTIME,
-        help="calibrated: start of a call, α by medium and protocol, bandwidths that are reached, "
-        "from published times; -v lists the numbers (default: datasheet)",
-    )
-    timing: tuple[str, ...] | None = flag(
-        "--timing",
-        metavar="KEY=NUMBER",
-        action="append",
-        group=RUNTIME,
-        help="of the calibrated model, in place of its default: alpha.nvlink.LL=0.8; repeatable",
+        help="of copies and sums inside a GPU (default: as calibrated)",
     )
 
 
@@ -390,7 +377,7 @@ def _one_size(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class ShowFlags(Flags):
+class ShowFlags(ModelFlags):
     """Flags of ``weft show``."""
 
     EXAMPLES: ClassVar[str] = """examples:
@@ -437,7 +424,7 @@ class ShowFlags(Flags):
 
 
 @dataclass(frozen=True)
-class DiffFlags(Flags):
+class DiffFlags(ModelFlags):
     """Flags of ``weft diff``."""
 
     EXAMPLES: ClassVar[str] = """examples:

@@ -9,7 +9,16 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import SizeRange, parse_size_range
 
 from . import shared
-from .shared import OBJECTIVES, DownFlags, Flags, MaybeProblemFlags, ProblemFlags, flag, unset
+from .shared import (
+    OBJECTIVES,
+    DownFlags,
+    Flags,
+    MaybeProblemFlags,
+    ModelFlags,
+    ProblemFlags,
+    flag,
+    unset,
+)
 from .values import ranks, seconds, several_sizes, sizes, whole
 
 
@@ -350,7 +359,7 @@ class SeveralProblemsFlags(Flags):
 
 
 @dataclass(frozen=True)
-class TuningFlags(DownFlags):
+class TuningFlags(ModelFlags, DownFlags):
     """Flags of tuning wherever it is done."""
 
     sketch: tuple[str, ...] = flag(
@@ -377,13 +386,6 @@ class TuningFlags(DownFlags):
         parse=_protocols,
         default=(),
         help="Simple, LL, LL128 (default: the runtime's)",
-    )
-    model: str | None = flag(
-        "--model",
-        choices=shared.MODELS,
-        group="race",
-        help="that times programs: calibrated has start and α of runtimes as published "
-        "(default: datasheet)",
     )
     effort: float = per_question(TUNE_EFFORT)
     time: float | None = shared.cut_off("each question", group="race")

@@ -20,8 +20,8 @@ DESCRIPTIONS = {"failures": "what is left of the machine; may be given several t
 
 SEVERAL = ("append", "extend")
 
-MODELS = ("datasheet", "calibrated")
-"""Values of ``--model``."""
+MODELS = ("calibrated", "datasheet")
+"""Values of ``--model``, the default first."""
 
 OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 
@@ -277,6 +277,28 @@ class ProblemFlags(MaybeProblemFlags):
 
     topology: str = topology(group="problem", action=Once, required=True)
     collective: str = collective("problem", required=True)
+
+
+@dataclass(frozen=True)
+class ModelFlags(Flags):
+    """Flags of the model by which programs are timed; schedules have α and bandwidth alone."""
+
+    model: str | None = flag(
+        "--model",
+        choices=MODELS,
+        group="times of programs",
+        help="calibrated: start of a call, α by class of link and protocol, bandwidths that are "
+        "reached, from published times; datasheet: payloads, α and bandwidth alone (default: "
+        f"{MODELS[0]})",
+    )
+    timing: tuple[str, ...] = flag(
+        "--timing",
+        metavar="KEY=NUMBER",
+        action="append",
+        group="times of programs",
+        help="of the calibrated model, in place of its default: alpha.nvlink.LL=0.8; repeatable; "
+        "`weft topo show -v` lists the keys",
+    )
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ..lowering import (
     require_listed,
     source_of,
 )
+from ..models import chosen_model
 from ..noun import Subject, refuse_collective
 from ..outputs import check_file_output, check_prefix_output
 from ..stages import telling
@@ -116,7 +117,7 @@ def _compiled(
     )
     with telling(console, "Compiling") as tell:
         options = options_of(args, subject, tell)
-        found = artefact_of(source, backend, options, args.size, about)
+        found = artefact_of(source, backend, options, args.size, about, chosen_model(args))
         require_listed(options)
         return found
 

@@ -18,6 +18,7 @@ from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import require_valid
 from weft.synth.repair.best import repairs
+from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.analyses.grains import same_question
 from ...tune.options import Warm
@@ -27,6 +28,7 @@ from ...tune.variants import variant_of
 from ..console import Console
 from ..flags.search import PLACES, ResynthFlags
 from ..inputs import named_down
+from ..models import timed_machine
 from ..tuning import TuningPool, check_library_output
 from .tune import finish, options_of, provenance, timing_of
 
@@ -53,6 +55,7 @@ def run(args: ResynthFlags, console: Console) -> int:
     """Repair the old plans, tune again with them in the race, print the losses."""
     check_library_output(args)
     old = read_library(args.library)
+    old = replace(old, topology=timed_machine(old.topology, args))
     downs = named_down(args, old.topology)
     if not downs:
         raise UserError(
@@ -110,7 +113,8 @@ def _as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
                 raise BadFile(f"{names!r}, where protocols should be listed", where=MANIFEST)
             args = replace(args, protocols=tuple(str(protocol_of(name)) for name in names))
     if args.model is None and not args.measure:
-        args = replace(args, model=old.timing.get("model"))
+        usual = DATASHEET if old.timing.get("by") == "simulation" else None
+        args = replace(args, model=old.timing.get("model", usual))
     if args.placement is None:
         places = tuple(sorted({a.in_place for a in files if a.target}))
         word = next((word for word, found in PLACES.items() if found == places), "both")

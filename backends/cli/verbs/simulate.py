@@ -43,6 +43,8 @@ def run(args: SimulateFlags, console: Console) -> int:
         for s in sizes
     ]
     text = table(("size", "µs", "algbw GB/s", "busbw GB/s", "of bound"), rows)
+    if timed.remark:
+        console.say("Start", timed.remark)
     console.result(
         text,
         {

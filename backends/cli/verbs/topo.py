@@ -10,7 +10,7 @@ from weft.dsl.base.tables import table
 from weft.dsl.catalogue import names
 from weft.synth.time.calibrated import calibrated_model
 
-from ...report.model_numbers import numbers_json, numbers_text
+from ...report.model_numbers import assumed_json, assumed_text
 from ...report.text import topology_text
 from ..console import Console, columns
 from ..exit_codes import Exit
@@ -53,9 +53,9 @@ def _list(console: Console) -> int:
 
 
 def _show(topology: Topology, console: Console) -> int:
-    numbers = calibrated_model(topology).numbers
-    console.detail(f"times of programs, --model calibrated:\n{numbers_text(numbers)}")
-    timing = {"family": topology.timing.family, "numbers": numbers_json(numbers)}
+    model = calibrated_model(topology)
+    console.detail(f"times of programs, --model calibrated:\n{assumed_text(model)}")
+    timing = {"family": topology.timing.family, **assumed_json(model)}
     told = {"status": "ok", **facts_of(topology), "timing": timing}
     console.result(topology_text(topology), told)
     return Exit.DONE

@@ -32,6 +32,7 @@ from ..flags.values import split_arguments
 from ..inputs import read_problem, takes_root
 from ..libraries import library_facts, tables
 from ..machines import machine_line
+from ..models import chosen_model, timed_machine
 from ..progress import finishing
 from ..tuning import REPORT, TuningPool, check_library_output, page_of, replaceable
 
@@ -44,6 +45,7 @@ def run(args: TuneFlags, console: Console) -> int:
     """Tune every collective, print the plans, write the library."""
     check_library_output(args)
     topology, collectives = _read(args, console)
+    topology = timed_machine(topology, args)
     options = options_of(args, topology, collectives)
     # Loaded when the question is known to be right: they take a second.
     made: list[TuneResult] = []
@@ -128,7 +130,7 @@ def options_of(
         )
     if "LL128" in args.protocols and "mscclpp-json" in formats:
         raise UserError("MSCCL++ plans have no LL128", where="--protocols", hint="Simple,LL")
-    if args.model and measuring:
+    if (args.model or args.timing) and measuring:
         raise UserError("--model is for simulation, and --measure runs schedules")
     named = tuple(_sketch(text, topology) for text in args.sketch)
     return TuneOptions(
@@ -142,7 +144,7 @@ def options_of(
         tuple(args.engine),
         named,
         measuring=measuring,
-        model=args.model or DATASHEET,
+        model=chosen_model(args).name,
     )
 
 

@@ -11,7 +11,6 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
-from weft.synth.time.runtime_model import model_of
 
 from ...check.checks import Check, of_findings, of_report
 from ...check.findings import require_good
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.runtime import Target
-    from weft.synth.time.runtime_model import RuntimeModel
 
     from ...check.checks import Check
     from ...check.findings import Finding
@@ -165,9 +163,9 @@ class MscclXml(Format):
             high = max(high, low + 1)
         return emit(program, target, min_bytes=low, max_bytes=high)
 
-    def runtime_model(self, target: str) -> RuntimeModel | None:
-        """Return the model of the runtime that reads the file."""
-        return model_of(target)
+    def timed_runtime(self, target: str) -> str | None:
+        """Return the runtime that reads the file."""
+        return target
 
     def sizes_remark(self, program: Program, chunks: int) -> str:
         """Name the sizes that a file of fractions such as thirds is for."""

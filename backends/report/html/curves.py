@@ -15,7 +15,7 @@ from weft.synth.engines.classic.place import Site
 from weft.synth.engines.classic.schedule import to_schedule
 from weft.synth.judge.verify import verify
 from weft.synth.time.program_time import simulate_program
-from weft.synth.time.runtime_model import MSCCL, RuntimeModel
+from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
 from .chart import Series, against_bound, over_size
@@ -49,9 +49,9 @@ def program_curve(
     program: Program,
     topology: Topology,
     name: str,
+    model: RuntimeModel,
     style: str = "",
     sizes: Sequence[int] = SIZES,
-    model: RuntimeModel = MSCCL,
 ) -> Series | None:
     """Return the curve of a program by simulation; None where it is too large, or does not run."""
     if program.instructions > MOST_OPERATIONS // 4:

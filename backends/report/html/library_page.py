@@ -11,6 +11,7 @@ from weft.dsl.nouns.library import Library, Tuned, TunedPlan
 from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
+from weft.synth.time.calibrated import DATASHEET, ModelChoice
 
 from ...compile.compile import CompileOptions
 from ...tune.variants import variant_of
@@ -36,7 +37,8 @@ def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS)
     """Return the page of a library."""
     t = library.topology
     plans = [(tuned, plan) for tuned in library.tuned for plan in tuned.plans]
-    shown = _shown(plans, find)
+    choice = ModelChoice(str(library.timing.get("model", DATASHEET)))
+    shown = _shown(plans, find, choice)
     views = [
         view_of(
             one,
@@ -76,7 +78,9 @@ EACH = (
 )
 
 
-def _shown(plans: Sequence[tuple[Tuned, TunedPlan]], find: Find) -> list[tuple[TunedPlan, Shown]]:
+def _shown(
+    plans: Sequence[tuple[Tuned, TunedPlan]], find: Find, choice: ModelChoice
+) -> list[tuple[TunedPlan, Shown]]:
     known: dict[str, Bounds] = {}
     found = []
     for _, plan in plans:
@@ -87,7 +91,8 @@ def _shown(plans: Sequence[tuple[Tuned, TunedPlan]], find: Find) -> list[tuple[T
             (schedule.collective.kind, schedule.collective.chunks, schedule.collective.roots)
         )
         bound = known.setdefault(key, bounds(schedule.topology, schedule.collective))
-        found.append((plan, Shown(plan.name, schedule, middle(plan.low, plan.high), bound)))
+        size = middle(plan.low, plan.high)
+        found.append((plan, Shown(plan.name, schedule, size, bound, choice)))
     return found
 
 

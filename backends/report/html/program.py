@@ -14,7 +14,7 @@ from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline, record_program
 from weft.synth.time.program_time import ProgramSimulation
 from weft.synth.time.routes import routes_of
-from weft.synth.time.runtime_model import MSCCL, RuntimeModel
+from weft.synth.time.runtime_model import RuntimeModel
 
 from .code import chunks_moved
 from .lanes import MOST_BARS, TICKS, Bars, LaneRow, lane
@@ -29,7 +29,7 @@ MOST_OPERATIONS = 12_000
 
 
 def record(
-    program: Program, topology: Topology, message_bytes: int, model: RuntimeModel = MSCCL
+    program: Program, topology: Topology, message_bytes: int, model: RuntimeModel
 ) -> tuple[ProgramTimeline, list[str]]:
     """Return the operations of the largest message that can be drawn, halving the requested size.
 
@@ -67,7 +67,7 @@ def program_lanes(
     *,
     of: int,
     links: bool,
-    model: RuntimeModel = MSCCL,
+    model: RuntimeModel,
     most: int = MOST_BARS,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return charts of thread blocks (and of links), and their table of items, which is number

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.errors import WeftError
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
+from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
+from weft.synth.time.program_tables import PreparedProgram, bytes_moved
 from weft.synth.time.program_time import ProgramSimulation, simulate_program
-from weft.synth.time.runtime_model import MSCCL
+from weft.synth.time.runtime_model import RuntimeModel
 
 from ...compile.analyses.order import ProgramOrder
 from .chunks import chunk_names
@@ -47,6 +48,13 @@ class ShownProgram:
     size: int
     facts: tuple[tuple[str, object], ...] = ()
     kind: str = "program"
+    choice: ModelChoice = USUAL_CHOICE
+
+    @property
+    def model(self) -> RuntimeModel:
+        """The model that times it, on its machine."""
+        assert self.topology is not None
+        return self.choice.on(self.topology)
 
 
 def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
@@ -68,12 +76,13 @@ def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
             views=[view] if view else [],
         )
     bound = bounds(t, p.collective)
-    run = simulate_program(p, t, shown.size, bound_us=float(lower_bound_us(bound, shown.size)))
+    least = float(lower_bound_us(bound, shown.size))
+    run = simulate_program(p, t, shown.size, shown.model, bound_us=least)
     view, notes = timed_view(shown, bound, run, most)
     share_of = run.busy_us / run.time_us if run.time_us else run.busy_us
     if view and view["bytes"] == shown.size:
         view["facts"] = None  # the head has them
-    curves = [program_curve(p, t, "this program", "this"), *baselines(t, p.collective)]
+    curves = [program_curve(p, t, "this program", shown.model, "this"), *baselines(t, p.collective)]
     sections = [
         _head(shown, run, bound, notes),
         certificate_section(bound),
@@ -149,17 +158,16 @@ def timed_view(
     p, t = shown.program, shown.topology
     assert t is not None
     try:
-        drawn, notes = record(p, t, shown.size)
+        drawn, notes = record(p, t, shown.size, shown.model)
     except WeftError as error:
         return None, [f"Nothing is drawn: {error.message}."]
     size = drawn.message_bytes
     least, certificate = binding(bound, size)
     if size != run.message_bytes:
-        run = simulate_program(p, t, size, bound_us=float(least))
-    lanes, table = program_lanes(drawn, of=0, links=True, most=most // 2)
+        run = simulate_program(p, t, size, shown.model, bound_us=float(least))
+    lanes, table = program_lanes(drawn, of=0, links=True, model=shown.model, most=most // 2)
     share_of = run.busy_us / (run.time_us or 1.0)
-    speed = np.array([float(x) for x in t.capacities()]) * BYTES_PER_US_PER_GBPS
-    moved = run.busy_us * speed * float(MSCCL.protocol(p.protocol).efficiency)
+    moved = bytes_moved(PreparedProgram(p, t, shown.model), run.cut)
     busiest = int(share_of.argmax())
     return {
         "title": shown.name,

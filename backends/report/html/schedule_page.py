@@ -13,6 +13,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 from weft.synth.explain.critical import gap_words
 from weft.synth.fabric.occupancy import rounds_per_chunk, us_per_byte
+from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
 from weft.synth.time.latency import latency_us
 from weft.synth.time.program_time import simulate_program
 
@@ -48,20 +49,26 @@ MOST_COMPILED = 6_000
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Verified schedule to be shown: its name, the size to show it at, its bound."""
+    """Verified schedule to be shown: its name, the size to show it at, its bound; the model that
+    times its program."""
 
     name: str
     schedule: Schedule
     size: int
     bound: Bounds
+    choice: ModelChoice = USUAL_CHOICE
 
     @staticmethod
     def of(
-        name: str, schedule: Schedule, size: int | None = None, bound: Bounds | None = None
+        name: str,
+        schedule: Schedule,
+        size: int | None = None,
+        bound: Bounds | None = None,
+        choice: ModelChoice = USUAL_CHOICE,
     ) -> Shown:
         """Return a schedule to be shown at the requested size, or the one it was made for."""
         bound = bound or bounds(schedule.topology, schedule.collective)
-        return Shown(name, schedule, size or schedule.bytes or DEFAULT_SIZE, bound)
+        return Shown(name, schedule, size or schedule.bytes or DEFAULT_SIZE, bound, choice)
 
     @property
     def look(self) -> Look:
@@ -76,7 +83,9 @@ def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MO
     view = {**view_of(shown, look, program, most), "facts": None}  # the head has them
     curves = [
         schedule_curve(s, "this schedule", "this"),
-        program_curve(program, s.topology, "compiled, thread blocks and all") if program else None,
+        program_curve(program, s.topology, COMPILED_CURVE, shown.choice.on(s.topology))
+        if program
+        else None,
         *baselines(s.topology, s.collective),
     ]
     words = gap_words(look.found)
@@ -128,6 +137,7 @@ CURVES = (
     "and the classic algorithms that are quickest somewhere (as schedules). weft bench "
     "measures."
 )
+COMPILED_CURVE = "compiled, thread blocks and all"
 COMPILED = "Program, compiled for MSCCL with default options"
 
 
@@ -197,11 +207,12 @@ def view_of(
         return view
     try:
         t = shown.schedule.topology
-        run, notes = record(program, t, shown.size)
-        spent = simulate_program(program, t, run.message_bytes)
+        model = shown.choice.on(t)
+        run, notes = record(program, t, shown.size, model)
+        spent = simulate_program(program, t, run.message_bytes, model)
     except WeftError:
         return view
-    lanes, table = program_lanes(run, of=1, links=False, most=most // 2)
+    lanes, table = program_lanes(run, of=1, links=False, model=model, most=most // 2)
     words = f"of the compiled program, which takes {microseconds(run.time_us)}"
     if run.message_bytes != shown.size:
         words += f" at {byte_words(run.message_bytes)}"

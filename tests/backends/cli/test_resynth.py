@@ -20,7 +20,19 @@ from weft.synth.judge.verify import verify
 __all__ = ["kept_workers"]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kept_workers")]
 
-QUICK = ("-e", "packing", "--protocols", "Simple", "--effort", "0.5", "-q", "--jobs", "1")
+DATASHEET = ("--model", "datasheet")
+QUICK = (
+    "-e",
+    "packing",
+    "--protocols",
+    "Simple",
+    "--effort",
+    "0.5",
+    "-q",
+    "--jobs",
+    "1",
+    *DATASHEET,
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +60,7 @@ def test_a_library_for_what_is_left(
 
 def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
-    quick = ("-e", "packing", "--effort", "0.5", "-q", "--jobs", "1")
+    quick = ("-e", "packing", "--effort", "0.5", "-q", "--jobs", "1", *DATASHEET)
     words = (
         "-t",
         "ring:4",
@@ -134,7 +146,7 @@ def test_a_file_of_another_collective_or_machine_is_refused(
 
 def test_protocols_are_those_that_are_asked_for(library: str, tmp_path: Path) -> None:
     words = ("--down", "gpu0-gpu1", "-o", str(tmp_path / "new"), "--protocols", "LL")
-    quick = ("-e", "packing", "--effort", "0.5", "-q", "--jobs", "1")
+    quick = ("-e", "packing", "--effort", "0.5", "-q", "--jobs", "1", *DATASHEET)
     assert main(["resynth", library, *words, *quick]) == 0
     assert {plan.protocol for one in read(tmp_path / "new").tuned for plan in one.plans} == {"LL"}
 

@@ -19,7 +19,7 @@ def exchange(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
 
 def test_numbers_by_hand(weft: Weft, exchange: Path) -> None:
     """A message of 3 MB: every link of 25 GB/s carries one third, 40 µs, and α is 0.7."""
-    base = ("simulate", exchange, "--size", "3MB", "--json")
+    base = ("simulate", exchange, "--size", "3MB", "--json", "--model", "datasheet")
     found = weft(*base, "-t", "ring:3").json
     assert (found["collective"], found["ranks"], found["protocol"]) == ("allgather", 3, "Simple")
     (size,) = found["sizes"]
@@ -70,6 +70,8 @@ def test_payloads_of_the_runtime(weft: Weft, exchange: Path) -> None:
             "3MB",
             "--protocol",
             "LL",
+            "--model",
+            "datasheet",
             "--json",
             *options,
         )
@@ -150,7 +152,8 @@ def test_a_program_that_hangs_above_a_size(weft: Weft, exchange: Path, tmp_path:
 
 
 def test_where_the_time_goes(weft: Weft, exchange: Path) -> None:
-    ran = weft("simulate", exchange, "-t", "ring:3", "--size", "3MB", "-v")
+    base = ("simulate", exchange, "-t", "ring:3", "--size", "3MB", "--model", "datasheet")
+    ran = weft(*base, "-v")
     assert (
         "3MB: 1 iteration, at most 2 chunks per operation; thread blocks: send 98%, "
         "wait for messages 2%; link 0 (gpu0 -> gpu1) busy 98%"
@@ -195,21 +198,31 @@ def packets(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
 def test_the_calibrated_model_counts_the_start_and_lists_its_numbers(
     weft: Weft, packets: Path
 ) -> None:
-    base = ("simulate", packets, "-t", "ring:3", "--size", "3B", "--json")
-    assert "model" not in weft(*base).json
-    found = weft(*base, "--model", "calibrated").json
+    base = ("simulate", packets, "-t", "ring:3,family=h200", "--size", "3B", "--json")
+    found = weft(*base).json
     assert (found["model"], found["start_us"]) == ("calibrated", 6.6)
-    assert found["sizes"][0]["us"] == pytest.approx(6.6 + 0.6, abs=0.01)
+    assert found["sizes"][0]["us"] == pytest.approx(6.6 + 0.6 * 1.15, abs=0.01)
     numbers = {one["key"]: one for one in found["numbers"]}
     assert numbers["factor.nvlink"]["certainty"] == "assumed"
     assert all(one["source"] and one["key"] in one["replaced_by"] for one in numbers.values())
     told = weft(*base, "--model", "calibrated", "-v").err
     assert "alpha.nvlink.LL    0.6  published" in told
     assert "start.Simple" not in told
+    sheet = weft(*base, "--model", "datasheet").json
+    assert (sheet["model"], sheet["start_us"]) == ("datasheet", 0)
+    assert sheet["sizes"][0]["us"] == pytest.approx(0.7, abs=0.01)
+
+
+def test_where_no_class_of_link_is_known_that_is_told(weft: Weft, packets: Path) -> None:
+    found = weft("simulate", packets, "-t", "ring:3", "--size", "3B", "-v")
+    assert "no class of link is known" in found.err
+    refused = weft("simulate", packets, "-t", "ring:3", "--timing", "alpha.nvlink.LL=1")
+    assert refused.code == 2
+    assert "no link of ring:3 is of class nvlink" in refused.err
 
 
 def test_numbers_of_the_calibrated_model_are_replaced(weft: Weft, packets: Path) -> None:
-    base = ("simulate", packets, "-t", "ring:3", "--size", "3B", "--json", "--model", "calibrated")
+    base = ("simulate", packets, "-t", "ring:3,family=h200", "--size", "3B", "--json")
     given = ("--timing", "start.LL=3", "--timing", "alpha.nvlink.LL=1")
     assert weft(*base, *given).json["sizes"][0]["us"] == pytest.approx(4, abs=0.01)
 
@@ -217,7 +230,10 @@ def test_numbers_of_the_calibrated_model_are_replaced(weft: Weft, packets: Path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--timing", "start.LL=3"), "--timing gives numbers of the calibrated model"),
+        (
+            ("--model", "datasheet", "--timing", "start.LL=3"),
+            "--timing gives numbers of the calibrated model",
+        ),
         (("--model", "calibrated", "--timing", "start.L=3"), "start.L"),
         (("--model", "calibrated", "--timing", "start.LL=-3"), "negative"),
         (("--model", "calibrated", "--timing", "start.LL"), "KEY=NUMBER"),

@@ -16,6 +16,7 @@ from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
 from weft.dsl.nouns.library import Library, read
 from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import MSCCL
 
 __all__ = ["kept_workers"]
 pytestmark = pytest.mark.usefixtures("kept_workers")
@@ -33,6 +34,8 @@ QUICK = (
     "2",
     "--within",
     "0%",
+    "--model",
+    "datasheet",
 )
 
 
@@ -59,7 +62,9 @@ def file_times(folder: Path, library: Library, size: int) -> float:
     plan = library.tuned[0].pick(size)
     file = next(a.file for a in plan.artefacts if not a.in_place)
     algo = read_msccl_xml((folder / file).read_text(), file)
-    return simulate_program(program_of(algo, collective_of(algo)), library.topology, size).time_us
+    return simulate_program(
+        program_of(algo, collective_of(algo)), library.topology, size, MSCCL
+    ).time_us
 
 
 def test_a_library_says_what_its_files_take(folder: Path) -> None:
@@ -80,7 +85,7 @@ def test_plans_change_at_the_first_size_where_the_next_is_no_slower(folder: Path
         runtime[plan.name] = program_of(algo, collective_of(algo))
 
     def us(name: str, size: int) -> float:
-        return simulate_program(runtime[name], library.topology, size).time_us
+        return simulate_program(runtime[name], library.topology, size, MSCCL).time_us
 
     for before, after in zip(one.plans, one.plans[1:], strict=False):
         at = after.low
@@ -288,6 +293,8 @@ def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
         "rccl",
         "--jobs",
         "1",
+        "--model",
+        "datasheet",
         "-o",
         made,
     )

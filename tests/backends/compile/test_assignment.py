@@ -27,6 +27,7 @@ from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import MSCCL as MODEL
 
 DGX1 = patterns.both(patterns.DGX1)
 
@@ -115,7 +116,9 @@ def test_auto_costs_no_time(name: str) -> None:
     blocks = {p: sum(len(rank.blocks) for rank in program.ranks) for p, program in by.items()}
     assert blocks[Pairing.FEWEST] <= blocks[Pairing.AUTO] <= blocks[Pairing.FORWARD]
     for message in (1 << 12, 1 << 26):
-        time = {p: simulate_program(x, schedule.topology, message).time_us for p, x in by.items()}
+        time = {
+            p: simulate_program(x, schedule.topology, message, MODEL).time_us for p, x in by.items()
+        }
         assert time[Pairing.AUTO] <= 1.02 * time[Pairing.FORWARD]
         assert time[Pairing.AUTO] <= 1.02 * time[Pairing.FEWEST]
 
@@ -127,7 +130,7 @@ def test_fusion_costs_no_time_where_a_sum_goes_to_many() -> None:
     without = replace(o, passes=tuple(one for one in o.passes if one.name != "fuse"))
     for message in (1 << 12, 1 << 20, 1 << 26):
         time = [
-            simulate_program(lower_schedule(schedule, x), schedule.topology, message).time_us
+            simulate_program(lower_schedule(schedule, x), schedule.topology, message, MODEL).time_us
             for x in (o, without)
         ]
         assert time[0] <= time[1]
@@ -137,7 +140,9 @@ def test_phases_of_a_tree_overlap_from_one_iteration_to_the_next() -> None:
     """A block of both phases would hold the loop up for the whole way up and down."""
     schedule = contenders.CASES["tree 16"]()
     by = {p: lower_schedule(schedule, CompileOptions(in_place=True, pairing=p)) for p in Pairing}
-    time = {p: simulate_program(x, schedule.topology, 1 << 26).time_us for p, x in by.items()}
+    time = {
+        p: simulate_program(x, schedule.topology, 1 << 26, MODEL).time_us for p, x in by.items()
+    }
     assert size(by[Pairing.FEWEST]).blocks + 1 == size(by[Pairing.AUTO]).blocks
     assert 5 * time[Pairing.AUTO] < time[Pairing.FEWEST]
 

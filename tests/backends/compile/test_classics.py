@@ -19,6 +19,7 @@ from weft.synth.engines.classic.flat import FLAT
 from weft.synth.engines.classic.mapping import order_for
 from weft.synth.engines.classic.model import Flat
 from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import MSCCL
 
 EACH = pytest.mark.parametrize("one", FLAT, ids=lambda c: f"{c.name}-{c.kind}")
 
@@ -85,6 +86,6 @@ def test_a_ring_laid_along_the_cables_takes_its_formula(
         name, "allreduce", topology.ranks, order=order_for(one, topology), in_place=True
     )
     options = CompileOptions(in_place=True, passes=NO_FUSION)
-    found = simulate_program(lower_algorithm(made, options), topology, size).time_us
+    found = simulate_program(lower_algorithm(made, options), topology, size, MSCCL).time_us
     formula = one.cost(topology.ranks).us(size, 0.7, bandwidth)
     assert found == pytest.approx(formula, rel=0.02 if name == "biring" else 1e-6)

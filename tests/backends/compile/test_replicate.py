@@ -21,6 +21,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.time.program_time import ProgramClock
+from weft.synth.time.runtime_model import MSCCL as MODEL
 
 
 def found(machine: str, kind: str, engine: str) -> Schedule:
@@ -49,7 +50,7 @@ def test_it_is_what_the_passes_make(machine: str, kind: str, engine: str, pairin
     assert not any(check_program(twice))
     assert _columns(twice) == _columns(wanted)
     size = 1 << 20
-    times = {ProgramClock(p, schedule.topology).time_us(size) for p in (twice, wanted)}
+    times = {ProgramClock(p, schedule.topology, MODEL).time_us(size) for p in (twice, wanted)}
     assert len(times) == 1
 
 

@@ -29,6 +29,7 @@ from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.judge.verify import require_valid
 from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import MSCCL as MODEL
 from weft.synth.time.schedule_time import simulate
 
 DGX1 = patterns.both(patterns.DGX1)
@@ -69,7 +70,7 @@ def test_the_loop_takes_as_long_as_the_slices() -> None:
     size, slices = 512 << 20, 256  # slices of 2 MiB, as the runtime under Simple
     wanted = simulate(replace(schedule, segments=slices), size).time_us
     assert simulate(schedule, size).time_us > 2.5 * wanted
-    run = simulate_program(lower_schedule(schedule), chain, size)
+    run = simulate_program(lower_schedule(schedule), chain, size, MODEL)
     assert wanted <= run.time_us < 1.02 * wanted
 
 
@@ -81,7 +82,9 @@ def test_written_out_slices_overlap_where_nobody_loops() -> None:
     schedule = Schedule.of(chain, make("broadcast", 4), hops)
     size = 2 << 20
     one, eight = (
-        simulate_program(lower_schedule(schedule, CompileOptions(segments=k)), chain, size).time_us
+        simulate_program(
+            lower_schedule(schedule, CompileOptions(segments=k)), chain, size, MODEL
+        ).time_us
         for k in (1, 8)
     )
     assert eight < 0.6 * one

@@ -19,6 +19,7 @@ from weft.backends.report.svg import drawing, joined, machine_piece, program_cha
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.program_record import record_program
+from weft.synth.time.runtime_model import MSCCL
 from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline
 
@@ -82,7 +83,7 @@ def test_every_hold_is_a_bar_of_the_chart(s, size) -> None:
 
 
 def test_blocks_of_a_program_are_rows() -> None:
-    run = record_program(ring_allgather(4), topology("ring:4"), 1 << 20)
+    run = record_program(ring_allgather(4), topology("ring:4"), 1 << 20, MSCCL)
     root = ElementTree.fromstring(drawing("x", [program_chart(run)]))
     names = {e.text for e in root.findall(f".//{SVG}g/{SVG}text")}
     assert {f"rank {r} block 0" for r in range(4)} <= names

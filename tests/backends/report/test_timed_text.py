@@ -14,6 +14,7 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.time.program_record import record_program
+from weft.synth.time.runtime_model import MSCCL
 from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline
 
@@ -49,13 +50,13 @@ def test_the_busiest_comes_first_and_everything_in_use_is_there(s: Schedule) -> 
 
 
 def test_blocks_and_what_they_wait_for() -> None:
-    text = program_run_text(record_program(stream(1), PAIR, 10_000))
+    text = program_run_text(record_program(stream(1), PAIR, 10_000, MSCCL))
     rows = {line.split("  ")[0]: line.split()[4:] for line in text.splitlines() if "rank" in line}
     assert rows == {"rank 0 block 0": ["0%", "56%"], "rank 1 block 0": ["100%", "0%"]}
 
 
 def test_what_is_left_out_counts_for_nothing() -> None:
-    run = record_program(ring_allgather(4), topology("ring:4"), 1 << 30)
+    run = record_program(ring_allgather(4), topology("ring:4"), 1 << 30, MSCCL)
     text = program_run_text(run)
     assert f"{run.skipped} operations repeat others" in text
     assert "of the time that is not left out" in text

@@ -21,6 +21,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.synth.time.program_record import record_program
+from weft.synth.time.runtime_model import MSCCL
 from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline
 
@@ -120,7 +121,7 @@ def test_lanes_are_reused() -> None:
 @given(schedules(max_ranks=4), st.sampled_from([1000, 1 << 20]))
 def test_every_operation_of_a_program_is_there_once(s, size) -> None:
     try:
-        run = record_program(lower_schedule(s, CompileOptions()), s.topology, size)
+        run = record_program(lower_schedule(s, CompileOptions()), s.topology, size, MSCCL)
     except UserError:
         return
     events = written(add_program, run)
@@ -135,7 +136,7 @@ def test_every_operation_of_a_program_is_there_once(s, size) -> None:
 
 def test_a_message_goes_from_the_send_to_the_receive() -> None:
     machine = ring(2, bandwidth="1", latency="5")
-    events = written(add_program, record_program(stream(1), machine, 10_000))
+    events = written(add_program, record_program(stream(1), machine, 10_000, MSCCL))
     (out,), (into,) = of_phase(events, "s"), of_phase(events, "f")
     assert (out["ts"], into["ts"]) == (10, 15)
     shown = [(e["name"], e["ts"], e["dur"]) for e in of_phase(events, "X")]
@@ -148,6 +149,8 @@ def test_a_message_goes_from_the_send_to_the_receive() -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    run = record_program(ring_allgather(4), topology("dgx1").restricted_to(range(4)), 1 << 30)
+    run = record_program(
+        ring_allgather(4), topology("dgx1").restricted_to(range(4)), 1 << 30, MSCCL
+    )
     (gap,) = of_phase(written(add_program, run), "X", "gap")
     assert gap["args"] == {"operations not drawn, in all": run.skipped}

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 
+from weft.backends.cli.flags.shared import MODELS
 from weft.dsl.base.errors import UnknownName, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
@@ -14,18 +15,23 @@ from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, Protocol, 
 from weft.dsl.nouns.timing import MachineTiming, TimingNumber
 from weft.dsl.nouns.topology import Medium, Topology
 from weft.synth.time.calibrated import (
+    DATASHEET,
     MSCCLPP,
     NCCL,
+    USUAL_MODEL,
     Certainty,
+    ModelChoice,
     calibrated_model,
     families,
     given_number,
     host_us,
     link_media,
+    named_model,
     timing_keys,
 )
+from weft.synth.time.calibrated import MODELS as NAMES
 from weft.synth.time.program_time import ProgramClock, simulate_program
-from weft.synth.time.runtime_model import RuntimeModel
+from weft.synth.time.runtime_model import MSCCL, RuntimeModel
 
 IN, OUT = Slice(Buffer.INPUT, 0), Slice(Buffer.OUTPUT, 0)
 
@@ -140,11 +146,39 @@ def test_every_number_says_what_it_is_and_what_replaces_it() -> None:
     assert of["start.LL"].certainty is Certainty.PUBLISHED
 
 
-def test_a_machine_of_no_family_has_defaults_that_are_told_as_assumed() -> None:
-    of = {n.key: n for n in calibrated_model(topology("torus:4x4")).numbers}
-    assert of["factor.nvlink"].certainty is Certainty.ASSUMED
-    assert of["factor.nvlink"].value == 1
-    assert "cap.send" not in of
+def test_links_of_no_known_class_keep_alpha_and_bandwidth_of_the_machine() -> None:
+    machine = topology("torus:4x4")
+    model = calibrated_model(machine)
+    assert not any("nvlink" in n.key or "cap" in n.key for n in model.numbers)
+    (remark,) = model.remarks
+    assert remark.startswith("no class of link is known: ")
+    link = next(one for one in machine.links if one.src == 0)
+    bare = us(one_message(16, link.dst), machine, 1 << 20, "Simple", MSCCL)
+    told = us(one_message(16, link.dst), machine, 1 << 20, "Simple", model)
+    assert told == pytest.approx(bare + 8.4)
+    with pytest.raises(UserError, match=r"no link of .* is of class nvlink"):
+        ModelChoice(given=(given_number("alpha.nvlink.LL=1"),)).on(machine)
+    known = calibrated_model(topology("torus:4x4,family=h100"))
+    assert not known.remarks
+
+
+def test_own_numbers_of_a_machine_tell_its_medium() -> None:
+    own = MachineTiming(numbers=(TimingNumber("alpha.pcie.LL", Fraction(1), "measured"),))
+    assert set(link_media(replace(topology("ring:4"), timing=own))) == {Medium.PCIE}
+    assert set(link_media(topology("ring:4"))) == {None}
+
+
+def test_the_usual_model_is_the_calibrated_one_on_the_command_line_and_in_python() -> None:
+    assert MODELS[0] == USUAL_MODEL
+    assert set(MODELS) == set(NAMES)
+    machine = topology("dgx-h100")
+    program = one_message(8, 3)
+    usual = simulate_program(program, machine, 4096).time_us
+    assert usual == us(program, machine, 4096, "Simple", calibrated_model(machine))
+    plain = named_model(machine, model=DATASHEET)
+    assert simulate_program(program, machine, 4096, plain).time_us < 2 < 8.4 < usual
+    with pytest.raises(UserError, match="calibrated model"):
+        ModelChoice(DATASHEET, (given_number("start.LL=1"),))
 
 
 def test_numbers_of_the_machine_count_and_given_ones_before_them() -> None:

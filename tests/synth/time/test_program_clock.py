@@ -152,8 +152,8 @@ def test_a_deadlock_says_the_same() -> None:
     )
     p = program("allreduce", [[Block(0, 1 - r, 1 - r, code)] for r in range(2)], 6)
     with pytest.raises(CheckFailed) as slow:
-        simulate_program(p, topology("line:2"), 600)
-    clock = ProgramClock(p, topology("line:2"))
+        simulate_program(p, topology("line:2"), 600, MSCCL)
+    clock = ProgramClock(p, topology("line:2"), MSCCL)
     for ask in (clock.simulate, clock.time_us):
         with pytest.raises(CheckFailed) as quick:
             ask(600)
@@ -177,9 +177,11 @@ def test_ticks_that_do_not_fit(compiled_runs: list[str]) -> None:
     """The simulation is exact, in Python; the clock rounds to 2^-n µs."""
     p, machine = ring_allreduce(6), awkward()
     for size in (6_000_003, 80_000_033):
-        exact = simulate_program(p, machine, size)
+        exact = simulate_program(p, machine, size, MSCCL)
         assert compiled_runs.pop() == "plain"
-        assert ProgramClock(p, machine).time_us(size) == pytest.approx(exact.time_us, rel=1e-9)
+        assert ProgramClock(p, machine, MSCCL).time_us(size) == pytest.approx(
+            exact.time_us, rel=1e-9
+        )
         assert compiled_runs.pop() == "compiled"
 
 
@@ -196,7 +198,7 @@ def test_the_compiled_loop_takes_over(compiled_runs: list[str]) -> None:
     machine = Topology("three", tuple(map(gpu, range(6))), tuple(links))
     p = program("broadcast", ranks, 1)
     size = 6001 << 21
-    run = simulate_program(p, machine, size)
+    run = simulate_program(p, machine, size, MSCCL)
     assert compiled_runs == ["plain", "compiled"]
     assert run.exact
     assert run.time_us == pytest.approx(size / 24.93e3)
@@ -218,9 +220,9 @@ def test_programs_that_do_nothing() -> None:
 def test_a_clock_tells_what_each_simulation_does(protocol: Protocol | None) -> None:
     """Whatever it was asked before: sizes merge chunks differently."""
     p, machine = stream(7, 3), topology("line:2")
-    clock = ProgramClock(p, machine)
+    clock = ProgramClock(p, machine, MSCCL)
     for size in (1, 21, 5_000, 400_000, 3 << 20, 30 << 20, 1 << 28, 21):
-        run = simulate_program(p, machine, size, protocol=protocol)
+        run = simulate_program(p, machine, size, MSCCL, protocol=protocol)
         assert clock.time_us(size, protocol) == run.time_us
         again = clock.simulate(size, protocol)
         assert np.array_equal(again.spent_us, run.spent_us)
@@ -229,17 +231,17 @@ def test_a_clock_tells_what_each_simulation_does(protocol: Protocol | None) -> N
 
 def test_a_clock_refuses_as_the_simulation_does() -> None:
     with pytest.raises(BadTopology, match="for 2 ranks, and line:5 has 5"):
-        ProgramClock(stream(1), topology("line:5"))
+        ProgramClock(stream(1), topology("line:5"), MSCCL)
     with pytest.raises(UserError, match="0 bytes"):
-        ProgramClock(stream(1), topology("line:2")).time_us(0)
+        ProgramClock(stream(1), topology("line:2"), MSCCL).time_us(0)
     with pytest.raises(BadTopology, match=r"rank 0 sends to rank 2"):
-        ProgramClock(all_pairs(4), topology("line:4")).time_us(100)
+        ProgramClock(all_pairs(4), topology("line:4"), MSCCL).time_us(100)
 
 
 @pytest.mark.parametrize("size", [1 << 10, 1 << 20, 1 << 26])
 def test_a_run_is_given_up_just_beyond_its_limit(size: int) -> None:
     """In one turn of the loop, in some, and where turns that repeat are passed at once."""
-    clock = ProgramClock(ring_allreduce(4), topology("ring:4"))
+    clock = ProgramClock(ring_allreduce(4), topology("ring:4"), MSCCL)
     us = clock.time_us(size)
     assert clock.time_us(size, limit=us) == us
     assert clock.time_us(size, limit=2 * us) == us

@@ -17,13 +17,14 @@ from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline, record_program
 from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import MSCCL
 
 KINDS = tuple(Op)
 PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, "1", "5"))
 
 
 def _agrees(p: Program, machine: Topology, size: int) -> ProgramTimeline:
-    run, told = record_program(p, machine, size), simulate_program(p, machine, size)
+    run, told = record_program(p, machine, size, MSCCL), simulate_program(p, machine, size, MSCCL)
     assert run.time_us == told.time_us
     working = np.unique(run.block)
     size_of = np.diff(run.table.first)
@@ -47,7 +48,7 @@ def test_a_record_sums_to_the_totals(s, size) -> None:
     machine = s.topology
     try:
         p = lower_schedule(s, CompileOptions())
-        simulate_program(p, machine, size)
+        simulate_program(p, machine, size, MSCCL)
     except UserError:
         return
     _in_order(_agrees(p, machine, size))
@@ -74,7 +75,7 @@ def _in_order(run: ProgramTimeline) -> None:
 
 
 def test_a_send_is_recorded_with_its_message() -> None:
-    run = record_program(stream(1), PAIR, 10_000)
+    run = record_program(stream(1), PAIR, 10_000, MSCCL)
     assert [str(KINDS[run.table.op[o]]) for o in run.operation] == ["s", "r"]
     assert run.bytes.tolist() == [10_000, 10_000]
     assert run.done_us.tolist() == [10, 15]
@@ -103,5 +104,9 @@ def test_turns_that_repeat_are_left_out_and_said(make) -> None:
 def test_too_many_operations_are_refused() -> None:
     with pytest.raises(UserError, match="timeline holds"):
         record_program(
-            ring_allreduce(4), topology("dgx1").restricted_to(range(4)), 1 << 30, most_operations=10
+            ring_allreduce(4),
+            topology("dgx1").restricted_to(range(4)),
+            1 << 30,
+            MSCCL,
+            most_operations=10,
         )

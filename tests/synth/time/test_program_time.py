@@ -43,7 +43,7 @@ ALPHA = 0.7
 
 def us(p: Program, machine: str | Topology, size: int, **options: object) -> float:
     where = topology(machine) if isinstance(machine, str) else machine
-    return simulate_program(p, where, size, **options).time_us
+    return simulate_program(p, where, size, **{"model": MSCCL, **options}).time_us
 
 
 def pair(bandwidth: str = "1", alpha: str = "5", cables: int = 1) -> Topology:
@@ -62,7 +62,7 @@ def test_one_message(protocol: str, share: float) -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 8, 17])
 def test_ring_allgather(n: int) -> None:
-    run = simulate_program(ring_allgather(n), topology(f"ring:{n}"), MB * n)
+    run = simulate_program(ring_allgather(n), topology(f"ring:{n}"), MB * n, MSCCL)
     assert run.cut.iterations == 1
     assert run.time_us == pytest.approx((n - 1) * (ALPHA + 40), rel=1e-12)
     assert run.algbw_GBps == pytest.approx(n * 1000 / run.time_us)
@@ -102,7 +102,7 @@ def test_chain_broadcast_is_pipelined(n: int, chunks: int) -> None:
 def test_a_full_fifo_holds_the_sender_back() -> None:
     """Messages of 1 µs, α = 5: two leave, the third when the first one was received, at 6 …"""
     p = stream(1, pieces=6)
-    run = simulate_program(p, pair(), 6000)
+    run = simulate_program(p, pair(), 6000, MSCCL)
     assert run.time_us == pytest.approx(12 + 2 + 5)
     sender = run.spent_us[0]
     assert sender[Activity.SENDING] == pytest.approx(6)
@@ -118,7 +118,7 @@ def test_two_blocks_share_a_link() -> None:
         [Block(c, None, 0, (instr("r", f"o{c}"),)) for c in range(2)],
     ]
     p = program("broadcast", ranks, 2)
-    run = simulate_program(p, pair("25"), 2 * MB)
+    run = simulate_program(p, pair("25"), 2 * MB, MSCCL)
     assert run.time_us == pytest.approx(85)
     assert sorted(run.spent_us[:, Activity.LINK]) == pytest.approx([0, 0, 0, 40])
     assert us(p, pair("25", cables=2), 2 * MB) == pytest.approx(45)  # a cable for each channel
@@ -135,7 +135,7 @@ def test_a_shared_resource_is_occupied_at_its_own_speed() -> None:
         else [Block(0, None, r - 1, (instr("r", "o0"),))]
         for r in range(4)
     ]
-    run = simulate_program(program("broadcast", ranks, 1), machine, MB)
+    run = simulate_program(program("broadcast", ranks, 1), machine, MB, MSCCL)
     assert run.time_us == pytest.approx(100)
     assert run.busy_us == pytest.approx([40, 0, 20, 0, 100])
 
@@ -193,7 +193,7 @@ def test_chunks_of_one_instruction_travel_together_while_they_fit() -> None:
 def test_iterations_follow_each_other() -> None:
     """A chunk of 5 MiB is three messages of a stream; a ring pays its α in every iteration."""
     assert us(stream(1), "line:2", 5 << 20) == pytest.approx(ALPHA + (5 << 20) / 25e3)
-    run = simulate_program(ring_allgather(4), topology("ring:4"), 4 * (5 << 20))
+    run = simulate_program(ring_allgather(4), topology("ring:4"), 4 * (5 << 20), MSCCL)
     assert run.cut.iterations == 3
     assert run.time_us == pytest.approx(3 * (3 * ALPHA + (5 << 20) / 25e3))
 
@@ -309,7 +309,7 @@ def assert_skipping_is_exact(
 
 
 def test_a_thousand_iterations_cost_a_few() -> None:
-    run = simulate_program(ring_allreduce(8), topology("ring:8"), 8 << 30)
+    run = simulate_program(ring_allreduce(8), topology("ring:8"), 8 << 30, MSCCL)
     assert run.cut.iterations == 512
     assert run.operations == 512 * 8 * 15
     assert run.simulated < 10 * 8 * 15
@@ -329,7 +329,7 @@ def test_blocks_that_run_ahead() -> None:
     links = (*both_ways(0, 1, 50, 1), *both_ways(1, 2, "12.5", 1))
     machine = Topology("two speeds", tuple(map(gpu, range(3))), links)
     size = 1000 << 20
-    run = simulate_program(p, machine, size)
+    run = simulate_program(p, machine, size, MSCCL)
     assert run.time_us == pytest.approx(2 + (2 << 20) / 50e3 + size / 12.5e3)
     assert run.simulated < run.operations / 2
     assert run.finish_us[1] == pytest.approx(1 + size / 50e3)
@@ -366,12 +366,12 @@ def test_where_no_state_returns_in_time_the_rest_is_extrapolated() -> None:
     links = [x for i, bw in enumerate(speeds) for x in both_ways(2 * i, 2 * i + 1, bw)]
     machine = Topology("three", tuple(map(gpu, range(6))), tuple(links))
     p = program("broadcast", ranks, 1)
-    run = simulate_program(p, machine, 1 << 30, most_operations=600)
+    run = simulate_program(p, machine, 1 << 30, MSCCL, most_operations=600)
     assert not run.exact
     assert run.simulated <= 2 * 600
     assert run.time_us == pytest.approx((1 << 30) / 24.93e3)
     assert run.busy_us[0] == pytest.approx((1 << 30) / 25e3)
-    assert simulate_program(p, machine, 1 << 30).exact
+    assert simulate_program(p, machine, 1 << 30, MSCCL).exact
 
 
 # --- laws -----------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_never_below_the_bound(schedule: Schedule, size: int) -> None:
         compiled = lower_schedule(schedule)
     except UserError:  # what the target cannot express
         return
-    found = simulate_program(compiled, schedule.topology, size)
+    found = simulate_program(compiled, schedule.topology, size, MSCCL)
     least = lower_bound_us(bounds(schedule.topology, schedule.collective), size)
     assert found.time_us >= float(least) * (1 - 1e-12)
 
