@@ -26,6 +26,7 @@ RULES: tuple[tuple[str, re.Pattern[bytes], bytes], ...] = tuple(
             rb"^(\d+\w?i?B +\d+ +" + NUMBER + rb" +" + NUMBER + rb" +" + NUMBER + rb"% +)\d+$",
             rb"\1#",
         ),
+        ("a stage that has gone on for a while, told every 20 s", rb"^ +\d+s  \S.*\n", b""),
         ("the once that numba compiles", rb"^ +compiling the loops for this machine.*\n", b""),
         (
             "digests of weft's own code, in sweeps",

@@ -109,6 +109,7 @@ VARYING = [
     ('"seconds": 0.125, "value": 0.125', '"seconds": #, "value": 0.125'),
     ("1GiB   240  10,740.218  10,067.030   93.7%   166", None),
     ("Read\n         compiling the loops for this machine: about\nSolved", "Read\nSolved"),
+    ("Read\n          21s  allgather: timing 1 of 5\nTuned", "Read\nTuned"),
     ('"key": "0123456789abcdef0123"', '"key": "#"'),
     ("schedules/a-4B-0123456789ab.json", "schedules/a-4B-#.json"),
     ("--> <nothing>/tmp/somewhere/work/in/a.json", "--> <nothing><run>/work/in/a.json"),
