@@ -66,7 +66,7 @@ class ModelNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class _SourcedNumbers:
+class SourcedNumbers:
     """Numbers of one source."""
 
     families: tuple[str, ...]
@@ -87,7 +87,7 @@ class _FamilyEntry:
 @dataclass(frozen=True, slots=True)
 class _Defaults:
     families: Mapping[str, _FamilyEntry]
-    groups: tuple[_SourcedNumbers, ...]
+    groups: tuple[SourcedNumbers, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class _Defaults:
 
     def find(self, key: str, line: Sequence[str], runtime: str) -> ModelNumber | None:
         """The number of a key that fits best; None: there is none."""
-        best: tuple[tuple[int, int], _SourcedNumbers, int] | None = None
+        best: tuple[tuple[int, int], SourcedNumbers, int] | None = None
         for group in self.groups:
             if key not in group.values or (group.runtimes and runtime not in group.runtimes):
                 continue
@@ -142,7 +142,7 @@ def _table() -> _Defaults:
     text = files(__package__).joinpath("calibrated.toml").read_text(encoding="utf-8")
     data: dict[str, Any] = tomllib.loads(text)
     groups = tuple(
-        _SourcedNumbers(
+        SourcedNumbers(
             tuple(one.get("families", ())),
             tuple(one.get("runtimes", ())),
             _MARKS[one["mark"]],
@@ -165,7 +165,21 @@ def families() -> tuple[str, ...]:
 
 def timing_keys() -> tuple[str, ...]:
     """The keys that a user or a machine's file may give numbers for."""
-    return tuple(key for key in _table().keys if not key.startswith("factor."))
+    return _table().keys
+
+
+def fitted_defaults() -> tuple[SourcedNumbers, ...]:
+    """The defaults that were fitted to published times of whole collectives."""
+    return tuple(one for one in _table().groups if one.certainty is Certainty.FITTED)
+
+
+def default_number(
+    topology: Topology, key: str, runtime: str, without: SourcedNumbers | None = None
+) -> ModelNumber | None:
+    """The default of a key on a machine, as if some numbers were not known; None: there is none."""
+    table = _table()
+    groups = tuple(one for one in table.groups if one is not without)
+    return replace(table, groups=groups).find(key, family_line(topology), runtime)
 
 
 def given_number(text: str) -> TimingNumber:

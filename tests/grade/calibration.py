@@ -5,7 +5,8 @@ tables of nccl-tests, RCCL, MSCCL and MSCCL++ runs (``tables``: ``id``, ``topolo
 ``ranks``, ``nodes``, ``network``, ``collective``, ``launch``, ``library``, ``chosen``, ``note``,
 ``rows_bytes_us``). For each one the programs are built that its library chooses from, and timed by
 the simulator under the calibrated runtime model; the least time counts, as it does for the
-library. Nothing is fitted here.
+library. Nothing is fitted here, but for ``--left-out``: each machine is then predicted with
+the model's fitted numbers as the other machines tell them.
 
 Bands: small to 64 KiB, mid to 16 MiB, large above. Rows whose sums are made in switches (NVLS,
 SHARP) are no program of ours: they are listed apart, with the reason.
@@ -18,19 +19,22 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+from left_out import leave_out
 from measured_runs import Options, baselines_of
 from measured_tables import MeasuredTable, read_tables
 
 from weft.backends.tune.baselines import best_of
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.timing import TimingNumber
+from weft.synth.time.calibrated import fitted_defaults
 
 BANDS = (("small", 64 << 10), ("mid", 16 << 20), ("large", math.inf))
 """Bands of message sizes, by the largest of each."""
@@ -65,9 +69,12 @@ def band_of(size: int) -> str:
     return next(name for name, most in BANDS if size <= most)
 
 
-def rows_of(table: MeasuredTable) -> Iterator[Row]:
-    """Every row of a table, predicted, or with the reason why it cannot be."""
-    options, why = _options(table)
+def rows_of(table: MeasuredTable, given: tuple[TimingNumber, ...] = ()) -> Iterator[Row]:
+    """Every row of a table, predicted, or with the reason why it cannot be.
+
+    ``given``: replaces defaults of the runtime model.
+    """
+    options, why = _options(table, given)
     for row in table.rows:
         band = band_of(row.bytes)
         if row.wrong or why:
@@ -80,12 +87,12 @@ def rows_of(table: MeasuredTable) -> Iterator[Row]:
         yield Row(table.name, "", 0, math.nan, math.nan, "", f"no rows; {why}".rstrip("; "))
 
 
-def _options(table: MeasuredTable) -> tuple[Options, str]:
+def _options(table: MeasuredTable, given: tuple[TimingNumber, ...]) -> tuple[Options, str]:
     """What may have run, and why nothing can; one of them is empty."""
     if table.why_apart:
         return [], table.why_apart
     try:
-        found = baselines_of(table)
+        found = baselines_of(table, given)
     except (WeftError, ValueError, LookupError, ArithmeticError) as error:
         return [], f"cannot be modelled: {error}"
     return found, "" if found else f"no program of the library is known for {table.kind}"
@@ -149,6 +156,60 @@ def report(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def left_out(tables: Sequence[MeasuredTable]) -> dict[str, Any]:
+    """Errors of every machine with numbers that were fitted to the others."""
+    machines, every = [], []
+    for one in leave_out([table for table in tables if not _options(table, ())[1]]):
+        rows = [row for table in one.tables for row in rows_of(table, one.given) if not row.apart]
+        every += rows
+        bands = {name: [row for row in rows if row.band == name] for name, _ in BANDS}
+        machines.append(
+            {
+                "machine": one.name,
+                "tables": [table.name for table in one.tables],
+                "bands": {name: summary(mine) for name, mine in bands.items() if mine},
+                "numbers": [asdict(number) for number in one.numbers],
+            }
+        )
+    fitted = [
+        {
+            "key": key,
+            "value": float(value),
+            "families": list(one.families),
+            "runtimes": list(one.runtimes),
+            "fitted_to": one.source,
+        }
+        for one in fitted_defaults()
+        for key, value in one.values.items()
+    ]
+    bands = {name: summary([row for row in every if row.band == name]) for name, _ in BANDS}
+    return {"bands": bands, "machines": machines, "fitted": fitted}
+
+
+def left_out_text(found: dict[str, Any]) -> str:
+    """The errors without each machine, and the fitted numbers, as lines."""
+    lines = ["", "each machine predicted with numbers fitted to the others:"]
+    for one in found["machines"]:
+        errors = ", ".join(f"{name} {band['median']:.1%}" for name, band in one["bands"].items())
+        lines.append(f"  {one['machine']:20}{errors}")
+        for number in one["numbers"]:
+            told = ", ".join(number["told"]) or "nothing: the default"
+            lines.append(
+                f"    {number['key']:20}{number['shipped']:8.3g} ->{number['value']:8.3g}  {told}"
+            )
+    for name, one in found["bands"].items():
+        if one["rows"]:
+            lines.append(
+                f"{name:7}{one['rows']:5} rows  median {one['median']:.1%}  "
+                f"within ±50 % {one['within_50']:.1%}, left out"
+            )
+    lines += ["", "fitted numbers:"]
+    for one in found["fitted"]:
+        where = ", ".join([*one["families"], *one["runtimes"]]) or "all"
+        lines.append(f"  {one['key']:20}{one['value']:8.3g}  {where}: {one['fitted_to']}")
+    return "\n".join(lines)
+
+
 def text(found: dict[str, Any]) -> str:
     """The report as lines."""
     lines = [f"{'table':24}{'band':7}{'rows':>5}{'median':>9}{'worst':>9}  how"]
@@ -177,6 +238,7 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--json", action="store_true", help="print one object")
     parser.add_argument("--only", nargs="+", default=(), help="only tables of these names")
+    parser.add_argument("--left-out", action="store_true", help="and each machine by the others")
     parser.add_argument("-v", action="store_true", help="print every row")
     args = parser.parse_args()
     try:
@@ -194,7 +256,11 @@ def main() -> int:
                 file=sys.stderr,
             )
     found = report(rows)
-    print(json.dumps(found) if args.json else text(found))
+    told = text(found)
+    if args.left_out:
+        found["left_out"] = left_out(tables)
+        told += left_out_text(found["left_out"])
+    print(json.dumps(found) if args.json else told)
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from measured_machines import machine_of
 from measured_tables import MeasuredTable
@@ -21,6 +21,7 @@ from weft.backends.tune.baselines import (
 )
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.catalog import classic_algorithm
 from weft.synth.time.calibrated import MSCCLPP, NCCL, calibrated_model
@@ -56,18 +57,26 @@ def gpus_per_process(table: MeasuredTable, gpus: int) -> int:
     return gpus if launch == LAUNCH_OF_SEVERAL else 1
 
 
-def baselines_of(table: MeasuredTable) -> Options:
-    """What may have run; empty where no program of ours can."""
+def runtime_of(table: MeasuredTable) -> str:
+    """The runtime whose kernels ran."""
+    library = table.text("library").lower()
+    if "mscclpp" in library or "msccl++" in library:
+        return MSCCLPP
+    return "rccl" if "rccl" in library else NCCL
+
+
+def baselines_of(table: MeasuredTable, given: tuple[TimingNumber, ...] = ()) -> Options:
+    """What may have run; empty where no program of ours can. ``given``: replaces defaults."""
     if table.why_apart:
         return []
     machine = machine_of(table)
+    machine = replace(machine, timing=machine.timing.with_numbers(given))
     gpus = gpus_per_process(table, machine.ranks // machine.hosts)
-    library, chosen = table.text("library").lower(), table.text("chosen").lower()
+    chosen, runtime = table.text("chosen").lower(), runtime_of(table)
     kind = table.kind
     assert kind is not None  # else it is apart
-    if "mscclpp" in library or "msccl++" in library:
+    if runtime == MSCCLPP:
         return [*_packets(machine, kind)]
-    runtime = "rccl" if "rccl" in library else NCCL
     found: Options = list(nccl_baselines(machine, kind, runtime, gpus))
     if runtime == "rccl" and "msccl" in chosen and machine.ranks == 8:
         files = _rccl_files(machine, host_time(machine, gpus))

@@ -59,9 +59,9 @@ class MeasuredTable:
         return names.get(word)
 
     @property
-    def machine(self) -> tuple[str, ...]:
-        """The facts that two tables of one machine have in common."""
-        return tuple(self.text(key) for key in ("topology", "gpu", "ranks", "network"))
+    def machine(self) -> str:
+        """The machine, as the names of its tables begin (``b200x16-gcp-ag``)."""
+        return self.name.rpartition("-")[0] or self.name
 
     @property
     def why_apart(self) -> str:

@@ -205,7 +205,7 @@ def test_unknown_keys_and_families_are_named() -> None:
     with pytest.raises(UnknownName, match="h1000"):
         calibrated_model(topology("dgx-h100:family=h1000"))
     assert "start.LL" in timing_keys()
-    assert "factor.nvlink" not in timing_keys()
+    assert "factor.nvlink" in timing_keys()  # as the notes on defaults say
 
 
 def test_links_between_hosts_are_the_network_and_those_to_a_nic_pcie() -> None:
@@ -217,3 +217,13 @@ def test_links_between_hosts_are_the_network_and_those_to_a_nic_pcie() -> None:
     }
     assert {(str(b), str(m)) for _, b, m in kinds} == {("switch", "nvlink"), ("nic", "pcie")}
     assert set(link_media(topology("mi300x"))) == {Medium.XGMI}
+
+
+def test_a_factor_that_is_given_scales_alpha_of_all_protocols() -> None:
+    machine = topology("dgx-h100")
+    plain = calibrated_model(machine)
+    given = calibrated_model(machine, given=[given_number("factor.nvlink=2.3")])
+    nominal = Fraction("0.7")
+    for name, one in plain.protocols.items():
+        alpha = one.alpha_us[Medium.NVLINK] + nominal
+        assert given.protocols[name].alpha_us[Medium.NVLINK] + nominal == 2 * alpha
