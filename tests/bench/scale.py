@@ -16,6 +16,7 @@ import json
 import math
 import os
 import platform
+import random
 import subprocess
 import sys
 import tempfile
@@ -24,9 +25,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.topology import Topology
 
 GB = 10**9
 IRREGULAR = "dgx-a100:nodes=16,nics=8,8,4,2,8,8,4,2,8,4,4,2,8,8,1,2"
@@ -61,6 +66,7 @@ LINES = (
     Line("dgx-a100:nodes=128", "allgather", 2, engine="pack"),
     Line("dgx-a100:nodes=128", "allgather", 20, 4),
     Line("mi250:nodes=64", "allgather", 60),
+    Line("mi250:nodes=64", "allreduce", 200),
     Line("dgx-h100:nodes=64", "allgather", 15),
     Line("dgx-h100:nodes=64", "allreduce", 15),
     Line("torus:8x8x8", "alltoall", 30),
@@ -69,7 +75,8 @@ LINES = (
     Line(IRREGULAR, "alltoall", 20),
     Line(HURT, "alltoall", 20),
     Line("mi250:nodes=64", "alltoall", 60),
-    Line("torus:32x32", "alltoall", 60, 2, compared=False),
+    Line("random:128", "alltoall", 20, 1),
+    Line("torus:32x32", "alltoall", 30, 2, compared=False),
     Line("torus:64x64", "alltoall", 10, engine="bound"),
     Line("dgx-a100:nodes=512", "alltoall", 10, engine="bound"),
     Line("dgx-a100:nodes=512", "allgather", 10, engine="bound"),
@@ -170,6 +177,25 @@ class Row:
         return min(self.wall_s, self.cpu_s)
 
 
+def machine_of(name: str) -> Topology:
+    """A machine of the catalogue; ``random:N``: N GPUs with four cables of 12, 25 or 50 GB/s each,
+    laid at random, which no symmetry moves."""
+    from weft.dsl.catalogue import topology
+    from weft.dsl.nouns.topology import Topology, both_ways, gpu
+
+    kind, _, ranks = name.partition(":")
+    if kind != "random":
+        return topology(name)
+    rng, count = random.Random(1), int(ranks)
+    cables: set[tuple[int, int]] = set()
+    while len(cables) < 2 * count:  # again until no cable is a loop or lies twice
+        ends = [rank for rank in range(count) for _ in range(4)]
+        rng.shuffle(ends)
+        cables = {(min(p), max(p)) for p in zip(ends[::2], ends[1::2], strict=True) if p[0] != p[1]}
+    links = [x for a, b in sorted(cables) for x in both_ways(a, b, rng.choice((12, 25, 50)), "0.7")]
+    return Topology(name, tuple(map(gpu, range(count))), tuple(links))
+
+
 def solved(line: Line) -> Row:
     """A schedule by an engine, verified, on disk."""
     from weft.dsl.catalogue import topology
@@ -188,7 +214,7 @@ def solved(line: Line) -> Row:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         with clock.timed("topology"):
-            machine = topology(line.topology)
+            machine = machine_of(line.topology)
             collective = make(line.collective, machine.ranks)
             problem = Problem(machine, collective, None, Objective.TIME, line.size)
         with clock.timed("solve"):

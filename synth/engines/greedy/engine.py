@@ -14,6 +14,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
+from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.hop_table import HopTable, hop_table_of
 from ...fabric.occupancy import rounds_per_chunk
@@ -156,7 +157,7 @@ class _PlanSearch:
             goal = least * (effort.enough if few else effort.enough_of_many)
             cut = _ChunkedProblem.of(self.problem, pieces, effort)
             for seed in range(self.engine.seeds):
-                for plan in cut.plans_of_seed(self.budget.seed + seed):
+                for plan in cut.plans_of_seed(self.budget.seed + seed, meter):
                     meter.spend(STEPS_PER_TRANSFER * transfers)
                     kept = self.best.setdefault(pieces, plan)
                     if plan.time_us < kept.time_us:
@@ -232,20 +233,21 @@ class _ChunkedProblem:
         demand = None if _joint(collective) else demand_of(collective)
         return _ChunkedProblem(collective, machine, demand, effort)
 
-    def plans_of_seed(self, seed: int) -> Iterator[TransferPlan]:
+    def plans_of_seed(self, seed: int, meter: Meter) -> Iterator[TransferPlan]:
         """Yield the plans of one seed."""
         if self.demand is None:
-            yield from joint_plans(self.machine, self.collective.chunks, seed, self.effort)
+            chunks = self.collective.chunks
+            yield from joint_plans(self.machine, chunks, seed, self.effort, meter)
             return
         if self.demand.everywhere:
             for attempt in attempts(self.machine, self.demand, seed, self.effort.compared):
                 yield attempt()
         if not self.demand.everywhere or len(self.collective.roots) == 1:
-            yield from _tree_plans(self.machine, self.demand, seed, self.effort)
+            yield from _tree_plans(self.machine, self.demand, seed, self.effort, meter)
 
 
 def _tree_plans(
-    machine: HopTable, demand: ChunkDemand, seed: int, effort: GreedyEffort
+    machine: HopTable, demand: ChunkDemand, seed: int, effort: GreedyEffort, meter: Meter
 ) -> Iterator[TransferPlan]:
     """Yield plans along low-load trees, for chunks that few ranks want.
 
@@ -258,6 +260,7 @@ def _tree_plans(
         ChunkEnds.of(demand.wanted, demand.wanted_by, demand.chunks),
         seed,
         effort=effort,
+        meter=meter,
     )
     if trees is None:
         raise UserError(

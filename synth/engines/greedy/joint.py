@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 
+from ...base.meter import Meter
 from ...fabric.hop_table import HopTable
 from .effort import GreedyEffort
 from .lists import TransferJobs, jobs_of, plans
@@ -25,17 +26,17 @@ Legs = list[tuple[list[int], list[int]]]
 
 
 def joint_plans(
-    machine: HopTable, pieces: int, seed: int, effort: GreedyEffort
+    machine: HopTable, pieces: int, seed: int, effort: GreedyEffort, meter: Meter
 ) -> Iterator[TransferPlan]:
     """Plans for an allreduce of ``pieces`` chunks; none if some rank cannot hear another one."""
     for deep in effort.depths:
-        legs = _legs(machine, min(pieces, effort.joint_trees), seed, effort, deep)
+        legs = _legs(machine, min(pieces, effort.joint_trees), seed, effort, meter, deep)
         if legs is not None:
             yield from plans(machine, _jobs(machine, legs, pieces), seed, effort)
 
 
 def _legs(
-    machine: HopTable, trees: int, seed: int, effort: GreedyEffort, deep: float
+    machine: HopTable, trees: int, seed: int, effort: GreedyEffort, meter: Meter, deep: float
 ) -> Legs | None:
     """For each tree the hops of the reduction, leaves first, and of the broadcast, root first."""
     roots = _roots(machine, trees, seed)
@@ -45,7 +46,7 @@ def _legs(
     if pair is not None:
         wide, back = pair
         holders, wanters = ChunkEnds.of(chunk, roots, trees), _all(trees, everybody)
-        grown = grow_trees(wide, holders, wanters, seed, effort=effort, deep=deep)
+        grown = grow_trees(wide, holders, wanters, seed, effort=effort, meter=meter, deep=deep)
         return None if grown is None else [(back[h[::-1]].tolist(), h.tolist()) for h in _of(grown)]
     n, h = machine.ranks, machine.hops
     holders = ChunkEnds.of(np.arange(2 * trees), np.concatenate([roots, roots + n]), 2 * trees)
@@ -55,7 +56,7 @@ def _legs(
         2 * trees,
     )
     grown = grow_trees(
-        with_reversed_copy(machine), holders, wanters, seed, effort=effort, deep=deep
+        with_reversed_copy(machine), holders, wanters, seed, effort=effort, meter=meter, deep=deep
     )
     if grown is None:
         return None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from weft.backends.compile.analyses.planned import Order
 from weft.backends.compile.passes.channels import Spread
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.tune import work
-from weft.backends.tune.variants import Variant
+from weft.backends.tune.variants import LANES, Variant, variant_of
 from weft.backends.tune.work import KEPT_TIMES, PROMISING, TRIED, Stand, clock, explore, solve
+from weft.dsl.base.errors import BadFile
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import TunedPlan
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.schedule import load
 
@@ -149,3 +153,37 @@ def test_protocols_of_small_payloads_are_not_tried_on_huge_loops() -> None:
     }
     rows = explore({**given, **at([1 << 40], [None]), "deep": False})
     assert {Variant.of(r).protocol for r in rows} == {Protocol.SIMPLE}
+
+
+@pytest.mark.parametrize("lanes", [0, 3])
+@pytest.mark.parametrize("parts", [1, 8])
+def test_a_variant_comes_back_from_a_job_and_from_a_plan(lanes: int, parts: int) -> None:
+    one = Variant(2, Protocol.LL, Spread.CHAINS, Pairing.NONE, 4, Order.STEPS, parts, lanes)
+    assert Variant.of(json.loads(json.dumps(one.to_json()))) == one
+    assert variant_of(plan_of(one, one.passes)) == one
+    told = variant_of(plan_of(one, {})).words
+    assert (one.words == told) == (one.passes == {})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("channels.lanes", -1), ("channels.lanes", "2"), ("lower.parts", 0)]
+)
+def test_a_plan_whose_numbers_cannot_be_is_refused(option: str, value: str | int) -> None:
+    with pytest.raises(BadFile, match=option.partition(".")[2]):
+        variant_of(plan_of(Variant(), {option: value}))
+
+
+def plan_of(one: Variant, options: dict[str, str | int]) -> TunedPlan:
+    """A plan that was compiled in some form."""
+    name, copies = "a", one.instances
+    return TunedPlan(name, 1, 2, "", "", str(one.protocol), copies, one.segments, options, "", ())
+
+
+def test_lanes_are_tried_where_trees_of_unequal_hosts_share_connections() -> None:
+    """One thread block for all that goes to a peer holds up what is late behind what is later."""
+    given = stand("dgx-a100:nodes=2,nics=8,4", "allgather", "packing")
+    rows = explore({**given, "protocols": ["Simple"], **at([1 << 20], [None]), "deep": True})
+    times = {Variant.of(row): row["us"][0] for row in rows if row["instances"] == 1}
+    best = min(times, key=times.__getitem__)
+    assert best.lanes == LANES
+    assert times[best] < 0.95 * min(us for one, us in times.items() if not one.lanes)

@@ -14,9 +14,11 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import dumps
 from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
-from weft.synth.base.engine import Budget, Outcome
+from weft.synth.base.engine import Budget, Outcome, Silent
+from weft.synth.base.meter import Meter
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.greedy.engine import Greedy
+from weft.synth.engines.greedy.routes import STEPS_PER_HOP
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_tables import CostModel
 from weft.synth.time.schedule_time import simulate
@@ -131,3 +133,15 @@ def test_what_is_refused_is_refused_in_words() -> None:
     for text in ("greedy{chunks=-1}", "greedy{seeds=0}"):
         with pytest.raises(UserError):
             synthesize(Problem(topology("ring:3"), make("allgather", 3)), text)
+
+
+def test_trees_that_are_grown_count_as_work() -> None:
+    """Between all pairs of many ranks a pass takes seconds: a search of little effort makes one."""
+    machine = topology("mi250:nodes=8")
+    problem = Problem(machine, make("allreduce", machine.ranks), None, Objective.TIME, 1 << 30)
+    pairs = machine.ranks * (machine.ranks - 1)
+    meter = Meter(1)
+    outcome = Greedy(chunks=16).solve(problem, Budget(0.05, outer=meter), Silent())
+    assert len(outcome.points) == 1
+    assert meter.done > STEPS_PER_HOP * 16 * pairs
+    assert "stopped before everything was tried" in outcome.statements
