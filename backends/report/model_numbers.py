@@ -38,6 +38,20 @@ def start_remark(model: RuntimeModel, protocol: Protocol) -> str:
     return f"the start of the call takes {float(start):g} µs of each ({mark}); -v lists the model"
 
 
+def assumed_notes(model: RuntimeModel, protocol: Protocol) -> list[str]:
+    """Return sentences on the numbers of a protocol that nobody published, and the remarks."""
+    shown = [
+        f"{x.key} {float(x.value):g}"
+        for x in model.numbers
+        if x.certainty is Certainty.ASSUMED
+        and (x.key.endswith(f".{protocol}") or not x.key.endswith(PROTOCOLS))
+    ]
+    if not shown:
+        return list(model.remarks)
+    how = "--timing KEY=NUMBER or the machine's file replaces one"
+    return [f"Assumed, as nobody has published it: {', '.join(shown)}; {how}.", *model.remarks]
+
+
 def numbers_json(numbers: Sequence[ModelNumber]) -> list[dict[str, Any]]:
     """Return the entry ``numbers``."""
     return [

@@ -111,6 +111,7 @@ def program_run_text(run: ProgramTimeline) -> str:
     head = facts(
         [
             ("time", f"{microseconds(run.time_us)} µs at {format_bytes(run.message_bytes)}"),
+            ("start", f"{microseconds(run.start_us)} µs of it" if run.start_us else ""),
             ("iterations", run.cut.iterations),
             ("left out", repeats),
         ]

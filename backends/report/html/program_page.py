@@ -16,6 +16,7 @@ from weft.synth.time.program_time import ProgramSimulation, simulate_program
 from weft.synth.time.runtime_model import RuntimeModel
 
 from ...compile.analyses.order import ProgramOrder
+from ..model_numbers import assumed_notes
 from .chunks import chunk_names
 from .code import chunks_moved
 from .curves import baselines, bound_curve, program_curve
@@ -84,7 +85,7 @@ def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
         view["facts"] = None  # the head has them
     curves = [program_curve(p, t, "this program", shown.model, "this"), *baselines(t, p.collective)]
     sections = [
-        _head(shown, run, bound, notes),
+        _head(shown, run, bound, [*notes, *assumed_notes(shown.model, p.protocol)]),
         certificate_section(bound),
         curves_section([c for c in curves if c], bound_curve(bound), PREDICTED),
         views_section() if view else None,
@@ -106,7 +107,8 @@ ORDERED = (
 )
 PREDICTED = (
     "Predicted by simulation, thread blocks and all; the classic algorithms that are "
-    "quickest somewhere as schedules, without what a runtime adds."
+    "quickest somewhere as schedules, by α and bandwidth alone: without the start of a call and "
+    "whatever else a runtime adds."
 )
 
 
@@ -142,6 +144,7 @@ def _head(
             ("protocol", p.protocol),
             ("buffers", "in place" if p.in_place else "out of place"),
             ("channels", p.channels),
+            ("start of the call", f"{run.start_us:g} µs of the time" if run else ""),
             ("message", f"{p.message_chunks} chunks"),
             *shown.facts,
         ],

@@ -134,8 +134,9 @@ def _proof(kind: str) -> str:
 
 CURVES = (
     "Predicted by simulation: the schedule, the program it compiles to with default options, "
-    "and the classic algorithms that are quickest somewhere (as schedules). weft bench "
-    "measures."
+    "and the classic algorithms that are quickest somewhere (as schedules). Schedules are timed by "
+    "α and bandwidth alone, the program with the start of a call and what a runtime reaches. "
+    "weft bench measures."
 )
 COMPILED_CURVE = "compiled, thread blocks and all"
 COMPILED = "Program, compiled for MSCCL with default options"

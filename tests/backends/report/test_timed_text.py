@@ -62,3 +62,7 @@ def test_what_is_left_out_counts_for_nothing() -> None:
     assert "of the time that is not left out" in text
     shares = [int(x[:-1]) for line in text.splitlines() if "%" in line for x in line.split()[4:]]
     assert all(0 <= x <= 100 for x in shares)
+
+
+def test_the_start_of_a_call_is_told_beside_its_time() -> None:
+    assert "start       8.400 µs of it" in program_run_text(record_program(stream(1), PAIR, 10_000))
