@@ -22,7 +22,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
 from ....fabric.fabric import fabric_of
-from ..trees.model import Packing
+from ..trees.model import Packing, unequal
 from . import plan_kernel
 from .plan import PackingPlan, TemplateHops, plain_chunks
 from .plan_kernel import FOREVER, SliceWork
@@ -120,6 +120,11 @@ class PlanQuotient:
             bool((met == 1).all()),
             _busiest(resource, holds, len(size)),
         )
+
+    @property
+    def unequal(self) -> bool:
+        """Return True if its trees carry different shares."""
+        return unequal(self.plan.packing)
 
     def slice_us(self, message_bytes: int, segments: int) -> float:
         """µs per tick, where the message is sent in so many slices."""

@@ -76,6 +76,11 @@ class TreeEffort(Effort):
         "equal trees per root are tried up to this number, and at the number that fits the bound",
     )
     most_equal: int = setting(8, "the largest number of equal trees per root that is tried")
+    fits: float = setting(
+        0.003,
+        "part of the time that more than equal trees per root, up to most_equal, must promise to "
+        "save to be tried",
+    )
     taller: tuple[int, ...] = setting(
         (0, 1, 4),
         "hops that equal trees may have more than those of the best rate",

@@ -106,6 +106,11 @@ def root(tree: PackedTree) -> int:
     return int(tree.src[0])
 
 
+def unequal(packing: Packing) -> bool:
+    """Return True if some trees carry more than others."""
+    return len({tree.weight for tree in packing.trees if len(tree)}) > 1
+
+
 def trees_per_root(packing: Packing) -> tuple[int, int]:
     """Return the largest and smallest number of templates of one chunk and root."""
     many = Counter((t.chunk, root(t)) for t in packing.trees).values()

@@ -13,6 +13,8 @@ from math import lcm
 
 import numpy as np
 
+from weft.dsl.base.arrays import Floats
+
 from .pool import Batch, Columns, Weights
 from .search import MET, TreeSearch, WeightedTrees
 
@@ -45,6 +47,32 @@ def natural_copies(search: TreeSearch, weights: Weights) -> int:
     tight = np.flatnonzero(weights.prices > 1e-7)
     room = search.shape.room
     return lcm(*((room[o] * search.task.bound).denominator for o in tight.tolist()))
+
+
+def least_congestion(search: TreeSearch, weights: Weights, copies: int) -> float:
+    """Lower bound on the congestion of so many equal trees per root.
+
+    A resource carries whole trees. At the prices of the program every packing needs the room that
+    they give to one of congestion 1, so the congestion is at least that at which the whole trees
+    that fit make up for it.
+    """
+    tight = np.flatnonzero(weights.prices > 1e-7)
+    price, inc = weights.prices[tight], increments(search, copies)[tight]
+    most = 2.0
+    steps = np.unique(
+        np.concatenate([[1.0], *(np.arange(1, most / x + 1) * x for x in inc.tolist())])
+    )
+    for congestion in steps[(steps >= 1) & (steps <= most)].tolist():
+        if price @ (inc * np.floor(congestion / inc * (1 + MET))) >= price.sum() * (1 - MET):
+            return float(congestion)
+    return most
+
+
+def increments(search: TreeSearch, copies: int) -> Floats:
+    """The part of each resource that one of so many equal trees per root takes up."""
+    task = search.task
+    half = len(task.orbits.representatives)
+    return task.increments * float(Fraction(1, copies * (half if task.joint else 1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +112,7 @@ def equal_trees(
     roots = task.roots_of(families)
     turned = families // half if task.joint else np.zeros_like(families)
     weight = Fraction(1, copies * (half if task.joint else 1))
-    inc = task.increments * float(weight)
+    inc = increments(search, copies)
     whole = np.floor(1 / inc * (1 + MET))
     capped = np.where(whole > 0, 1 / np.maximum(whole, 1), 2.0)
     rounds = rounds or max(rounds_of(search, copies), search.effort.least_rounds)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from math import gcd, lcm
+from math import gcd, inf, lcm
 
 import numpy as np
 
@@ -24,10 +24,17 @@ from ....base.meter import STEPS, Meter
 from ....bounds import tree_prices
 from ....lp.certified import common_denominator
 from .effort import TREE_EFFORT, TreeEffort
-from .model import Packing, tree_limits, trees_per_root
+from .model import Packing, tree_limits, trees_per_root, unequal
 from .pool import Columns
 from .search import MET, TreeSearch, WeightedTrees
-from .sparse import equal_trees, natural_copies, rounds_of, sparser
+from .sparse import (
+    Equal,
+    equal_trees,
+    least_congestion,
+    natural_copies,
+    rounds_of,
+    sparser,
+)
 from .task import TreeTask, Under
 from .templates import packing_of
 
@@ -143,8 +150,16 @@ def _alternatives(
     fitting = 1 if search.task.joint else natural_copies(search, best.weights)
     effort = search.effort
     numbers = {*range(1, effort.equal + 1), fitting, *range(1, trees + 1)}
-    for copies in sorted(n for n in numbers if n <= effort.most_equal):
-        yield from _equal(search, copies, best.limit)
+    worst = inf
+    for copies in range(1, effort.most_equal + 1):
+        # In whole trees: more of them may fit better where links are of odd widths.
+        least = least_congestion(search, best.weights, copies)
+        odd = copies > effort.equal and least <= worst * (1 - effort.fits)
+        if not odd and copies not in numbers:
+            continue
+        for found in _equal(search, copies, best.limit, least):
+            worst = min(worst, found.congestion)
+            yield _with_loss(search, found.columns, found.weights())
     if trees and not search.task.narrowed:
         for copies in range(1, min(trees, effort.alone_trees) + 1):
             yield from _without_symmetry(search, copies, best.limit)
@@ -165,15 +180,16 @@ def _alternatives(
         slack *= 2
 
 
-def _equal(search: TreeSearch, copies: int, limit: int) -> Iterator[Packing]:
-    """So many equal trees per root, where the machine is small enough to try."""
+def _equal(search: TreeSearch, copies: int, limit: int, least: float) -> Iterator[Equal]:
+    """So many equal trees per root, where the machine is small enough to try; higher ones as well
+    while their congestion is above the least possible."""
     if rounds_of(search, copies) < search.effort.least_rounds:
         return
     tallest = search.task.machines[0].net.ranks - 1
     for height in sorted({min(limit + more, tallest) for more in search.effort.taller}):
         found = equal_trees(search, copies, height)
-        yield _with_loss(search, found.columns, found.weights())
-        if found.congestion <= 1 + MET:
+        yield found
+        if found.congestion <= max(1, least) * (1 + MET):
             break
 
 
@@ -239,9 +255,16 @@ def front(
 
 
 def _undominated(packings: list[Packing]) -> list[Packing]:
-    """Return the Pareto front in rate, number and height of trees."""
+    """Return the Pareto front in rate, number and height of trees, and whether these are unequal.
+
+    Messages of unequal lengths hold each other up: where all ports are full, the best order of 22
+    unequal trees at the bound was 23 % over it, that of 112 equal ones at 1.8 % over the bound 4 %.
+    """
     keys = [
-        (p.us_per_byte, (trees_per_root(p)[0], max(p.heights, default=0), len(p.trees)))
+        (
+            p.us_per_byte,
+            (trees_per_root(p)[0], max(p.heights, default=0), len(p.trees), unequal(p)),
+        )
         for p in packings
     ]
     kept: list[int] = []

@@ -185,9 +185,14 @@ def test_a_height_limits_each_half_of_an_allreduce() -> None:
 
 
 def test_a_loss_of_the_grid_is_not_one_of_the_trees() -> None:
-    (words, *_) = said("dgx1", "allgather", "packing{grains=64}")
+    (words, *_) = said("dgx1", "allgather", "packing{grains=32}")
     assert words.startswith("the trees attain the bound 7/6 exactly; in the file their shares are")
-    assert "multiples of 1/8 of a chunk, 7.14% above: 32 trees, 4 per root, " in words
+    assert "multiples of 1/4 of a chunk, 7.14% above: 48 trees, 6 per root, " in words
+
+
+def test_equal_trees_are_taken_where_they_fit_the_grid() -> None:
+    (words, *_) = said("dgx1", "allgather", "packing{grains=64}")
+    assert words.startswith("7/6 rounds per chunk, which is the bound: 48 trees, 6 per root, ")
 
 
 def test_every_size_of_the_frontier_has_its_point() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -16,7 +18,15 @@ from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, sw
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds import bounds
 from weft.synth.bounds.trees import tree_time
-from weft.synth.engines.packing.trees.model import PackedTree, Packing, trees_per_root
+from weft.synth.engines.packing.trees.model import (
+    PackedTree,
+    Packing,
+    trees_per_root,
+    unequal,
+)
+from weft.synth.engines.packing.trees.search import TreeSearch
+from weft.synth.engines.packing.trees.sparse import equal_trees, least_congestion
+from weft.synth.engines.packing.trees.task import TreeTask
 from weft.synth.engines.packing.trees.trees import front, pack
 
 SMALL = (
@@ -272,3 +282,34 @@ def test_an_allreduce_has_equal_trees_up_and_down() -> None:
         down = {dst: src for src, dst, reduce, _ in hops if not reduce}
         assert len(up) == len(down) == machine.ranks - 1
         assert set(range(machine.ranks)) - set(up) == set(range(machine.ranks)) - set(down)
+
+
+def worn(name: str, seed: int) -> Topology:
+    """A catalogue machine whose links have lost some of their width, each as it happens."""
+    rng, machine = random.Random(seed), topology(name)
+    parts = [Fraction(1), Fraction(1), Fraction(3, 4), Fraction(2, 3), Fraction(1, 2)]
+    links = (replace(x, bandwidth=x.bandwidth * rng.choice(parts)) for x in machine.links)
+    return replace(machine, links=tuple(links))
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_trees_congest_as_much_as_whole_trees_must(kind: str, seed: int) -> None:
+    machine = worn("amd4" if seed % 2 else "dgx1", seed)
+    search = TreeSearch(TreeTask.of(machine, make(kind, machine.ranks)), Meter(STEPS), 0)
+    found = search.weigh(machine.ranks - 1, last=True)
+    for copies in (1, 2, 3):
+        least = least_congestion(search, found.weights, copies)
+        assert least >= 1
+        made = equal_trees(search, copies, machine.ranks - 1, rounds=6)
+        assert made.congestion >= least * (1 - 1e-6)
+
+
+def test_equal_trees_are_kept_beside_fewer_unequal_ones_of_a_better_rate() -> None:
+    """Where ports are full unequal ones hold each other up; see :func:`._undominated`."""
+    machine = worn("dgx-a100:nodes=2", 11)
+    found = pack(machine, make("allreduce", 16), meter=Meter(4 * STEPS))
+    equal = [p for p in found if not unequal(p)]
+    assert unequal(found[0])
+    most = max(trees_per_root(p)[0] for p in found if unequal(p))
+    assert any(trees_per_root(p)[0] > most for p in equal)
