@@ -58,6 +58,9 @@ class OrderEffort(Effort):
         1.25,
         "beyond this many times another packing's best after two rules, no others are tried",
     )
+    alike: float = setting(
+        0.003, "packings whose promised times differ by this part at most are tried by their loads"
+    )
     restarts: int = setting(24, "orders of the winner with noise, at most")
     restart_jobs: int = setting(2_000_000, "slices · hops of all restarts together")
 
@@ -117,24 +120,27 @@ class Planned:
 def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: OrderLimits) -> Planned:
     """Return the best plan of all packings for a message. At least one run is made.
 
-    The most promising packing is next: by its floor, times what the best one of its kind so far
-    took over its own. Unequal trees hold each other up where all ports are full, and equal ones
-    hardly.
+    The most promising packing is next: by its load and its longest chain of α, times what the best
+    one of its kind so far took over its own. Unequal trees hold each other up where all ports are
+    full, and equal ones hardly.
     """
     best: Planned | None = None
-    left = sorted(quotients, key=lambda q: _floor(q, message_bytes))
-    over = {False: 1.0, True: 1.0}
+    over: dict[bool, float] = {}
+
+    def promise(quotient: PlanQuotient) -> float:
+        return _load(quotient, message_bytes) + quotient.chain_us
+
+    left = sorted(quotients, key=lambda q: _load(q, message_bytes))
     while left:
-        quotient = min(left, key=lambda q: over[q.unequal] * _floor(q, message_bytes))
-        left.remove(quotient)
+        hoped = [over.get(q.unequal, 1.0) * promise(q) for q in left]
+        most = (1 + trial.effort.alike) * min(hoped)
+        quotient = left.pop(next(i for i, us in enumerate(hoped) if us <= most))
         floor = _floor(quotient, message_bytes)
         if best is not None and (floor >= best.time_us or trial.over()):
             continue
         found = _best_order(quotient, message_bytes, trial, best)
-        took = found.time_us / floor if floor else 1.0
-        over[quotient.unequal] = (
-            took if over[quotient.unequal] == 1 else min(over[quotient.unequal], took)
-        )
+        took = found.time_us / max(promise(quotient), _TINIEST)
+        over[quotient.unequal] = min(took, over.get(quotient.unequal, took))
         if best is None or found.price < best.price:
             best = found
     if best is None:
@@ -142,10 +148,18 @@ def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: Order
     return _restart(best, message_bytes, trial)
 
 
+_TINIEST = 1e-12
+"""µs: nothing takes less, so that ratios of times are numbers."""
+
+
 def _floor(quotient: PlanQuotient, message_bytes: int) -> float:
     """Lower bound in µs: the load of the busiest resource, or the longest chain of α."""
-    load = float(quotient.plan.packing.us_per_byte * message_bytes)
-    return max(load, float(quotient.alpha.max(initial=0.0)))
+    return max(_load(quotient, message_bytes), quotient.chain_us)
+
+
+def _load(quotient: PlanQuotient, message_bytes: int) -> float:
+    """µs that the busiest resource is held."""
+    return float(quotient.plan.packing.us_per_byte * message_bytes)
 
 
 def _best_order(

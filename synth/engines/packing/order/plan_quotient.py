@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import lcm
 from typing import cast
 
@@ -125,6 +126,15 @@ class PlanQuotient:
     def unequal(self) -> bool:
         """Return True if its trees carry different shares."""
         return unequal(self.plan.packing)
+
+    @cached_property
+    def chain_us(self) -> float:
+        """The longest sum of α of hops that wait for each other."""
+        level, ready = self.plan.hops.level, np.zeros(len(self.arrivals))
+        for step in range(int(level.max(initial=-1)) + 1):
+            now = np.flatnonzero(level == step)
+            np.maximum.at(ready, self.target[now], ready[self.source[now]] + self.alpha[now])
+        return float(ready.max(initial=0.0))
 
     def slice_us(self, message_bytes: int, segments: int) -> float:
         """µs per tick, where the message is sent in so many slices."""

@@ -11,7 +11,11 @@ from strategies import topologies
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
 from weft.synth.base.meter import Meter
+from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.packing.order.order import FIRST, OTHERS, Urgency, as_listed, shaken
 from weft.synth.engines.packing.order.order_search import OrderEffort, OrderLimits, quickest
 from weft.synth.engines.packing.order.plan import PackingPlan
@@ -117,3 +121,19 @@ def test_the_same_seed_finds_the_same() -> None:
     one, two = (quickest([quotient], 10**6, OrderLimits(seed=3)) for _ in range(2))
     assert one.time_us == two.time_us
     assert np.array_equal(one.order.priority, two.order.priority)
+
+
+def test_a_small_message_takes_the_low_tree_at_the_least_effort() -> None:
+    """Of packings that differ in height the one of the shortest chain of α is looked at first."""
+    machine = topology("mi250")
+    problem = Problem(machine, make("broadcast", 16), None, Objective.TIME, 1 << 14)
+    found = synthesize(problem, budget=Budget(1)).points[0].schedule
+    least = float(lower_bound_us(bounds(machine, problem.collective), 1 << 14))
+    assert simulate(found, 1 << 14).time_us <= 1.2 * least
+
+
+def test_the_longest_chain_counts_every_hop_that_waits() -> None:
+    machine = topology("line:4")
+    packing = pack(machine, make("broadcast", 4), meter=Meter(1_000_000))[0]
+    chain = PlanQuotient.of(PackingPlan.of(packing)).chain_us
+    assert chain == pytest.approx(3 * float(machine.links[0].latency))
