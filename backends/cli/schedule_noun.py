@@ -13,6 +13,7 @@ from weft.synth.time.schedule_time import SimulatedTime, simulate
 
 from ..check.checks import Check
 from ..formats.listings import Sheets
+from ..report.model_numbers import program_starts, schedule_remark
 from ..report.schedule_sheets import schedule_sheets
 from ..report.sheets import times
 from ..report.text import schedule_text
@@ -88,7 +89,14 @@ class ScheduleNoun(Noun):
             return simulate(schedule, message_bytes, model, bound_us=least)
 
         sizes = parse_size_range(USUAL_SIZES)
-        return SimulationSetup(schedule.topology, schedule.collective, evaluate, {}, sizes)
+        return SimulationSetup(
+            schedule.topology,
+            schedule.collective,
+            evaluate,
+            {"program_start_us": program_starts(schedule.topology)},
+            sizes,
+            remark=schedule_remark(schedule.topology),
+        )
 
     def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
         """Return facts, times, loads and transfers; no times for a wrong or too large schedule."""

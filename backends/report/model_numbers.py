@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import table
 from weft.dsl.nouns.program import Protocol
-from weft.synth.time.calibrated import Certainty, ModelNumber
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import Certainty, ModelNumber, calibrated_model
 from weft.synth.time.runtime_model import RuntimeModel
 
 PROTOCOLS = (".LL", ".LL128", ".Simple")
@@ -36,6 +38,30 @@ def start_remark(model: RuntimeModel, protocol: Protocol) -> str:
         return ""
     mark = next((str(x.certainty) for x in model.numbers if x.key == f"start.{protocol}"), "")
     return f"the start of the call takes {float(start):g} µs of each ({mark}); -v lists the model"
+
+
+def program_starts(topology: Topology) -> dict[str, float]:
+    """Return µs of a call of a program before its first operation, by protocol, the least first.
+
+    Empty for a machine of a family that is not known: this is an error where programs are timed.
+    """
+    try:
+        model = calibrated_model(topology)
+    except UserError:
+        return {}
+    starts = {str(one): float(model.protocol(one).start_us) for one in Protocol}
+    return dict(sorted(starts.items(), key=lambda named: named[1]))
+
+
+def schedule_remark(topology: Topology) -> str:
+    """Return in words what a program takes beside the time of its schedule by α and β."""
+    starts = [f"{us:g} µs ({name})" for name, us in program_starts(topology).items()]
+    if not starts:
+        return ""
+    return (
+        f"times by α and β alone: a program's call also starts in {starts[0]} to {starts[-1]}; "
+        "`weft compile` tells the time of the program"
+    )
 
 
 def assumed_notes(model: RuntimeModel, protocol: Protocol) -> list[str]:

@@ -17,6 +17,7 @@ from weft.synth.base.engine import Budget, Status
 from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict
 
+from ...report.model_numbers import program_starts, schedule_remark
 from ...report.points import PointMetrics, file_names, point_json
 from ...report.points import best as _best
 from ...report.points import measure as _measure
@@ -97,6 +98,7 @@ def _tell(
     shown = [PointMetrics.of(point) for point in points]
     standing = _standing(points, problem, bound)
     said = [*_at_size(problem, standing), *outcome.statements]
+    console.detail(schedule_remark(problem.topology))
     data = {
         "status": str(outcome.status),
         "topology": problem.topology.name,
@@ -109,6 +111,7 @@ def _tell(
         "bound": bound.to_json(),
         **standing,
         "statements": list(outcome.statements),
+        "program_start_us": program_starts(problem.topology),
     }
     if args.output == "-":
         console.say("", "\n" + "\n".join([_table(points, shown), *said]))

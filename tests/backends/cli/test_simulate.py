@@ -103,6 +103,14 @@ def test_what_makes_no_sense(
     assert message in ran.err
 
 
+def test_what_programs_take_beside_is_told_of_schedules(weft: Weft, triangle: Path) -> None:
+    found = weft("simulate", triangle, "--size", "3B", "--json")
+    starts = found.json["program_start_us"]
+    assert list(starts) == ["LL", "Simple", "LL128"]
+    assert starts["LL"] == 6.6
+    assert "a program's call also starts in 6.6 µs (LL) to 14 µs (LL128)" in found.err
+
+
 def test_schedules_have_no_protocol(weft: Weft, triangle: Path) -> None:
     ran = weft("simulate", triangle, "--protocol", "LL")
     assert ran.code == 2
