@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
-from weft.dsl.base.errors import WeftError
+from weft.dsl.base.errors import BadTopology, WeftError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import ROOTED, Kind, make
@@ -260,7 +260,7 @@ class _BaselineSite:
         for pieces in PIECES if self.kind in ROOTED else (1,):
             if len(rings) * self.topology.ranks * pieces <= MOST_MOVES:
                 program = _program(self.topology, self.kind, parts * len(rings) * pieces, write)
-                yield self._baseline(name, program, len(rings), ceilings=ceilings)
+                yield from self._baseline(name, program, len(rings), ceilings=ceilings)
 
     def trees(self, rings: Sequence[Baseline]) -> Iterator[Baseline]:
         """NCCL's trees, between hosts: for allreduce; ``rings``: for their bandwidth."""
@@ -281,7 +281,7 @@ class _BaselineSite:
         for pieces in TREE_PIECES:
             if pieces == 1 or 2 * self.topology.ranks * count * pieces <= MOST_TREE_MOVES:
                 program = _program(self.topology, self.kind, count * pieces, write)
-                yield self._baseline("tree", program, count, ceilings=ceilings, tree=True)
+                yield from self._baseline("tree", program, count, ceilings=ceilings, tree=True)
 
     def pairs(self) -> Iterator[Baseline]:
         """Alltoall: all messages at once; LL only in a host."""
@@ -293,9 +293,9 @@ class _BaselineSite:
 
         inside = self.topology.hosts == 1  # between hosts it is the NIC's cost of a message
         peer = (inside and model_number(self.topology, "peer", self.runtime)) or 0.0
-        found = self._baseline("pairs", _program(self.topology, self.kind, 1, write), PAIRS)
-        protocols = found.protocols if inside else (Protocol.SIMPLE,)
-        yield replace(found, protocols=protocols, more_us=peer * (self.topology.ranks - 1))
+        for one in self._baseline("pairs", _program(self.topology, self.kind, 1, write), PAIRS):
+            protocols = one.protocols if inside else (Protocol.SIMPLE,)
+            yield replace(one, protocols=protocols, more_us=peer * (self.topology.ranks - 1))
 
     def _baseline(
         self,
@@ -305,15 +305,21 @@ class _BaselineSite:
         *,
         ceilings: Mapping[Protocol, float] | None = None,
         tree: bool = False,
-    ) -> Baseline:
-        """A program of which ``together`` lanes of channels share a rank's ports."""
+    ) -> Iterator[Baseline]:
+        """A program of which ``together`` lanes of channels share a rank's ports.
+
+        None where ranks of a connection are not joined: the library would go through the host's
+        memory there, which is no link of the machine.
+        """
         runtime = NCCL_TREE if tree and self.runtime == NCCL else self.runtime
         model = calibrated_model(self.topology, runtime)
         model = model.in_lockstep(max(1, channels_of(self.topology) // together))
         protocols = protocols_of(self.topology, self.runtime)
         clock = ProgramClock(program, self.topology, model)
+        if not _joined(clock):
+            return
         starts = {one: float(model.protocol(one).start_us) for one in protocols}
-        return Baseline(name, clock, protocols, self.host, ceilings or {}, start_us=starts)
+        yield Baseline(name, clock, protocols, self.host, ceilings or {}, start_us=starts)
 
     def _ring_ceilings(self) -> dict[Protocol, float]:
         """GB/s of the message at most."""
@@ -368,6 +374,15 @@ def _ring_writer(kind: Kind, rings: Sequence[lanes.Ring]) -> Callable[[Builder],
 
 
 @kept()
+def _joined(clock: ProgramClock) -> bool:
+    """Return True if a link or switch joins the ranks of every connection."""
+    try:
+        clock.time_us(1, limit=0.0)  # finds the routes, and runs nothing
+    except BadTopology:
+        return False
+    return True
+
+
 def machine_rings(topology: Topology) -> tuple[lanes.Ring, ...]:
     """NCCL's rings: one for each rail between hosts, as many as share no cable in one, else one."""
     site = Site(topology)

@@ -88,3 +88,11 @@ def test_rings_through_many_hosts_take_the_time_of_those_through_some(
             [rings.run_us(size, p) for size in (1 << 10, 64 << 20) for p in rings.protocols]
         )
     assert times[0] == pytest.approx(times[1], rel=0.02)
+
+
+@pytest.mark.parametrize("kind", [Kind.ALLGATHER, Kind.ALLREDUCE, Kind.ALLTOALL])
+def test_programs_whose_ranks_are_not_joined_are_none_of_the_baselines(kind: Kind) -> None:
+    assert nccl_baselines(topology("line:3"), kind) == ()
+    joined = nccl_baselines(topology("full:3"), kind)
+    assert all(one.time(8).us > 0 for one in joined)
+    assert joined
