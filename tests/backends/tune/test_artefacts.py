@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import patterns
-from shares import with_sizes
+from shares import in_pieces, with_sizes
 
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.tune.artefacts import make
 from weft.backends.tune.variants import Variant
-from weft.dsl.catalogue import topology
-from weft.dsl.nouns.collective import make as collective
-from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import dump
-from weft.synth.api import synthesize
-from weft.synth.base.engine import Budget
 
 
 def test_chunks_of_unequal_sizes_are_cut_once_more_by_instances() -> None:
-    machine = topology("mesh:2x3")
-    problem = Problem(machine, collective("allgather", 6), objective=Objective.BANDWIDTH)
-    schedule = synthesize(problem, "packing", Budget(5, 1, 0)).points[0].schedule
-    assert max(schedule.collective.sizes) > min(schedule.collective.sizes)
+    schedule = in_pieces(patterns.ring_allgather(6, 1), [[2, 1]] * 6)
+    assert set(schedule.collective.sizes) == {1, 2}
     formats = ["msccl-xml", "mscclpp-json", "mpi"]
     done = make(
         {

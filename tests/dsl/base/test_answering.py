@@ -37,8 +37,10 @@ def process() -> Iterator[AnsweringProcess]:
 
 
 def stop(process: AnsweringProcess) -> None:
+    """Stop it, and wait until all of its threads are: a signal takes effect some time later."""
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 def after(polls: int) -> Callable[[], bool]:
