@@ -9,7 +9,9 @@ library. Nothing is fitted here, but for ``--left-out``: each machine is then pr
 the model's fitted numbers as the other machines tell them.
 
 Bands: small to 64 KiB, mid to 16 MiB, large above. Rows whose sums are made in switches (NVLS,
-SHARP) are no program of ours: they are listed apart, with the reason.
+SHARP) are no program of ours: they are listed apart, with the reason, and so are spikes: rows that
+took longer than a smaller *and* a larger message whose times are alike. Rows that MSCCL files are
+predicted for (not a library's own kernels) are summed up beside the bands.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ from weft.synth.time.calibrated import fitted_defaults
 
 BANDS = (("small", 64 << 10), ("mid", 16 << 20), ("large", math.inf))
 """Bands of message sizes, by the largest of each."""
+
+FILES = "MSCCL file"
+"""Beginning of the names of programs that a library reads from files."""
 
 WITHIN = 0.5
 """Largest error of rows that count as within."""
@@ -75,6 +80,7 @@ def rows_of(table: MeasuredTable, given: tuple[TimingNumber, ...] = ()) -> Itera
     ``given``: replaces defaults of the runtime model.
     """
     options, why = _options(table, given)
+    spikes = table.spikes
     for row in table.rows:
         band = band_of(row.bytes)
         if row.wrong or why:
@@ -82,7 +88,8 @@ def rows_of(table: MeasuredTable, given: tuple[TimingNumber, ...] = ()) -> Itera
             continue
         found = best_of(options, row.bytes)
         assert found is not None
-        yield Row(table.name, band, row.bytes, row.us, found.us, found.how, found.apart)
+        apart = found.apart or spikes.get(row.bytes, "")
+        yield Row(table.name, band, row.bytes, row.us, found.us, found.how, apart)
     if not table.rows:
         yield Row(table.name, "", 0, math.nan, math.nan, "", f"no rows; {why}".rstrip("; "))
 
@@ -109,6 +116,12 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "median": round(median(errors), 4),
         "within_50": round(within, 4),
     }
+
+
+def files_summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """:func:`summary` of the rows of MSCCL files, with the worst error."""
+    worst = max((row.error for row in rows), key=abs, default=None)
+    return {**summary(rows), "worst": None if worst is None else round(worst, 4)}
 
 
 def by_table(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -140,6 +153,7 @@ def report(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "schema": 1,
         "bands": {name: summary([row for row in counted if row.band == name]) for name, _ in BANDS},
+        "files": files_summary([row for row in counted if row.how.startswith(FILES)]),
         "tables": by_table(counted),
         "apart": [
             {
@@ -229,6 +243,10 @@ def text(found: dict[str, Any]) -> str:
                 f"{name:7}{one['rows']:5} rows  median {one['median']:.1%}  "
                 f"within ±50 % {one['within_50']:.1%}"
             )
+    if (one := found["files"])["rows"]:
+        lines.append(
+            f"{FILES}s: {one['rows']} rows  median {one['median']:.1%}  worst {one['worst']:+.1%}"
+        )
     return "\n".join(lines)
 
 

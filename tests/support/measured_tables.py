@@ -14,11 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import WeftError
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, parse_bytes, parse_microseconds
+from weft.dsl.base.units import (
+    BYTES_PER_US_PER_GBPS,
+    format_bytes,
+    parse_bytes,
+    parse_microseconds,
+)
 from weft.dsl.nouns.collective import Kind
 
 OTHER_NAMES = {"bcast": Kind.BROADCAST, "a2a": Kind.ALLTOALL}
 """Names of collectives that are not theirs written otherwise (``all_reduce_perf``)."""
+
+
+SPIKE, CALM = 0.1, 0.05
+"""A spike took so much longer than both neighbours, which differ by less than CALM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,24 @@ class MeasuredTable:
     def machine(self) -> str:
         """The machine, as the names of its tables begin (``b200x16-gcp-ag``)."""
         return self.name.rpartition("-")[0] or self.name
+
+    @property
+    def spikes(self) -> dict[int, str]:
+        """Bytes of rows that stick out of times that hardly change about them, and the reason.
+
+        A larger message took less there, and so did a smaller one: something else was in the way.
+        """
+        rows = sorted((one for one in self.rows if not one.wrong), key=lambda one: one.bytes)
+        found = {}
+        for before, row, after in zip(rows, rows[1:], rows[2:], strict=False):
+            low, high = sorted((before.us, after.us))
+            if high < low * (1 + CALM) and row.us > high * (1 + SPIKE):
+                found[row.bytes] = (
+                    f"a spike of {format_bytes(row.bytes)}: {row.us:g} µs, beside "
+                    f"{before.us:g} of {format_bytes(before.bytes)} and "
+                    f"{after.us:g} of {format_bytes(after.bytes)}"
+                )
+        return found
 
     @property
     def why_apart(self) -> str:

@@ -78,6 +78,18 @@ def test_every_row_is_predicted_or_has_a_reason(tmp_path: Path) -> None:
     assert all(-1 < one["worst"] < 100 for one in found["tables"])
 
 
+def test_a_spike_is_apart_and_files_are_summed_up(tmp_path: Path) -> None:
+    rows = [[1024, 14.0], [2048, 16.0], [4096, 14.2], [8192, 16.0], [16384, 30.0], [32768, 28.0]]
+    facts = {"library": "RCCL", "chosen": "MSCCL XML", "rows_bytes_us": rows}
+    ran = graded(tmp_path, {"tables": [table("mi300", "MI300X", "mi300x", **facts)]})
+    found = json.loads(ran.stdout)
+    assert [(one["rows"], one["why"]) for one in found["apart"]] == [
+        (1, "a spike of 2KiB: 16 µs, beside 14 of 1KiB and 14.2 of 4KiB")
+    ]
+    assert found["bands"]["small"]["rows"] == found["files"]["rows"] == len(rows) - 1
+    assert found["files"]["worst"] == min(one["worst"] for one in found["tables"])
+
+
 @pytest.mark.parametrize("data", [{}, [], {"tables": 1}, {"tables": [1]}])
 def test_other_files_are_refused(tmp_path: Path, data: Any) -> None:
     ran = graded(tmp_path, data)
