@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .base.errors import BadFile, UnknownName, UserError
@@ -16,7 +16,7 @@ from .base.spans import Source
 from .importers import read_any
 from .importers.taccl_pair import read_pair
 from .importers.taccl_sketch import TacclSketch
-from .machines.failures import find, without
+from .machines.failures import Down, find, nic_down, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
 from .machines.hosts import build, synopsis
@@ -46,7 +46,8 @@ def topology(text: str) -> Topology:
     A catalogue name with options (``dgx-a100:nodes=4``), a path with options of its importer
     (``topo.xml:nodes=4``), or ``-`` for standard input. ``dead=0-1`` is accepted by all of them:
     the cables between two nodes are broken, in both directions (see :mod:`.failures` for other
-    failures). So is ``family=h100``: whose numbers the times of programs are made of.
+    failures). So are ``without=mlx5_4``: NICs that are left out, and ``family=h100``: whose numbers
+    the times of programs are made of.
 
     Raises:
         UnknownName: no such machine or option. UserError: an invalid value.
@@ -91,7 +92,12 @@ def file_of(text: str) -> str | None:
 
 def _finished(made: Topology, spec: MachineSpec) -> Topology:
     """Return the machine without its dead cables; raise if options were not used."""
-    made = _without(made, spec.words("dead"))
+    gone = [find(made, value.text, value.span) for value in spec.words("dead")]
+    _refuse_ranks(gone, spec.words("dead"))
+    if "without" not in spec.known:  # else the importer has left them out
+        gone += [nic_down(made, value.text, value.span) for value in spec.words("without")]
+    if gone:
+        made = without(made, {link for down in gone for link in down.links})
     family, _ = spec.word("family", made.timing.family)
     if family != made.timing.family:
         made = replace(made, timing=replace(made.timing, family=family))
@@ -133,23 +139,12 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
             yield text[:i], i + 1
 
 
-def _without(machine: Topology, dead: tuple[OptionValue, ...]) -> Topology:
-    """Return the machine without some cables, NICs or switches.
-
-    Raises:
-        As :func:`weft.dsl.machines.failures.find`; UserError: a GPU, whose removal would renumber
-        ranks.
-    """
-    if not dead:
-        return machine
-    gone: set[int] = set()
-    for value in dead:
-        down = find(machine, value.text, value.span)
+def _refuse_ranks(gone: Sequence[Down], dead: Sequence[OptionValue]) -> None:
+    """Raise UserError for a GPU: its removal would renumber ranks."""
+    for down, value in zip(gone, dead, strict=True):
         if down.ranks:
             raise UserError(
                 f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
                 where=value.span,
                 hint="--down-rank, or --group, leaves ranks out",
             )
-        gone.update(down.links)
-    return without(machine, gone)

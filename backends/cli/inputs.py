@@ -11,10 +11,11 @@ from weft.dsl.base.files import parse_json, read_text
 from weft.dsl.base.spec import python_text
 from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 from weft.dsl.machines.failures import degraded, find, nic_down, rank_down, require_whole
+from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective, Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
 
-from .flags.shared import DownFlags, MaybeProblemFlags
+from .flags.shared import DownFlags, MaybeProblemFlags, Ranks
 from .foreign import machine_with, sketch_in
 from .machines import read_topology
 
@@ -44,8 +45,34 @@ def named_down(args: DownFlags, topology: Topology) -> tuple[Down, ...]:
     return (
         *(find(topology, text, f"--down {text[:60]}") for text in args.down),
         *(nic_down(topology, text, f"--down-nic {text[:60]}") for text in args.down_nic),
-        *(rank_down(topology, rank, f"--down-rank {rank}") for rank in args.down_rank),
+        *(
+            rank_down(topology, rank, f"--down-rank {rank}")
+            for rank in rank_numbers(topology, args.down_rank, "--down-rank")
+        ),
     )
+
+
+def rank_numbers(topology: Topology, ranks: Ranks, flag: str) -> tuple[int, ...]:
+    """Return the numbers of ranks, of which some are names of GPUs.
+
+    Raises:
+        UserError: the machine has no such GPU, or several.
+    """
+    if not any(isinstance(rank, str) for rank in ranks):
+        return tuple(int(rank) for rank in ranks)
+    names = names_of(topology)
+    return tuple(names.rank(r, f"{flag} {r}") if isinstance(r, str) else r for r in ranks)
+
+
+def restricted(topology: Topology, group: Ranks | None) -> Topology:
+    """Return the machine of the process group that ``--group`` names; without one, all of it.
+
+    Raises:
+        UserError: the machine has no such GPU.
+    """
+    if not group:
+        return topology
+    return topology.restricted_to(rank_numbers(topology, group, "--group"))
 
 
 def read_problem(
@@ -66,7 +93,7 @@ def read_problem(
     assert args.collective is not None
     both = sketch_in(sketch)
     machine = machine_with(args.topology, both) if both else read_topology(args.topology)
-    group = args.group or tuple(range(machine.ranks))
+    group = rank_numbers(machine, args.group or tuple(range(machine.ranks)), "--group")
     downs = named_down(args, machine) if isinstance(args, DownFlags) else ()
     left = degraded(machine, downs) if downs else None
     if left is not None:
@@ -75,8 +102,9 @@ def read_problem(
         topology = machine.restricted_to(group) if args.group else machine
     if require is not None:
         require(args.collective, len(group))
-    named = NamedCollective(args.collective, args.root, args.roots)
-    collective = collective_for(named, group)
+    root = None if args.root is None else rank_numbers(machine, args.root, "--root")
+    roots = None if args.roots is None else rank_numbers(machine, args.roots, "--roots")
+    collective = collective_for(NamedCollective(args.collective, root, roots), group)
     if left is not None and topology is left.topology:
         require_whole(left, collective)
     return topology, collective

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
+from weft.dsl.catalogue import file_of
 from weft.dsl.catalogue import topology as topology_named
 from weft.dsl.nouns.hops import islands
 from weft.dsl.nouns.library import MANIFEST, read
@@ -66,6 +68,15 @@ def is_library(path: str) -> bool:
         return (Path(path) / MANIFEST).is_file()
     except (OSError, ValueError):
         return False
+
+
+def without_nics(text: str, nics: Sequence[str]) -> str:
+    """Return the text of a machine with the option that leaves NICs out."""
+    if not nics:
+        return text
+    path = file_of(text)
+    has_options = ":" in text if path is None else len(text) > len(path)
+    return f"{text}{',' if has_options else ':'}without={','.join(nics)}"
 
 
 def read_topology(text: str) -> Topology:

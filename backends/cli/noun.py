@@ -29,7 +29,7 @@ from ..formats.listings import Sheets
 from ..report.sheets import text_sheets
 from .console import Console
 from .flags.files import CheckFlags, DiffFlags, SimulateFlags
-from .flags.shared import CollectiveChoice, Flags
+from .flags.shared import CollectiveChoice, Flags, Ranks
 from .inputs import NamedCollective, collective_for, collective_from
 
 USUAL_SIZES = "1KiB:1GiB"
@@ -152,7 +152,7 @@ def asked_of(
         named = args.collective or name
         if named is None:
             return None
-        chosen = NamedCollective(named, args.root, args.roots)
+        chosen = NamedCollective(named, _numbers(args.root), _numbers(args.roots))
         return collective_for(chosen, tuple(range(ranks)))
 
     rooted = args.root is not None or args.roots is not None
@@ -164,6 +164,14 @@ def asked_of(
         rooted=rooted and args.collective is None,
         may_hang=may_hang,
     )
+
+
+def _numbers(ranks: Ranks | None) -> tuple[int, ...] | None:
+    """Return roots by number: a file's ranks have no names."""
+    for rank in ranks or ():
+        if isinstance(rank, str):
+            raise UserError(f"{rank!r} is not a rank of this file", hint="roots are numbers here")
+    return None if ranks is None else tuple(int(rank) for rank in ranks)
 
 
 class Noun:

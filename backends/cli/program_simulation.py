@@ -23,6 +23,7 @@ from ..formats.listings import Sheets
 from ..report.model_numbers import assumed_json, assumed_text, start_remark
 from ..report.sheets import times
 from .flags.files import DiffFlags, SimulateFlags
+from .inputs import restricted
 from .machines import read_topology
 from .models import chosen_model
 from .noun import USUAL_SIZES, SimulationSetup, Subject, asked_of, compared_sizes, refuse_flags
@@ -41,8 +42,7 @@ def simulation_of(
     if not args.topology:
         raise no_machine(subject)
     topology = read_topology(args.topology)
-    if args.group:
-        topology = topology.restricted_to(args.group)
+    topology = restricted(topology, args.group)
     held = held_for(asked_of(args, target=args.target, protocol=args.protocol, may_hang=True))
     program = held.program
     require_ranks(topology, len(program.ranks), subject)
@@ -85,8 +85,7 @@ def file_simulation(subject: Subject, args: SimulateFlags, timing: FileTiming) -
     if not args.topology:
         raise no_machine(subject)
     topology = read_topology(args.topology)
-    if args.group:
-        topology = topology.restricted_to(args.group)
+    topology = restricted(topology, args.group)
     require_ranks(topology, timing.collective.ranks, subject)
 
     def evaluate(message_bytes: int, least: float) -> SimulatedTime:

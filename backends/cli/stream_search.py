@@ -23,7 +23,7 @@ from weft.synth.engines.greedy.stream import Stream, StreamReport, run, stream
 from .console import Console
 from .exit_codes import Exit
 from .flags.search import SynthFlags
-from .inputs import canonical
+from .inputs import canonical, restricted
 from .machines import machine_line, read_topology
 from .progress import Progress, watching
 
@@ -39,8 +39,7 @@ def synth_stream(args: SynthFlags, console: Console) -> int:
     engine, size = _asked(args)
     _check_folder(args)
     topology = read_topology(args.topology)
-    if args.group:
-        topology = topology.restricted_to(args.group)
+    topology = restricted(topology, args.group)
     console.say("Read", f"{machine_line(topology)}; allgather")
     memory = args.memory.high if args.memory else engine.memory << 30
     source = stream(topology, size, pieces=engine.chunks or 1, seed=args.seed, memory=memory)

@@ -14,6 +14,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.tables import facts, table
 from weft.dsl.base.units import format_bytes
+from weft.dsl.machines.nics import Nic, nics_of
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import find_hops, islands
 from weft.dsl.nouns.placement import Placement
@@ -50,11 +51,22 @@ def topology_text(topology: Topology) -> str:
     if topology.resources:
         rows = [(r.name, len(r.links), _short(r.bandwidth)) for r in topology.resources]
         parts.append(cut_table("shared resources", table(("name", "links", "GB/s"), rows)))
+    if nics := [nic for nic in nics_of(topology) if nic.own]:
+        names = [(nic.name, ", ".join(nic.names[1:]), _ends_of(topology, nic)) for nic in nics]
+        parts.append(cut_table("", table(("NIC", "also named", "serves"), names)))
     if topology.ranks <= MATRIX_RANKS:
         parts.append(_matrix(topology))
     if topology.notes:
         parts.append("notes:\n" + "\n".join(f"  {note}" for note in topology.notes))
     return "\n\n".join(parts)
+
+
+def _ends_of(topology: Topology, nic: Nic) -> str:
+    """Return the nodes of its host that a NIC has a cable to."""
+    links = [topology.links[i] for i in nic.links]
+    ends = {v for link in links for v in (link.src, link.dst)} - {nic.node}
+    inside = sorted(v for v in ends if topology.nodes[v].host == nic.host)
+    return ", ".join(topology.nodes[v].name for v in nic.gpus or inside)
 
 
 def _islands(topology: Topology) -> str | None:

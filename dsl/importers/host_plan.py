@@ -23,10 +23,11 @@ from .defaults import NET_ALPHA
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
-    """A node other than a GPU."""
+    """A node other than a GPU; ``names``: what the machine's tools call it."""
 
     name: str
     kind: NodeKind
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class HostPlan:
     parts: tuple[HostPart, ...]
     cables: tuple[Cable, ...]
     plugs: tuple[Plug, ...] = ()
+    gpu_names: tuple[tuple[str, ...], ...] = ()
 
     def kind(self, node: int) -> NodeKind:
         """Return the kind of a node."""
@@ -116,6 +118,7 @@ def _renumbered(plan: HostPlan, cables: list[Cable], keep: set[int]) -> HostPlan
         tuple(plan.parts[v - plan.gpus] for v in others),
         tuple(replace(c, a=place[c.a], b=place[c.b]) for c in cables),
         tuple(replace(p, nic=place[p.nic]) for p in plan.plugs if p.nic in keep),
+        plan.gpu_names,
     )
 
 
@@ -186,10 +189,15 @@ def _places(plan: HostPlan, nodes: int) -> list[list[int]]:
 
 def copied(plan: HostPlan, name: str, nodes: int) -> Topology:
     """Return unconnected copies of the host."""
-    all_nodes = [gpu(r, r // plan.gpus) for r in range(nodes * plan.gpus)]
+    own = plan.gpu_names or ((),) * plan.gpus
+    all_nodes = [
+        replace(gpu(r, r // plan.gpus), names=own[r % plan.gpus]) for r in range(nodes * plan.gpus)
+    ]
     links: list[Link] = []
     for b, place in enumerate(_places(plan, nodes)):
-        all_nodes += [Node(_numbered(part.name, b), part.kind, b) for part in plan.parts]
+        all_nodes += [
+            Node(_numbered(part.name, b), part.kind, b, names=part.names) for part in plan.parts
+        ]
         for c in plan.cables:
             ends = place[c.a], place[c.b]
             links += both_ways(*ends, c.bandwidth, c.alpha, lanes=c.lanes, medium=c.medium)

@@ -15,6 +15,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 from ..base.errors import BadFile
+from ..machines.names import named_places
+from ..machines.nics import own_number
 from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.parts import Medium
 from ..nouns.topology import NodeKind, Topology
@@ -53,6 +55,7 @@ class _NicPort:
     nic: int
     speed: int
     where: str
+    own: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -77,8 +80,9 @@ def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
     """Return the topology of NCCL's or RCCL's XML.
 
     Options: ``nodes=``, ``fabric=``, ``oversub=``, ``nic_bw=``, ``nic_alpha=``; ``bw=`` per NVLink
-    or xGMI link; ``min_nic=`` (slower NICs are ignored); ``pcie=auto|on|off`` (auto: PCIe only
-    where the GPUs of one host are not connected without it, or to reach the NICs).
+    or xGMI link; ``min_nic=`` (slower NICs are ignored); ``without=`` (NICs by name);
+    ``pcie=auto|on|off`` (auto: PCIe only where the GPUs of one host are not connected without it,
+    or to reach the NICs).
 
     Raises:
         BadFile: an invalid file, with the line.
@@ -95,7 +99,12 @@ def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
         _read_cpu(reading, cpu, number)
     found = _ranked(reading, where)
     plan, direct = _plan(reading, found, options)
-    plan = replace(plan, plugs=_plugs(reading, len(found), options))
+    plan = replace(
+        plan,
+        parts=_named_nics(reading),
+        plugs=_plugs(reading, len(found), options),
+        gpu_names=tuple(_gpu_names(one) for one, _, _ in found),
+    )
     wanted = options.choice("pcie", "auto", ("auto", "on", "off"))
     alone = options.integer("nodes", 1) == 1
     if wanted == "off" or (wanted == "auto" and alone and _connects(direct, plan.gpus)):
@@ -170,12 +179,35 @@ def _read_nic(reading: _Reading, nic: Element, parent: int, pci: Element | None)
         speed = _integer(net, "speed") if net.get("speed") else 0
         speed = speed if speed > 0 else 10_000
         name = net.get("name") or f"net{len(reading.nets)}"
+        busid = pci.get("busid").lower() if pci else ""
         if speed >= _OUTLIER_MBPS:
             reading.notes.append(
                 f"{name}: speed {speed} Mbit/s is impossible; read as {speed // 1000}"
             )
             speed //= 1000
-        reading.nets.append(_NicPort(name, node, speed, net.where))
+        number = (f"NIC{_integer(net, 'dev')}",) if net.get("dev") else ()
+        own = (name, *number, *filter(None, [busid]))
+        reading.nets.append(_NicPort(name, node, speed, net.where, own))
+
+
+def _named_nics(reading: _Reading) -> tuple[HostPart, ...]:
+    """Return the parts, NICs with their names, and numbered as the file does where it can be."""
+    own: dict[int, tuple[str, ...]] = {}
+    for net in reading.nets:
+        own[net.nic] = tuple(dict.fromkeys((*own.get(net.nic, ()), *net.own)))
+    numbers = {nic: own_number(names) for nic, names in own.items()}
+    if None in numbers.values() or len(set(numbers.values())) < len(numbers):
+        numbers = {}
+    parts = list(reading.parts)
+    for nic, names in own.items():
+        name = f"nic.{numbers[nic]}" if numbers else parts[nic].name
+        parts[nic] = replace(parts[nic], name=name, names=names)
+    return tuple(parts)
+
+
+def _gpu_names(gpu: _XmlGpu) -> tuple[str, ...]:
+    number = (f"GPU{_integer(gpu.element, 'dev')}",) if gpu.element.get("dev") else ()
+    return (*number, *filter(None, [gpu.busid]))
 
 
 def _ranked(reading: _Reading, where: str) -> list[tuple[_XmlGpu, int, Cable]]:
@@ -308,13 +340,21 @@ def _plugs(reading: _Reading, gpus: int, options: MachineSpec) -> tuple[Plug, ..
     if not options.has("min_nic"):
         # Management ports: 1 Gbit/s, or at most 10 Gbit/s beside ports four times as fast.
         least = _MANAGEMENT_MBPS + 1 if fastest >= 4 * _MANAGEMENT_MBPS else 1001
-    used = [net for net in reading.nets if net.speed >= least]
-    slow = [net for net in reading.nets if net.speed < least]
+    places = named_places(options.words("without"), [net.own for net in reading.nets], "NIC")
+    if places:
+        listed = ", ".join(reading.nets[i].name for i in places)
+        reading.notes.append(f"left out as without= asks: {listed}")
+    wanted = [net for i, net in enumerate(reading.nets) if i not in places]
+    used = [net for net in wanted if net.speed >= least]
+    slow = [net for net in wanted if net.speed < least]
     if slow:
         listed = ", ".join(f"{net.name} ({net.speed / 1000:g} Gbit/s)" for net in slow[:8])
         reading.notes.append(f"NICs too slow for data are left out: {listed}")
     if used and options.integer("nodes", 1) == 1:
-        reading.notes.append(f"{len(used)} NICs are left out: they connect several hosts (nodes=2)")
+        listed = ", ".join(net.name for net in used)
+        reading.notes.append(
+            f"{len(used)} NICs are left out: they connect several hosts (nodes=2): {listed}"
+        )
     return tuple(Plug(net.nic + gpus, Fraction(net.speed, 8000)) for net in used)
 
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
+from ..machines.names import named_places
+from ..machines.nics import own_number
 from ..machines.spec import MachineSpec
 from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
@@ -46,22 +49,53 @@ def read_nvidia_smi(text: str, where: str, options: MachineSpec) -> Topology:
     """Return the topology of the matrix.
 
     Options: ``gpu=p100|v100|a100|h100|b200``; ``bw=`` per NVLink (with PCIe: ``pcie_bw=``,
-    ``cpu_bw=``); ``nodes=``, ``fabric=``, ``nic_bw=`` and the like.
+    ``cpu_bw=``); ``without=`` NICs; ``nodes=``, ``fabric=``, ``nic_bw=`` and the like.
 
     Raises:
         BadFile: an invalid text. BadTopology: an asymmetric matrix.
     """
-    matrix = read_matrix(text, where)
+    matrix, notes = _asked(read_matrix(text, where), options)
     nvlinks = _nvlinks(matrix)
     switched = _is_switched(nvlinks, matrix.gpus, options)
     generation = options.choice("gpu", _generation(nvlinks, matrix.gpus, switched), NVLINK)
     lane = options.bandwidth("bw", NVLINK[generation])
-    notes = [ALPHA_NOTE, *_generation_notes(generation, lane, bool(nvlinks), options)]
+    notes = [
+        ALPHA_NOTE,
+        *_generation_notes(generation, lane, bool(nvlinks), options),
+        *notes,
+    ]
     if switched or _joined(nvlinks, matrix.gpus):
         made = _over_nvlink(matrix, nvlinks, switched, generation, where, options, notes)
     else:
         made = _over_pcie(matrix, nvlinks, lane, generation, where, options, notes)
     return replace(made, timing=MachineTiming(_family(text, generation, bool(nvlinks), options)))
+
+
+def _asked(matrix: Matrix, options: MachineSpec) -> tuple[Matrix, list[str]]:
+    """Return the matrix without the NICs of ``without=``, and a note on them."""
+    n = matrix.gpus
+    gone = [n + i for i in named_places(options.words("without"), matrix.own[n:], "NIC")]
+    listed = ", ".join(map(matrix.shown, gone))
+    notes = [f"left out as without= asks: {listed}"] if gone else []
+    return matrix.without(gone), notes
+
+
+def _served_note(matrix: Matrix, served: Mapping[int, Sequence[int]]) -> str:
+    """Say which GPUs each NIC serves, and over what."""
+    listed = []
+    for nic, gpus in served.items():
+        names = ", ".join(matrix.names[g] for g in gpus)
+        listed.append(f"{matrix.own[nic][0]} {names} ({matrix.cells[gpus[0]][nic]})")
+    return f"NICs serve the nearest GPUs: {'; '.join(listed)}"
+
+
+def _nearest(matrix: Matrix, gpu: int) -> tuple[int, ...]:
+    """Return the NICs of the best class of a GPU."""
+    row = matrix.cells[gpu]
+    classes = {
+        c: PATHS.index(row[c]) for c in range(matrix.gpus, len(matrix.names)) if row[c] in PATHS
+    }
+    return tuple(c for c, k in classes.items() if k == min(classes.values()))
 
 
 def _family(text: str, generation: str, has_nvlink: bool, options: MachineSpec) -> str:
@@ -162,13 +196,20 @@ def _over_nvlink(
             notes.append("equal NV# counts are read as direct cables; gpu= tells an NVSwitch apart")
         pairs = tuple((a, b, count) for (a, b), count in sorted(nvlinks.items()))
         cables = (Cables(pairs, lane, CABLE_ALPHA),)
-    attach = _nearest_gpus(matrix, notes)
+    served = _served_gpus(matrix, notes)
     nics = None
-    if attach:
-        pcie = GENERATION_PCIE[generation]
-        nics = Nics(attach, GENERATION_NIC[generation], NET_ALPHA, pcie, "star")
+    if served:
+        nics = Nics(
+            tuple(served.values()),
+            GENERATION_NIC[generation],
+            NET_ALPHA,
+            GENERATION_PCIE[generation],
+            "star",
+            tuple(matrix.own[c] for c in served),
+        )
+        notes.append(_served_note(matrix, served))
         if options.integer("nodes", 1) == 1:
-            notes.append("NICs of a single host are left out (nodes=2 keeps them)")
+            notes.append(_alone(matrix, served))
         elif not options.has("nic_bw"):
             notes.append(f"NIC bandwidth assumed {float(nics.bandwidth):g}GB/s (nic_bw=)")
     moves = _moves(n, switches, cables)
@@ -191,22 +232,21 @@ def _moves(
     )
 
 
-def _nearest_gpus(matrix: Matrix, notes: list[str]) -> tuple[tuple[int, ...], ...]:
-    """Return the GPUs of each NIC that is the nearest of some GPU.
+def _alone(matrix: Matrix, nics: Iterable[int]) -> str:
+    listed = ", ".join(map(matrix.shown, nics))
+    return f"NICs of a single host are left out (nodes=2 keeps them): {listed}"
+
+
+def _served_gpus(matrix: Matrix, notes: list[str]) -> dict[int, tuple[int, ...]]:
+    """Return the GPUs of each NIC that is the nearest of some GPU, by its column.
 
     GPUs with the same nearest NICs are matched one to one if the numbers allow it.
     """
     n, total = matrix.gpus, len(matrix.names)
     best: dict[tuple[int, ...], list[int]] = {}
     for g in range(n):
-        classes = {
-            c: PATHS.index(matrix.cells[g][c])
-            for c in range(n, total)
-            if matrix.cells[g][c] in PATHS
-        }
-        if classes:
-            least = min(classes.values())
-            best.setdefault(tuple(c for c, k in classes.items() if k == least), []).append(g)
+        if near := _nearest(matrix, g):
+            best.setdefault(near, []).append(g)
     served: dict[int, list[int]] = {}
     for nics, gpus in best.items():
         for i, nic in enumerate(nics):
@@ -214,15 +254,10 @@ def _nearest_gpus(matrix: Matrix, notes: list[str]) -> tuple[tuple[int, ...], ..
                 served.setdefault(nic, []).append(gpus[i % len(gpus)])
             else:
                 served.setdefault(nic, []).extend(gpus)
-    idle = [_nic_name(matrix, c) for c in range(n, total) if c not in served]
+    idle = [matrix.shown(c) for c in range(n, total) if c not in served]
     if idle:
         notes.append(f"no GPU is nearest to {', '.join(idle)}: left out (storage, management)")
-    return tuple(tuple(sorted(served[c])) for c in sorted(served))
-
-
-def _nic_name(matrix: Matrix, column: int) -> str:
-    name = matrix.names[column]
-    return f"{name} ({matrix.legend[name]})" if name in matrix.legend else name
+    return {c: tuple(sorted(served[c])) for c in sorted(served)}
 
 
 def _over_pcie(
@@ -248,7 +283,14 @@ def _over_pcie(
         "NVLink does not join all GPUs: the PCIe tree follows the classes, "
         f"x16 at {float(width):g}GB/s (pcie_bw=), CPU to CPU at {float(between):g}GB/s (cpu_bw=)"
     )
-    if plugs and options.integer("nodes", 1) > 1 and not options.has("nic_bw"):
+    nearest = [(c, g) for g in range(n) for c in _nearest(matrix, g)]
+    if nearest:
+        notes.append(
+            _served_note(matrix, {c: [g for k, g in nearest if k == c] for c, _ in sorted(nearest)})
+        )
+    if plugs and options.integer("nodes", 1) == 1:
+        notes.append(_alone(matrix, range(n, len(matrix.names))))
+    elif plugs and not options.has("nic_bw"):
         notes.append(f"NIC bandwidth assumed {float(speed):g}GB/s (nic_bw=)")
     whole = replace(plan, cables=(*cables, *plan.cables), plugs=plugs)
     return build_hosts(whole, options.title(), options, notes)
@@ -257,7 +299,9 @@ def _over_pcie(
 def _tree(matrix: Matrix, width: Fraction, between: Fraction) -> HostPlan:
     """Return the tree of devices: PCIe switches (PIX), bridges (PXB), CPUs of NUMA nodes."""
     total = len(matrix.names)
-    parts = [HostPart(f"nic.{c - matrix.gpus}", NodeKind.NIC) for c in range(matrix.gpus, total)]
+    parts = [
+        HostPart(f"nic.{own_number(own)}", NodeKind.NIC, own) for own in matrix.own[matrix.gpus :]
+    ]
     cables: list[Cable] = []
     parents = list(range(total))
     for level, name in (("PIX", "pix"), ("PXB", "pxb")):

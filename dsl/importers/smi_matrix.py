@@ -8,6 +8,7 @@ column names, then for each name its row.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..base.errors import BadFile, BadTopology
@@ -27,13 +28,33 @@ _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Devices and the connection class of each pair; ``numa`` of a GPU is None if unknown."""
+    """Devices and the connection class of each pair; ``numa`` of a GPU is None if unknown.
+
+    ``own``: the names of each device, that of the driver first: NICs without a number in the text
+    have that of their column, as newer versions of the tool number them.
+    """
 
     names: tuple[str, ...]
     gpus: int
     cells: tuple[tuple[str, ...], ...]
     numa: tuple[int | None, ...]
-    legend: dict[str, str]
+    own: tuple[tuple[str, ...], ...]
+
+    def shown(self, device: int) -> str:
+        """Return the names of a device for people: ``mlx5_3 (NIC3)``."""
+        first, *others = self.own[device]
+        return f"{first} ({', '.join(others)})" if others else first
+
+    def without(self, gone: Collection[int]) -> Matrix:
+        """Return the matrix without some NICs."""
+        kept = [i for i in range(len(self.names)) if i not in gone]
+        return Matrix(
+            tuple(self.names[i] for i in kept),
+            self.gpus,
+            tuple(tuple(self.cells[i][j] for j in kept) for i in kept),
+            self.numa,
+            tuple(self.own[i] for i in kept),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +84,16 @@ def read_matrix(text: str, where: str) -> Matrix:
     gpus = sum(name.startswith("GPU") for name in names)
     _check_symmetric(names, rows, where)
     numa = tuple(_numa(tail) for tail in tails[:gpus])
-    return Matrix(names, gpus, tuple(rows), numa, legend)
+    own = (_own_names(name, i - gpus, legend) for i, name in enumerate(names))
+    return Matrix(names, gpus, tuple(rows), numa, tuple(own))
+
+
+def _own_names(name: str, column: int, legend: dict[str, str]) -> tuple[str, ...]:
+    if column < 0:
+        return (name,)
+    if name.startswith("NIC"):
+        return (legend[name], name) if name in legend else (name,)
+    return (name, f"NIC{column}")
 
 
 def _tokens(lines: list[str]) -> tuple[list[_Token], dict[str, str]]:

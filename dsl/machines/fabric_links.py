@@ -28,13 +28,21 @@ FABRICS = ("star", "rails", "rails+spine", "planes:K", "pods:B", "direct")
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Port of a host to the fabric: a node, its slot, and the cable to the fabric."""
+    """Port of a host to the fabric: a node, its slot, and the cable to the fabric.
+
+    ``names``: of the NIC, where the node is a GPU or CPU that has it.
+    """
 
     node: int
     host: int
     slot: int
     bandwidth: Fraction
     alpha: Fraction
+    names: tuple[str, ...] = ()
+
+    def names_of_host(self) -> tuple[str, ...]:
+        """Return the names with the host, for links between two hosts."""
+        return tuple(f"host{self.host}.{name}" for name in self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,8 @@ def join(topology: Topology, ports: tuple[Port, ...], fabric: FabricSpec) -> Top
     place = {name: first + i for i, name in enumerate(names)}
     links = list(topology.links)
     for port in ports:
-        links += both_ways(port.node, place[leaf_of[port]], port.bandwidth, port.alpha)
+        ends = port.node, place[leaf_of[port]]
+        links += both_ways(*ends, port.bandwidth, port.alpha, names=port.names)
     nodes: list[Node] = [*topology.nodes, *map(switch, names)]
     if fabric.kind in ("rails+spine", "pods") and len(names) > 1:
         nodes.append(switch("spine"))
@@ -131,5 +140,7 @@ def _back_to_back(topology: Topology, ports: tuple[Port, ...]) -> Topology:
         if port.host == hosts[0] and port.slot in there:
             other = there[port.slot]
             bandwidth = min(port.bandwidth, other.bandwidth)
-            links += both_ways(port.node, other.node, bandwidth, max(port.alpha, other.alpha))
+            names = (*port.names_of_host(), *other.names_of_host())
+            alpha = max(port.alpha, other.alpha)
+            links += both_ways(port.node, other.node, bandwidth, alpha, names=names)
     return replace(topology, links=tuple(links), symmetries=())

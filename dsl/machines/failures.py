@@ -24,17 +24,14 @@ from itertools import groupby
 import numpy as np
 
 from ..base.arrays import Ints
-from ..base.errors import BadTopology, UnknownName, UserError
-from ..base.spans import Span
+from ..base.errors import BadTopology, UserError
 from ..nouns.collective import Collective
 from ..nouns.hops import hop_distances
 from ..nouns.problem import required_pairs
 from ..nouns.topology import Topology
 from ..symmetry.detect import surviving
 from ..symmetry.symmetry import GUESSED, extend, guess, is_automorphism
-from .nics import nics_of
-
-Where = Span | str | None
+from .names import Where, hosts_of, names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +148,19 @@ def find(topology: Topology, text: str, where: Where = None) -> Down:
         UserError: a parallel link that does not exist.
     """
     text = text.strip()
-    nodes = {node.name: v for v, node in enumerate(topology.nodes)}
-    if text in nodes:
-        return node_down(topology, nodes[text])
-    nics = {name: nic for nic in reversed(nics_of(topology)) for name in nic.names}
-    if text in nics:
-        return Down(nics[text].name, nics[text].links)
+    names = names_of(topology)
+    part = names.find(text, where)
+    if part is not None and part.nic is not None:
+        return Down(part.name, part.nic.links)
+    if part is not None and part.node is not None:
+        return node_down(topology, part.node)
     if (host := re.fullmatch(r"host(\d{1,9})", text)) is not None:
         return host_down(topology, int(host[1]), where)
     if "-" in text:
         return cable_down(topology, text, where)
     if text.isdecimal() and text.isascii() and int(text[:9]) < topology.ranks:
         return rank_down(topology, int(text))
-    hosts = [f"host{h}" for h in _hosts(topology)]
-    raise UnknownName("part of the machine", text, [*nodes, *nics, *hosts], where=where)
+    raise names.unknown("part of the machine", text, where)
 
 
 def nic_down(topology: Topology, text: str, where: Where = None) -> Down:
@@ -173,15 +169,7 @@ def nic_down(topology: Topology, text: str, where: Where = None) -> Down:
     Raises:
         UnknownName: an unknown NIC. UserError: a machine without NICs.
     """
-    nics = nics_of(topology)
-    if not nics:
-        raise UserError(
-            f"{topology.name} has no NICs", where=where, hint="weft topo show lists what it has"
-        )
-    names = {name: nic for nic in reversed(nics) for name in nic.names}
-    found = names.get(text.strip())
-    if found is None:
-        raise UnknownName("NIC", text, names, where=where)
+    found = names_of(topology).nic(text, where)
     return Down(found.name, found.links)
 
 
@@ -240,7 +228,7 @@ def host_down(topology: Topology, host: int, where: Where = None) -> Down:
     Raises:
         UserError: an unknown host.
     """
-    hosts = _hosts(topology)
+    hosts = hosts_of(topology)
     if host not in hosts:
         known = f"host{min(hosts)} … host{max(hosts)}" if hosts else "it has no hosts"
         raise UserError(f"host{host} is not in {topology.name}", where=where, hint=known)
@@ -249,26 +237,23 @@ def host_down(topology: Topology, host: int, where: Where = None) -> Down:
     return Down(f"host{host}", links, tuple(sorted(v for v in inside if v < topology.ranks)))
 
 
-def _hosts(topology: Topology) -> list[int]:
-    return sorted({node.host for node in topology.nodes if node.host is not None})
-
-
 def _ends(topology: Topology, text: str, where: Where) -> tuple[int, int, bool]:
     """Parse the nodes of ``0-1``, ``gpu3-nvswitch0`` or ``gpu0->gpu1``, and the one-way flag."""
-    places = {node.name: i for i, node in enumerate(topology.nodes)}
-    places |= {str(r): r for r in range(topology.ranks)}
+    names = names_of(topology)
     for i, letter in enumerate(text):
         if letter != "-":
             continue
         arrow = text[i + 1 : i + 2] == ">"
         a, b = text[:i].strip(), text[i + 1 + arrow :].strip()
-        if a in places and b in places:
-            return places[a], places[b], arrow
+        if names.has_node(a) and names.has_node(b):
+            return names.node(a, where), names.node(b, where), arrow
     first, dash, second = (part.strip() for part in text.partition("-"))
     second = second.removeprefix(">").strip()
     if not dash or not second:
         raise UserError(f"{text!r} is not a cable", where=where, hint="write 0-1, or gpu0->gpu1")
-    raise UnknownName("node", second if first in places else first, places, where=where)
+    names.node(first, where)
+    names.node(second, where)
+    raise names.unknown("node", first, where)
 
 
 # --- connectivity ---------------------------------------------------------------------------------

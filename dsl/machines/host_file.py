@@ -154,8 +154,19 @@ def _read_nics(data: Any, gpus: int, where: str) -> Nics:
     alpha = _quantity(parse_microseconds, fields.get("alpha", str), where)
     shared = any(len(served) > 1 for served in attach)
     pcie = _bandwidth(fields, "pcie", where) if shared else _bandwidth(fields, "pcie", where, width)
+    names = tuple(_read_names(x, where) for x in fields.get("names", list, []))
+    if names and len(names) != len(attach):
+        raise BadFile(f"names are of {len(names)} NICs, attach has {len(attach)}", where=where)
     _cited(fields)
-    return Nics(attach, width, alpha, pcie, fabric)
+    return Nics(attach, width, alpha, pcie, fabric, names)
+
+
+def _read_names(data: Any, where: str) -> tuple[str, ...]:
+    """Parse what a machine's tools call a NIC: a name, or a list of names."""
+    names = data if isinstance(data, list) else [data]
+    if not names or not all(isinstance(x, str) and x for x in names):
+        raise BadFile(f"a name is expected, not {data!r}"[:120], where=where)
+    return tuple(names)
 
 
 def _bandwidth(fields: Fields, key: str, where: str, *default: Fraction) -> Fraction:

@@ -29,6 +29,7 @@ from ..nouns.topology import (
 from ..symmetry.structure import Structure, structure_of
 from ..symmetry.symmetry import Image, extended
 from .fabric_links import FABRICS, Port, join, parse_fabric
+from .nics import own_number
 from .spec import MachineSpec, check_size
 
 Pairs = tuple[tuple[int, int], ...]
@@ -58,13 +59,26 @@ class Cables:
 
 @dataclass(frozen=True, slots=True)
 class Nics:
-    """NIC slots; slot i serves the GPUs ``attach[i]``, over PCIe where several share it."""
+    """NIC slots; slot i serves the GPUs ``attach[i]``, over PCIe where several share it.
+
+    ``names[i]``: what the machine's tools call it.
+    """
 
     attach: tuple[tuple[int, ...], ...]
     bandwidth: Fraction
     alpha: Fraction
     pcie: Fraction
     fabric: str
+    names: tuple[tuple[str, ...], ...] = ()
+
+    def names_of(self, slot: int) -> tuple[str, ...]:
+        """Return the names of the NIC in a slot."""
+        return self.names[slot] if self.names else ()
+
+    def number(self, slot: int) -> int:
+        """Return the number of the NIC in a slot: its tools' (``NIC3``), or the slot's."""
+        own = own_number(self.names_of(slot))
+        return slot if own is None else own
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +188,14 @@ def _joined(inner: Topology, host: Host, spec: MachineSpec, nodes: int) -> Topol
     ports = []
     for b, slot in _slots(counts, len(nics.attach)):
         served = [b * host.gpus + g for g in nics.attach[slot]]
-        node = served[0]
+        node, names = served[0], nics.names_of(slot)
         if len(served) > 1:
             node = len(inner.nodes) + len(added)
-            added.append(Node(f"nic{b}.{slot}", NodeKind.NIC, b))
+            added.append(Node(f"nic{b}.{nics.number(slot)}", NodeKind.NIC, b, names=names))
+            names = ()
             # PCIe latency is part of the NIC's α, so shared NICs cost no more than single ones.
             links += [x for g in served for x in both_ways(g, node, nics.pcie, 0)]
-        ports.append(Port(node, b, slot, bandwidth, alpha))
+        ports.append(Port(node, b, slot, bandwidth, alpha, names))
     wired = replace(inner, nodes=(*inner.nodes, *added), links=tuple(links))
     return join(wired, tuple(ports), fabric)
 

@@ -12,19 +12,35 @@ outside. Cables that load a common shared resource are one NIC.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..nouns.topology import NodeKind, Topology
 
+_NUMBERED = re.compile(r"NIC(\d{1,6})", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A NIC: its names, the displayed one first, and all its links."""
+    """A NIC: its names, the displayed one first, and all its links.
+
+    Attributes:
+        names: each is this NIC's alone.
+        host, number: the host that it belongs to, and its number there.
+        own: what the host's own tools call it; NICs of other hosts may have the same names.
+        node: its node, if it is one.
+        gpus: the ranks that have it on their own cable; empty for a node.
+    """
 
     names: tuple[str, ...]
     links: tuple[int, ...]
+    host: int = 0
+    number: int = 0
+    own: tuple[str, ...] = ()
+    node: int | None = None
+    gpus: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -32,24 +48,35 @@ class Nic:
         return self.names[0]
 
 
-def nics_of(topology: Topology) -> tuple[Nic, ...]:
-    """Return all NICs, host by host; ``hostH.nicI`` counts those of a host from 0.
+def own_number(names: Iterable[str]) -> int | None:
+    """Return the number that a machine's tools give a NIC: 3 of ``NIC3``."""
+    found = filter(None, map(_NUMBERED.fullmatch, names))
+    return next((int(match[1]) for match in found), None)
 
-    A NIC that is a node is displayed by its own name. Names of the others: ``nicH.I``, the name of
+
+def nics_of(topology: Topology) -> tuple[Nic, ...]:
+    """Return all NICs, host by host; ``hostH.nicI`` has the number that the machine's tools give it
+    (``NIC3``), or counts those of a host from 0.
+
+    Displayed is the name of its tools with the host (``host0.mlx5_3``), else that of its node.
+    Names of the others: ``nicH.I``, the name of
     the GPU or switch that has only this one, and the names of its shared resources.
     """
     found = [*_of_nodes(topology), *_of_cables(topology)]
     found.sort(key=lambda nic: (nic.host, nic.links))
-    count: Counter[int] = Counter()
+    places = _numbers(found)
     uses = Counter(alias for nic in found for alias in nic.aliases)
+    uses.update(f"host{nic.host}.{name}" for nic in found for name in nic.own)
     named = []
-    for nic in found:
-        place = count[nic.host]
-        count[nic.host] += 1
-        own = [f"host{nic.host}.nic{place}", *([] if nic.node else [f"nic{nic.host}.{place}"])]
+    for nic, place in zip(found, places, strict=True):
+        counted = [f"host{nic.host}.nic{place}"]
+        counted += [] if nic.node is not None else [f"nic{nic.host}.{place}"]
         others = [a for a in nic.aliases if uses[a] == 1]
-        names = [*others, *own] if nic.node else [*own, *others]
-        named.append(Nic(tuple(dict.fromkeys(names)), nic.links))
+        own = [f"host{nic.host}.{name}" for name in nic.own if not _NUMBERED.fullmatch(name)]
+        own = [name for name in own if uses[name] == 1]
+        weft = [*others, *counted] if nic.node is not None else [*counted, *others]
+        names = tuple(dict.fromkeys([*own[:1], *weft, *own[1:]]))
+        named.append(Nic(names, nic.links, nic.host, place, nic.own, nic.node, nic.gpus))
     return tuple(named)
 
 
@@ -60,7 +87,24 @@ class _UnnumberedNic:
     host: int
     aliases: tuple[str, ...]
     links: tuple[int, ...]
-    node: bool
+    own: tuple[str, ...]
+    node: int | None = None
+    gpus: tuple[int, ...] = ()
+
+
+def _numbers(found: Sequence[_UnnumberedNic]) -> list[int]:
+    """Return the number of each NIC in its host: by its tools, if they number all of the host."""
+    by_tools = [own_number(nic.own) for nic in found]
+    count: Counter[int] = Counter()
+    given: dict[int, list[int | None]] = defaultdict(list)
+    for nic, number in zip(found, by_tools, strict=True):
+        given[nic.host].append(number)
+    numbers = []
+    for nic, number in zip(found, by_tools, strict=True):
+        known = None not in given[nic.host] and len(set(given[nic.host])) == len(given[nic.host])
+        numbers.append(number if known and number is not None else count[nic.host])
+        count[nic.host] += 1
+    return numbers
 
 
 def _of_nodes(topology: Topology) -> Iterator[_UnnumberedNic]:
@@ -72,7 +116,7 @@ def _of_nodes(topology: Topology) -> Iterator[_UnnumberedNic]:
                 at[end].append(i)
     for node, links in at.items():
         one = topology.nodes[node]
-        yield _UnnumberedNic(one.host or 0, (one.name,), tuple(links), node=True)
+        yield _UnnumberedNic(one.host or 0, (one.name,), tuple(links), one.names, node)
 
 
 def _of_cables(topology: Topology) -> Iterator[_UnnumberedNic]:
@@ -94,7 +138,16 @@ def _of_cables(topology: Topology) -> Iterator[_UnnumberedNic]:
         links = tuple(sorted(i for key in keys for i in cables[key]))
         ports = sorted({key[0] for key in keys})
         aliases = (*(topology.nodes[v].name for v in ports), *resources)
-        yield _UnnumberedNic(topology.nodes[ports[0]].host or 0, aliases, links, node=False)
+        host = topology.nodes[ports[0]].host or 0
+        gpus = tuple(v for v in ports if v < topology.ranks)
+        yield _UnnumberedNic(host, aliases, links, _own(topology, links, host), None, gpus)
+
+
+def _own(topology: Topology, links: Iterable[int], host: int) -> tuple[str, ...]:
+    """Return the names of links in a host: of links between hosts, those that begin with it."""
+    names = dict.fromkeys(name for i in links for name in topology.links[i].names)
+    others = re.compile(rf"host(?!{host}\.)\d+\.")
+    return tuple(n.removeprefix(f"host{host}.") for n in names if not others.match(n))
 
 
 def _tied(

@@ -3,10 +3,10 @@
 A topology becomes a ``MultiDiGraph`` whose nodes are the topology's node names. Attributes:
 
 * nodes: ``kind`` (gpu, switch, nic, host), ``rank`` (GPUs), ``host`` (int), ``multicast``,
-  ``reduces`` (where true);
+  ``reduces`` (where true), ``names`` of the machine's own tools, joined by ``;`` (where known);
 * edges, one for each directed link, keyed by the link's index: ``bandwidth`` in GB/s, ``latency``
   in µs, ``lanes`` (where not 1), ``medium`` (where it is named), ``shared``: the shared resources
-  that the link loads, as ``name=GB/s`` joined by ``;``.
+  that the link loads, as ``name=GB/s`` joined by ``;``, ``names`` as of nodes.
 
 Numbers are floats where a float stands for exactly that decimal, and texts such as ``"100/3"``
 elsewhere, so that nothing is lost on the way back. GraphML and GML keep all of it.
@@ -32,8 +32,8 @@ from ..base.errors import BadTopology, UserError, suggest
 from ..base.units import exact, parse_bandwidth, parse_microseconds
 from .parts import Link, Medium, Node, NodeKind, Resource
 
-NODE_ATTRIBUTES = frozenset({"kind", "rank", "host", "multicast", "reduces"})
-EDGE_ATTRIBUTES = frozenset({"bandwidth", "latency", "lanes", "medium", "shared"})
+NODE_ATTRIBUTES = frozenset({"kind", "rank", "host", "multicast", "reduces", "names"})
+EDGE_ATTRIBUTES = frozenset({"bandwidth", "latency", "lanes", "medium", "shared", "names"})
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -60,8 +60,9 @@ def graph_of(
         attributes = {"bandwidth": _number(link.bandwidth), "latency": _number(link.latency)}
         lanes = {"lanes": link.lanes} if link.lanes != 1 else {}
         names = {"shared": ";".join(shared[index])} if index in shared else {}
+        own = {"names": ";".join(link.names)} if link.names else {}
         medium = {"medium": str(link.medium)} if link.medium else {}
-        graph.add_edge(*ends, key=index, **attributes, **lanes, **medium, **names)
+        graph.add_edge(*ends, key=index, **attributes, **lanes, **medium, **names, **own)
     return graph
 
 
@@ -96,7 +97,7 @@ def parts_of(graph: Any, bandwidth: Fraction | int | None, latency: Fraction | i
         for resource, capacity in _shared(data, where):
             _join(shared, resource, capacity, len(links), where)
         lanes, medium = 1 if lanes is None else lanes, _medium(data, where)
-        links.append(Link(place[u], place[v], width, delay, lanes, medium))
+        links.append(Link(place[u], place[v], width, delay, lanes, medium, _own_names(data)))
     return (
         tuple(node for _, node in nodes),
         tuple(links),
@@ -133,6 +134,8 @@ def _node_attributes(index: int, node: Node) -> dict[str, Any]:
         attributes["multicast"] = True
     if node.reduces:
         attributes["reduces"] = True
+    if node.names:
+        attributes["names"] = ";".join(node.names)
     return attributes
 
 
@@ -174,7 +177,12 @@ def _node(key: Any, data: Mapping[str, Any]) -> Node:
         _integer(data, "host", where),
         _boolean(data, "multicast", where),
         _boolean(data, "reduces", where),
+        _own_names(data),
     )
+
+
+def _own_names(data: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, str(data.get("names", "")).split(";"))))
 
 
 def _medium(data: Mapping[str, Any], where: str) -> Medium | None:

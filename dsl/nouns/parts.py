@@ -27,13 +27,18 @@ class Medium(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; ``host`` is the number of its server; a switch may ``multicast`` or ``reduce``."""
+    """A node; ``host`` is the number of its server; a switch may ``multicast`` or ``reduce``.
+
+    ``names``: what the machine's own tools call it (``mlx5_3``, a PCI bus id), without the host; no
+    schedule depends on them.
+    """
 
     name: str
     kind: NodeKind = NodeKind.GPU
     host: int | None = None
     multicast: bool = False
     reduces: bool = False
+    names: tuple[str, ...] = ()
 
     @property
     def stores(self) -> bool:
@@ -45,7 +50,9 @@ class Node:
 class Link:
     """A directed link: α in µs, bandwidth in GB/s over all its parallel ``lanes``.
 
-    ``medium``: its class where a file or an importer names it; no schedule depends on it.
+    ``medium``: its class where a file or an importer names it. ``names``: those of the NIC that the
+    link is, where that is no node, as of :class:`Node`; of a link between two hosts with the host
+    (``host1.mlx5_3``). No schedule depends on either.
     """
 
     src: int
@@ -54,6 +61,7 @@ class Link:
     latency: Fraction = Fraction(0)
     lanes: int = 1
     medium: Medium | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,10 +318,11 @@ class Topology:
 
     def digest(self) -> str:
         """Return a hash of all that a schedule depends on: neither the name nor the notes nor what
-        is for the times of programs.
+        is for the times of programs, nor what the machine's tools call its parts.
         """
         body = {k: v for k, v in self.to_json().items() if k not in ("name", "notes", "timing")}
         body["links"] = [row[:5] for row in body["links"]]
+        body["nodes"] = [{k: v for k, v in n.items() if k != "names"} for n in body["nodes"]]
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
@@ -348,9 +349,10 @@ def both_ways(
     *,
     lanes: int = 1,
     medium: Medium | None = None,
+    names: tuple[str, ...] = (),
 ) -> tuple[Link, Link]:
     """Return the two links of a full-duplex cable, one in each direction."""
-    forth = replace(link(a, b, bandwidth, latency, lanes=lanes), medium=medium)
+    forth = replace(link(a, b, bandwidth, latency, lanes=lanes), medium=medium, names=names)
     return forth, replace(forth, src=b, dst=a)
 
 
@@ -448,7 +450,10 @@ def _number(value: Fraction) -> int | str:
 
 def _link(one: Link) -> list[Any]:
     row = [one.src, one.dst, _number(one.bandwidth), _number(one.latency), one.lanes]
-    return row if one.medium is None else [*row, str(one.medium)]
+    medium = None if one.medium is None else str(one.medium)
+    if one.names:
+        return [*row, medium, list(one.names)]
+    return row if medium is None else [*row, medium]
 
 
 def _node(node: Node) -> dict[str, Any]:
@@ -459,6 +464,8 @@ def _node(node: Node) -> dict[str, Any]:
         data["multicast"] = True
     if node.reduces:
         data["reduces"] = True
+    if node.names:
+        data["names"] = list(node.names)
     return data
 
 
@@ -473,23 +480,35 @@ def _read_node(data: Any, where: str) -> Node:
         fields.get("host", (int, type(None)), None),
         fields.get("multicast", bool, False),
         fields.get("reduces", bool, False),
+        _read_names(fields.get("names", list, []), where),
     )
     fields.finish()
     return node
 
 
+def _read_names(data: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(data, list) or not all(isinstance(x, str) and x for x in data):
+        raise BadFile("names are a list of texts", where=where)
+    return tuple(data)
+
+
 def _read_link(data: Any, where: str) -> Link:
-    if not isinstance(data, list) or len(data) not in (5, 6):
-        raise BadFile("a link is [src, dst, GB/s, µs, lanes] or one more, its class", where=where)
+    if not isinstance(data, list) or len(data) not in (5, 6, 7):
+        raise BadFile(
+            "a link is [src, dst, GB/s, µs, lanes], and at most its class and names", where=where
+        )
     src, dst, bandwidth, latency, lanes = data[:5]
-    if data[5:] and data[5] not in set(Medium):
-        raise BadFile(f"unknown class of link {data[5]!r}", where=where, hint=", ".join(Medium))
-    medium = Medium(data[5]) if data[5:] else None
+    medium = None
+    if data[5:] and not (data[6:] and data[5] is None):
+        if data[5] not in set(Medium):
+            raise BadFile(f"unknown class of link {data[5]!r}", where=where, hint=", ".join(Medium))
+        medium = Medium(data[5])
+    names = _read_names(data[6], where) if data[6:] else ()
     if not all(type(x) is int for x in (src, dst, lanes)):
         raise BadFile("src, dst and lanes of a link are integers", where=where)
     try:
         numbers = exact(bandwidth, "bandwidth"), exact(latency, "latency")
-        return Link(src, dst, *numbers, lanes, medium)
+        return Link(src, dst, *numbers, lanes, medium, names)
     except UserError as error:
         raise BadFile(error.message, where=where) from None
 

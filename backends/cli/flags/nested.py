@@ -40,6 +40,12 @@ class TopoImportFlags(Flags):
     DESCRIPTION: ClassVar[str | None] = "Options of the importer follow the path: topo.xml:nodes=4"
 
     topology: str = flag(metavar="FILE", help="the file, or - (format by content)")
+    without: tuple[str, ...] = flag(
+        "--without",
+        metavar="NIC,NIC",
+        action="append",
+        help="NICs to leave out, by their names in the file: mlx5_4,mlx5_5",
+    )
     output: str = shared.output("a file (default: -)", default="-")
     force: bool = shared.force()
 

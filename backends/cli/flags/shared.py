@@ -228,11 +228,13 @@ def process_group() -> Any:
         metavar="R,R",
         group="problem",
         parse=ranks,
-        help="process group: ranks of the topology, in the order of the group (0,1,4..7)",
+        help="process group: ranks of the topology, in the order of the group (0,1,4..7), or the "
+        "names of their GPUs (host1.GPU3)",
     )
 
 
-Ranks = tuple[int, ...]
+Ranks = tuple[int | str, ...]
+"""Ranks by number, or by the names of their GPUs."""
 
 
 class CollectiveChoice(Protocol):
@@ -320,7 +322,7 @@ class DownFlags(Flags):
         group="failures",
         nargs="+",
         action="extend",
-        help="NICs: nic0.3, host0.nic3, or the GPU that has only this one",
+        help="NICs: host0.mlx5_3, nic0.3, host0.nic3, or the GPU that has only this one",
     )
     down_rank: Ranks = flag(
         "--down-rank",
@@ -328,5 +330,6 @@ class DownFlags(Flags):
         group="failures",
         parse=ranks,
         action="extend",
-        help="GPUs that leave the collective; the others are numbered anew",
+        help="GPUs that leave the collective, by rank or name (host1.GPU3); the others are "
+        "numbered anew",
     )

@@ -113,15 +113,24 @@ def seconds(text: str) -> float:
     return float(value) / 1e6
 
 
-def ranks(text: str) -> tuple[int, ...]:
-    """Parse ``0,1,4..7`` as (0, 1, 4, 5, 6, 7).
+_GPU_NAME = re.compile(
+    r"(host\d+\.)?([A-Za-z_]+\d+|([0-9a-f]{4,8}:)?[0-9a-f]{1,2}:[0-9a-f]{1,2}\.[0-7])"
+)
+"""Names of GPUs, and PCI bus ids, with or without their host."""
+
+
+def ranks(text: str) -> tuple[int | str, ...]:
+    """Parse ``0,1,4..7`` as (0, 1, 4, 5, 6, 7); names of GPUs stay names.
 
     Raises:
         UserError: nothing, or something else, is named.
     """
-    result: list[int] = []
+    result: list[int | str] = []
     number = whole(0, LARGEST_GROUP)
     for part in filter(None, (p.strip() for p in text.split(","))):
+        if _GPU_NAME.fullmatch(part):
+            result.append(part)
+            continue
         if part.replace("-", "", 1).isdecimal() and "-" in part[1:]:
             raise UserError(
                 f"{part[:40]!r} is not a rank",

@@ -16,7 +16,8 @@ from ..console import Console, columns
 from ..exit_codes import Exit
 from ..flags.nested import TopoCalibrateFlags, TopoImportFlags, TopoShowFlags
 from ..flags.shared import Flags
-from ..machines import facts_of, machine_line, read_topology
+from ..inputs import restricted
+from ..machines import facts_of, machine_line, read_topology, without_nics
 from ..outputs import check_file_output
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ def run(args: Flags, console: Console) -> int:
     match args:
         case TopoShowFlags():
             topology = read_topology(args.topology)
-            return _show(topology.restricted_to(args.group) if args.group else topology, console)
+            return _show(restricted(topology, args.group), console)
         case TopoImportFlags():
             check_file_output(args, console)
-            return _import(read_topology(args.topology), args, console)
+            spec = without_nics(args.topology, args.without)
+            return _import(read_topology(spec), args, console)
         case TopoCalibrateFlags():
             from ..calibration import calibrate  # the simulator of programs, and SciPy's fit
 
@@ -65,7 +67,8 @@ def _import(topology: Topology, args: TopoImportFlags, console: Console) -> int:
     write_text(args.output, json.dumps(topology.to_json(), indent=1) + "\n", force=args.force)
     console.say("Read", machine_line(topology))
     for note in topology.notes:
-        console.say("Assumed", note)
+        served = note.startswith("NICs serve")
+        console.say("Found" if served else "Left" if "left out" in note else "Assumed", note)
     if args.output != "-":
         console.say("Wrote", args.output)
         console.result("", {"status": "ok", **facts_of(topology), "file": args.output})
