@@ -120,32 +120,65 @@ class Planned:
 def quickest(quotients: Sequence[PlanQuotient], message_bytes: int, trial: OrderLimits) -> Planned:
     """Return the best plan of all packings for a message. At least one run is made.
 
-    The most promising packing is next: by its load and its longest chain of α, times what the best
-    one of its kind so far took over its own. Unequal trees hold each other up where all ports are
-    full, and equal ones hardly.
+    All packings get two rules before one gets the others: trees of the same rate order differently
+    well, which nothing but a run tells.
     """
-    best: Planned | None = None
+    searches = _first_runs(quotients, message_bytes, trial)
+    if not searches:
+        raise ValueError("no packing to choose from")
+    _rise(searches, trial)
+    for search in sorted(searches, key=lambda one: one.least.price):
+        best = _best(searches)
+        hopeless = search.least.time_us > trial.effort.hopeless * best.time_us
+        if not (trial.over() or hopeless or search.floor >= best.time_us):
+            search.close()
+    best = _best(searches)
+    return _restart(best, message_bytes, trial)
+
+
+def _best(searches: Sequence[_OrderSearch]) -> Planned:
+    return min((one.least for one in searches), key=lambda one: one.price)
+
+
+def _rise(searches: Sequence[_OrderSearch], trial: OrderLimits) -> None:
+    """Try more slices while that helps, on all packings before still more on one: high trees want
+    slices, and only then show what they are worth."""
+    while rising := [one for one in searches if one.rises]:
+        for search in sorted(rising, key=lambda one: one.least.price):
+            if trial.over():
+                return
+            search.rises = search.floor < _best(searches).time_us and search.rise()
+
+
+def _first_runs(
+    quotients: Sequence[PlanQuotient], message_bytes: int, trial: OrderLimits
+) -> list[_OrderSearch]:
+    """Try two rules with the fewest slices on the packings that may win, the most promising next.
+
+    Its promise are its load and its longest chain of α, times what the best one of its kind so far
+    took over its own. Unequal trees hold each other up where all ports are full, and equal ones
+    hardly.
+    """
     over: dict[bool, float] = {}
 
     def promise(quotient: PlanQuotient) -> float:
         return _load(quotient, message_bytes) + quotient.chain_us
 
     left = sorted(quotients, key=lambda q: _load(q, message_bytes))
+    searches: list[_OrderSearch] = []
     while left:
         hoped = [over.get(q.unequal, 1.0) * promise(q) for q in left]
         most = (1 + trial.effort.alike) * min(hoped)
         quotient = left.pop(next(i for i, us in enumerate(hoped) if us <= most))
-        floor = _floor(quotient, message_bytes)
-        if best is not None and (floor >= best.time_us or trial.over()):
+        search = _OrderSearch(quotient, message_bytes, trial)
+        least = min((one.least.time_us for one in searches), default=float("inf"))
+        if searches and (search.floor >= least or trial.over()):
             continue
-        found = _best_order(quotient, message_bytes, trial, best)
-        took = found.time_us / max(promise(quotient), _TINIEST)
+        search.rises = search.rise()
+        searches.append(search)
+        took = search.least.time_us / max(promise(quotient), _TINIEST)
         over[quotient.unequal] = min(took, over.get(quotient.unequal, took))
-        if best is None or found.price < best.price:
-            best = found
-    if best is None:
-        raise ValueError("no packing to choose from")
-    return _restart(best, message_bytes, trial)
+    return searches
 
 
 _TINIEST = 1e-12
@@ -160,35 +193,6 @@ def _floor(quotient: PlanQuotient, message_bytes: int) -> float:
 def _load(quotient: PlanQuotient, message_bytes: int) -> float:
     """µs that the busiest resource is held."""
     return float(quotient.plan.packing.us_per_byte * message_bytes)
-
-
-def _best_order(
-    quotient: PlanQuotient, message_bytes: int, trial: OrderLimits, rival: Planned | None
-) -> Planned:
-    """Try two rules with rising slice counts while that helps, then the others near the best."""
-    allowed = _slice_counts(quotient, trial)
-    search = _OrderSearch(quotient, message_bytes, trial)
-    goal = trial.effort.near * _floor(quotient, message_bytes)
-    before = float("inf")
-    # If no hop depends on another, the order of the trees may be deliberate: try it, too.
-    rules = FIRST if quotient.plan.hops.level.any() else (as_listed, *FIRST)
-    for segments in allowed[::2]:
-        found = min(search.look(rule, segments) for rule in rules)
-        if found <= goal or found > trial.effort.helps * before:
-            break
-        before = found
-    first = search.best
-    assert first is not None
-    if first.time_us <= goal or (
-        rival is not None and first.time_us > trial.effort.hopeless * rival.time_us
-    ):
-        return first
-    at = allowed.index(first.segments)
-    for segments in (first.segments, *allowed[at + 1 : at + 2], *allowed[max(0, at - 1) : at]):
-        for rule in (*OTHERS, *(FIRST if segments != first.segments else ())):
-            if search.look(rule, segments) <= goal:
-                return search.best or first
-    return search.best or first
 
 
 def _slice_counts(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]:
@@ -239,6 +243,46 @@ class _OrderSearch:
     trial: OrderLimits
     best: Planned | None = None
     _known: dict[int, Urgency] = field(default_factory=dict)
+    _risen: list[float] = field(default_factory=list)
+    rises: bool = True
+
+    @property
+    def least(self) -> Planned:
+        """The best plan of this packing, once there is one."""
+        assert self.best is not None
+        return self.best
+
+    @property
+    def floor(self) -> float:
+        """Lower bound in µs on all orders."""
+        return _floor(self.quotient, self.message_bytes)
+
+    @property
+    def done(self) -> bool:
+        """Return True if the best is at the floor."""
+        return self.least.time_us <= self.trial.effort.near * self.floor
+
+    def rise(self) -> bool:
+        """Try two rules with four times as many slices; False once still more are of no use."""
+        allowed = _slice_counts(self.quotient, self.trial)[::2]
+        before = self._risen[-1] if self._risen else float("inf")
+        segments = allowed[len(self._risen)]
+        # If no hop depends on another, the order of the trees may be deliberate: try it, too.
+        rules = FIRST if self.quotient.plan.hops.level.any() else (as_listed, *FIRST)
+        found = min(self.look(rule, segments) for rule in rules)
+        self._risen.append(found)
+        more = len(self._risen) < len(allowed)
+        return more and not self.done and found <= self.trial.effort.helps * before
+
+    def close(self) -> None:
+        """Try the other rules near the best slice count."""
+        allowed, first = _slice_counts(self.quotient, self.trial), self.least.segments
+        at = allowed.index(first)
+        for segments in (first, *allowed[at + 1 : at + 2], *allowed[max(0, at - 1) : at]):
+            for rule in (*OTHERS, *(FIRST if segments != first else ())):
+                if self.done:
+                    return
+                self.look(rule, segments)
 
     def look(self, rule: Rule, segments: int) -> float:
         """Try a rule, unless time is up and there is something already; µs, or infinite if it

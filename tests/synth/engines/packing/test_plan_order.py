@@ -137,3 +137,16 @@ def test_the_longest_chain_counts_every_hop_that_waits() -> None:
     packing = pack(machine, make("broadcast", 4), meter=Meter(1_000_000))[0]
     chain = PlanQuotient.of(PackingPlan.of(packing)).chain_us
     assert chain == pytest.approx(3 * float(machine.links[0].latency))
+
+
+def test_every_packing_is_run_before_one_takes_all_the_work() -> None:
+    """How well trees order is not told by their load: high ones may, flat ones may not."""
+    machine = topology("dragonfly:p=2,a=4,h=2")
+    packings = pack(machine, make("allgather", machine.ranks), meter=Meter(3_000_000))
+    quotients = [PlanQuotient.of(PackingPlan.of(packing)) for packing in packings]
+    high = max(quotients, key=lambda one: one.chain_us)
+    # As many hops as two rules on the packings that may win, without slices and in four each.
+    work = sum(2 * len(one.plan.hops) for one in quotients) * 5
+    found = quickest(quotients, 64_000_000, OrderLimits(Meter(work)))
+    assert found.quotient is high
+    assert high.plan.packing.us_per_byte == min(q.plan.packing.us_per_byte for q in quotients)
