@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import facts, microseconds, table
 from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.program import protocol_of
+
+from ..report.model_numbers import assumed_words
+from ..tune.library_model import library_model
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.library import Library, PlanChange, RuntimeTimes, Tuned
@@ -21,10 +25,17 @@ def library_text(library: Library) -> str:
             ("topology", library.topology.name),
             ("sizes", f"{format_bytes(library.low)} … {format_bytes(library.high)}"),
             ("timed", timing),
+            ("assumed", assumed_of(library)),
             ("made by", ", ".join(f"{k} {_plain(v)}" for k, v in library.provenance.items() if v)),
         ]
     )
     return f"{head}\n\n{tables(library)}"
+
+
+def assumed_of(library: Library) -> str:
+    """Return in words what the times of a library's plans assume; empty where they do nothing."""
+    protocols = {protocol_of(plan.protocol) for one in library.tuned for plan in one.plans}
+    return assumed_words(library_model(library), protocols)
 
 
 def _plain(value: Any) -> str:

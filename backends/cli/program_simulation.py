@@ -125,7 +125,9 @@ def program_times(
     program = held_for(Requirements(may_hang=True)).program
     model = chosen_model(args).on(machine)
     return times(
-        compared_sizes(args), lambda size: simulate_program(program, machine, size, model).time_us
+        compared_sizes(args),
+        lambda size: simulate_program(program, machine, size, model).time_us,
+        float(model.protocol(program.protocol).start_us),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from weft.dsl.base.errors import UserError
@@ -64,18 +64,21 @@ def schedule_remark(topology: Topology) -> str:
     )
 
 
-def assumed_notes(model: RuntimeModel, protocol: Protocol) -> list[str]:
-    """Return sentences on the numbers of a protocol that nobody published, and the remarks."""
-    shown = [
-        f"{x.key} {float(x.value):g}"
-        for x in model.numbers
-        if x.certainty is Certainty.ASSUMED
-        and (x.key.endswith(f".{protocol}") or not x.key.endswith(PROTOCOLS))
-    ]
-    if not shown:
-        return list(model.remarks)
-    how = "--timing KEY=NUMBER or the machine's file replaces one"
-    return [f"Assumed, as nobody has published it: {', '.join(shown)}; {how}.", *model.remarks]
+def numbers_of(model: RuntimeModel, protocols: Collection[Protocol]) -> list[ModelNumber]:
+    """Return the numbers of some protocols, and those of none."""
+    ends = tuple(f".{one}" for one in protocols)
+    return [x for x in model.numbers if x.key.endswith(ends) or not x.key.endswith(PROTOCOLS)]
+
+
+def assumed_numbers(model: RuntimeModel, protocols: Collection[Protocol]) -> list[ModelNumber]:
+    """Return the numbers that nobody has published, of some protocols and of none."""
+    return [x for x in numbers_of(model, protocols) if x.certainty is Certainty.ASSUMED]
+
+
+def assumed_words(model: RuntimeModel, protocols: Collection[Protocol]) -> str:
+    """Return the assumed numbers in a line; empty where there are none."""
+    shown = [f"{x.key} {float(x.value):g}" for x in assumed_numbers(model, protocols)]
+    return f"{', '.join(shown)}; --timing KEY=NUMBER replaces one" if shown else ""
 
 
 def numbers_json(numbers: Sequence[ModelNumber]) -> list[dict[str, Any]]:

@@ -16,13 +16,22 @@ from weft.dsl.nouns.topology import Topology
 from ..formats.listings import Sheet, Sheets, Value, digest_of, move_text
 
 TIMES = "µs at size"
+RUN_TIMES = "µs at size without the start of the call"
 MOST_LISTED = 200_000
 """Largest number of transfers or moves compared one by one; of more, only counts and loads."""
 
 
-def times(sizes: Iterable[int], time: Callable[[int], float]) -> Sheets:
-    """Return the sheet of times in µs at message sizes in bytes."""
-    return {TIMES: {format_bytes(size): time(size) for size in sizes}}
+def times(sizes: Iterable[int], time: Callable[[int], float], start_us: float = 0.0) -> Sheets:
+    """Return the sheet of times in µs at message sizes in bytes; also without the start."""
+    found: dict[str, Value] = {format_bytes(size): time(size) for size in sizes}
+    return {TIMES: found, **_without(dict.fromkeys(found, start_us), found)}
+
+
+def _without(starts: Mapping[str, float], times: Mapping[str, Value]) -> Sheets:
+    """Return the sheet of times without their starts; none where they have no start."""
+    if not any(starts.values()):
+        return {}
+    return {RUN_TIMES: {k: us - starts[k] for k, us in times.items() if isinstance(us, float)}}
 
 
 def link_names(t: Topology) -> list[str]:
@@ -109,6 +118,7 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
     """
     plans: dict[str, Value] = {}
     chosen: dict[str, Value] = {}
+    starts: dict[str, float] = {}
     bound: dict[str, Value] = {}
     for one in x.tuned:
         for p in one.plans:
@@ -122,10 +132,10 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
                 *(f"{a.format} {a.target}".strip() for a in p.artefacts),
             ]
             plans[name] = ", ".join(ways)
-        times = list(zip(one.grid, one.chosen_us, one.bound_us, strict=True))
-        for size, us, least in [x for x in times if not x[0] & (x[0] - 1)] or times:
-            chosen[f"{one.name} at {format_bytes(size)}"] = us
-            bound[f"{one.name} at {format_bytes(size)}"] = least
+        for at in [at for at, n in enumerate(one.grid) if not n & (n - 1)] or range(len(one.grid)):
+            name = f"{one.name} at {format_bytes(one.grid[at])}"
+            chosen[name], bound[name] = one.chosen_us[at], one.bound_us[at]
+            starts[name] = one.start_at(at)
     facts: dict[str, Value] = {
         "library": x.name,
         "topology": x.topology.name,
@@ -137,7 +147,8 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
         "plans": sum(len(one.plans) for one in x.tuned),
         "digest": digest_of(library.dumps(replace(x, provenance={}))),
     }
-    return {"facts": facts, "plans": plans, TIMES: chosen, "bound µs at size": bound}
+    named: Sheets = {"facts": facts, "plans": plans, TIMES: chosen}
+    return {**named, **_without(starts, chosen), "bound µs at size": bound}
 
 
 def results_sheets(data: Mapping[str, Any]) -> dict[str, Sheet]:

@@ -19,7 +19,6 @@ from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import verify
-from weft.synth.time.calibrated import DATASHEET, named_model
 from weft.synth.time.program_time import ProgramClock
 
 from ..check.checker import check_program, check_xml
@@ -33,6 +32,7 @@ from ..formats.mscclpp.check import check_plan
 from ..formats.mscclpp.interpret import run_plan
 from ..formats.mscclpp.plan.read import read_plan
 from ..formats.p2p.judge import judge as judge_script
+from .library_model import library_model
 
 XML = "msccl-xml"
 
@@ -268,9 +268,7 @@ def _late(
     """Yield the sizes, by their grid indices, at which a file is slower than the manifest says."""
     algo = read_msccl_xml(read_text(folder / file.file), file.file)
     program = program_of(algo, fit(one.collective, algo))
-    by = str(library.timing.get("model", DATASHEET))
-    model = named_model(library.topology, str(library.timing.get("runtime")), by)
-    clock = ProgramClock(program, library.topology, model)
+    clock = ProgramClock(program, library.topology, library_model(library))
     for i in places:
         us = clock.time_us(one.grid[i])
         if us > SLACK * one.chosen_us[i]:

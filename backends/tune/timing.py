@@ -9,7 +9,6 @@ from typing import Any
 
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.schedule import Schedule, dump
-from weft.synth.time.calibrated import DATASHEET
 
 from .variants import Variant
 
@@ -35,7 +34,7 @@ class Track:
     runtime: str
     protocols: tuple[str, ...]
     in_place: tuple[bool, ...]
-    model: str = DATASHEET
+    model: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,7 +25,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
 from weft.synth.judge.verify import require_valid
 from weft.synth.reductions.allreduce import one_shot_allreduce_from
-from weft.synth.time.calibrated import DATASHEET, named_model
+from weft.synth.time.calibrated import named_model
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.runtime_model import RuntimeModel
 
@@ -178,14 +178,14 @@ class Stand:
     schedule: Schedule
     runtime: str
     protocols: tuple[Protocol, ...]
-    by: str = DATASHEET
+    by: str
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Stand:
         """Return the instance from the JSON of a job."""
         protocols = tuple(map(Protocol, given["protocols"]))
         schedule = _loaded(json.dumps(given["schedule"]))
-        return Stand(schedule, given["runtime"], protocols, given.get("model", DATASHEET))
+        return Stand(schedule, given["runtime"], protocols, given["model"])
 
     @property
     def model(self) -> RuntimeModel:

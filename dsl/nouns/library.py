@@ -196,15 +196,18 @@ class Tuned:
             found.append(min((t for t in times if t is not None), default=None))
         return tuple(found)
 
+    def start_at(self, at: int) -> float:
+        """Return the µs of the plan's call before its first operation, at an index of the grid."""
+        return (self.start_us[at] if self.start_us else None) or 0.0
+
     def gain(self, at: int) -> Gain | None:
         """Return the gain over the runtime's own program at an index of the grid; None: unknown."""
         own = self.runtime
         us = self.chosen_us[at]
         if own is None or (theirs := own.us[at]) is None or us <= 0:
             return None
-        starts = (own.start_us[at] or 0.0, (self.start_us[at] if self.start_us else None) or 0.0)
-        run = us - starts[1]
-        return Gain(theirs - us, theirs / us, (theirs - starts[0]) / run if run > 0 else math.inf)
+        run, theirs_run = us - self.start_at(at), theirs - (own.start_us[at] or 0.0)
+        return Gain(theirs - us, theirs / us, theirs_run / run if run > 0 else math.inf)
 
     def changes(self) -> tuple[PlanChange, ...]:
         """Return the sizes from which another algorithm or protocol is used, ascending."""

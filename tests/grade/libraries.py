@@ -27,15 +27,15 @@ from weft.backends.cli import main as weft
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
 from weft.backends.tune.asks import asks
+from weft.backends.tune.library_model import library_model
 from weft.backends.tune.variants import COPIES, SHAPES, Variant
 from weft.backends.tune.work import clock, solve
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.library import Library, Tuned, read
 from weft.dsl.nouns.program import Protocol
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.time.calibrated import DATASHEET, named_model
+from weft.synth.time.calibrated import DATASHEET
 from weft.synth.time.program_time import ProgramClock
-from weft.synth.time.runtime_model import RuntimeModel
 
 MACHINES = (
     "dgx1",
@@ -56,13 +56,6 @@ def unseen() -> list[int]:
     return [round(LOW * (HIGH / LOW) ** ((i + 0.37) / SIZES)) for i in range(SIZES)]
 
 
-def model_of(library: Library) -> RuntimeModel:
-    """The model by which a library's candidates were timed."""
-    timing = library.timing
-    name = str(timing.get("model", DATASHEET))
-    return named_model(library.topology, str(timing.get("runtime")), name)
-
-
 def times_of_files(library: Library, one: Tuned, folder: Path, sizes: list[int]) -> np.ndarray:
     """µs of the files that a runtime would pick."""
     clocks: dict[str, ProgramClock] = {}
@@ -72,7 +65,7 @@ def times_of_files(library: Library, one: Tuned, folder: Path, sizes: list[int])
         if file not in clocks:
             algo = read_msccl_xml((folder / file).read_text(), file)
             program = program_of(algo, collective_of(algo))
-            clocks[file] = ProgramClock(program, library.topology, model_of(library))
+            clocks[file] = ProgramClock(program, library.topology, library_model(library))
         found.append(clocks[file].time_us(size))
     return np.array(found)
 

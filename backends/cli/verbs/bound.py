@@ -10,6 +10,7 @@ from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
 from weft.synth.bounds import binding, bounds
 
+from ...report.model_numbers import program_starts, schedule_remark
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import BoundFlags
@@ -31,8 +32,11 @@ def run(args: BoundFlags, console: Console) -> int:
     bound = bounds(topology, collective)
     name = collective.name or str(collective.kind)
     sizes = [_at(bound, one) for one in size.powers()] if size else []
+    remark = schedule_remark(topology)
+    if not sizes:
+        console.detail(remark)
     console.result(
-        _text(f"{name} on {topology.name}", bound, sizes),
+        _text(f"{name} on {topology.name}", bound, sizes, remark),
         {
             "status": "ok",
             "topology": topology.name,
@@ -40,6 +44,7 @@ def run(args: BoundFlags, console: Console) -> int:
             "ranks": collective.ranks,
             "bound": bound.to_json(),
             "sizes": sizes,
+            "program_start_us": program_starts(topology),
         },
     )
     return Exit.DONE
@@ -96,7 +101,8 @@ def _at(bound: Bounds, size: int) -> dict[str, Any]:
     }
 
 
-def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
+def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]], remark: str) -> str:
+    """Return the bounds, and those at sizes; ``remark``: what no bound counts."""
     latency, algbw, least = bound.latency_us, bound.algbw_GBps, bound.rounds_per_chunk
     head = facts(
         [
@@ -135,6 +141,7 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
         used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
         shown = {one.certificate.text for one in bound.composite[-1:]}
         parts += [t for t, kind in used.items() if kind == "composite" and t not in shown]
+        parts += [remark] if remark else []
     return "\n\n".join(parts)
 
 

@@ -15,6 +15,7 @@ from weft.synth.bounds import lower_bound_us
 from weft.synth.repair.failures import what_if
 from weft.synth.time.schedule_time import simulate
 
+from ...report.model_numbers import program_starts, schedule_remark
 from ...report.points import algbw
 from ..console import Console
 from ..exit_codes import Exit
@@ -53,8 +54,10 @@ def run(args: FailuresFlags, console: Console) -> int:
         )
     searched = _searched(args, collective, found.losses, size, console) if args.synth else {}
     name = collective.name or str(collective.kind)
+    remark = "" if size is None else schedule_remark(topology)
+    text = _text(f"{name} on {topology.name}", found.before, found.losses, size, searched)
     console.result(
-        _text(f"{name} on {topology.name}", found.before, found.losses, size, searched),
+        "\n\n".join(filter(None, (text, remark))),
         {
             "status": "ok",
             "topology": topology.name,
@@ -63,6 +66,7 @@ def run(args: FailuresFlags, console: Console) -> int:
             "bytes": size,
             "bound": found.before.to_json(),
             "failures": [_json(x, size, searched.get(i)) for i, x in enumerate(found.losses)],
+            "program_start_us": program_starts(topology),
         },
     )
     return Exit.DONE

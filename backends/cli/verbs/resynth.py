@@ -255,13 +255,18 @@ def _origin(args: ResynthFlags, old: Library, left: Degraded) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SlowdownAtSize:
-    """Times at one size: µs of plan and bound, before and after."""
+    """Times at one size: µs of plan and bound, before and after.
+
+    ``was_start_us``, ``start_us``: of the plan's before its first operation.
+    """
 
     bytes: int
     was_us: float
     us: float
     was_bound_us: float
     bound_us: float
+    was_start_us: float = 0.0
+    start_us: float = 0.0
 
 
 def _clock(timing: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -271,28 +276,39 @@ def _clock(timing: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _losses(before: Tuned, after: Tuned) -> list[SlowdownAtSize]:
     """Return the losses at sizes timed in both; at powers of two only, where there are any."""
-    was = dict(zip(before.grid, zip(before.chosen_us, before.bound_us, strict=True), strict=True))
+    was = {size: at for at, size in enumerate(before.grid)}
     rows = [
-        SlowdownAtSize(size, was[size][0], us, was[size][1], least)
-        for size, us, least in zip(after.grid, after.chosen_us, after.bound_us, strict=True)
+        SlowdownAtSize(
+            size,
+            before.chosen_us[was[size]],
+            after.chosen_us[at],
+            before.bound_us[was[size]],
+            after.bound_us[at],
+            before.start_at(was[size]),
+            after.start_at(at),
+        )
+        for at, size in enumerate(after.grid)
         if size in was
     ]
     return [row for row in rows if not row.bytes & (row.bytes - 1)] or rows
 
 
 def _loss_text(name: str, losses: list[SlowdownAtSize]) -> str:
+    starts = any(x.start_us or x.was_start_us for x in losses)
     rows = [
         (
             format_bytes(x.bytes),
             microseconds(x.was_us),
             microseconds(x.us),
             _more(x.us, x.was_us),
+            *((_more(x.us - x.start_us, x.was_us - x.was_start_us),) if starts else ()),
             _more(x.bound_us, x.was_bound_us),
             f"{x.us / x.bound_us:.2f}" if x.bound_us else "-",
         )
         for x in losses
     ]
-    head = ("size", "was µs", "is µs", "loss", "bound rose", "over bound")
+    without = ("without starts",) if starts else ()
+    head = ("size", "was µs", "is µs", "loss", *without, "bound rose", "over bound")
     return f"{name}:\n{table(head, rows)}{_farther(losses)}"
 
 

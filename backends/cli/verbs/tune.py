@@ -16,9 +16,11 @@ from weft.dsl.nouns.library import Library
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.source import BY_MESSAGES
+from ...report.model_numbers import assumed_json, assumed_text
 from ...tune.artefacts import Wanted, require_expressible, require_formats
 from ...tune.asks import Named
 from ...tune.folder import texts_of
+from ...tune.library_model import library_model
 from ...tune.manifest import TuneResult, stem_of
 from ...tune.measure import Measuring
 from ...tune.options import TuneOptions
@@ -30,7 +32,7 @@ from ..flags.search import PLACES, TuneFlags, TuningFlags
 from ..flags.shared import DownFlags, ProblemFlags
 from ..flags.values import split_arguments
 from ..inputs import read_problem, takes_root
-from ..libraries import library_facts, tables
+from ..libraries import assumed_of, library_facts, tables
 from ..machines import machine_line
 from ..models import chosen_model, timed_machine
 from ..progress import finishing
@@ -210,6 +212,10 @@ def finish(
         texts = texts_of(library, files)
         texts[REPORT] = page_of(library, texts)
         console.say("Tuned", f"{count(plans, 'plan')} in {taken:.1f}s, each checked and executed")
+        model = library_model(library)
+        if told := assumed_of(library):
+            console.say("Assumed", told)
+            console.detail(assumed_text(model))
         if args.output:
             write_folder(args.output, texts, force=args.force, replaces=replaceable(args.output))
             console.say("Wrote", f"{len(texts)} files in {args.output}")
@@ -218,6 +224,7 @@ def finish(
             {
                 "status": "ok",
                 **library_facts(library),
+                **assumed_json(model),
                 "seconds": round(taken, 3),
                 "file": args.output,
                 **(facts or {}),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.library import Library, Tuned, TunedPlan
+from weft.dsl.nouns.program import protocol_of
 from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
-from weft.synth.time.calibrated import DATASHEET, ModelChoice
 
 from ...compile.compile import CompileOptions
+from ...tune.library_model import library_choice, library_model, library_runtime
 from ...tune.variants import variant_of
+from .assumed import assumed_section
 from .chart import Series
 from .curves import size_charts
 from .lanes import MOST_BARS
@@ -37,8 +39,7 @@ def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS)
     """Return the page of a library."""
     t = library.topology
     plans = [(tuned, plan) for tuned in library.tuned for plan in tuned.plans]
-    choice = ModelChoice(str(library.timing.get("model", DATASHEET)))
-    shown = _shown(plans, find, choice)
+    shown = _shown(library, plans, find)
     views = [
         view_of(
             one,
@@ -62,6 +63,8 @@ def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS)
             _bound(tuned, number),
         ]
     sections.append(views_section("Each plan", EACH) if views else None)
+    protocols = {protocol_of(plan.protocol) for _, plan in plans}
+    sections.append(assumed_section(library_model(library), protocols))
     return sheet(
         "library",
         f"{library.name}: {', '.join(one.name for one in library.tuned)} on {t.name}",
@@ -79,8 +82,9 @@ EACH = (
 
 
 def _shown(
-    plans: Sequence[tuple[Tuned, TunedPlan]], find: Find, choice: ModelChoice
+    library: Library, plans: Sequence[tuple[Tuned, TunedPlan]], find: Find
 ) -> list[tuple[TunedPlan, Shown]]:
+    choice, runtime = library_choice(library), library_runtime(library)
     known: dict[str, Bounds] = {}
     found = []
     for _, plan in plans:
@@ -92,7 +96,7 @@ def _shown(
         )
         bound = known.setdefault(key, bounds(schedule.topology, schedule.collective))
         size = middle(plan.low, plan.high)
-        found.append((plan, Shown(plan.name, schedule, size, bound, choice)))
+        found.append((plan, Shown(plan.name, schedule, size, bound, choice, runtime)))
     return found
 
 
@@ -118,16 +122,7 @@ def _head(library: Library) -> Facts:
         ),
     ]
     for one in library.tuned:
-        gain = _best_gain(one)
-        if gain is not None:
-            times, size = gain
-            tiles.append(
-                tile(
-                    f"{one.name}: most gained",
-                    f"{figure(times)} ×",
-                    f"against the best baseline, at {byte_words(size)}",
-                )
-            )
+        tiles += [tile(f"{one.name}: most gained", *told) for told in _most_gained(one)]
     notes = [f"{one.name}: {line}" for one in library.tuned for line in one.remarks]
     t = library.topology
     return head(
@@ -150,13 +145,29 @@ def _told(library: Library) -> dict[str, Any]:
     return {key: value for key, value in library.provenance.items() if value not in ([], "")}
 
 
-def _best_gain(one: Tuned) -> tuple[float, int] | None:
+def _most_gained(one: Tuned) -> Iterator[tuple[str, str]]:
+    """Yield the largest gain over the runtime's own programs, else over the best baseline."""
+    if own := one.runtime:
+        gains = [(gain.ratio, at, gain) for at in range(len(one.grid)) if (gain := one.gain(at))]
+        if gains:
+            ratio, at, gain = max(gains, key=lambda known: known[:2])
+            run = f"{figure(gain.run_ratio)} × without starts"
+            words = f"{figure(ratio)} × over {own.name}, {run}, at {byte_words(one.grid[at])}"
+            yield f"{signed_us(gain.us)}", words
+        return
     ratios = [
-        (base / us, size)
+        (base / us, size, base - us)
         for base, us, size in zip(one.baseline_us(), one.chosen_us, one.grid, strict=True)
         if base is not None and us
     ]
-    return max(ratios, default=None)
+    if ratios:
+        ratio, size, us = max(ratios)
+        yield signed_us(us), f"{figure(ratio)} × over the best baseline, at {byte_words(size)}"
+
+
+def signed_us(us: float) -> str:
+    """Return a gain in µs; with a minus where it is a loss."""
+    return microseconds(us) if us >= 0 else f"-{microseconds(-us)}"
 
 
 # --- one collective -------------------------------------------------------------------------------
@@ -251,6 +262,7 @@ def _gains(one: Tuned, number: int) -> Facts:
                 one.pick(size).name if _covers(one, size) else "–",
                 microseconds(us),
                 microseconds(base),
+                signed_us(base - us) if base is not None else "–",
                 f"{figure(base / us)} ×" if base is not None and us else "–",
                 microseconds(least),
                 f"{100 * least / us:.1f} %" if us else "–",
@@ -266,6 +278,7 @@ def _gains(one: Tuned, number: int) -> Facts:
             "plan",
             "library",
             "best baseline",
+            "µs less",
             "quicker by",
             "lower bound",
             "of bound",
@@ -287,7 +300,7 @@ def _runtime_gains(one: Tuned, number: int) -> Facts | None:
             microseconds(one.chosen_us[at]),
             own.how[at],
             microseconds(own.us[at]),
-            microseconds(gain.us) if gain.us >= 0 else f"-{microseconds(-gain.us)}",
+            signed_us(gain.us),
             f"{figure(gain.ratio)} ×",
             f"{figure(gain.run_ratio)} ×",
         ]

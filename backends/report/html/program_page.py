@@ -16,7 +16,7 @@ from weft.synth.time.program_time import ProgramSimulation, simulate_program
 from weft.synth.time.runtime_model import RuntimeModel
 
 from ...compile.analyses.order import ProgramOrder
-from ..model_numbers import assumed_notes
+from .assumed import assumed_section
 from .chunks import chunk_names
 from .code import chunks_moved
 from .curves import baselines, bound_curve, program_curve
@@ -85,10 +85,11 @@ def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
         view["facts"] = None  # the head has them
     curves = [program_curve(p, t, "this program", shown.model, "this"), *baselines(t, p.collective)]
     sections = [
-        _head(shown, run, bound, [*notes, *assumed_notes(shown.model, p.protocol)]),
+        _head(shown, run, bound, notes),
         certificate_section(bound),
         curves_section([c for c in curves if c], bound_curve(bound), PREDICTED),
         views_section() if view else None,
+        assumed_section(shown.model, (p.protocol,)),
         listing_section(listing(p, 6 * most)),
     ]
     return sheet(

@@ -13,11 +13,14 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 from weft.synth.explain.critical import gap_words
 from weft.synth.fabric.occupancy import rounds_per_chunk, us_per_byte
-from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
+from weft.synth.time.calibrated import DATASHEET, USUAL_CHOICE, ModelChoice
 from weft.synth.time.latency import latency_us
 from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import RuntimeModel
 
 from ...compile.compile import CompileOptions, lower_schedule
+from ..model_numbers import schedule_remark
+from .assumed import assumed_section
 from .chart import ChartAxis, Series, chart
 from .compare import compare_section, difference_section
 from .curves import baselines, bound_curve, program_curve, schedule_curve
@@ -49,14 +52,15 @@ MOST_COMPILED = 6_000
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Verified schedule to be shown: its name, the size to show it at, its bound; the model that
-    times its program."""
+    """Verified schedule to be shown: its name, the size to show it at, its bound; the model and
+    runtime that time its program."""
 
     name: str
     schedule: Schedule
     size: int
     bound: Bounds
     choice: ModelChoice = USUAL_CHOICE
+    runtime: str | None = None
 
     @staticmethod
     def of(
@@ -71,6 +75,17 @@ class Shown:
         return Shown(name, schedule, size or schedule.bytes or DEFAULT_SIZE, bound, choice)
 
     @property
+    def model(self) -> RuntimeModel:
+        """Return the model that times the schedule's program."""
+        return self.choice.on(self.schedule.topology, self.runtime)
+
+    @property
+    def start_notes(self) -> list[str]:
+        """Return what a program's call adds to times by α and β; none by data sheets."""
+        told = "" if self.choice.name == DATASHEET else schedule_remark(self.schedule.topology)
+        return _sentences([told]) if told else []
+
+    @property
     def look(self) -> Look:
         """Return the simulated schedule."""
         return Look.at(self.schedule, self.size, self.bound)
@@ -83,9 +98,7 @@ def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MO
     view = {**view_of(shown, look, program, most), "facts": None}  # the head has them
     curves = [
         schedule_curve(s, "this schedule", "this"),
-        program_curve(program, s.topology, COMPILED_CURVE, shown.choice.on(s.topology))
-        if program
-        else None,
+        program_curve(program, s.topology, COMPILED_CURVE, shown.model) if program else None,
         *baselines(s.topology, s.collective),
     ]
     words = gap_words(look.found)
@@ -108,6 +121,7 @@ def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MO
             curves_section([c for c in curves if c], bound_curve(shown.bound), CURVES),
             convergence,
             views_section(),
+            _assumed(shown, program),
             listing_section(listing(program, 6 * most), COMPILED) if program else None,
         ],
         subtitle=shown.name,
@@ -178,7 +192,14 @@ def _head(shown: Shown, look: Look) -> Facts:
             ("topology digest", s.topology.digest()[:16]),
         ],
         tiles,
+        shown.start_notes,
     )
+
+
+def _assumed(shown: Shown, *programs: Program | None) -> Facts | None:
+    """Return what the times of the compiled programs assume; None where none was compiled."""
+    protocols = {one.protocol for one in programs if one}
+    return assumed_section(shown.model, protocols) if protocols else None
 
 
 def compiled(schedule: Schedule, options: CompileOptions | None = None) -> Program | None:
@@ -207,8 +228,7 @@ def view_of(
     if program is None:
         return view
     try:
-        t = shown.schedule.topology
-        model = shown.choice.on(t)
+        t, model = shown.schedule.topology, shown.model
         run, notes = record(program, t, shown.size, model)
         spent = simulate_program(program, t, run.message_bytes, model)
     except WeftError:
@@ -243,9 +263,10 @@ def frontier_page(
     first = several[0].schedule
     looks = [one.look for one in several]
     budget = most // len(several)
+    programs = [compiled(one.schedule) for one in several]
     views = [
-        view_of(one, look, compiled(one.schedule), budget, full=len(several) < 4)
-        for one, look in zip(several, looks, strict=True)
+        view_of(one, look, program, budget, full=len(several) < 4)
+        for one, look, program in zip(several, looks, programs, strict=True)
     ]
     curves = [
         schedule_curve(one.schedule, f"{k} {_points_name(one)}") for k, one in enumerate(several, 1)
@@ -273,12 +294,17 @@ def frontier_page(
     said = [provenance_facts(one.schedule.provenance) for one in several]
     common = [fact for fact in said[0] if all(fact in other for other in said)]
     sections = [
-        head([*problem_facts(first.topology, first.collective), *common], tiles),
+        head(
+            [*problem_facts(first.topology, first.collective), *common],
+            tiles,
+            several[0].start_notes,
+        ),
         _frontier(several),
         certificate_section(several[0].bound),
         curves_section([c for c in curves if c], bound_curve(several[0].bound)),
         convergence,
         views_section("Each schedule"),
+        _assumed(several[0], *programs),
     ]
     return sheet(
         "frontier",
@@ -365,9 +391,10 @@ def _frontier(several: Sequence[Shown]) -> Facts:
 def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:
     """Return the page of two schedules side by side."""
     looks = [one.look, other.look]
+    programs = [compiled(x.schedule) for x in (one, other)]
     views = [
-        view_of(x, look, compiled(x.schedule), most // 2)
-        for x, look in zip((one, other), looks, strict=True)
+        view_of(x, look, program, most // 2)
+        for x, look, program in zip((one, other), looks, programs, strict=True)
     ]
     same = one.schedule.topology.digest() == other.schedule.topology.digest()
     views[1]["map"] = 0 if same else 1
@@ -383,6 +410,7 @@ def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:
         curves_section([c for c in curves if c], bound_curve(one.bound) if same else None),
         difference_section(looks[0], looks[1]) if same else None,
         views_section("Side by side"),
+        _assumed(one, *programs),
     ]
     return sheet(
         "two schedules", f"{one.name} and {other.name}", sections, views=views, maps=maps, pair=True

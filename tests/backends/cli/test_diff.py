@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from weft.backends.report.sheets import RUN_TIMES
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import Candidate, Library, Tuned, TunedPlan, dumps
@@ -74,6 +75,10 @@ def test_algorithms_and_xml_are_timed_on_a_machine(weft, tmp_path):
     assert (ran.code, ran.json["kind"], len(found["µs at size"])) == (1, "msccl-xml", 1)
     assert found["instructions of a kind"]["rrcs"][1] is None
     assert weft("diff", files[0], files[0]).code == 0
+    ran = weft("diff", *files, "-t", "full:4,family=h100", "--size", "1MiB", "--json")
+    found = sheets(ran)
+    for whole, run in zip(*(found[x]["1MiB"] for x in ("µs at size", RUN_TIMES)), strict=True):
+        assert whole - run == pytest.approx(8.4)
 
 
 def test_sketches_by_rules_and_not_by_layout(weft, tmp_path):

@@ -18,6 +18,14 @@ def test_the_table_says_what_each_cable_costs(capsys: pytest.CaptureFixture[str]
     assert "without gpu0-e0.0 gpu0 is cut off" in out
 
 
+def test_times_at_a_size_are_told_beside_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("failures", "bound"):
+        assert main([verb, "-t", "ring:4", "-c", "allgather", "--size", "1MiB"]) == 0
+        assert "a program's call also starts in 6.6 µs (LL) to 14" in capsys.readouterr().out
+        assert main([verb, "-t", "ring:4", "-c", "allgather", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["program_start_us"]["Simple"] == 8.4
+
+
 def test_json_names_all_that_are_alike(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["failures", "-t", "ring:4", "-c", "allreduce", "--size", "1MiB", "--json", "-q"]
     assert main(words) == 0

@@ -483,7 +483,11 @@ def test_a_calibrated_library_is_compared_with_nccl_by_version(
     assert first["us"] == pytest.approx(16.9, rel=0.1)
     assert first["gained_us"] == pytest.approx(first["us"] - one.chosen_us[0])
     assert first["ratio_without_starts"] > first["ratio"] > 1.5
-    assert "gains over NCCL" in (calibrated / "report.html").read_text()
+    report = (calibrated / "report.html").read_text()
+    assert "gains over NCCL" in report
+    assert "What the times of programs assume" in report
+    assert "× without starts, at " in report
+    assert "assumed   nominal.nvlink 0.7; --timing KEY=NUMBER replaces one" in told.out
 
 
 def test_a_calibrated_library_says_so_and_its_claims_are_judged_by_that_model(

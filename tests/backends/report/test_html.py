@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import patterns
@@ -17,15 +18,23 @@ from weft.backends.report.html.chunks import runs
 from weft.backends.report.html.code import chunks_moved
 from weft.backends.report.html.convergence import convergence_section
 from weft.backends.report.html.lanes import CELLS, TICKS, Bars, LaneRow, density, lane
-from weft.backends.report.html.library_page import middle, size_words
+from weft.backends.report.html.library_page import library_page, middle, size_words
 from weft.backends.report.html.listing import same_ranks
 from weft.backends.report.html.page import byte_words, microseconds, render, script_json
+from weft.backends.report.html.program_page import ShownProgram, program_page
 from weft.backends.report.html.schedule import Look, loads_of, schedule_view
-from weft.backends.report.html.schedule_page import Shown, schedule_page
+from weft.backends.report.html.schedule_page import (
+    Shown,
+    frontier_page,
+    pair_page,
+    schedule_page,
+)
 from weft.backends.report.layout import layout
 from weft.dsl.catalogue import topology
+from weft.dsl.nouns.library import read
 from weft.dsl.nouns.schedule import write
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.time.calibrated import CALIBRATED, DATASHEET, MODELS, ModelChoice
 from weft.synth.time.schedule_time import simulate
 
 SIZE = 1 << 20
@@ -298,6 +307,43 @@ def test_a_library(tmp_path, capsys):
     (folder / "schedules" / "ring.json").unlink()
     assert show(folder) == 0
     assert 'data-goto="1"' not in capsys.readouterr().out
+
+
+def of_section(page, name):
+    return next((one for one in page["sections"] if one["id"] == name), None)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_pages_say_what_times_of_programs_assume(tmp_path, model):
+    """Each assumed number with what replaces it; and the start that times by α and β lack."""
+    schedule = classic("mi250", "ring", "allgather")
+    shown = Shown.of("ring", schedule, choice=ModelChoice(model))
+    program = ShownProgram(
+        "ring", lower_schedule(schedule), schedule.topology, SIZE, choice=shown.choice
+    )
+    made = read(library(tmp_path / "lib", "mi250", "allgather", ("ring", "direct")))
+    tuned = replace(made, timing={"by": "simulation", "runtime": "msccl", "model": model})
+    pages = [
+        schedule_page(shown),
+        frontier_page("folder", [shown, shown]),
+        pair_page(shown, shown),
+        program_page(program),
+        library_page(tuned, lambda file: None, "library"),
+    ]
+    for page in pages:
+        section = of_section(page, "assumed")
+        if model == DATASHEET:
+            assert section is None
+            continue
+        rows = {row[0]: row for row in section["rows"]}
+        assert rows["local"][1:3] == [
+            "5",
+            "memory ÷ compute units ÷ 3 accesses of a die, as for MI300X",
+        ]
+        assert "--timing local=…" in rows["local"][3]
+        assert not any(key.startswith(("start.", "cap.")) for key in rows)  # published
+    notes = [bool(of_section(page, "facts")["notes"]) for page in pages[:2]]
+    assert notes == [model == CALIBRATED] * 2
 
 
 def test_everything_else_has_a_page(tmp_path, capsys):

@@ -68,6 +68,7 @@ def test_a_message_is_not_cut_into_less_than_elements() -> None:
     fine = in_pieces(whole, [[1] * 16] * 4)
     given = {
         "runtime": "msccl",
+        "model": "datasheet",
         "protocols": [],
         "in_place": [False],
         "variant": Variant().to_json(),

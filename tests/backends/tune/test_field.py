@@ -15,9 +15,10 @@ from weft.backends.tune.options import TuneOptions
 from weft.backends.tune.timing import RaceEntry, Runner, Track
 from weft.backends.tune.variants import Variant
 from weft.dsl.base.units import SizeRange
+from weft.synth.time.calibrated import DATASHEET
 
 GRID = [1000, 2000, 4000, 8000]
-TRACK = Track("msccl", ("Simple",), (False,))
+TRACK = Track("msccl", ("Simple",), (False,), DATASHEET)
 PLAN, BASELINE = Variant(1), Variant(2)
 
 

@@ -20,6 +20,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule, dump
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
+from weft.synth.time.calibrated import DATASHEET
 
 SIZES = SizeRange(1 << 12, 1 << 20)
 
@@ -42,7 +43,7 @@ def found_by(engine: str) -> Schedule:
     return synthesize(problem, engine, Budget(5)).points[0].schedule
 
 
-TRACK = Track("msccl", ("Simple",), (False,))
+TRACK = Track("msccl", ("Simple",), (False,), DATASHEET)
 
 
 def three() -> list[Runner]:

@@ -13,9 +13,10 @@ from weft.backends.tune.refine import BESIDE, FINE, refined
 from weft.backends.tune.timing import RaceEntry, Runner, Track, spaced
 from weft.backends.tune.variants import Variant
 from weft.dsl.base.units import SizeRange
+from weft.synth.time.calibrated import DATASHEET
 
 SIZES = SizeRange(1 << 10, 1 << 20)
-TRACK = Track("msccl", ("Simple",), (False, True))
+TRACK = Track("msccl", ("Simple",), (False, True), DATASHEET)
 SCHEDULE = patterns.ring_allgather(2, 1)
 
 Us = Callable[[int], float]

@@ -39,7 +39,13 @@ def ask(machine: str, kind: str, engine: str, **more: object) -> dict[str, objec
 
 def stand(machine: str, kind: str, engine: str) -> dict[str, object]:
     found = solve(ask(machine, kind, engine))["schedules"]
-    return {"schedule": found[0], "runtime": "msccl", "protocols": ["Simple", "LL128"]}
+    protocols = ["Simple", "LL128"]
+    return {
+        "schedule": found[0],
+        "runtime": "msccl",
+        "model": "datasheet",
+        "protocols": protocols,
+    }
 
 
 def at(sizes: list[int], best: list[float | None]) -> dict[str, object]:

@@ -1,0 +1,23 @@
+"""Model of time by which a library's candidates were timed."""
+
+from __future__ import annotations
+
+from weft.dsl.nouns.library import Library
+from weft.synth.time.calibrated import DATASHEET, ModelChoice
+from weft.synth.time.runtime_model import RuntimeModel
+
+
+def library_choice(library: Library) -> ModelChoice:
+    """Return the model by name; that of data sheets, as in older libraries, where none is named."""
+    return ModelChoice(str(library.timing.get("model", DATASHEET)))
+
+
+def library_runtime(library: Library) -> str | None:
+    """Return the runtime that the files were timed for; None where they were measured."""
+    runtime = library.timing.get("runtime")
+    return None if runtime is None else str(runtime)
+
+
+def library_model(library: Library) -> RuntimeModel:
+    """Return the model of the library's runtime on its machine, as for times by simulation."""
+    return library_choice(library).on(library.topology, library_runtime(library))
