@@ -18,12 +18,14 @@ from ..machines.host_file import looks_like_host, read_host
 from ..machines.hosts import build
 from ..machines.spec import MachineSpec
 from ..nouns.topology import Topology
+from .amd_smi import looks_like_amd_smi, read_amd_smi
 from .edge_list import read_edge_list
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml
-from .nvidia_smi import read_nvidia_smi
+from .nvidia_smi import read_nvidia_smi, read_nvlink_status
 from .p2p_test import looks_like_p2p_test, read_p2p_test
+from .smi_devices import looks_like_nvlink_status
 from .smi_matrix import looks_like_matrix
 from .taccl import read_taccl
 from .taccl_sketch import looks_like_sketch
@@ -33,7 +35,8 @@ FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
     "TE-CCL input JSON (TopologyParams), "
     "NCCL or RCCL topology XML (<system>), GraphML, GML, the text of nvidia-smi topo -m, "
-    "of nccl-tests or of p2pBandwidthLatencyTest, a host in TOML"
+    "nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, nccl-tests or "
+    "p2pBandwidthLatencyTest, a host in TOML"
 )
 
 
@@ -149,7 +152,9 @@ _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_gml, read_gml),
     _BuiltInImporter(looks_like_p2p_test, read_p2p_test),
     _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests),
+    _BuiltInImporter(looks_like_amd_smi, read_amd_smi),
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
+    _BuiltInImporter(looks_like_nvlink_status, read_nvlink_status),
     _BuiltInImporter(looks_like_host, _read_host),
     _BuiltInImporter(_is_json, _read_json),
 )

@@ -19,35 +19,5 @@ ALPHA_NOTE = (
     "PCIe and CPU 0.3us, NIC 1.25us (weft topo import writes JSON in which it can be changed)"
 )
 
-NVLINK = {
-    "p100": Fraction(20),
-    "v100": Fraction(25),
-    "a100": Fraction(25),
-    "h100": Fraction(25),
-    "b200": Fraction(50),
-}
-"""GB/s per NVLink and direction, NVIDIA data sheets."""
-
-NVLINKS_PER_GPU = {"p100": 4, "v100": 6, "a100": 12, "h100": 18, "b200": 18}
-"""NVLinks of one GPU, NVIDIA data sheets."""
-
-GENERATION_NIC = {
-    "p100": Fraction(25, 2),
-    "v100": Fraction(25, 2),
-    "a100": Fraction(25),
-    "h100": Fraction(50),
-    "b200": Fraction(50),
-}
-"""GB/s of the NIC in NVIDIA's DGX of that generation: EDR, HDR, NDR."""
-
-GENERATION_PCIE = {
-    "p100": Fraction(12),
-    "v100": Fraction(12),
-    "a100": Fraction(24),
-    "h100": Fraction(48),
-    "b200": Fraction(48),
-}
-"""GB/s of x16 PCIe Gen3, Gen4, Gen5, NCCL's values."""
-
 CPU_LINK = Fraction(10)
 """GB/s between sockets of an unknown CPU: NCCL's value for Intel since Skylake."""

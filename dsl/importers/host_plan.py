@@ -11,14 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ..base.errors import BadTopology
+from ..base.errors import BadTopology, UserError
 from ..machines.fabric_links import Port, join, parse_fabric
+from ..machines.hosts import Nics
 from ..machines.spec import MachineSpec, check_size
 from ..nouns.parts import Medium
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from ..symmetry.symmetry import GUESSED, Image, extend, guess
-from .defaults import NET_ALPHA
+from .defaults import NET_ALPHA, PCIE_ALPHA
+from .generations import Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,63 @@ def build_hosts(
         notes=tuple(notes),
         timing=MachineTiming(family),
     )
+
+
+def assumed_nics(gpus: int, kind: Generation, options: MachineSpec, notes: list[str]) -> Nics:
+    """Return NICs for hosts whose text has none: ``nics=``, or as many as such hosts usually have.
+
+    One for each GPU, or for all together where GPUs are cards. A note tells.
+
+    Raises:
+        UserError: a number that does not divide the GPUs.
+    """
+    count = _nic_count(gpus, kind, options)
+    each = gpus // count
+    attach = tuple(tuple(range(i * each, i * each + each)) for i in range(count))
+    notes.append(_assumed_note(count, kind, options))
+    return Nics(attach, kind.nic, NET_ALPHA, kind.pcie, "star")
+
+
+def with_assumed_nics(
+    plan: HostPlan, kind: Generation, options: MachineSpec, notes: list[str]
+) -> HostPlan:
+    """Return the plan with NICs as above, in turn on its CPUs (or switches, where it has none).
+
+    Raises:
+        As :func:`assumed_nics`.
+    """
+    first = plan.gpus + len(plan.parts)
+    above = [v for v in range(plan.gpus, first) if plan.kind(v) is NodeKind.HOST]
+    above = above or list(range(plan.gpus, first)) or [0]
+    count = _nic_count(plan.gpus, kind, options)
+    notes.append(_assumed_note(count, kind, options))
+    nics = range(first, first + count)
+    return replace(
+        plan,
+        parts=(*plan.parts, *(HostPart(f"nic.{i}", NodeKind.NIC) for i in range(count))),
+        cables=(
+            *plan.cables,
+            *(Cable(above[i % len(above)], v, kind.pcie, PCIE_ALPHA) for i, v in enumerate(nics)),
+        ),
+        plugs=tuple(Plug(v, kind.nic) for v in nics),
+    )
+
+
+def _nic_count(gpus: int, kind: Generation, options: MachineSpec) -> int:
+    count = options.integer("nics", 1 if kind.card else gpus)
+    if gpus % count:
+        raise UserError(
+            f"{count} NICs do not spread evenly over {gpus} GPUs",
+            where=options.keys["nics"],
+            hint=f"write a divisor of {gpus}",
+        )
+    return count
+
+
+def _assumed_note(count: int, kind: Generation, options: MachineSpec) -> str:
+    speed = float(options.bandwidth("nic_bw", kind.nic))
+    plural = "s" * (count > 1)
+    return f"the text has no NICs: {count} NIC{plural} of {speed:g}GB/s assumed (nics=, nic_bw=)"
 
 
 def with_media(made: Topology, inner: Medium) -> Topology:

@@ -23,7 +23,7 @@ from ..nouns.collective import Kind
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Topology, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
-from .gpu_names import family_of
+from .generations import family_of
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")

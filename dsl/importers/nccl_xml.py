@@ -21,7 +21,7 @@ from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.parts import Medium
 from ..nouns.topology import NodeKind, Topology
 from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, NVSWITCH_ALPHA, PCIE_ALPHA
-from .gpu_names import family_of_chips
+from .generations import family_of_chips
 from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts
 from .xml_tree import Element, parse_xml
 

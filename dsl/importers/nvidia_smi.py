@@ -1,17 +1,17 @@
-"""Importer of the text of ``nvidia-smi topo -m``.
+"""Importer of the texts of ``nvidia-smi topo -m`` and ``nvidia-smi nvlink -s``.
 
 NV# between two GPUs is that many NVLinks, either direct or, where every pair shows the same number
 and a GPU has fewer links, to an NVSwitch. If NVLink connects all GPUs, PCIe is omitted and each NIC
 belongs to the nearest GPUs; otherwise the classes PIX, PXB, PHB, NODE and SYS give the PCIe tree.
-The text has neither the GPU's generation nor bandwidths; assumptions are recorded in notes.
+The matrix has neither the GPU's generation nor bandwidths: they are those of the GPUs that other
+outputs of nvidia-smi in the same text name, or assumed, and notes tell.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
@@ -26,20 +26,24 @@ from .defaults import (
     ALPHA_NOTE,
     CABLE_ALPHA,
     CPU_LINK,
-    GENERATION_NIC,
-    GENERATION_PCIE,
     NET_ALPHA,
-    NVLINK,
-    NVLINKS_PER_GPU,
     NVSWITCH_ALPHA,
     PCIE_ALPHA,
 )
-from .gpu_names import family_of
-from .host_plan import Cable, HostPart, HostPlan, Plug, build_hosts, copied, with_media
+from .generations import GENERATIONS, Generation, family_of, generation_of
+from .host_plan import (
+    Cable,
+    HostPart,
+    HostPlan,
+    Plug,
+    assumed_nics,
+    build_hosts,
+    copied,
+    with_assumed_nics,
+    with_media,
+)
+from .smi_devices import SmiDevices, matrix_of_status, read_devices
 from .smi_matrix import PATHS, Matrix, read_matrix
-
-_LISTED = re.compile(r"^\s*GPU \d+: (.+?) \(UUID", re.MULTILINE)
-"""A line of ``nvidia-smi -L``."""
 
 Pairs = dict[tuple[int, int], int]
 """Number of NVLinks between GPUs a < b."""
@@ -48,27 +52,74 @@ Pairs = dict[tuple[int, int], int]
 def read_nvidia_smi(text: str, where: str, options: MachineSpec) -> Topology:
     """Return the topology of the matrix.
 
-    Options: ``gpu=p100|v100|a100|h100|b200``; ``bw=`` per NVLink (with PCIe: ``pcie_bw=``,
-    ``cpu_bw=``); ``without=`` NICs; ``nodes=``, ``fabric=``, ``nic_bw=`` and the like.
+    Options: ``gpu=`` (a row of :mod:`.generations`); ``bw=`` per NVLink (with PCIe: ``pcie_bw=``,
+    ``cpu_bw=``); ``without=`` NICs; ``nics=`` where the text has none; ``nodes=``, ``fabric=``,
+    ``nic_bw=`` and the like.
 
     Raises:
         BadFile: an invalid text. BadTopology: an asymmetric matrix.
     """
     matrix, notes = _asked(read_matrix(text, where), options)
+    return _machine(matrix, read_devices(text), where, options, notes)
+
+
+def read_nvlink_status(text: str, where: str, options: MachineSpec) -> Topology:
+    """Return the topology that ``nvidia-smi nvlink -s`` implies; options as of the matrix.
+
+    Raises:
+        BadFile: GPUs that may be cabled in several ways.
+    """
+    note = (
+        "nvidia-smi nvlink -s has neither peers nor NICs: every two GPUs are taken to be joined "
+        "alike (nvidia-smi topo -m in the same file tells)"
+    )
+    return _machine(matrix_of_status(text, where), read_devices(text), where, options, [note])
+
+
+@dataclass(frozen=True, slots=True)
+class _Smi:
+    """What was read: NVLinks of pairs, and of each GPU to an NVSwitch (none if cabled directly)."""
+
+    matrix: Matrix
+    devices: SmiDevices
+    nvlinks: Pairs
+    ports: tuple[int, ...]
+    generation: Generation
+    lane: Fraction
+    options: MachineSpec
+    notes: list[str]
+
+    def gpu_names(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(map(self.devices.names_of, self.matrix.names[: self.matrix.gpus]))
+
+
+def _machine(
+    matrix: Matrix, devices: SmiDevices, where: str, options: MachineSpec, notes: list[str]
+) -> Topology:
     nvlinks = _nvlinks(matrix)
-    switched = _is_switched(nvlinks, matrix.gpus, options)
-    generation = options.choice("gpu", _generation(nvlinks, matrix.gpus, switched), NVLINK)
-    lane = options.bandwidth("bw", NVLINK[generation])
-    notes = [
-        ALPHA_NOTE,
-        *_generation_notes(generation, lane, bool(nvlinks), options),
-        *notes,
-    ]
-    if switched or _joined(nvlinks, matrix.gpus):
-        made = _over_nvlink(matrix, nvlinks, switched, generation, where, options, notes)
-    else:
-        made = _over_pcie(matrix, nvlinks, lane, generation, where, options, notes)
-    return replace(made, timing=MachineTiming(_family(text, generation, bool(nvlinks), options)))
+    named = generation_of([name for g, name in devices.names.items() if f"GPU{g}" in matrix.names])
+    asked = GENERATIONS.get(options.choice("gpu", "", GENERATIONS))
+    known = asked or named
+    ports = _ports(nvlinks, matrix.gpus, known)
+    generation = known or GENERATIONS[_guessed(nvlinks, ports)]
+    speed = devices.speed if known is None and devices.speed else generation.lane
+    lane = options.bandwidth("bw", speed or PROBABLE_LANE)
+    if known is None and not options.has("bw"):
+        notes = [_generation_note(generation, lane, bool(nvlinks), devices), *notes]
+    elif named is not None and asked is None:
+        notes = [_named_note(generation, lane), *notes]
+    smi = _Smi(matrix, devices, nvlinks, ports, generation, lane, options, [ALPHA_NOTE, *notes])
+    smi.notes.extend(_link_notes(smi))
+    made = _over_nvlink(smi) if ports or _joined(nvlinks, matrix.gpus) else _over_pcie(smi)
+    certain = known is not None or (nvlinks and not options.has("bw"))
+    family = "" if not certain else generation.timed_as
+    if asked is None and devices.names:
+        family = family_of(devices.names.values())
+    return replace(made, timing=MachineTiming(family))
+
+
+PROBABLE_LANE = Fraction(25)
+"""GB/s of an NVLink where the generation named has none: that of most generations."""
 
 
 def _asked(matrix: Matrix, options: MachineSpec) -> tuple[Matrix, list[str]]:
@@ -98,16 +149,6 @@ def _nearest(matrix: Matrix, gpu: int) -> tuple[int, ...]:
     return tuple(c for c, k in classes.items() if k == min(classes.values()))
 
 
-def _family(text: str, generation: str, has_nvlink: bool, options: MachineSpec) -> str:
-    """Return the GPUs' family: by ``gpu=``, by the names that ``nvidia-smi -L`` lists beside the
-    matrix, or the generation that bandwidths are assumed of."""
-    if options.has("gpu"):
-        return generation
-    if names := _LISTED.findall(text):
-        return family_of(names)
-    return generation if has_nvlink and not options.has("bw") else ""
-
-
 def _nvlinks(matrix: Matrix) -> Pairs:
     return {
         (a, b): count
@@ -117,47 +158,69 @@ def _nvlinks(matrix: Matrix) -> Pairs:
     }
 
 
-def _is_switched(nvlinks: Pairs, gpus: int, options: MachineSpec) -> bool:
-    """Return True if all pairs show the same count, in total more links than a GPU has.
+def _ports(nvlinks: Pairs, gpus: int, known: Generation | None) -> tuple[int, ...]:
+    """Return the NVLinks of each GPU to an NVSwitch; nothing where they are cabled directly.
 
-    Without ``gpu=``, more than any GPU has: four GPUs with NV6 may be GH200 cabled directly, or
-    V100 on a switch.
+    It is a switch if all pairs are joined, and some GPU shows more links in total than it has;
+    without a generation, than any has: four GPUs with NV6 may be GH200 cabled directly, or V100 on
+    a switch.
     """
-    counts = set(nvlinks.values())
-    if len(nvlinks) != gpus * (gpus - 1) // 2 or len(counts) != 1 or gpus < 3:
-        return False
-    each = next(iter(counts))
-    most = NVLINKS_PER_GPU.get(options.word("gpu")[0], max(NVLINKS_PER_GPU.values()))
-    return each * (gpus - 1) > most
+    if len(nvlinks) != gpus * (gpus - 1) // 2 or gpus < 3:
+        return ()
+    load = _load(nvlinks)
+    most = known.links if known else max(one.links for one in GENERATIONS.values())
+    if max(load.values()) <= most:
+        return ()
+    return tuple(max(n for pair, n in nvlinks.items() if g in pair) for g in range(gpus))
 
 
-def _generation(nvlinks: Pairs, gpus: int, switched: bool) -> str:
+def _load(nvlinks: Pairs) -> Counter[int]:
+    load = Counter[int]()
+    for (a, b), count in nvlinks.items():
+        load[a] += count
+        load[b] += count
+    return load
+
+
+def _guessed(nvlinks: Pairs, ports: tuple[int, ...]) -> str:
     """Return the oldest GPU with that many NVLinks (V100 instead of the rarer P100)."""
     if not nvlinks:
         return "a100"
-    if switched:
-        most = next(iter(nvlinks.values()))
-    else:
-        load = Counter[int]()
-        for (a, b), count in nvlinks.items():
-            load[a] += count
-            load[b] += count
-        most = max(load.values())
-    return next((g for g in ("v100", "a100", "h100") if most <= NVLINKS_PER_GPU[g]), "h100")
+    most = max(ports or _load(nvlinks).values())
+    return next((g for g in ("v100", "a100", "h100") if most <= GENERATIONS[g].links), "h100")
 
 
-def _generation_notes(
-    generation: str, lane: Fraction, has_nvlink: bool, options: MachineSpec
-) -> list[str]:
-    if options.has("gpu") or options.has("bw"):
-        return []
+def _generation_note(
+    generation: Generation, lane: Fraction, has_nvlink: bool, devices: SmiDevices
+) -> str:
     if not has_nvlink:
-        return [f"there is no NVLink; PCIe generation of {generation} is assumed (gpu=)"]
-    note = (
-        f"the GPU's generation is not in the text; from the NVLink counts {generation} is assumed, "
-        f"{float(lane):g}GB/s per NVLink (gpu= or bw= says otherwise)"
+        return f"there is no NVLink; PCIe generation of {generation.name} is assumed (gpu=)"
+    if devices.speed:
+        return f"{float(lane):g}GB/s per NVLink, as nvidia-smi nvlink -s says (gpu= or bw=)"
+    return (
+        f"the GPU's generation is not in the text; from the NVLink counts {generation.name} is "
+        f"assumed, {float(lane):g}GB/s per NVLink (gpu= or bw= says otherwise)"
     )
-    return [note]
+
+
+def _named_note(generation: Generation, lane: Fraction) -> str:
+    """Say what follows from the names of the GPUs."""
+    links = f"{float(lane):g}GB/s per NVLink, " if generation.links else ""
+    return (
+        f"the GPUs are {generation.name} by their names: {links}"
+        f"x16 PCIe {float(generation.pcie):g}GB/s ({generation.source})"
+    )
+
+
+def _link_notes(smi: _Smi) -> Iterator[str]:
+    """Say which GPUs have fewer NVLinks than the others."""
+    if smi.ports and min(smi.ports) < max(smi.ports):
+        few = [(g, n) for g, n in enumerate(smi.ports) if n < max(smi.ports)]
+        listed = ", ".join(f"{smi.matrix.names[g]} {n}" for g, n in few)
+        yield f"fewer NVLinks to the NVSwitch than the {max(smi.ports)} of the others: {listed}"
+    if smi.devices.down:
+        listed = ", ".join(f"GPU{g} {n}" for g, n in sorted(smi.devices.down.items()))
+        yield f"inactive NVLinks are left out: {listed}"
 
 
 def _joined(nvlinks: Pairs, gpus: int) -> bool:
@@ -172,50 +235,45 @@ def _joined(nvlinks: Pairs, gpus: int) -> bool:
     return len(reached) == gpus
 
 
-def _over_nvlink(
-    matrix: Matrix,
-    nvlinks: Pairs,
-    switched: bool,
-    generation: str,
-    where: str,
-    options: MachineSpec,
-    notes: list[str],
-) -> Topology:
-    n, lane = matrix.gpus, NVLINK[generation]
+def _over_nvlink(smi: _Smi) -> Topology:
+    n, options, notes = smi.matrix.gpus, smi.options, smi.notes
     switches: tuple[HostSwitch, ...] = ()
     cables: tuple[Cables, ...] = ()
-    if switched:
-        # bw= is per NVLink; a switch port has all links of the GPU.
-        count = next(iter(nvlinks.values()))
-        port = options.bandwidth("bw", lane) * count
-        switches = (HostSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA),)
-        notes.append(f"every pair shows NV{count}: the GPUs are on an NVSwitch, {count} links each")
-        options = replace(options, options={k: v for k, v in options.options.items() if k != "bw"})
+    if smi.ports:
+        count = max(smi.ports)
+        fewer = tuple((g, smi.lane * k) for g, k in enumerate(smi.ports) if k < count)
+        port = smi.lane * count
+        switches = (HostSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA, ports=fewer),)
+        most = "every pair shows" if not fewer else "pairs show up to"
+        notes.append(f"{most} NV{count}: the GPUs are on an NVSwitch, {count} links each")
     else:
-        if len(set(nvlinks.values())) == 1 and n > 2 and not options.has("gpu"):
+        if len(set(smi.nvlinks.values())) == 1 and n > 2 and not options.has("gpu"):
             notes.append("equal NV# counts are read as direct cables; gpu= tells an NVSwitch apart")
-        pairs = tuple((a, b, count) for (a, b), count in sorted(nvlinks.items()))
-        cables = (Cables(pairs, lane, CABLE_ALPHA),)
-    served = _served_gpus(matrix, notes)
-    nics = None
-    if served:
-        nics = Nics(
-            tuple(served.values()),
-            GENERATION_NIC[generation],
-            NET_ALPHA,
-            GENERATION_PCIE[generation],
-            "star",
-            tuple(matrix.own[c] for c in served),
-        )
-        notes.append(_served_note(matrix, served))
-        if options.integer("nodes", 1) == 1:
-            notes.append(_alone(matrix, served))
-        elif not options.has("nic_bw"):
-            notes.append(f"NIC bandwidth assumed {float(nics.bandwidth):g}GB/s (nic_bw=)")
+        pairs = tuple((a, b, count) for (a, b), count in sorted(smi.nvlinks.items()))
+        cables = (Cables(pairs, smi.lane, CABLE_ALPHA),)
+    # bw= is per NVLink; a switch port has all links of the GPU.
+    spec = replace(options, options={k: v for k, v in options.options.items() if k != "bw"})
+    nics = _nics(smi)
     moves = _moves(n, switches, cables)
-    made = build(Host(options.title(), "", n, switches, cables, nics, moves), options)
-    made = with_media(made, Medium.NVLINK)
+    host = Host(options.title(), "", n, switches, cables, nics, moves, gpu_names=smi.gpu_names())
+    made = with_media(build(host, spec), Medium.NVLINK)
     return replace(made, name=options.title(), notes=tuple(notes))
+
+
+def _nics(smi: _Smi) -> Nics | None:
+    """Return the NICs of the text, or for several hosts assumed ones where it has none."""
+    matrix, options, kind = smi.matrix, smi.options, smi.generation
+    served = _served_gpus(matrix, smi.notes)
+    alone = options.integer("nodes", 1) == 1
+    if not served:
+        return None if alone else assumed_nics(matrix.gpus, kind, options, smi.notes)
+    attach, own = tuple(served.values()), tuple(matrix.own[c] for c in served)
+    smi.notes.append(_served_note(matrix, served))
+    if alone:
+        smi.notes.append(_alone(matrix, served))
+    elif not options.has("nic_bw"):
+        smi.notes.append(f"NIC bandwidth assumed {float(kind.nic):g}GB/s (nic_bw=)")
+    return Nics(attach, kind.nic, NET_ALPHA, kind.pcie, "star", own)
 
 
 def _moves(
@@ -226,7 +284,7 @@ def _moves(
         return ()
     plan_parts = tuple(HostPart(s.name, NodeKind.SWITCH) for s in switches)
     wires = [Cable(a, b, c.bandwidth * m, c.alpha, m) for c in cables for a, b, m in c.pairs]
-    wires += [Cable(g, n + i, s.bandwidth, s.alpha) for i, s in enumerate(switches) for g in s.gpus]
+    wires += [Cable(g, n + i, s.port(g), s.alpha) for i, s in enumerate(switches) for g in s.gpus]
     return tuple(
         image[:n] for image in guess(copied(HostPlan(n, plan_parts, tuple(wires)), "host", 1))
     )
@@ -260,23 +318,16 @@ def _served_gpus(matrix: Matrix, notes: list[str]) -> dict[int, tuple[int, ...]]
     return {c: tuple(sorted(served[c])) for c in sorted(served)}
 
 
-def _over_pcie(
-    matrix: Matrix,
-    nvlinks: Pairs,
-    lane: Fraction,
-    generation: str,
-    where: str,
-    options: MachineSpec,
-    notes: list[str],
-) -> Topology:
-    width = options.bandwidth("pcie_bw", GENERATION_PCIE[generation])
+def _over_pcie(smi: _Smi) -> Topology:
+    matrix, options, notes = smi.matrix, smi.options, smi.notes
+    width = options.bandwidth("pcie_bw", smi.generation.pcie)
     between = options.bandwidth("cpu_bw", CPU_LINK)
     plan = _tree(matrix, width, between)
     cables = [
-        Cable(a, b, lane * count, CABLE_ALPHA, count, Medium.NVLINK)
-        for (a, b), count in sorted(nvlinks.items())
+        Cable(a, b, smi.lane * count, CABLE_ALPHA, count, Medium.NVLINK)
+        for (a, b), count in sorted(smi.nvlinks.items())
     ]
-    speed = GENERATION_NIC[generation]
+    speed = smi.generation.nic
     n = matrix.gpus
     plugs = tuple(Plug(c, speed) for c in range(n, len(matrix.names)))
     notes.append(
@@ -285,14 +336,16 @@ def _over_pcie(
     )
     nearest = [(c, g) for g in range(n) for c in _nearest(matrix, g)]
     if nearest:
-        notes.append(
-            _served_note(matrix, {c: [g for k, g in nearest if k == c] for c, _ in sorted(nearest)})
-        )
+        served = {c: [g for k, g in nearest if k == c] for c, _ in sorted(nearest)}
+        notes.append(_served_note(matrix, served))
     if plugs and options.integer("nodes", 1) == 1:
         notes.append(_alone(matrix, range(n, len(matrix.names))))
     elif plugs and not options.has("nic_bw"):
         notes.append(f"NIC bandwidth assumed {float(speed):g}GB/s (nic_bw=)")
-    whole = replace(plan, cables=(*cables, *plan.cables), plugs=plugs)
+    names = smi.gpu_names()
+    whole = replace(plan, cables=(*cables, *plan.cables), plugs=plugs, gpu_names=names)
+    if not plugs and options.integer("nodes", 1) > 1:
+        whole = with_assumed_nics(whole, smi.generation, options, notes)
     return build_hosts(whole, options.title(), options, notes)
 
 

@@ -19,7 +19,7 @@ from ..machines.spec import MachineSpec
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
-from .gpu_names import family_of
+from .generations import family_of
 
 NOISE = 0.06
 """Typical relative noise of one run of a bandwidth test."""

@@ -63,6 +63,11 @@ class _Token:
     line: int
 
 
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of a text without the colours of a terminal."""
+    return _ANSI.sub("", text.replace("\r", "")).splitlines()
+
+
 def looks_like_matrix(text: str) -> bool:
     """Return True if some line starts with the name of the first GPU."""
     return any(
@@ -77,7 +82,7 @@ def read_matrix(text: str, where: str) -> Matrix:
         BadFile: no header, a row that is missing, too short or too long, an unknown class; with
             the line. BadTopology: an asymmetric matrix.
     """
-    lines = _ANSI.sub("", text.replace("\r", "")).splitlines()
+    lines = plain_lines(text)
     tokens, legend = _tokens(lines)
     names, rest = _header(tokens, where)
     rows, tails = _rows(names, rest, where)

@@ -38,7 +38,10 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class HostSwitch:
-    """A switch inside a host; ``bandwidth`` and ``alpha`` are those of one port, each way."""
+    """A switch inside a host; ``bandwidth`` and ``alpha`` are those of one port, each way.
+
+    ``ports``: GB/s by GPU, of those with fewer links than the others.
+    """
 
     name: str
     gpus: tuple[int, ...]
@@ -46,6 +49,11 @@ class HostSwitch:
     alpha: Fraction
     multicast: bool = False
     reduces: bool = False
+    ports: tuple[tuple[int, Fraction], ...] = ()
+
+    def port(self, gpu: int) -> Fraction:
+        """Return the GB/s of a GPU's port."""
+        return dict(self.ports).get(gpu, self.bandwidth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,7 @@ class Nics:
 @dataclass(frozen=True, slots=True)
 class Host:
     """Description of one host; ``moves`` are symmetries of its GPUs, ``timing`` is for the times of
-    programs.
+    programs, ``gpu_names`` what the machine's tools call the GPUs.
     """
 
     name: str
@@ -95,6 +103,7 @@ class Host:
     nics: Nics | None
     moves: tuple[Image, ...]
     timing: MachineTiming = NO_TIMING
+    gpu_names: tuple[tuple[str, ...], ...] = ()
 
 
 def synopsis(host: Host) -> str:
@@ -139,7 +148,12 @@ def side_by_side(host: Host, spec: MachineSpec, nodes: int) -> Topology:
         raise UserError(
             f"no switch of {host.name} can multicast or reduce", where=spec.keys["sharp"]
         )
-    gpus = [gpu(b * host.gpus + g, b) for b in range(nodes) for g in range(host.gpus)]
+    own = host.gpu_names or ((),) * host.gpus
+    gpus = [
+        replace(gpu(b * host.gpus + g, b), names=own[g])
+        for b in range(nodes)
+        for g in range(host.gpus)
+    ]
     switches: list[Node] = []
     links: list[Link] = []
     for b in range(nodes):
@@ -154,7 +168,7 @@ def side_by_side(host: Host, spec: MachineSpec, nodes: int) -> Topology:
             switches.append(_switch_node(one, b, sharp))
             delay = one.alpha if alpha < 0 else alpha
             for g in one.gpus:
-                links += both_ways(first + g, place, width or one.bandwidth, delay)
+                links += both_ways(first + g, place, width or one.port(g), delay)
     return Topology(spec.source.text, (*gpus, *switches), tuple(links), timing=host.timing)
 
 

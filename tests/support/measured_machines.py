@@ -11,7 +11,7 @@ from measured_tables import MeasuredTable
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import names
 from weft.dsl.catalogue import topology as catalogue
-from weft.dsl.importers.gpu_names import family_of
+from weft.dsl.importers.generations import family_of
 from weft.dsl.nouns.topology import (
     MachineTiming,
     Medium,

@@ -34,8 +34,8 @@ class TopoImportFlags(Flags):
     """Flags of ``weft topo import``."""
 
     HELP: ClassVar[str] = (
-        "turn nvidia-smi topo -m text, NCCL or RCCL XML, GraphML, GML, TACCL, TE-CCL or edge-list "
-        "JSON into ours"
+        "turn the text of nvidia-smi, rocm-smi or amd-smi, NCCL or RCCL XML, GraphML, GML, TACCL, "
+        "TE-CCL or edge-list JSON into ours"
     )
     DESCRIPTION: ClassVar[str | None] = "Options of the importer follow the path: topo.xml:nodes=4"
 

@@ -6,7 +6,7 @@ import pytest
 
 from weft.dsl.base.errors import BadFile
 from weft.dsl.importers import read_any
-from weft.dsl.importers.gpu_names import CHIPS, family_of, family_of_chips
+from weft.dsl.importers.generations import CHIPS, family_of, family_of_chips
 from weft.dsl.machines.spec import parse_spec
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import families

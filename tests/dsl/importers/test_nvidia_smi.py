@@ -10,12 +10,14 @@ import pytest
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.importers.generations import GENERATIONS
 from weft.dsl.importers.smi_matrix import read_matrix
+from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.topology import NodeKind, Topology
 from weft.dsl.symmetry.symmetry import verified
-from weft.synth.time.calibrated import inner_medium
+from weft.synth.time.calibrated import families, inner_medium
 
 LEGEND = """
 Legend:
@@ -174,7 +176,7 @@ def test_the_generation_decides_where_counts_do_not(tmp_path: Path) -> None:
     assert {float(x.bandwidth) for x in direct.links} == {120.0}
     with pytest.raises(UserError) as caught:
         read(tmp_path, text, ":gpu=h200x")
-    assert "h100" in caught.value.render()
+    assert "'h200'" in caught.value.render()
 
 
 def test_each_nic_serves_its_nearest_gpu(tmp_path: Path) -> None:
@@ -336,3 +338,158 @@ def test_standard_input_and_odd_files(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(BadFile, match="text file"):
         topology(str(tmp_path / "bytes"))
+
+
+# --- generations, and what stands beside the matrix -----------------------------------------------
+
+
+def listed(gpus: int, name: str) -> str:
+    return "".join(f"GPU {g}: {name} (UUID: GPU-{g}c)\n" for g in range(gpus))
+
+
+def status(gpus: int, name: str, links: int, speed: str, dead: dict[int, int] | None = None) -> str:
+    """The form of nvidia-smi nvlink -s; ``dead``: the first links of a GPU that are inactive."""
+    lines = []
+    for g in range(gpus):
+        lines.append(f"GPU {g}: {name} (UUID: GPU-{g}c)")
+        gone = (dead or {}).get(g, 0)
+        lines += [f"\t Link {k}: {'<inactive>' if k < gone else speed}" for k in range(links)]
+    return "\n".join(lines) + "\n"
+
+
+def ports(made: Topology) -> list[float]:
+    return [float(x.bandwidth) for x in made.links if x.src < made.ranks <= x.dst]
+
+
+def slots(gpus: int, nics: int) -> str:
+    """Two sockets of cards, and NICs on the second."""
+    rows = []
+    for a in range(gpus + nics):
+        cells = []
+        for b in range(gpus + nics):
+            side = [d >= gpus // 2 for d in (a, b)]
+            cells.append("X" if a == b else "NODE" if side[0] == side[1] else "SYS")
+        rows.append(" ".join(cells))
+    return matrix(rows, gpus, [f"mlx5_{i}" for i in range(nics)])
+
+
+@pytest.mark.parametrize(
+    ("name", "pcie", "nic", "family"),
+    [
+        ("NVIDIA L40S", 24, 25, "l40s"),
+        ("NVIDIA L4", 24, 25, "l4"),
+        ("Tesla T4", 12, 12.5, "t4"),
+        ("NVIDIA A10G", 24, 12.5, "a10"),
+        ("NVIDIA A30", 24, 25, "a30"),
+        ("NVIDIA A40", 24, 25, "a40"),
+        ("NVIDIA A100-PCIE-40GB", 24, 25, "pcie"),
+        ("NVIDIA A100 80GB PCIe", 24, 25, "pcie"),
+        ("NVIDIA H100 PCIe", 48, 50, "pcie"),
+        ("NVIDIA H100 NVL", 48, 50, "h100"),
+    ],
+)
+def test_cards_in_slots_by_their_names(
+    tmp_path: Path, name: str, pcie: float, nic: float, family: str
+) -> None:
+    made = read(tmp_path, listed(4, name) + slots(4, 1), ":nodes=2")
+    assert {float(x.bandwidth) for x in made.links if x.src < made.ranks} == {pcie}
+    assert {float(x.bandwidth) for x in made.links if x.medium is Medium.NETWORK} == {nic}
+    assert made.timing.family == family
+    assert not any("generation" in note and "assumed" in note for note in made.notes)
+    assert any("data sheet" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "port", "family"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "NV12", 300, "a100"),
+        ("NVIDIA H100 80GB HBM3", "NV18", 450, "h100"),
+        ("NVIDIA H200", "NV18", 450, "h200"),
+        ("NVIDIA B200", "NV18", 900, "b200"),
+        ("NVIDIA GB200", "NV18", 900, "gb200"),
+        ("NVIDIA H800", "NV8", 200, "h800"),
+    ],
+)
+def test_gpus_on_an_nvswitch_by_their_names(
+    tmp_path: Path, name: str, cell: str, port: float, family: str
+) -> None:
+    made = read(tmp_path, matrix(uniform(4, cell), 4, []) + LEGEND + "\n" + listed(4, name))
+    assert set(ports(made)) == {port}
+    assert made.timing.family == family
+
+
+def test_bridged_cards_are_pairs(tmp_path: Path) -> None:
+    pairs = ["X NV12 SYS SYS", "NV12 X SYS SYS", "SYS SYS X NV12", "SYS SYS NV12 X"]
+    made = read(tmp_path, listed(4, "NVIDIA H100 NVL") + matrix(pairs, 4, []))
+    direct = [x for x in made.links if x.medium is Medium.NVLINK]
+    assert {(x.lanes, float(x.bandwidth)) for x in direct} == {(12, 300.0)}
+    bridged = read(tmp_path, listed(2, "NVIDIA A40") + matrix(uniform(2, "NV4"), 2, []))
+    assert {float(x.bandwidth) for x in bridged.links} == {56.25}
+
+
+def test_plain_nvidia_smi_beside_the_matrix_names_bus_ids(tmp_path: Path) -> None:
+    table = "".join(
+        f"|   {g}  NVIDIA H100 80GB HBM3          On  |   00000000:{g + 25:02X}:00.0 Off |   0 |\n"
+        for g in range(8)
+    )
+    made = read(tmp_path, table + hgx(), ":nodes=2")
+    assert names_of(made).rank("host1.0000:1b:00.0") == 10
+    assert made.timing.family == "h100"
+
+
+def test_a_gpu_with_dead_nvlinks_has_a_narrower_port(tmp_path: Path) -> None:
+    rows = [
+        " ".join("X" if a == b else "NV16" if 3 in (a, b) else "NV18" for b in range(8))
+        for a in range(8)
+    ]
+    made = read(tmp_path, matrix(rows, 8, []))
+    assert ports(made) == [450.0] * 3 + [400.0] + [450.0] * 4
+    assert any(
+        "fewer NVLinks to the NVSwitch than the 18 of the others: GPU3 16" in n for n in made.notes
+    )
+    assert made.symmetries == verified(made)
+
+
+def test_the_status_of_nvlinks_alone_is_a_machine(tmp_path: Path) -> None:
+    name = "NVIDIA H100 80GB HBM3"
+    made = read(tmp_path, status(8, name, 18, "26.562 GB/s", {3: 2}), ":nodes=2")
+    assert ports(made)[:8] == [450.0] * 3 + [400.0] + [450.0] * 4
+    assert any("inactive NVLinks are left out: GPU3 2" in note for note in made.notes)
+    assert any("no NICs: 8 NICs of 50GB/s assumed" in note for note in made.notes)
+    four = read(tmp_path, status(4, "NVIDIA A100-SXM4-40GB", 12, "25 GB/s"))
+    assert set(cables(four).values()) == {4}
+    two = read(tmp_path, status(2, "NVIDIA A30", 4, "25 GB/s"))
+    assert {float(x.bandwidth) for x in two.links} == {100.0}
+    odd = read(tmp_path, status(2, "NVIDIA Z9", 2, "12.5 GB/s"))
+    assert {float(x.bandwidth) for x in odd.links} == {25.0}
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, status(8, "Tesla V100-SXM2-32GB", 6, "25.781 GB/s"))
+    assert "nvidia-smi topo -m" in caught.value.render()
+    with pytest.raises(UserError, match="GPU 1 has no active NVLink"):
+        read(tmp_path, status(2, "NVIDIA A30", 4, "25 GB/s", {1: 4}))
+
+
+def test_hosts_without_nics_in_the_text_have_assumed_ones(tmp_path: Path) -> None:
+    cards = read(tmp_path, slots(4, 0), ":nodes=2,nics=2")
+    assert [n.name for n in cards.nodes if n.kind is NodeKind.NIC] == [
+        "nic0.0",
+        "nic0.1",
+        "nic1.0",
+        "nic1.1",
+    ]
+    assert (hop_distances(cards) >= 0).all()
+    switched = read(tmp_path, matrix(uniform(8, "NV18"), 8, []), ":nodes=2,fabric=rails")
+    wanted = topology("dgx-h100:nodes=2")
+    assert len(switched.links) == len(wanted.links)
+
+
+def test_every_generation_has_its_source() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "topologies.md").read_text()
+    for name, one in GENERATIONS.items():
+        row = next(
+            line for line in page.splitlines() if line.startswith("| `") and f"`{name}`" in line
+        )
+        assert row.endswith(f"| {float(one.pcie):g} | {float(one.nic):g} | {one.source} |")
+        assert one.source, name
+        assert one.timed_as in families(), name
+        assert bool(one.links) == bool(one.lane), name

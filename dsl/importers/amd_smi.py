@@ -1,0 +1,383 @@
+"""Importer of the texts of ``rocm-smi --showtopo`` and ``amd-smi topology``.
+
+Both print matrices of pairs: link type (XGMI, PCIE), weight, hops, and some versions bandwidths.
+Hops are 1 for all pairs joined by xGMI, directly or not; of these the pairs of the least weight are
+the cabled ones (AMD SMI documentation, "Interpreting hops and weight"). How many links a pair has
+is only in bandwidths; generation and NICs are in neither text. Notes tell what was assumed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ..base.errors import BadFile, BadTopology
+from ..machines.hosts import Cables, Host, build
+from ..machines.spec import MachineSpec
+from ..nouns.parts import Medium
+from ..nouns.timing import MachineTiming
+from ..nouns.topology import NodeKind, Topology
+from ..symmetry.symmetry import GUESSED, guess
+from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, PCIE_ALPHA
+from .generations import GENERATIONS, Generation, generation_of, generation_of_chip
+from .host_plan import (
+    Cable,
+    HostPart,
+    HostPlan,
+    assumed_nics,
+    build_hosts,
+    copied,
+    with_assumed_nics,
+    with_media,
+)
+from .smi_matrix import plain_lines
+
+_TITLE = re.compile(
+    r"\s*=+ *(Weight|Hops|Link Type) between two GPUs *=+\s*$"
+    r"|\s*=+ *(Bandwidth)[ A-Za-z]*=+\s*$"
+    r"|\s*((?:[A-Z-]+ )+)TABLE:\s*$"
+)
+_SECTION = re.compile(r"\s*=+.*=+\s*$|\s*Legend:|.*TABLE:\s*$")
+"""A line that ends a matrix."""
+
+_DEVICE = re.compile(r"GPU\d{1,4}|[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
+_NUMA = re.compile(r"\s*GPU ?\[? ?(\d{1,4})\]?\s*: \(Topology\) Numa Node: (\d{1,4})\s*$")
+_BUS = re.compile(
+    r"\s*GPU ?\[? ?(\d{1,4})\]?\s*: PCI Bus: ([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
+)
+_NAME = re.compile(r"\bMI\d{2,3}[AX]?\b.*|\b(?:Radeon|AMD Instinct)\b.*")
+_CHIP = re.compile(r"\bgfx9[0-9a-f]{2}\b")
+_SPAN = re.compile(r"(\d{1,9})-(\d{1,9})")
+
+_KINDS = {"link type": "type", "numa bw": "bandwidth"}
+"""Short names of tables."""
+
+Cells = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _PairMatrix:
+    """A matrix; ``line`` of its title."""
+
+    names: tuple[str, ...]
+    cells: Cells
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Amd:
+    """Pairs joined by xGMI with their links, and what else was read."""
+
+    gpus: int
+    links: dict[tuple[int, int], int]
+    cpus: tuple[int, ...]
+    names: tuple[tuple[str, ...], ...]
+    generation: Generation
+    lane: Fraction
+    options: MachineSpec
+    notes: list[str]
+
+
+def looks_like_amd_smi(text: str) -> bool:
+    """Return True if some line is the title of a matrix of link types."""
+    found = map(_TITLE.match, plain_lines(text[:200_000]))
+    return any(match is not None and _kind(match) in ("type", "weight", "hops") for match in found)
+
+
+def read_amd_smi(text: str, where: str, options: MachineSpec) -> Topology:
+    """Return the topology of the matrices.
+
+    Options: ``gpu=mi300x|mi250x|…``; ``bw=`` of an xGMI link (with PCIe: ``pcie_bw=``,
+    ``cpu_bw=``); ``nodes=`` with assumed NICs (``nics=``, ``nic_bw=``), ``fabric=`` and the like.
+
+    Raises:
+        BadFile: no link types, or an incomplete matrix; with the line. BadTopology: a matrix that
+            is not symmetric.
+    """
+    lines = plain_lines(text)
+    tables = dict(_tables(lines, where))
+    if "type" not in tables:
+        raise BadFile(
+            "the text has no matrix of link types",
+            where=where,
+            hint="rocm-smi --showtopo and amd-smi topology print it",
+        )
+    read = _read(lines, tables, where, options)
+    made = _over_xgmi(read) if _joined(read) else _over_pcie(read)
+    return replace(made, timing=MachineTiming(read.generation.timed_as))
+
+
+# --- the text -------------------------------------------------------------------------------------
+
+
+def _kind(match: re.Match[str]) -> str:
+    plain: str = next(filter(None, match.groups())).strip().lower()
+    return _KINDS.get(plain, plain)
+
+
+def _tables(lines: list[str], where: str) -> Iterator[tuple[str, _PairMatrix]]:
+    """Yield the matrices by kind, the first of each."""
+    seen: set[str] = set()
+    for at, line in enumerate(lines):
+        match = _TITLE.match(line)
+        if match is None or _kind(match) in seen:
+            continue
+        end = next((i for i in range(at + 1, len(lines)) if _SECTION.match(lines[i])), len(lines))
+        seen.add(_kind(match))
+        table = _table(lines[at + 1 : end], at + 1, where)
+        if table is not None:
+            yield _kind(match), table
+
+
+def _table(lines: list[str], title: int, where: str) -> _PairMatrix | None:
+    """Parse the words of a matrix, however a terminal broke its lines; None without a header."""
+    words = [(word, title + i) for i, line in enumerate(lines, 1) for word in line.split()]
+    names: list[str] = []
+    for word, _ in words:
+        if word in names or not _DEVICE.fullmatch(word):
+            break
+        names.append(word)
+    if not names:
+        return None
+    rows: list[tuple[str, ...]] = []
+    at = len(names)
+    for name in names:
+        found = [word for word, _ in words[at : at + 1 + len(names)]]
+        line = words[min(at, len(words) - 1)][1]
+        if not found or found[0] != name:
+            raise BadFile(
+                f"the row of {name} is missing",
+                where=f"{where}:{line}",
+                hint=f"the header has {len(names)} GPUs, the text {len(rows)} whole rows",
+            )
+        cells = found[1:]
+        short = next((i for i, word in enumerate(cells) if word in names), len(cells))
+        if short < len(names):
+            raise BadFile(
+                f"the row of {name} has {short} cells for {len(names)} columns",
+                where=f"{where}:{line}",
+                hint="is the text complete?",
+            )
+        rows.append(tuple(cells))
+        at += 1 + len(names)
+    return _PairMatrix(tuple(names), tuple(rows), title)
+
+
+def _read(
+    lines: list[str], tables: dict[str, _PairMatrix], where: str, options: MachineSpec
+) -> _Amd:
+    types = tables["type"]
+    n = len(types.names)
+    for title, table in tables.items():
+        if table.names != types.names:
+            raise BadFile(
+                f"the matrix of {title} is of other GPUs than that of link types",
+                where=f"{where}:{table.line}",
+            )
+    notes = [ALPHA_NOTE]
+    pairs = _cabled(tables, where, notes)
+    kind = _generation(lines, pairs, tables, options, notes)
+    spans = _spans(tables, pairs)
+    lane = options.bandwidth("bw", kind.lane or Fraction(64))
+    links = _link_counts(pairs, spans, kind, n, notes)
+    names = _names(lines, types.names)
+    return _Amd(n, links, _cpus(lines, tables, notes), names, kind, lane, options, notes)
+
+
+def _cabled(tables: dict[str, _PairMatrix], where: str, notes: list[str]) -> list[tuple[int, int]]:
+    """Return the pairs with an xGMI cable."""
+    types = tables["type"]
+    n = len(types.names)
+    for a in range(n):
+        for b in range(a):
+            if types.cells[a][b] != types.cells[b][a]:
+                raise BadTopology(
+                    f"{types.names[a]} to {types.names[b]} is {types.cells[a][b]}, and back "
+                    f"{types.cells[b][a]}",
+                    where=f"{where}:{types.line}",
+                )
+    near = [(a, b) for a in range(n) for b in range(a + 1, n) if types.cells[a][b] == "XGMI"]
+    access = tables.get("access")
+    if access is not None:
+        off = [(a, b) for a, b in near if "DISABLED" in (access.cells[a][b], access.cells[b][a])]
+        if off:
+            listed = ", ".join(f"GPU{a}-GPU{b}" for a, b in off)
+            notes.append(f"xGMI links that are disabled are left out: {listed}")
+        near = [pair for pair in near if pair not in off]
+    weight = tables.get("weight")
+    if not near:
+        return near
+    if weight is None:
+        notes.append("the text has no weights: every pair of type XGMI is taken to have a cable")
+        return near
+    least = min(_number(weight.cells[a][b]) for a, b in near)
+    cabled = [(a, b) for a, b in near if _number(weight.cells[a][b]) == least]
+    if len(cabled) < len(near):
+        notes.append(
+            f"{len(cabled)} of {len(near)} pairs of type XGMI have the least weight, {least}, and "
+            "a cable; the others go through GPUs"
+        )
+    return cabled
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else 10**9
+
+
+def _spans(
+    tables: dict[str, _PairMatrix], pairs: list[tuple[int, int]]
+) -> dict[tuple[int, int], int]:
+    """Return the largest bandwidth of pairs in MB/s, of those that the text has."""
+    table = tables.get("bandwidth")
+    if table is None:
+        return {}
+    found = {pair: _SPAN.fullmatch(table.cells[pair[0]][pair[1]]) for pair in pairs}
+    return {pair: int(m[2]) for pair, m in found.items() if m is not None and int(m[2])}
+
+
+def _link_counts(
+    pairs: list[tuple[int, int]],
+    spans: dict[tuple[int, int], int],
+    kind: Generation,
+    n: int,
+    notes: list[str],
+) -> dict[tuple[int, int], int]:
+    """Return the links of each pair: by bandwidths, else one, or as many as such hosts have."""
+    if pairs and len(spans) == len(pairs):
+        least = min(spans.values())
+        return {pair: max(1, round(span / least)) for pair, span in spans.items()}
+    each = kind.each if len(pairs) == n * (n - 1) // 2 else 1
+    degree = max(Counter(g for pair in pairs for g in pair).values(), default=0)
+    if pairs and kind.links > degree * each:
+        notes.append(
+            f"how many links a pair has is not in the text: {each} assumed (rocm-smi "
+            "--shownodesbw or amd-smi topology in the same file tells)"
+        )
+    return dict.fromkeys(pairs, each)
+
+
+def _generation(
+    lines: list[str],
+    pairs: list[tuple[int, int]],
+    tables: dict[str, _PairMatrix],
+    options: MachineSpec,
+    notes: list[str],
+) -> Generation:
+    """Return the generation: by ``gpu=``, names or gfx numbers of the text, or the links."""
+    amd = {name: one for name, one in GENERATIONS.items() if one.medium is Medium.XGMI}
+    asked = options.choice("gpu", "", amd)
+    if asked:
+        return amd[asked]
+    named = {m[0] for m in map(_NAME.search, lines) if m is not None}
+    chips = {m[0] for m in map(_CHIP.search, lines) if m is not None}
+    found = generation_of(named) or (generation_of_chip(chips.pop()) if len(chips) == 1 else None)
+    if found is not None and found.medium is Medium.XGMI:
+        notes.append(
+            f"the GPUs are {found.name} by their names: {float(found.lane):g}GB/s per xGMI link "
+            f"({found.source})"
+        )
+        return found
+    guessed = GENERATIONS[_guessed(pairs)]
+    name = guessed.name
+    lane = f", {float(guessed.lane):g}GB/s per xGMI link" if pairs else ""
+    notes.append(
+        f"the GPU's generation is not in the text; {name} is assumed{lane} (gpu= or bw= says "
+        "otherwise)"
+    )
+    return guessed
+
+
+def _guessed(pairs: list[tuple[int, int]]) -> str:
+    """Return the likeliest generation: hives of eight, of up to four, or GPUs of two dies."""
+    near: dict[int, set[int]] = {}
+    for a, b in pairs:
+        near.setdefault(a, {a}).add(b)
+        near.setdefault(b, {b}).add(a)
+    if any(near[a] != near[b] for a, b in pairs):
+        return "mi250x"
+    return "mi300x" if any(len(hive) > 4 for hive in near.values()) else "mi210"
+
+
+def _names(lines: list[str], devices: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the names of each GPU: its number, and its bus id where the text has it."""
+    buses = {int(m[1]): m[2].lower() for m in map(_BUS.match, lines) if m is not None}
+    found = []
+    for i, device in enumerate(devices):
+        if device.startswith("GPU"):
+            number = int(device[3:])
+            found.append((device, buses[number]) if number in buses else (device,))
+        else:
+            found.append((f"GPU{i}", device.lower()))
+    return tuple(found)
+
+
+def _cpus(lines: list[str], tables: dict[str, _PairMatrix], notes: list[str]) -> tuple[int, ...]:
+    """Return the CPU of each GPU: by NUMA nodes, else by hops (2 within a socket, 3 across)."""
+    names = tables["type"].names
+    numa = {int(m[1]): int(m[2]) for m in map(_NUMA.match, lines) if m is not None}
+    numbers = [int(d[3:]) if d.startswith("GPU") else i for i, d in enumerate(names)]
+    if all(number in numa for number in numbers):
+        places = {node: i for i, node in enumerate(sorted({numa[k] for k in numbers}))}
+        return tuple(places[numa[k]] for k in numbers)
+    hops = tables.get("hops")
+    cpus: list[int] = []
+    for b in range(len(names)):
+        near = [a for a in range(b) if hops is not None and hops.cells[a][b] in ("1", "2")]
+        cpus.append(cpus[near[0]] if near else max(cpus, default=-1) + (hops is not None or b == 0))
+    if hops is None and len(names) > 1:
+        notes.append("the text has neither NUMA nodes nor hops: one CPU is assumed")
+    return tuple(cpus)
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+
+def _joined(read: _Amd) -> bool:
+    reached, edge = {0}, [0]
+    while edge:
+        at = edge.pop()
+        for a, b in read.links:
+            if at in (a, b) and not {a, b} <= reached:
+                edge.append(b if at == a else a)
+                reached |= {a, b}
+    return len(reached) == read.gpus and read.gpus > 1
+
+
+def _over_xgmi(read: _Amd) -> Topology:
+    options, n = read.options, read.gpus
+    nics = None
+    if options.integer("nodes", 1) > 1:
+        nics = assumed_nics(n, read.generation, options, read.notes)
+    pairs = tuple((a, b, count) for (a, b), count in sorted(read.links.items()))
+    wires = tuple(Cable(a, b, read.lane * k, CABLE_ALPHA, k) for a, b, k in pairs)
+    moves = guess(copied(HostPlan(n, (), wires), "host", 1)) if n <= GUESSED else ()
+    cables = (Cables(pairs, read.lane, CABLE_ALPHA),)
+    # bw= is of one link, as is the lane of the cables.
+    host = Host(options.title(), "", n, (), cables, nics, moves, gpu_names=read.names)
+    made = with_media(build(host, options), Medium.XGMI)
+    return replace(made, name=options.title(), notes=tuple(read.notes))
+
+
+def _over_pcie(read: _Amd) -> Topology:
+    options, n = read.options, read.gpus
+    width = options.bandwidth("pcie_bw", read.generation.pcie)
+    between = options.bandwidth("cpu_bw", CPU_LINK)
+    cpus = sorted(set(read.cpus))
+    parts = tuple(HostPart(f"cpu.{i}", NodeKind.HOST) for i in range(len(cpus)))
+    direct = [
+        Cable(a, b, read.lane * k, CABLE_ALPHA, k, Medium.XGMI)
+        for (a, b), k in sorted(read.links.items())
+    ]
+    slots = [Cable(g, n + cpus.index(cpu), width, PCIE_ALPHA) for g, cpu in enumerate(read.cpus)]
+    sockets = [Cable(n + a, n + b, between, PCIE_ALPHA) for b in range(len(cpus)) for a in range(b)]
+    read.notes.append(
+        f"xGMI does not join all GPUs: each is on its CPU by PCIe, x16 at {float(width):g}GB/s "
+        f"(pcie_bw=), CPU to CPU at {float(between):g}GB/s (cpu_bw=)"
+    )
+    plan = HostPlan(n, parts, (*direct, *slots, *sockets), gpu_names=read.names)
+    if options.integer("nodes", 1) > 1:
+        plan = with_assumed_nics(plan, read.generation, options, read.notes)
+    return build_hosts(plan, options.title(), options, read.notes)

@@ -1,0 +1,287 @@
+"""Generations of GPUs: links to other GPUs, PCIe and usual NICs, each with its source.
+
+The one table of them: importers take from it what a text does not say, ``gpu=`` names its rows, and
+families of machines follow from the names and chips that other programs print.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..nouns.parts import Medium
+
+GEN3, GEN4, GEN5, GEN6 = (Fraction(x) for x in (12, 24, 48, 96))
+"""GB/s of x16 PCIe, as NCCL counts them (``width · k / 80`` of ``src/graph/topo.cc``)."""
+
+EDR, HDR, NDR, XDR = (Fraction(x, 2) for x in (25, 50, 100, 200))
+"""GB/s of 100, 200, 400 and 800 Gbit/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A kind of GPU.
+
+    Attributes:
+        name: the value of ``gpu=``.
+        links, lane: links to other GPUs, and GB/s of one in one direction; 0 of cards without any.
+        pcie, nic: GB/s of its PCIe and of the NIC in the usual host; NICs are a guess.
+        each: links between two GPUs of the usual host, where every two are joined.
+        source: of links and PCIe.
+        family: of the times of programs; the name's, if empty.
+        card: it is in a PCIe slot: links are bridges between neighbours, and a host has one NIC.
+        medium: of the links.
+        also: further names that programs print.
+    """
+
+    name: str
+    links: int
+    lane: Fraction
+    pcie: Fraction
+    nic: Fraction
+    source: str
+    family: str = ""
+    card: bool = False
+    medium: Medium = Medium.NVLINK
+    also: tuple[str, ...] = ()
+    each: int = 1
+
+    @property
+    def timed_as(self) -> str:
+        """Return the family of the times of programs."""
+        return self.family or self.name
+
+
+def _card(
+    name: str,
+    pcie: Fraction,
+    nic: Fraction,
+    source: str,
+    links: tuple[int, str] = (0, "0"),
+    family: str = "",
+    also: tuple[str, ...] = (),
+) -> Generation:
+    return Generation(
+        name, links[0], Fraction(links[1]), pcie, nic, source, family, card=True, also=also
+    )
+
+
+def _nvidia(
+    name: str, links: int, lane: int, pcie: Fraction, nic: Fraction, source: str
+) -> Generation:
+    return Generation(name, links, Fraction(lane), pcie, nic, source)
+
+
+def _amd(
+    name: str,
+    links: int,
+    lane: str,
+    pcie: Fraction,
+    nic: Fraction,
+    source: str,
+    family: str = "",
+    also: tuple[str, ...] = (),
+    *,
+    card: bool = False,
+    each: int = 1,
+) -> Generation:
+    return Generation(
+        name, links, Fraction(lane), pcie, nic, source, family, card, Medium.XGMI, also, each
+    )
+
+
+_TABLE = (
+    _nvidia("p100", 4, 20, GEN3, EDR, "Tesla P100 data sheet: NVLink 160 GB/s both ways, PCIe 3"),
+    Generation(
+        "v100",
+        6,
+        Fraction(25),
+        GEN3,
+        EDR,
+        "Tesla V100 data sheet: NVLink 300 GB/s both ways, PCIe 3",
+        also=("v100s",),
+    ),
+    _card("v100-pcie", GEN3, EDR, "Tesla V100 data sheet: PCIe 3 x16", family="pcie"),
+    _card("t4", GEN3, EDR, "NVIDIA T4 data sheet: PCIe 3 x16, no NVLink"),
+    _card("a10", GEN4, EDR, "NVIDIA A10 data sheet: PCIe 4 x16, no NVLink", also=("a10g",)),
+    _card("a30", GEN4, HDR, "NVIDIA A30 data sheet: NVLink 200 GB/s both ways, PCIe 4", (4, "25")),
+    _card("a40", GEN4, HDR, "NVIDIA A40 data sheet: NVLink 112.5 GB/s both ways", (4, "14.0625")),
+    _nvidia("a100", 12, 25, GEN4, HDR, "NVIDIA A100 data sheet: NVLink 600 GB/s both ways, PCIe 4"),
+    _card(
+        "a100-pcie",
+        GEN4,
+        HDR,
+        "NVIDIA A100 data sheet: bridge of two cards 600 GB/s both ways, PCIe 4",
+        (12, "25"),
+        "pcie",
+    ),
+    _nvidia("a800", 8, 25, GEN4, HDR, "NVIDIA A800 data sheet: NVLink 400 GB/s both ways, PCIe 4"),
+    _card("l4", GEN4, HDR, "NVIDIA L4 data sheet: PCIe 4 x16, no NVLink"),
+    _card("l40s", GEN4, HDR, "NVIDIA L40S data sheet: PCIe 4 x16, no NVLink", also=("l40",)),
+    _card(
+        "rtx", GEN4, HDR, "NVIDIA RTX A6000 data sheet: NVLink 112.5 GB/s both ways", (4, "14.0625")
+    ),
+    _nvidia("h100", 18, 25, GEN5, NDR, "NVIDIA H100 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
+    _card(
+        "h100-pcie",
+        GEN5,
+        NDR,
+        "NVIDIA H100 data sheet: bridge of two cards 600 GB/s both ways, PCIe 5",
+        (12, "25"),
+        "pcie",
+    ),
+    _card(
+        "h100-nvl",
+        GEN5,
+        NDR,
+        "NVIDIA H100 NVL data sheet: bridge of two cards 600 GB/s both ways, PCIe 5",
+        (12, "25"),
+        "h100",
+    ),
+    _nvidia("h800", 8, 25, GEN5, NDR, "NVIDIA H800 data sheet: NVLink 400 GB/s both ways, PCIe 5"),
+    _nvidia("h20", 18, 25, GEN5, NDR, "NVIDIA H20 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
+    _nvidia("h200", 18, 25, GEN5, NDR, "NVIDIA H200 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
+    _card(
+        "h200-nvl",
+        GEN5,
+        NDR,
+        "NVIDIA H200 NVL data sheet: bridge of two or four cards 900 GB/s both ways, PCIe 5",
+        (18, "25"),
+        "h200",
+    ),
+    _nvidia("gh200", 18, 25, GEN5, NDR, "NVIDIA GH200 data sheet: NVLink 900 GB/s both ways"),
+    _nvidia("b200", 18, 50, GEN5, NDR, "NVIDIA HGX B200 data sheet: NVLink 1.8 TB/s both ways"),
+    _nvidia("b300", 18, 50, GEN6, XDR, "NVIDIA HGX B300 data sheet: NVLink 1.8 TB/s both ways"),
+    _nvidia("gb200", 18, 50, GEN5, NDR, "NVIDIA GB200 NVL72 data sheet: 1.8 TB/s both ways a GPU"),
+    _nvidia("gb300", 18, 50, GEN6, XDR, "NVIDIA GB300 NVL72 data sheet: 1.8 TB/s both ways a GPU"),
+    _amd("mi50", 2, "46", GEN4, EDR, "AMD MI50 data sheet: 184 GB/s both ways over two links"),
+    _amd("mi100", 3, "46", GEN4, HDR, "AMD MI100 data sheet: 276 GB/s both ways over three links"),
+    _amd(
+        "mi210",
+        3,
+        "50",
+        GEN4,
+        HDR,
+        "AMD MI210 data sheet: 300 GB/s both ways over three links, PCIe 4",
+        "mi250",
+        card=True,
+    ),
+    _amd(
+        "mi250x",
+        8,
+        "50",
+        GEN4,
+        HDR,
+        "AMD MI250X data sheet: 100 GB/s both ways a link, eight links, PCIe 4",
+        "mi250",
+        ("mi250",),
+    ),
+    _amd(
+        "mi300a",
+        6,
+        "64",
+        GEN5,
+        HDR,
+        "AMD CDNA 3 white paper: four APUs, two links of 128 GB/s both ways for each pair",
+        "mi300x",
+        each=2,
+    ),
+    _amd(
+        "mi300x",
+        7,
+        "64",
+        GEN5,
+        NDR,
+        "AMD MI300X data sheet: seven links of 128 GB/s both ways, PCIe 5",
+        also=("mi308x",),
+    ),
+    _amd("mi325x", 7, "64", GEN5, NDR, "AMD MI325X data sheet: seven links of 128 GB/s both ways"),
+    _amd(
+        "mi355x",
+        7,
+        "76.8",
+        GEN5,
+        NDR,
+        "AMD MI350 series data sheet: seven links of 153.6 GB/s both ways",
+        also=("mi350x",),
+    ),
+)
+
+GENERATIONS = {word: one for one in _TABLE for word in (one.name, *one.also)}
+"""All generations by their names."""
+
+CHIPS = {
+    "60": "p100",
+    "70": "v100",
+    "80": "a100",
+    "90": "h100",
+    "100": "b200",
+    "103": "b300",
+    "gfx906": "mi50",
+    "gfx908": "mi100",
+    "gfx90a": "mi250",
+    "gfx910": "mi250",
+    "gfx942": "mi300x",
+    "gfx950": "mi355x",
+}
+"""The family by compute capability or gfx number."""
+
+_NAMES = re.compile(
+    rf"\b({'|'.join(sorted(GENERATIONS, key=len, reverse=True))})(?=\b|X\b)", re.IGNORECASE
+)
+_SLOTTED = re.compile(r"\bPCIE\b", re.IGNORECASE)
+_BRIDGED = re.compile(r"\bNVL\b", re.IGNORECASE)
+
+
+def generation_of(names: Iterable[str]) -> Generation | None:
+    """Return the generation of GPUs by their names (``NVIDIA A100-SXM4-80GB``); None where unknown
+    or where they differ."""
+    found = {_by_name(name) for name in names}
+    return found.pop() if len(found) == 1 else None
+
+
+def family_of(names: Iterable[str]) -> str:
+    """Return the family of GPUs by their names; empty where unknown or where they differ."""
+    return _common(map(_family_of_name, names))
+
+
+def family_of_chips(chips: Iterable[str]) -> str:
+    """Return the family by compute capabilities (``90``) or gfx numbers (``gfx942``), as above."""
+    return _common(CHIPS.get(_chip(one), "") for one in chips)
+
+
+def generation_of_chip(text: str) -> Generation | None:
+    """Return the generation by a gfx number; None where it is not known."""
+    return GENERATIONS.get(CHIPS.get(_chip(text), ""))
+
+
+def _by_name(name: str) -> Generation | None:
+    if (found := _NAMES.search(name)) is None:
+        return None
+    plain = GENERATIONS[found[1].lower()]
+    if _SLOTTED.search(name):
+        return GENERATIONS.get(f"{plain.name}-pcie", plain)
+    if _BRIDGED.search(name):
+        return GENERATIONS.get(f"{plain.name}-nvl", plain)
+    return plain
+
+
+def _family_of_name(name: str) -> str:
+    found = _by_name(name)
+    if found is None:
+        return ""
+    return "pcie" if _SLOTTED.search(name) else found.timed_as
+
+
+def _chip(text: str) -> str:
+    plain = text.strip().lower()
+    if plain.isdigit() and plain.startswith("9") and len(plain) == 3:  # RCCL's 906, 908, 910
+        return f"gfx{plain}"
+    return plain
+
+
+def _common(families: Iterable[str]) -> str:
+    found = set(families)
+    return found.pop() if len(found) == 1 else ""
