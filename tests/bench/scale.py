@@ -66,7 +66,7 @@ LINES = (
     Line("dgx-a100:nodes=128", "allgather", 2, engine="pack"),
     Line("dgx-a100:nodes=128", "allgather", 20, 4),
     Line("mi250:nodes=64", "allgather", 60),
-    Line("mi250:nodes=64", "allreduce", 200),
+    Line("mi250:nodes=64", "allreduce", 60),
     Line("dgx-h100:nodes=64", "allgather", 15),
     Line("dgx-h100:nodes=64", "allreduce", 15),
     Line("torus:8x8x8", "alltoall", 30),

@@ -78,8 +78,8 @@ class PortfolioEffort(Effort):
     )
     near: float = setting(
         1.02,
-        "matching is not asked where a packing of the best rate takes less than this times the "
-        "bound",
+        "matching, and phases from greedy_ranks on, are not asked where a packing of the best rate "
+        "takes less than this times the bound",
     )
     classic_ranks: int = setting(
         96,
@@ -160,6 +160,9 @@ class Portfolio:
             return [*(e for e in made if _takes(e, problem)), InPhases(self)]
         if problem.objective is Objective.TIME and not self.engines and len(made) > 1:
             made += [e for e in (InPhases(self), InHalves(self)) if _takes(e, problem)]
+        if problem.topology.ranks >= self.effort.greedy_ranks:
+            # Matching looks at every pair of ranks: compositions of quicker answers come first.
+            made.sort(key=lambda engine: engine.name == "greedy")
         return made
 
 
@@ -386,13 +389,15 @@ class _Race:
 
     def _needless(self, engine: Engine) -> bool:
         """Return True if an engine can gain little: halves, classic algorithms for pairs of many
-        ranks, or matching after the best rate, where the bound is near; matching of very many
-        chunks from one rank to one other at all."""
+        ranks, phases of very many, or matching after the best rate, where the bound is near;
+        matching of very many chunks from one rank to one other at all."""
         many = self.problem.topology.ranks >= self.effort.classic_ranks
         if engine.name == "classic" and many and moves_pairs(self.problem.collective):
             return self._over_bound() <= self.effort.classic_near
         if engine.name == "halves":
             return self._over_bound() <= self.effort.halves_near
+        if engine.name == "phases" and self.problem.topology.ranks >= self.effort.greedy_ranks:
+            return self._over_bound() <= self.effort.near
         if engine.name != "greedy":
             return False
         collective = self.problem.collective

@@ -118,13 +118,27 @@ def tail_deadlines(u: Urgency) -> TransferOrder:
 def _due(u: Urgency, rule: str, period: int) -> TransferOrder:
     longest = int(u.tail.max(initial=1))
     due = _TICKS - (u.tail.astype(np.float64) * (_TICKS / longest)).astype(np.int64)
+    stride = max(1, period * _TICKS // longest // u.slices)
+    return TransferOrder(rule, _distinct(due, u), stride)
+
+
+def as_started(rule: str, u: Urgency, starts: Ints, whole: int) -> TransferOrder:
+    """The earliest first, of known starts of each hop and slice (ticks, shape (slices, hops)) in a
+    run of ``whole`` ticks; slices follow each other as they do on the average."""
+    unit = _TICKS / max(1, whole)
+    stride = float((starts[-1] - starts[0]).mean()) * unit / max(1, u.slices - 1)
+    first = (starts * unit).mean(axis=0) - stride * (u.slices - 1) / 2
+    due = np.rint(np.maximum(first, 0)).astype(np.int64)
+    return TransferOrder(rule, _distinct(due, u), max(1, round(stride)))
+
+
+def _distinct(due: Ints, u: Urgency) -> Ints:
+    """Priorities by these numbers; distinct, so that the images of one hop stay together."""
     order = np.lexsort((u.tree, u.shift, due))
-    # Distinct, so that the images of one hop stay together.
     place = np.arange(len(order))
-    apart = np.maximum.accumulate(due[order] - place) + place
     priority = np.empty(len(order), np.int64)
-    priority[order] = apart
-    return TransferOrder(rule, priority, max(1, period * _TICKS // longest // u.slices))
+    priority[order] = np.maximum.accumulate(due[order] - place) + place
+    return priority
 
 
 Rule = Callable[[Urgency], TransferOrder]

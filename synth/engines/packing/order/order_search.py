@@ -20,6 +20,7 @@ from ....base.engine import Point
 from ....base.meter import Meter
 from ..trees.demands import moves_pairs
 from ..trees.model import Packing, counted, halves, trees_per_root
+from .mirror import Mirrored
 from .order import FIRST, OTHERS, Rule, TransferOrder, Urgency, as_listed, shaken
 from .plan_quotient import PlanQuotient
 
@@ -212,6 +213,8 @@ def _slice_counts(quotient: PlanQuotient, trial: OrderLimits) -> tuple[int, ...]
 
 def _restart(best: Planned, message_bytes: int, trial: OrderLimits) -> Planned:
     """Retry the best rule with slightly perturbed tails, while that improves it."""
+    if isinstance(best.rule, Mirrored):  # it looks at tails of its own
+        return best
     search = _OrderSearch(best.quotient, message_bytes, trial, best)
     floor = _floor(best.quotient, message_bytes)
     rng = np.random.default_rng(trial.seed)
@@ -277,9 +280,12 @@ class _OrderSearch:
     def close(self) -> None:
         """Try the other rules near the best slice count."""
         allowed, first = _slice_counts(self.quotient, self.trial), self.least.segments
+        # In many slices list scheduling is as good, and both phases of an allreduce overlap.
+        mirrors = allowed[-1] < self.trial.effort.many and self.quotient.plan.hops.reduce.any()
+        mirrored = (Mirrored(self.quotient, self.message_bytes),) if mirrors else ()
         at = allowed.index(first)
         for segments in (first, *allowed[at + 1 : at + 2], *allowed[max(0, at - 1) : at]):
-            for rule in (*OTHERS, *(FIRST if segments != first else ())):
+            for rule in (*OTHERS, *mirrored, *(FIRST if segments != first else ())):
                 if self.done:
                     return
                 self.look(rule, segments)
@@ -291,6 +297,8 @@ class _OrderSearch:
             return float("inf")
         if segments not in self._known:
             self._known[segments] = Urgency.of(self.quotient, self.message_bytes, segments)
+        if isinstance(rule, Mirrored):
+            self.trial.meter.spend(rule.runs * len(self.quotient.plan.hops) * segments)
         return self.run(rule(self._known[segments]), rule, segments)
 
     def run(self, order: TransferOrder, rule: Rule, segments: int) -> float:

@@ -131,11 +131,14 @@ def complete(w: SliceWork, m: Array, jobs_at: int, waits: Array, place: int, par
 
 
 @kernel
-def makespan(w: SliceWork, slices: int, priority: Array, stride: int, limit: int) -> int:
+def makespan(
+    w: SliceWork, slices: int, priority: Array, stride: int, limit: int, starts: Array
+) -> int:
     """Return the ticks until all slices of all hops have arrived; FOREVER beyond ``limit``.
 
     Whoever has the least priority + slice · stride goes first, among those all of whose resources
-    are free; ties go by slice, then by hop.
+    are free; ties go by slice, then by hop. ``starts``: if not empty, is given the ticks at which
+    each job starts.
     """
     hops, places = len(w.source), len(w.arrivals)
     jobs, last = hops * slices, 0
@@ -154,6 +157,8 @@ def makespan(w: SliceWork, slices: int, priority: Array, stride: int, limit: int
             client = next_started(m)
             if client >= 0:
                 leg = m[client + LEG]
+                if len(starts) > 0:
+                    starts[(client - jobs_at) // CLIENT_COLUMNS] = m[NOW]
                 if (client - jobs_at) // CLIENT_COLUMNS + hops < jobs:
                     push(m, m[NOW] + m[leg + LEAVES], client)
                 push(m, m[NOW] + m[leg + ARRIVES], -client)

@@ -152,6 +152,8 @@ class _LoadedRoutes:
     def __init__(self, topology: Topology, group: Automorphisms) -> None:
         self._topology = topology
         self.looks = 0  # at links, so far
+        least = group.images[:, : topology.ranks].min(axis=0)
+        self._alone = np.flatnonzero(least == np.arange(topology.ranks)).tolist()
         self._orbit = group.link_images.min(axis=0).tolist()
         size = np.bincount(self._orbit, minlength=len(self._orbit))
         bandwidth = np.array([float(x.bandwidth) for x in topology.links])
@@ -190,12 +192,15 @@ class _LoadedRoutes:
         return [hops[node] for node in order if node in hops]
 
     def centre(self) -> int:
-        """Return the rank of least eccentricity, distances counted both ways."""
+        """Return the rank of least eccentricity, distances counted both ways.
+
+        Asked before any tree is grown, so that images of a rank are as far from all as it is.
+        """
 
         def radius(rank: int) -> float:
             return sum(self._reach(rank, way) for way in (False, True))
 
-        return min(range(self._topology.ranks), key=radius)
+        return min(self._alone, key=radius)
 
     def _reach(self, rank: int, backward: bool) -> float:
         order, came = self._search([rank], backward)

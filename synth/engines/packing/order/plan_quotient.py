@@ -180,7 +180,9 @@ class PlanQuotient:
         )
         us = self.slice_us(message_bytes, segments)
         limit = int(min(limit_us / us, float(FOREVER)))
-        ticks = fast(plan_kernel).makespan(work, segments, priority, stride, limit)
+        ticks = fast(plan_kernel).makespan(
+            work, segments, priority, stride, limit, np.zeros(0, np.int64)
+        )
         return float("inf") if ticks == FOREVER else ticks * us
 
 

@@ -85,6 +85,12 @@ class TreeEffort(Effort):
         (0, 1, 4),
         "hops that equal trees may have more than those of the best rate",
     )
+    one_way: int = setting(
+        256,
+        "ranks from which trees of an allgather, climbed by the sums first, are tried for "
+        "an allreduce before trees of both directions together, if no symmetry makes all ranks "
+        "equal",
+    )
     alone_ranks: int = setting(64, "ranks up to which limits are also kept without symmetry")
     alone_trees: int = setting(
         2,

@@ -39,7 +39,7 @@ def packing_of(task: TreeTask, columns: Columns, weights: list[Fraction]) -> Pac
         elif k < half:
             back = [(t, weights[t]) for t in order if int(columns.family[t]) == k + half]
             trees += [
-                _pair(_tree(task, columns, into), _tree(task, columns, out), w / task.orbits.order)
+                pair(_tree(task, columns, into), _tree(task, columns, out), w / task.orbits.order)
                 for into, out, w in overlay(back, mine)
             ]
     return packing_from(task, tuple(trees))
@@ -74,8 +74,8 @@ def _tree(task: TreeTask, columns: Columns, t: int) -> PackedTree:
     return tree_of(machine, arcs, links[:, : machine.net.width], 0, Fraction(1))
 
 
-def _pair(into: PackedTree, out: PackedTree, weight: Fraction) -> PackedTree:
-    """Reduce to the root, then broadcast from it."""
+def pair(into: PackedTree, out: PackedTree, weight: Fraction) -> PackedTree:
+    """A tree of an allreduce: sums go to the root, then results from it."""
     start = np.concatenate([into.route_start, out.route_start[1:] + into.route_start[-1]])
     return PackedTree(
         0,

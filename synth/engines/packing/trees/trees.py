@@ -16,14 +16,16 @@ from math import gcd, inf, lcm
 import numpy as np
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.orbits import orbits_of
 
 from ....base.engine import Observer, Silent
 from ....base.meter import STEPS, Meter
 from ....bounds import tree_prices
 from ....lp.certified import common_denominator
 from .effort import TREE_EFFORT, TreeEffort
+from .mirrored import mirrored
 from .model import Packing, tree_limits, trees_per_root, unequal
 from .pool import Columns
 from .search import MET, TreeSearch, WeightedTrees
@@ -68,11 +70,16 @@ def pack(
     """
     if problem_topology.ranks < 2:
         return []
-    observer = observer or Silent()
+    observer, meter = observer or Silent(), meter or Meter(30 * STEPS)
+    free = not (trees or height or peers or under)
+    if free and _many_roots(problem_topology, collective, effort):
+        both = _mirrored(problem_topology, collective, meter, seed, observer, effort)
+        if both and both[0].optimal:
+            return both
     observer.stage("bounds")
     task = TreeTask.of(problem_topology, collective, peers, under=under, effort=effort)
     observer.stage("trees")
-    search = TreeSearch(task, meter or Meter(30 * STEPS), seed, effort)
+    search = TreeSearch(task, meter, seed, effort)
     rungs = []
     for found in _ladder(search, height):
         rungs.append(found)
@@ -93,6 +100,29 @@ def pack(
             break
     kept = [p for p in packings if not trees or trees_per_root(p)[0] <= trees]
     return _undominated(kept)
+
+
+def _many_roots(topology: Topology, collective: Collective, effort: TreeEffort) -> bool:
+    """Return True if trees of both directions together are much work: each step grows those of all
+    roots that no symmetry maps to each other."""
+    if collective.kind is not Kind.ALLREDUCE or collective.ranks < effort.one_way:
+        return False
+    return len(orbits_of(topology).representatives) > 1
+
+
+def _mirrored(
+    topology: Topology,
+    collective: Collective,
+    meter: Meter,
+    seed: int,
+    observer: Observer,
+    effort: TreeEffort,
+) -> list[Packing]:
+    """Packings of an allreduce from those of the allgather, the best rate first."""
+    gather = make(Kind.ALLGATHER, collective.ranks)
+    found = pack(topology, gather, meter=meter, seed=seed, observer=observer, effort=effort)
+    both = [mirrored(packing, collective) for packing in found]
+    return _undominated([p for p in both if p is not None])
 
 
 def _with_proof(

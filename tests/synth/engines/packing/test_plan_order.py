@@ -16,7 +16,8 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.base.meter import Meter
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.packing.order.order import FIRST, OTHERS, Urgency, as_listed, shaken
+from weft.synth.engines.packing.order.mirror import Mirrored
+from weft.synth.engines.packing.order.order import FIRST, OTHERS, Rule, Urgency, as_listed, shaken
 from weft.synth.engines.packing.order.order_search import OrderEffort, OrderLimits, quickest
 from weft.synth.engines.packing.order.plan import PackingPlan
 from weft.synth.engines.packing.order.plan_quotient import PlanQuotient, unfolded
@@ -85,6 +86,32 @@ def test_a_shaken_rule_is_the_rule_with_wrong_tails() -> None:
     noisy = shaken(FIRST[1], urgency, rng, 0.3)
     assert sorted(noisy.priority.tolist()) == list(range(len(noisy.priority)))
     assert not np.array_equal(noisy.priority, FIRST[1](urgency).priority)
+
+
+def test_sums_go_in_the_mirrored_order_of_copies() -> None:
+    machine, size = topology("mi250:nodes=4"), 1 << 26
+    packing = pack(machine, make("reduce_scatter", machine.ranks))[0]
+    quotient = PlanQuotient.of(PackingPlan.of(packing))
+    urgency = Urgency.of(quotient, size, 1)
+
+    def over(rule: Rule) -> float:
+        order = rule(urgency)
+        assert len(set(order.priority.tolist())) == len(order.priority)
+        took = quotient.time_us(size, 1, order.priority, order.stride)
+        return took / float(packing.us_per_byte * size)
+
+    assert over(Mirrored(quotient, size)) < 1.35
+    assert min(map(over, RULES)) > 1.6
+
+
+@pytest.mark.parametrize("kind", COMBINING)
+def test_a_run_in_mirrored_order_is_the_schedule(kind: str) -> None:
+    quotient = PlanQuotient.of(PackingPlan.of(named("torus:4x4", kind)))
+    order = Mirrored(quotient, 1 << 20)(Urgency.of(quotient, 1 << 20, 4))
+    promised = quotient.time_us(1 << 20, 4, order.priority, order.stride)
+    schedule = quotient.plan.schedule(order.priority, order.stride, 4)
+    assert promised == pytest.approx(simulate(schedule, 1 << 20).time_us, rel=1e-9)
+    assert verify(schedule).ok
 
 
 def test_of_two_packings_the_quicker_wins_and_effort_is_kept() -> None:
