@@ -1,4 +1,4 @@
-"""Cut-offs and deadlines, with wide margins: the only tests whose result a clock decides."""
+"""Cut-offs and deadlines, with wide margins; they and ranks that wait are what a clock decides."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from weft.backends.formats.p2p.format import MpiFile, ScriptFile, TorchFile
 from weft.backends.ranks import launcher, starters
 from weft.backends.ranks.job import Case, EmittedFile, RankJob, RankReport
 from weft.backends.ranks.launcher import Launcher, run_job
-from weft.backends.ranks.verdict import require_whole, results
+from weft.backends.ranks.verdict import CaseResult, require_whole, results
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.synth.engines.classic.text import named_algorithm
 
@@ -43,21 +43,32 @@ def algorithm(name: str) -> Algorithm:
     return named_algorithm(f"classic:{name}").algorithm
 
 
-def all_right(job: RankJob, reports: Mapping[int, RankReport]) -> None:
-    """Every case of every rank came out right, and somebody took part in each."""
+Outcome = tuple[str, CaseResult]
+"""The function of a case, and what came of it."""
+
+
+def outcomes(job: RankJob, reports: Mapping[int, RankReport]) -> list[Outcome]:
+    """What came of every case; each rank did all of them."""
     found = results(job, dict(reports))
-    wrong = [(job.pieces[one.case.piece].function, str(one.case), one.wrong) for one in found]
-    assert [entry for entry in wrong if entry[2]] == []
-    assert all(len(one.us) == one.case.repeat for one in found)
+    return [(job.pieces[one.case.piece].function, one) for one in found]
 
 
-def run_right(on: str, pieces: list[EmittedFile], cases: list[Case], timeout: float = 60.0) -> None:
-    """Run a job on real processes; all of it is right, and nobody is left."""
+def all_right(found: list[Outcome]) -> None:
+    """Every case of every rank came out right, and somebody took part in each."""
+    wrong = [(function, str(one.case), one.wrong) for function, one in found if one.wrong]
+    assert wrong == []
+    assert all(len(one.us) == one.case.repeat for _, one in found)
+
+
+def on_processes(
+    on: str, pieces: list[EmittedFile], cases: list[Case], timeout: float = 60.0
+) -> list[Outcome]:
+    """What comes of a job on real processes; nobody is left."""
     ranks = max(one.units.ranks for one in pieces)
     job = RankJob(tuple(pieces), tuple(cases), ranks, timeout)
     ending = run_job(job, LAUNCHERS[on])
     require_whole(job, ending)
-    all_right(job, ending.reports)
+    return outcomes(job, ending.reports)
 
 
 FAULTS = {

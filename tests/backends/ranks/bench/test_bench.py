@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from benches import bench_together
 from command import Ran, Weft
 
 from weft.backends.cli import main
@@ -34,84 +35,66 @@ def weft(capsys, monkeypatch) -> Weft:
     return run
 
 
-@needs_mpi
-@pytest.mark.parametrize("kind", ["allreduce", "allgather", "reduce_scatter"])
-def test_rings_against_mpi(weft, kind):
-    ring = f"classic:ring{{collective={kind},ranks=3}}"
-    ran = weft("bench", ring, ring, "--on", "mpi", "-t", "full:3", *FEW)
-    assert ran.code == 0, ran.err
-    data = json.loads(ran.out)
-    names = [f"ring{{collective={kind},ranks=3}} ({i})" for i in (1, 2)] + ["MPI"]
+def rings(data: dict[str, Any], names: list[str], own: str) -> None:
+    """Every ring and the runtime's own collective, at every size, right in every turn."""
     assert [(x["bytes"], x["name"]) for x in data["sizes"]] == [
-        (size, name) for size in (3072, 6144) for name in names
+        (size, name) for size in (3072, 6144) for name in (*names, own)
     ]
     assert all(x["wrong"] is None and x["turns"] == 2 for x in data["sizes"])
+
+
+def synthesized(weft: Weft, folder: Path, machine: str, kind: str, *root: object) -> Path:
+    """The file of a schedule."""
+    file = folder / f"{kind}.json"
+    asked = ("-t", machine, "-c", kind, *root, "--objective", "latency", "--effort", 1, "-o", file)
+    assert weft("synth", *asked).code == 0
+    return file
+
+
+@needs_mpi
+def test_rings_against_mpi(weft):
+    ring = "classic:ring{collective=allreduce,ranks=3}"
+    ran = weft("bench", ring, ring, "--on", "mpi", "-t", "full:3", *FEW)
+    assert ran.code == 0, ran.err
+    data = ran.json
+    rings(data, [f"ring{{collective=allreduce,ranks=3}} ({i})" for i in (1, 2)], "MPI")
     assert all(("predicted_us" in x) == (x["name"] != "MPI") for x in data["sizes"])
 
 
 @needs_mpi
-@pytest.mark.parametrize("kind", ["broadcast", "reduce", "gather", "scatter", "alltoall"])
-def test_every_collective_of_mpi_is_called_right(weft, kind, tmp_path):
-    file = tmp_path / "plan.json"
-    root = () if kind == "alltoall" else ("--root", 2)
-    assert (
-        weft(
-            "synth",
-            "-t",
-            "full:3",
-            "-c",
-            kind,
-            *root,
-            "--objective",
-            "latency",
-            "--effort",
-            "1",
-            "-o",
-            file,
-        ).code
-        == 0
-    )
-    ran = weft("bench", file, "--on", "mpi", *FEW)
-    assert ran.code == 0, ran.err
-    assert {x["name"] for x in json.loads(ran.out)["sizes"]} == {"plan", "MPI"}
+def test_every_collective_of_mpi_is_called_right(weft, tmp_path):
+    kinds = ["broadcast", "reduce", "gather", "scatter", "alltoall"]
+    files = [
+        synthesized(weft, tmp_path, "full:3", kind, *(("--root", 2) if kind != "alltoall" else ()))
+        for kind in kinds
+    ]
+    classics = [f"ring{{collective={kind},ranks=3}}" for kind in ("allgather", "reduce_scatter")]
+    plans = [*files, *(f"classic:{name}" for name in classics)]
+    found = bench_together(weft, "mpi", [(plan, "--on", "mpi", *FEW) for plan in plans])
+    assert [ran.code for ran in found] == [0] * len(plans), found
+    for name, ran in zip(kinds + classics, found, strict=True):
+        rings(ran.json, [name], "MPI")
 
 
 @needs_torch
-@pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter"])
-def test_rings_against_torch(weft, kind):
-    ring = f"classic:ring{{collective={kind},ranks=2}}"
-    ran = weft("bench", ring, "--on", "torch", "--dtype", "bfloat16", *FEW)
+def test_rings_against_torch(weft):
+    ring = "ring{collective=allreduce,ranks=2}"
+    ran = weft("bench", f"classic:{ring}", "--on", "torch", "--dtype", "bfloat16", *FEW)
     assert ran.code == 0, ran.err
-    data = json.loads(ran.out)
-    assert {x["name"] for x in data["sizes"]} == {ring.removeprefix("classic:"), "torch"}
-    assert all(x["wrong"] is None and x["turns"] == 2 for x in data["sizes"])
+    rings(ran.json, [ring], "torch")
 
 
 @needs_torch
-@pytest.mark.parametrize("kind", ["broadcast", "gather", "scatter"])
-def test_collectives_of_torch_with_a_root_are_called_right(weft, kind, tmp_path):
-    file = tmp_path / "plan.json"
-    assert (
-        weft(
-            "synth",
-            "-t",
-            "full:2",
-            "-c",
-            kind,
-            "--root",
-            1,
-            "--objective",
-            "latency",
-            "--effort",
-            "1",
-            "-o",
-            file,
-        ).code
-        == 0
-    )
-    ran = weft("bench", file, "--on", "torch", *FEW)
-    assert ran.code == 0, ran.err
-    assert {x["name"] for x in json.loads(ran.out)["sizes"]} == {"plan", "torch"}
+def test_every_collective_of_torch_is_called_right(weft, tmp_path):
+    kinds = ["broadcast", "gather", "scatter"]
+    files = [synthesized(weft, tmp_path, "full:2", kind, "--root", 1) for kind in kinds]
+    ring = "ring{collective=reduce_scatter,ranks=2}"
+    plans: list[tuple[object, ...]] = [(file, *FEW) for file in files]
+    plans.append((f"classic:{ring}", "--dtype", "bfloat16", *FEW))
+    found = bench_together(weft, "torch", [(*plan, "--on", "torch") for plan in plans])
+    assert [ran.code for ran in found] == [0] * len(plans), found
+    for name, ran in zip([*kinds, ring], found, strict=True):
+        rings(ran.json, [name], "torch")
 
 
 @needs_mpi

@@ -18,6 +18,8 @@ from weft.backends.ranks.threads import run_threads
 from weft.backends.ranks.verdict import require_whole, results
 from weft.dsl.base.errors import CheckFailed
 
+pytestmark = pytest.mark.clock
+
 TIMEOUT = 6.0
 """Seconds that ranks wait for each other: long, since a busy machine must not look like a fault."""
 
