@@ -7,15 +7,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .base.errors import BadFile, UnknownName, UserError
 from .base.files import read_text
 from .base.spans import Source
 from .importers import read_any
+from .importers.origin import OF_ANY, with_origin
 from .importers.taccl_pair import read_pair
 from .importers.taccl_sketch import TacclSketch
+from .machines.cluster import HostTemplate, cluster, host_of
+from .machines.fabric_links import parse_fabric
 from .machines.failures import Down, find, nic_down, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
@@ -44,7 +49,8 @@ def topology(text: str) -> Topology:
     """Return the machine that a text names.
 
     A catalogue name with options (``dgx-a100:nodes=4``), a path with options of its importer
-    (``topo.xml:nodes=4``), or ``-`` for standard input. ``dead=0-1`` is accepted by all of them:
+    (``topo.xml:nodes=4``), hosts of several kinds (``a.txt*3+b.txt*2:fabric=rails``), or ``-`` for
+    standard input. ``dead=0-1`` is accepted by all of them:
     the cables between two nodes are broken, in both directions (see :mod:`.failures` for other
     failures). So are ``without=mlx5_4``: NICs that are left out, and ``family=h100``: whose numbers
     the times of programs are made of.
@@ -54,6 +60,8 @@ def topology(text: str) -> Topology:
         BadFile: a file that cannot be read. BadTopology: an invalid machine.
     """
     text = text.strip()
+    if terms := _terms(text):
+        return _cluster(text, terms)
     name = text.partition(":")[0]
     if name in _known():
         spec = parse_spec(text)
@@ -70,6 +78,16 @@ def imported(content: str, text: str) -> Topology:
     """
     path, spec = _file_spec(text.strip())
     return _finished(read_any(content, "<stdin>" if path == "-" else path, spec), spec)
+
+
+def kept(made: Topology, content: str, text: str) -> dict[str, Any]:
+    """Return the JSON of an imported machine with its text, for machines of more such hosts.
+
+    ``content`` and ``text`` as for :func:`imported`.
+    """
+    if content.lstrip("\ufeff \t\r\n").startswith("{"):
+        return made.to_json()
+    return with_origin(made, content, _file_spec(text.strip())[1])
 
 
 def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
@@ -137,6 +155,83 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
     for i in range(len(text) - 1, 0, -1):
         if text[i] == ":":
             yield text[:i], i + 1
+
+
+# --- hosts of several kinds -----------------------------------------------------------------------
+
+_COUNTED = re.compile(r"(.*)\*(\d{1,5})(?::(.*))?")
+_OF_CLUSTER = ("fabric", "oversub", *sorted(OF_ANY - {"without"}))
+"""Options of all hosts together, which stand in the last term."""
+
+
+def _terms(text: str) -> list[tuple[str, int]]:
+    """Return the terms of ``a.txt*3+b.txt:gpu=a30*2`` with their counts; empty for other texts."""
+    if not ("*" in text or "+" in text) or os.path.exists(text):
+        return []
+    pieces: list[str] = []
+    for piece in text.split("+"):
+        plain = re.split(r"[*:]", piece, maxsplit=1)[0]
+        if pieces and plain not in _known() and not os.path.exists(plain):
+            pieces[-1] += f"+{piece}"  # fabric=rails+spine
+        else:
+            pieces.append(piece)
+    terms = []
+    for piece in pieces:
+        found = _COUNTED.fullmatch(piece)
+        if found is None:
+            terms.append((piece, 1))
+            continue
+        options = f"{',' if ':' in found[1] else ':'}{found[3]}" if found[3] else ""
+        terms.append((found[1] + options, int(found[2])))
+    return terms if len(terms) > 1 or "*" in pieces[0] else []
+
+
+def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
+    """Return the machine of several kinds of hosts.
+
+    Raises:
+        As :func:`topology`; UserError: a count of 0, or a term with ``nodes=``.
+    """
+    spec = MachineSpec("", (), {}, {}, Source("topology", text))
+    parts = []
+    for last, (term, count) in zip((*[False] * (len(terms) - 1), True), terms, strict=True):
+        if not count:
+            raise UserError(f"{term}*0 is no host", where=text)
+        own = parse_spec(term) if term.partition(":")[0] in _known() else _file_spec(term)[1]
+        if own.has("nodes"):
+            raise UserError(f"{term}: nodes= is written *N here", where=own.keys["nodes"])
+        keys = [key for key in _OF_CLUSTER if last and own.has(key)]
+        spec.options.update({key: own.options.pop(key) for key in keys})
+        spec.keys.update({key: own.keys[key] for key in keys})
+        parts.append((_template(own), count))
+    kind, span = spec.word("fabric", "star")
+    fabric = replace(parse_fabric(kind, span), oversub=spec.factor("oversub"))
+    name = "+".join(f"{one.name}*{count}" for one, count in parts)
+    name += ":" * bool(spec.options) + _written(spec.options)
+    made = cluster(parts, spec, fabric)
+    if not spec.has("fabric"):
+        note = "the network between hosts is not in the files; assumed fabric=star"
+        made = replace(made, notes=(*made.notes, note))
+    return _finished(replace(made, name=name), spec)
+
+
+def _template(own: MachineSpec) -> HostTemplate:
+    """Return one host of a machine of two on a star."""
+    if any(own.name == family.name for family in FAMILIES):
+        raise UserError(
+            f"{own.name} is not a host", hint="hosts are dgx-a100, box.txt and the like"
+        )
+    listed = _written(own.options)
+    name = own.name + (":" + listed if listed else "")
+    two = f"{name}{',' if listed else ':'}nodes=2,fabric=star"
+    base = own.name if own.name in _known() else os.path.basename(own.name)
+    made = topology(two)
+    notes = tuple(note for note in made.notes if "assumed fabric=" not in note)
+    return host_of(replace(made, notes=notes), base + name[len(own.name) :])
+
+
+def _written(options: Mapping[str, Sequence[OptionValue]]) -> str:
+    return ",".join(f"{k}={','.join(v.text for v in values)}" for k, values in options.items())
 
 
 def _refuse_ranks(gone: Sequence[Down], dead: Sequence[OptionValue]) -> None:

@@ -24,6 +24,7 @@ from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graph
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml
 from .nvidia_smi import read_nvidia_smi, read_nvlink_status
+from .origin import machine_again
 from .p2p_test import looks_like_p2p_test, read_p2p_test
 from .smi_devices import looks_like_nvlink_status
 from .smi_matrix import looks_like_matrix
@@ -128,7 +129,7 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
     data = parse_json(text.lstrip("\ufeff"), where)
     if isinstance(data, dict):
         if "weft" in data:
-            return Topology.from_json(data, where)
+            return machine_again(data, where, options, read_any)
         if "edges" in data or options.has("entry"):
             return read_edge_list(data, where, options)
         if "gpus_per_node" in data:

@@ -136,7 +136,8 @@ def _served_note(matrix: Matrix, served: Mapping[int, Sequence[int]]) -> str:
     listed = []
     for nic, gpus in served.items():
         names = ", ".join(matrix.names[g] for g in gpus)
-        listed.append(f"{matrix.own[nic][0]} {names} ({matrix.cells[gpus[0]][nic]})")
+        classes = ", ".join(dict.fromkeys(matrix.cells[g][nic] for g in gpus))
+        listed.append(f"{matrix.own[nic][0]} {names} ({classes})")
     return f"NICs serve the nearest GPUs: {'; '.join(listed)}"
 
 

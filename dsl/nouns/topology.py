@@ -271,6 +271,7 @@ class Topology:
             tuple(str(x) for x in fields.get("notes", list, [])),
             MachineTiming.from_json(fields.get("timing", dict, {}), f"{where}: timing"),
         )
+        fields.get("imported", dict, {})  # the text of an import, for importers only
         fields.finish()
         return topology
 

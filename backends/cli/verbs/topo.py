@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from weft.dsl.base.files import write_text
+from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import table
-from weft.dsl.catalogue import names
+from weft.dsl.catalogue import file_of, imported, kept, names
 from weft.synth.time.calibrated import calibrated_model
 
 from ...report.model_numbers import assumed_json, assumed_text
@@ -32,8 +32,7 @@ def run(args: Flags, console: Console) -> int:
             return _show(restricted(topology, args.group), console)
         case TopoImportFlags():
             check_file_output(args, console)
-            spec = without_nics(args.topology, args.without)
-            return _import(read_topology(spec), args, console)
+            return _import(args, console)
         case TopoCalibrateFlags():
             from ..calibration import calibrate  # the simulator of programs, and SciPy's fit
 
@@ -63,8 +62,17 @@ def _show(topology: Topology, console: Console) -> int:
     return Exit.DONE
 
 
-def _import(topology: Topology, args: TopoImportFlags, console: Console) -> int:
-    write_text(args.output, json.dumps(topology.to_json(), indent=1) + "\n", force=args.force)
+def _import(args: TopoImportFlags, console: Console) -> int:
+    text = without_nics(args.topology, args.without)
+    path = file_of(text)
+    if path is None:
+        topology = read_topology(text)
+        data = topology.to_json()
+    else:
+        content = read_text(path)
+        topology = imported(content, text)
+        data = kept(topology, content, text)
+    write_text(args.output, json.dumps(data, indent=1) + "\n", force=args.force)
     console.say("Read", machine_line(topology))
     for note in topology.notes:
         served = note.startswith("NICs serve")
