@@ -25,6 +25,7 @@ from typing import Any, cast
 import numpy as np
 
 from weft import __version__
+from weft.dsl.base.environment import solver_memory
 from weft.dsl.base.errors import Missing, UserError
 from weft.dsl.base.json_text import compact
 from weft.dsl.base.registry import ENGINES
@@ -72,12 +73,14 @@ def synthesize(
     ``time`` the points are those of the frontier, the fastest at ``problem.bytes`` first.
 
     Raises:
-        UnknownName, SyntaxProblem, UserError: the engine's text, or its refusal of the problem.
+        UnknownName, SyntaxProblem, UserError: the engine's text, or its refusal of the problem;
+            ``$WEFT_SOLVER_MEMORY`` is not a size.
         Missing: its solver is not installed.
         WeftError: a schedule of the engine is wrong or beats its own bound (our bug).
         PluginFault: the same of an engine of another package, or it fails.
     """
     budget = budget or Budget()
+    solver_memory()  # a race would leave out the engines that a wrong one refuses
     chosen = choose_engine(engine)
     limit = None if budget.seconds is None else CutOff(observer or Silent(), budget.seconds)
     recorder = _SolveRecorder(limit or observer or Silent(), Incumbents(problem))

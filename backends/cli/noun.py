@@ -224,6 +224,20 @@ def refuse_flags(flags: Flags, names: tuple[str, ...], why: str, subject: Subjec
         raise UserError(f"--{given[0].replace('_', '-')} {why}", where=subject.where)
 
 
+MODEL_FLAGS = ("model", "timing")
+"""Flags of the model by which programs are timed."""
+
+
+def refuse_model(flags: Flags, subject: Subject) -> None:
+    """Refuse flags of the model of programs for a file that it does not time.
+
+    Raises:
+        UserError: one was given.
+    """
+    why = f"is of the times of programs; {an(subject.kind)} has none"
+    refuse_flags(flags, MODEL_FLAGS, why, subject)
+
+
 def refuse_collective(flags: Flags, subject: Subject) -> None:
     """Refuse flags that name a collective or roots for a file that states its own.
 

@@ -26,7 +26,15 @@ from .flags.files import DiffFlags, SimulateFlags
 from .inputs import restricted
 from .machines import read_topology
 from .models import chosen_model
-from .noun import USUAL_SIZES, SimulationSetup, Subject, asked_of, compared_sizes, refuse_flags
+from .noun import (
+    MODEL_FLAGS,
+    USUAL_SIZES,
+    SimulationSetup,
+    Subject,
+    asked_of,
+    compared_sizes,
+    refuse_flags,
+)
 
 RULE_FLAGS = ("alpha_occupies", "store_and_forward", "barrier")
 
@@ -80,7 +88,7 @@ def file_simulation(subject: Subject, args: SimulateFlags, timing: FileTiming) -
     Raises:
         UserError: no machine, one of another size, or a flag that the rule does not know.
     """
-    flags = (*RULE_FLAGS, "overhead", "local_bandwidth", "protocol", "target")
+    flags = (*RULE_FLAGS, "overhead", "local_bandwidth", "protocol", "target", *MODEL_FLAGS)
     refuse_flags(args, flags, f"says nothing about {timing.rule}", subject)
     if not args.topology:
         raise no_machine(subject)
@@ -121,6 +129,7 @@ def program_times(
     """Return the sheet of times on the machine of ``-t`` or the file's own; none without one."""
     machine = read_topology(args.topology) if args.topology else subject.machine()
     if machine is None:
+        refuse_flags(args, MODEL_FLAGS, "is of times on a machine, which -t names", subject)
         return {}
     program = held_for(Requirements(may_hang=True)).program
     model = chosen_model(args).on(machine)

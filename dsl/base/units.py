@@ -98,7 +98,14 @@ def _parse(
     value = Fraction(Decimal(number)) * units[unit]
     if value < 0:
         raise UserError(f"{what} {text!r} is negative", hint=f"write for example {example}")
+    if value and not _LEAST <= value <= _MOST:
+        told = f"{what} {text!r} is beyond any machine"
+        raise UserError(told, hint=f"write for example {example}")
     return value
+
+
+_LEAST, _MOST = Fraction(1, 10**30), Fraction(10**30)
+"""Quantities, but for 0: products of some are numbers that a float holds."""
 
 
 def parse_bytes(text: str) -> int:
@@ -136,7 +143,8 @@ def parse_bandwidth(text: str) -> Fraction:
     """Parse a bandwidth such as ``25GB/s`` (bytes) or ``200Gb/s`` (bits), in GB/s."""
     value = _parse(text, "bandwidth", _BANDWIDTHS, "25GB/s")
     if value == 0:
-        raise UserError(f"bandwidth {text!r} is zero", hint="leave the link out instead")
+        hint = "give one above 0; a link that is dead is left out of the machine"
+        raise UserError(f"bandwidth {text!r} is zero", hint=hint)
     return value
 
 

@@ -18,11 +18,39 @@ from ..base.units import exact
 
 
 @dataclass(frozen=True, slots=True)
+class _Range:
+    """Least and largest value, and the unit as texts show it."""
+
+    least: Fraction
+    most: Fraction
+    unit: str = ""
+
+    @property
+    def text(self) -> str:
+        """The range, for messages."""
+        return f"{float(self.least):g} to {float(self.most):g}{self.unit}"
+
+
+_TIME = _Range(Fraction(0), Fraction(10**6), " µs")
+_SHARE = _Range(Fraction(1, 1000), Fraction(1))
+_RATE = _Range(Fraction(1, 1000), Fraction(10**6), " GB/s")
+
+_RANGES = {
+    **dict.fromkeys(("start", "alpha", "nominal", "message", "host", "peer"), _TIME),
+    **dict.fromkeys(("reach", "efficiency", "tree"), _SHARE),
+    **dict.fromkeys(("cap", "local", "ring"), _RATE),
+    "factor": _Range(Fraction(1, 1000), Fraction(1000)),
+    "channels": _Range(Fraction(1), Fraction(1024)),
+}
+"""By the first word of a key: far beyond any machine, so that no time overflows or is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimingNumber:
     """A number in place of a default of the runtime model; µs, GB/s or a share, as its key says.
 
     Raises:
-        UserError: it is negative.
+        UserError: it is out of the range of its key.
     """
 
     key: str
@@ -30,8 +58,13 @@ class TimingNumber:
     source: str
 
     def __post_init__(self) -> None:
-        if self.value < 0:
-            raise UserError(f"{self.key} is {float(self.value):g}, which is negative")
+        limits = _RANGES.get(self.key.partition(".")[0], _TIME)
+        if not limits.least <= self.value <= limits.most:
+            negative = ", which is negative" if self.value < 0 else ""
+            raise UserError(
+                f"{self.key} is {_shown(self.value)}{negative}",
+                hint=f"a number from {limits.text}",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +111,15 @@ class MachineTiming:
         try:
             return cls(family, tuple(_number(row, where) for row in rows))
         except UserError as error:
-            raise BadFile(error.message, where=where) from None
+            raise BadFile(error.message, where=where, hint=error.hint) from None
+
+
+def _shown(value: Fraction) -> str:
+    """Return a number as a short text; an enormous one by its sign alone."""
+    try:
+        return f"{float(value):g}"
+    except OverflowError:
+        return f"{'-' if value < 0 else ''}1e{len(str(abs(value.numerator))) - 1} or so"
 
 
 NO_TIMING = MachineTiming()

@@ -108,7 +108,11 @@ class RowProgram:
         )
 
     def solve(self, method: str, iterations: int | None) -> RowSolution:
-        """Ask HiGHS, with the options that SciPy's ``linprog`` sets; ``method`` is HiGHS' name."""
+        """Ask HiGHS, with the options that SciPy's ``linprog`` sets; ``method`` is HiGHS' name.
+
+        Raises:
+            MemoryError: HiGHS says that it has no more.
+        """
         core = highs_core()
         highs = core._Highs()
         for option, value in _options(method, iterations).items():
@@ -129,6 +133,8 @@ class RowProgram:
             kinds.kUnbounded: UNBOUNDED,
         }.get(status, FAILED)
         message = f"HiGHS: {highs.modelStatusToString(status)}"
+        if status == kinds.kMemoryLimit:  # sometimes it says so, sometimes it dies of it
+            raise MemoryError(message)
         took = max(0, int(info.simplex_iteration_count or info.ipm_iteration_count))
         if end != OPTIMAL:
             return RowSolution(end, message, None, np.zeros(0), np.inf, took)

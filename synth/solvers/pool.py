@@ -10,7 +10,6 @@ what would have come without it.
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from functools import cache
 from typing import Any
 
 from weft.dsl.base.answering import LOOK, AnsweringProcess, Lost, never
-from weft.dsl.base.environment import SOLVER_MEMORY
-from weft.dsl.base.errors import Missing, UserError
-from weft.dsl.base.units import format_bytes, parse_bytes
+from weft.dsl.base.environment import SOLVER_MEMORY, solver_memory
+from weft.dsl.base.errors import Missing
+from weft.dsl.base.units import format_bytes
 
 from ..base.engine import GIVEN_UP, SOLVER_DIED
 from ..base.meter import Meter
@@ -94,7 +93,7 @@ class SolverPool:
 
     def _take(self) -> AnsweringProcess:
         """Return a process with the memory limit of now, running or not."""
-        limit = str(memory_limit())
+        limit = str(solver_memory())
         with self._lock:
             if self._idle:
                 process = self._idle.pop()
@@ -112,21 +111,8 @@ def solvers() -> SolverPool:
     return pool
 
 
-def memory_limit() -> int:
-    """Return the most bytes of one solver process, ``$WEFT_SOLVER_MEMORY``; 0: no limit.
-
-    Raises:
-        UserError: the variable is not a size such as ``4GiB``.
-    """
-    text = os.environ.get(SOLVER_MEMORY, "")
-    try:
-        return parse_bytes(text) if text else 0
-    except UserError as error:
-        raise UserError(error.message, where=f"${SOLVER_MEMORY}", hint=error.hint) from None
-
-
 def _limit_note() -> str:
-    limit = memory_limit()
+    limit = solver_memory()
     return f"; its memory is limited to {format_bytes(limit)}" if limit else ""
 
 

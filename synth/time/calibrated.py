@@ -382,7 +382,8 @@ class _NumberFinder:
         self.own = {one.key: one for one in (*topology.timing.numbers, *given)}
         for key in self.own:
             if key not in timing_keys():
-                raise UnknownName("key of the runtime model", key, timing_keys())
+                where = f"{topology.name}: timing"
+                raise UnknownName("key of the runtime model", key, timing_keys(), where=where)
         known = {*link_media(topology), inner_medium(topology)} - {None}
         self.media = [one for one in Medium if one in known]
         self.used: dict[str, ModelNumber] = {}

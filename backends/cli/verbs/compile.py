@@ -24,7 +24,7 @@ from ..lowering import (
     source_of,
 )
 from ..models import chosen_model
-from ..noun import Subject, refuse_collective
+from ..noun import MODEL_FLAGS, Subject, refuse_collective, refuse_flags
 from ..outputs import check_file_output, check_prefix_output
 from ..stages import telling
 from ..subjects import read_subject
@@ -119,7 +119,10 @@ def _compiled(
         options = options_of(args, subject, tell)
         found = artefact_of(source, backend, options, args.size, about, chosen_model(args))
         require_listed(options)
-        return found
+    if found.timing is None:
+        why = "is of the time of a program on a machine; here none is simulated"
+        refuse_flags(args, MODEL_FLAGS, why, subject)
+    return found
 
 
 def _tell_time(timing: ProgramTiming, args: CompileFlags, console: Console) -> None:

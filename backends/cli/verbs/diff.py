@@ -10,7 +10,8 @@ from ...report.difference import differences, differences_json, differences_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import DiffFlags
-from ..noun import FileKind
+from ..noun import FileKind, refuse_model
+from ..program_noun import ProgramNoun
 from ..subjects import read_subject
 
 WIDEST = 30
@@ -30,6 +31,8 @@ def run(args: DiffFlags, console: Console) -> int:
             where=args.after,
             hint="name two files of one kind",
         )
+    if not isinstance(before.noun, ProgramNoun):
+        refuse_model(args, before)
     found = differences(*(one.noun.sheets(one, args, console) for one in (before, after)))
     names = _names(args.before, args.after)
     text = differences_text(found, names) or f"equal: {before.kind}"

@@ -13,8 +13,9 @@ from ...report.html.page import fitted
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import ShowFlags
-from ..noun import FileKind
+from ..noun import MODEL_FLAGS, FileKind, refuse_flags, refuse_model
 from ..outputs import check_file_output
+from ..program_noun import ProgramNoun
 from ..subjects import read_subject
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ def run(args: ShowFlags, console: Console) -> int:
 def _text(args: ShowFlags, console: Console) -> int:
     subject = read_subject(args.file, also=(FileKind.STREAM,))
     timed = ""
-    if args.size is not None or args.topology is not None:
+    if not isinstance(subject.noun, ProgramNoun):
+        refuse_model(args, subject)
+    if args.size is None and args.topology is None:
+        refuse_flags(args, MODEL_FLAGS, "is of times, which --size or -t asks for", subject)
+    else:
         from ..timelines import timed_text  # simulators
 
         timed = timed_text(subject, args)
@@ -53,6 +58,8 @@ def _draw(args: ShowFlags, console: Console) -> int:
     """Make the file, check it, write it."""
     check_file_output(args, console, args.file)
     subject = read_subject(args.file)
+    if not isinstance(subject.noun, ProgramNoun):
+        refuse_model(args, subject)
     if args.measured is not None and args.format != "perfetto":
         raise UserError(
             "a recording is drawn in traces only", where="--measured", hint="--format perfetto"

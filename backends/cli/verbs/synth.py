@@ -155,9 +155,10 @@ def _raise_without_schedule(
     if not outcome.points:
         if progress.stopped:
             raise KeyboardInterrupt
+        easier = "" if problem.objective is Objective.LATENCY else ", or --objective latency"
         late = NothingFound(
             "; ".join((f"no schedule with an effort of {args.effort:g}", *outcome.statements)),
-            hint=f"{lacking(outcome)}, or --objective latency",
+            hint=f"{lacking(outcome)}{easier}",
         )
         raise _blamed(problem, late)
 

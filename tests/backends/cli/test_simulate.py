@@ -272,3 +272,26 @@ def test_a_machine_file_replaces_numbers(weft: Weft, packets: Path, tmp_path: Pa
     refused = weft("topo", "show", box)
     assert refused.code == 2
     assert "alpha.nvlink.L" in refused.err
+
+
+def test_flags_of_the_model_are_refused_where_nothing_is_timed_by_it(
+    weft: Weft, exchange: Path, triangle: Path, tmp_path: Path
+) -> None:
+    """They had no effect, without a word."""
+    goal = tmp_path / "exchange.goal"
+    assert weft("compile", triangle, "--to", "goal", "--size", "1MiB", "-o", goal).code == 0
+    for command in (
+        ("show", triangle),
+        ("show", triangle, "--size", "1MiB"),
+        ("show", exchange),
+        ("show", "ring:3", "--format", "dot", "-o", tmp_path / "ring.dot"),
+        ("diff", exchange, exchange),
+        ("diff", triangle, triangle, "-t", "ring:3"),
+        ("compile", exchange, "-o", tmp_path / "again.xml"),
+        ("simulate", goal, "-t", "ring:3"),
+    ):
+        for flags in (("--timing", "start.LL=3"), ("--model", "datasheet")):
+            found = weft(*command, *flags)
+            assert found.code == 2
+            assert f"error: {flags[0]} " in found.err
+    assert sorted(one.name for one in tmp_path.iterdir() if "again" in one.name) == []
