@@ -18,7 +18,7 @@ from ..base.units import exact
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class _NumberLimits:
     """Least and largest value, and the unit as texts show it."""
 
     least: Fraction
@@ -31,16 +31,16 @@ class _Range:
         return f"{float(self.least):g} to {float(self.most):g}{self.unit}"
 
 
-_TIME = _Range(Fraction(0), Fraction(10**6), " µs")
-_SHARE = _Range(Fraction(1, 1000), Fraction(1))
-_RATE = _Range(Fraction(1, 1000), Fraction(10**6), " GB/s")
+_TIME = _NumberLimits(Fraction(0), Fraction(10**6), " µs")
+_SHARE = _NumberLimits(Fraction(1, 1000), Fraction(1))
+_RATE = _NumberLimits(Fraction(1, 1000), Fraction(10**6), " GB/s")
 
 _RANGES = {
     **dict.fromkeys(("start", "alpha", "nominal", "message", "host", "peer"), _TIME),
     **dict.fromkeys(("reach", "efficiency", "tree"), _SHARE),
     **dict.fromkeys(("cap", "local", "ring"), _RATE),
-    "factor": _Range(Fraction(1, 1000), Fraction(1000)),
-    "channels": _Range(Fraction(1), Fraction(1024)),
+    "factor": _NumberLimits(Fraction(1, 1000), Fraction(1000)),
+    "channels": _NumberLimits(Fraction(1), Fraction(1024)),
 }
 """By the first word of a key: far beyond any machine, so that no time overflows or is nothing."""
 

@@ -494,3 +494,9 @@ def test_solver_memory_is_a_limit_for_one_command(
     wrong = weft(*question, "--solver-memory", "much")
     assert wrong.code == Exit.WRONG_QUESTION
     assert "--solver-memory much" in wrong.err
+    # More than the system counts is no limit; and a race leaves no engine out for a wrong one.
+    assert weft(*question, "--solver-memory", "8388608TiB").code == Exit.DONE
+    monkeypatch.setenv(SOLVER_MEMORY, "much")
+    wrong = weft("synth", "-t", "ring:3", "-c", "allgather", "--effort", 1)
+    assert wrong.code == Exit.WRONG_QUESTION
+    assert f"${SOLVER_MEMORY}" in wrong.err
