@@ -20,7 +20,7 @@ from .importers.origin import OF_ANY, with_origin
 from .importers.taccl_pair import read_pair
 from .importers.taccl_sketch import TacclSketch
 from .machines.cluster import HostTemplate, cluster, host_of
-from .machines.fabric_links import parse_fabric
+from .machines.fabric_links import asked_fabric
 from .machines.failures import Down, find, nic_down, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
@@ -160,7 +160,7 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
 # --- hosts of several kinds -----------------------------------------------------------------------
 
 _COUNTED = re.compile(r"(.*)\*(\d{1,5})(?::(.*))?")
-_OF_CLUSTER = ("fabric", "oversub", *sorted(OF_ANY - {"without"}))
+_OF_CLUSTER = ("fabric", "hosts", "oversub", *sorted(OF_ANY - {"without"}))
 """Options of all hosts together, which stand in the last term."""
 
 
@@ -204,8 +204,7 @@ def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
         spec.options.update({key: own.options.pop(key) for key in keys})
         spec.keys.update({key: own.keys[key] for key in keys})
         parts.append((_template(own), count))
-    kind, span = spec.word("fabric", "star")
-    fabric = replace(parse_fabric(kind, span), oversub=spec.factor("oversub"))
+    fabric = asked_fabric(spec)
     name = "+".join(f"{one.name}*{count}" for one, count in parts)
     name += ":" * bool(spec.options) + _written(spec.options)
     made = cluster(parts, spec, fabric)

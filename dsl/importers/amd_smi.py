@@ -358,7 +358,7 @@ def _over_xgmi(read: _Amd) -> Topology:
     # bw= is of one link, as is the lane of the cables.
     host = Host(options.title(), "", n, (), cables, nics, moves, gpu_names=read.names)
     made = with_media(build(host, options), Medium.XGMI)
-    return replace(made, name=options.title(), notes=tuple(read.notes))
+    return replace(made, name=options.title(), notes=(*read.notes, *made.notes))
 
 
 def _over_pcie(read: _Amd) -> Topology:

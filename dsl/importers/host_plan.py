@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ..base.errors import BadTopology, UserError
-from ..machines.fabric_links import Port, join, parse_fabric
+from ..machines.fabric_links import Port, asked_fabric, join
 from ..machines.hosts import Nics
 from ..machines.spec import MachineSpec, check_size
 from ..nouns.parts import Medium
@@ -137,9 +137,8 @@ def build_hosts(
     """
     nodes = options.integer("nodes", 1)
     check_size(options, nodes * plan.gpus, nodes * len(plan.cables))
-    text, span = options.word("fabric", "star")
-    oversub = options.factor("oversub")
-    fabric = replace(parse_fabric(text, span), oversub=oversub)
+    text, _ = options.word("fabric", "star")
+    fabric = asked_fabric(options)
     plan = simplified(plan, nics=nodes > 1)
     if nodes > 1 and not plan.plugs:
         raise BadTopology(
@@ -156,7 +155,9 @@ def build_hosts(
             for slot, p in enumerate(plan.plugs)
         )
         copies = join(copies, ports, fabric)
-        notes = (*notes, f"the network between hosts is not in the file; assumed fabric={text}")
+        if not options.has("fabric"):
+            notes = (*notes, f"the network between hosts is not in the file; assumed fabric={text}")
+        notes = (*notes, *copies.notes)
     return replace(
         with_media(copies, Medium.PCIE),
         symmetries=_symmetries(copies, plan.gpus, nodes),

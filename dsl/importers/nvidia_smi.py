@@ -258,7 +258,7 @@ def _over_nvlink(smi: _Smi) -> Topology:
     moves = _moves(n, switches, cables)
     host = Host(options.title(), "", n, switches, cables, nics, moves, gpu_names=smi.gpu_names())
     made = with_media(build(host, spec), Medium.NVLINK)
-    return replace(made, name=options.title(), notes=tuple(notes))
+    return replace(made, name=options.title(), notes=(*notes, *made.notes))
 
 
 def _nics(smi: _Smi) -> Nics | None:

@@ -86,6 +86,7 @@ def cluster(
     families = {host.timing.family for host, _ in parts}
     timing = hosts[0].timing if len({host.timing for host in hosts}) == 1 else NO_TIMING
     notes = [f"{host.name}: {note}" for host, _ in parts for note in host.notes]
+    notes += made.notes
     if len(families) > 1:
         listed = ", ".join(sorted(family or "unknown" for family in families))
         notes.append(

@@ -7,6 +7,7 @@
 ``planes:K``        NIC i on plane i mod K, without links between planes
 ``pods:B``          B hosts on one leaf switch, with a spine above the leaves (``oversub=``)
 ``direct``          two hosts back to back: NIC i with NIC i
+a file              as :mod:`.fabric_file` reads it; ``hosts=`` names those of the machine
 ==================  ===========================================================================
 
 A NIC of one GPU is the link from that GPU to the fabric; a NIC of several GPUs is a node between
@@ -15,13 +16,18 @@ them and the fabric, so that they share its bandwidth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ..base.errors import BadTopology, UnknownName, UserError
+from ..base.errors import BadFile, BadTopology, UnknownName, UserError
+from ..base.files import read_text
 from ..base.spans import Span
 from ..nouns.topology import Link, Node, Topology, both_ways, switch
+from .fabric_file import FabricFile, FabricLayout, FabricLink, read_fabric
+from .spec import MachineSpec
 
 FABRICS = ("star", "rails", "rails+spine", "planes:K", "pods:B", "direct")
 
@@ -52,6 +58,26 @@ class FabricSpec:
     kind: str
     size: int = 1
     oversub: Fraction = Fraction(1)
+    file: FabricFile | None = None
+
+    @property
+    def has_spine(self) -> bool:
+        """Return True if an oversubscription says something."""
+        return self.kind in ("rails+spine", "pods") or self.file is not None
+
+
+def asked_fabric(spec: MachineSpec, default: str = "star") -> FabricSpec:
+    """Return the fabric of the options ``fabric=``, ``oversub=`` and ``hosts=``.
+
+    Raises:
+        UnknownName, UserError, BadFile: an unknown fabric, or an invalid file.
+    """
+    text, span = spec.word("fabric", default)
+    found = parse_fabric(text, span)
+    if found.file is not None:
+        chosen = tuple(value.text for value in spec.words("hosts"))
+        found = replace(found, file=replace(found.file, chosen=chosen))
+    return replace(found, oversub=spec.factor("oversub"))
 
 
 def parse_fabric(text: str, where: Span | None = None) -> FabricSpec:
@@ -61,8 +87,12 @@ def parse_fabric(text: str, where: Span | None = None) -> FabricSpec:
         UnknownName: an unknown fabric. UserError: a missing or superfluous number.
     """
     kind, _, number = text.partition(":")
+    if kind not in FABRICS and os.path.isfile(text):
+        return FabricSpec("file", file=read_fabric(read_text(text), text))
     sized = f"{kind}:K" in FABRICS or f"{kind}:B" in FABRICS
     if not sized and kind not in FABRICS:
+        if os.sep in text or os.path.splitext(text)[1]:
+            raise BadFile("no such file", where=text)
         raise UnknownName("fabric", text, FABRICS, where=where)
     if sized != bool(number) or (sized and not (number.isascii() and number.isdigit())):
         raise UserError(
@@ -84,6 +114,8 @@ def join(topology: Topology, ports: tuple[Port, ...], fabric: FabricSpec) -> Top
     """
     if fabric.kind == "direct":
         return _back_to_back(topology, ports)
+    if fabric.file is not None:
+        return _placed(topology, ports, fabric.file, fabric.oversub)
     leaf_of = {port: _leaf(port, fabric) for port in ports}
     names = list(dict.fromkeys(sorted(leaf_of.values(), key=_natural)))
     first = len(topology.nodes)
@@ -125,6 +157,85 @@ def _spine(
         up = sum((port.bandwidth for port in below), Fraction(0)) / oversub
         links += both_ways(node, spine, up, max(port.alpha for port in below))
     return links
+
+
+def _placed(
+    topology: Topology, ports: tuple[Port, ...], file: FabricFile, oversub: Fraction
+) -> Topology:
+    """Return the hosts in the fabric of a file, with the switches that lie between them."""
+    hosts = 1 + max(port.host for port in ports)
+    layout = file.laid_out(hosts, 1 + max(port.slot for port in ports))
+    places = [
+        layout.hosts[p.host].port(p.slot, p.names or topology.nodes[p.node].names, file.name)
+        for p in ports
+    ]
+    used = _between({place.leaf for place in places}, layout)
+    first = len(topology.nodes)
+    at = {switch: first + i for i, switch in enumerate(used)}
+    links = list(topology.links)
+    below = [Fraction(0)] * len(layout.switches)
+    for port, place in zip(ports, places, strict=True):
+        width = place.bandwidth or port.bandwidth
+        below[place.leaf] += width
+        links += both_ways(port.node, at[place.leaf], width, port.alpha, names=port.names)
+    alpha = max(port.alpha for port in ports)
+    for link, width in _widths(layout, used, below, oversub):
+        delay = alpha if link.alpha is None else link.alpha
+        links += both_ways(at[link.low], at[link.high], width, delay)
+    made = [replace(switch(layout.switches[i].name), names=layout.switches[i].names) for i in used]
+    taken = {node.name for node in topology.nodes}
+    named = (replace(n, name=f"{n.name}.sw") if n.name in taken else n for n in made)
+    names = tuple(host.name for host in layout.hosts[:hosts])
+    return replace(
+        topology,
+        nodes=(*topology.nodes, *named),
+        links=tuple(links),
+        symmetries=(),
+        host_names=names if all(names) else (),
+        notes=(*topology.notes, *layout.notes),
+    )
+
+
+def _between(leaves: set[int], layout: FabricLayout) -> list[int]:
+    """Return the leaves in use and the switches that lie between some of them."""
+    near: dict[int, set[int]] = {i: set() for i in range(len(layout.switches))}
+    for link in layout.links:
+        near[link.low].add(link.high)
+        near[link.high].add(link.low)
+    ends = [i for i in near if i not in leaves]
+    while ends:
+        i = ends.pop()
+        if i in near and len(near[i]) < 2:
+            for other in near.pop(i):
+                near[other].discard(i)
+                ends += [other] if other not in leaves else []
+    return sorted(near)
+
+
+def _widths(
+    layout: FabricLayout, used: Iterable[int], below: Sequence[Fraction], oversub: Fraction
+) -> Iterator[tuple[FabricLink, Fraction]]:
+    """Yield the links between switches in use with their GB/s, from the leaves upwards.
+
+    Links without one of their own share what is below, divided by the oversubscription.
+    """
+    kept = set(used)
+    links = [link for link in layout.links if link.low in kept and link.high in kept]
+    up: dict[int, list[FabricLink]] = {}
+    waiting = Counter(link.high for link in links)
+    for link in links:
+        up.setdefault(link.low, []).append(link)
+    ready = [i for i in sorted(kept) if not waiting[i]]
+    total = list(below)
+    while ready:
+        low = ready.pop(0)
+        for link in up.get(low, ()):
+            width = link.bandwidth or total[low] / len(up[low]) / oversub / layout.oversub
+            total[link.high] += width
+            yield link, width
+            waiting[link.high] -= 1
+            if not waiting[link.high]:
+                ready.append(link.high)
 
 
 def _back_to_back(topology: Topology, ports: tuple[Port, ...]) -> Topology:

@@ -154,6 +154,8 @@ def find(topology: Topology, text: str, where: Where = None) -> Down:
         return Down(part.name, part.nic.links)
     if part is not None and part.node is not None:
         return node_down(topology, part.node)
+    if part is not None and part.host is not None:
+        return host_down(topology, part.host, where)
     if (host := re.fullmatch(r"host(\d{1,9})", text)) is not None:
         return host_down(topology, int(host[1]), where)
     if "-" in text:

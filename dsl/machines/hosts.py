@@ -28,7 +28,7 @@ from ..nouns.topology import (
 )
 from ..symmetry.structure import Structure, structure_of
 from ..symmetry.symmetry import Image, extended
-from .fabric_links import FABRICS, Port, join, parse_fabric
+from .fabric_links import FABRICS, Port, asked_fabric, join
 from .nics import own_number
 from .spec import MachineSpec, check_size
 
@@ -184,15 +184,12 @@ def _joined(inner: Topology, host: Host, spec: MachineSpec, nodes: int) -> Topol
         raise BadTopology(
             f"how hosts of {host.name} are connected is not known", hint="use nodes=1, or a file"
         )
-    text, span = spec.word("fabric", nics.fabric)
-    fabric = parse_fabric(text, span)
-    if fabric.kind in ("rails+spine", "pods"):
-        fabric = type(fabric)(fabric.kind, fabric.size, spec.factor("oversub"))
-    elif spec.has("oversub"):
+    fabric = asked_fabric(spec, nics.fabric)
+    if spec.has("oversub") and not fabric.has_spine:
         raise UserError(
             "oversub= needs a spine",
             where=spec.keys["oversub"],
-            hint="fabric=rails+spine or fabric=pods:B",
+            hint="fabric=rails+spine, fabric=pods:B or a file",
         )
     bandwidth = spec.bandwidth("nic_bw", nics.bandwidth)
     alpha = spec.microseconds("nic_alpha", nics.alpha)

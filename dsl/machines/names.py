@@ -2,8 +2,9 @@
 
 Weft's names are exact (``gpu11``, ``rail3``, ``nic0.3``, ``host1``, ``host0.nic3``). The tools'
 (``mlx5_3``, ``NIC3``, ``GPU3``, PCI bus ids, kept by importers) are read without regard to case and
-to leading zeros of the PCI domain; ``host1.`` before one says of which host it is. A name that
-several hosts have needs it. GPUs without other numbers are ``GPU0`` … in each host.
+to leading zeros of the PCI domain; ``host1.``, or the host's own name, before one says of which
+host it is. A name that several hosts have needs it. GPUs without other numbers are ``GPU0`` … in
+each host.
 
 >>> from weft.dsl.catalogue import topology
 >>> two = names_of(topology("dgx-a100:nodes=2"))
@@ -95,8 +96,7 @@ class Names:
             return int(text[:9]) < self.topology.ranks
         if text in self.weft:
             return self.weft[text].host is None
-        match = _OF_HOST.fullmatch(text)
-        return _folded(match[2] if match else text) in self.own
+        return _folded(self._split(text)[1]) in self.own
 
     def rank(self, text: str, where: Where = None) -> int:
         """Return the rank of a GPU's name.
@@ -144,13 +144,21 @@ class Names:
         text = text.strip()
         if text in self.weft:
             return self.weft[text]
-        host, plain = None, text
-        if (match := _OF_HOST.fullmatch(text)) is not None:
-            host, plain = int(match[1]), match[2]
+        host, plain = self._split(text)
         found = [p for h, p in self.own.get(_folded(plain), ()) if host is None or h == host]
         if len(found) > 1:
             raise self._ambiguous(text, sorted(found, key=lambda p: self._host(p) or 0), where)
         return found[0] if found else None
+
+    def _split(self, text: str) -> tuple[int | None, str]:
+        """Return the host of ``host1.mlx5_3`` or ``node07.mlx5_3``, and the rest."""
+        if (match := _OF_HOST.fullmatch(text)) is not None:
+            return int(match[1]), match[2]
+        numbers = {name.casefold(): h for h, name in enumerate(self.topology.host_names)}
+        for i, letter in enumerate(text):
+            if letter == "." and text[:i].casefold() in numbers:
+                return numbers[text[:i].casefold()], text[i + 1 :]
+        return None, text
 
     def unknown(
         self, kind: str, text: str, where: Where, known: Iterable[str] | None = None
@@ -218,7 +226,9 @@ def names_of(topology: Topology) -> Names:
         for name in (*nic.own, f"nic{nic.number}"):
             own[_folded(name)][part] = nic.host
     for host in hosts_of(topology):
-        weft.setdefault(f"host{host}", MachinePart(f"host{host}", host=host))
+        part = weft.setdefault(f"host{host}", MachinePart(f"host{host}", host=host))
+        if host < len(topology.host_names):
+            own[_folded(topology.host_names[host])][part] = host
     for name, part in weft.items():  # in any case of letters, where that is no other part
         own.setdefault(_folded(name), {part: 0})
     folded = {name: tuple((host, p) for p, host in parts.items()) for name, parts in own.items()}

@@ -66,7 +66,7 @@ class Topology:
     ``symmetries`` are node permutations (image of each node) declared by the builder of the
     topology; they are verified before use (``dsl.symmetry``). ``notes`` list assumptions made when
     it was built or imported (a default α, an ignored management NIC). ``timing`` is for
-    the times of programs only.
+    the times of programs only. ``host_names``: what hosts 0, 1, … are called, where it is known.
 
     Raises:
         BadTopology: a link to an unknown node, a self-loop, a bandwidth outside ``BANDWIDTHS``, a
@@ -81,6 +81,7 @@ class Topology:
     symmetries: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
     timing: MachineTiming = NO_TIMING
+    host_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_nodes(self)
@@ -216,6 +217,7 @@ class Topology:
             tuple(resources),
             notes=self.notes,
             timing=self.timing,
+            host_names=self.host_names,
         )
 
     def without_links(self, dead: Iterable[int]) -> Topology:
@@ -249,6 +251,8 @@ class Topology:
         }
         if self.timing != NO_TIMING:
             data["timing"] = self.timing.to_json()
+        if self.host_names:
+            data["host_names"] = list(self.host_names)
         return data
 
     @classmethod
@@ -270,6 +274,7 @@ class Topology:
             tuple(_permutation(x, where) for x in fields.get("symmetries", list, [])),
             tuple(str(x) for x in fields.get("notes", list, [])),
             MachineTiming.from_json(fields.get("timing", dict, {}), f"{where}: timing"),
+            _read_names(fields.get("host_names", list, []), where),
         )
         fields.get("imported", dict, {})  # the text of an import, for importers only
         fields.finish()
@@ -284,6 +289,8 @@ class Topology:
             graph.graph["notes"] = json.dumps(self.notes)
         if self.timing != NO_TIMING:
             graph.graph["timing"] = json.dumps(self.timing.to_json())
+        if self.host_names:
+            graph.graph["host_names"] = json.dumps(self.host_names)
         return graph
 
     @classmethod
@@ -315,16 +322,20 @@ class Topology:
             tuple(tuple(map(int, image)) for image in json_list(graph.graph.get("symmetries"))),
             tuple(map(str, (*json_list(graph.graph.get("notes")), *notes))),
             MachineTiming.from_json(json_object(graph.graph.get("timing")), "timing of the graph"),
+            tuple(map(str, json_list(graph.graph.get("host_names")))),
         )
 
     def digest(self) -> str:
         """Return a hash of all that a schedule depends on: neither the name nor the notes nor what
         is for the times of programs, nor what the machine's tools call its parts.
         """
-        body = {k: v for k, v in self.to_json().items() if k not in ("name", "notes", "timing")}
+        body = {k: v for k, v in self.to_json().items() if k not in _NOT_IN_DIGEST}
         body["links"] = [row[:5] for row in body["links"]]
         body["nodes"] = [{k: v for k, v in n.items() if k != "names"} for n in body["nodes"]]
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+_NOT_IN_DIGEST = ("name", "notes", "timing", "host_names")
 
 
 def gpu(index: int, host: int | None = None) -> Node:
