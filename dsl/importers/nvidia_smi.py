@@ -107,7 +107,7 @@ def _machine(
     if known is None and not options.has("bw"):
         notes = [_generation_note(generation, lane, bool(nvlinks), devices), *notes]
     elif named is not None and asked is None:
-        notes = [_named_note(generation, lane), *notes]
+        notes = [_named_note(generation, lane, bool(nvlinks)), *notes]
     smi = _Smi(matrix, devices, nvlinks, ports, generation, lane, options, [ALPHA_NOTE, *notes])
     smi.notes.extend(_link_notes(smi))
     made = _over_nvlink(smi) if ports or _joined(nvlinks, matrix.gpus) else _over_pcie(smi)
@@ -204,9 +204,9 @@ def _generation_note(
     )
 
 
-def _named_note(generation: Generation, lane: Fraction) -> str:
+def _named_note(generation: Generation, lane: Fraction, has_nvlink: bool) -> str:
     """Say what follows from the names of the GPUs."""
-    links = f"{float(lane):g}GB/s per NVLink, " if generation.links else ""
+    links = f"{float(lane):g}GB/s per NVLink, " if has_nvlink else ""
     return (
         f"the GPUs are {generation.name} by their names: {links}"
         f"x16 PCIe {float(generation.pcie):g}GB/s ({generation.source})"

@@ -13,7 +13,9 @@ from fractions import Fraction
 from ..base.errors import BadFile
 from .smi_matrix import Matrix, plain_lines
 
-_GPU = re.compile(r"\s*GPU (\d{1,4}): (\S.*?)\s*(?:\(UUID.*)?$")
+_GPU = re.compile(r"\s*GPU (\d{1,4}(?:,\d{1,4})*): (\S.*?)\s*(?:\(UUID.*)?$")
+"""A line of ``nvidia-smi -L``; reports of environments list GPUs of one name together."""
+
 _ROW = re.compile(
     r"\|\s+(\d{1,4})\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|\s*([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)"
 )
@@ -51,8 +53,9 @@ def read_devices(text: str) -> SmiDevices:
     at = None
     for line in plain_lines(text):
         if (gpu := _GPU.match(line)) is not None:
-            at = int(gpu[1])
-            names.setdefault(at, gpu[2])
+            listed = [int(number) for number in gpu[1].split(",")]
+            at = listed[0]
+            names = dict.fromkeys(listed, gpu[2]) | names
         elif (row := _ROW.match(line)) is not None:
             names.setdefault(int(row[1]), row[2])
             bus_ids[int(row[1])] = row[3].lower()

@@ -23,6 +23,10 @@ _WHOLE = re.compile(rf"{_CELL.pattern}|{_DEVICE.pattern}|Affinity|ID|N/A|[0-9,-]
 """Words at the end of an unbroken line."""
 
 _AFTER = ("CPU", "NUMA", "GPU")
+_STARTS = re.compile(r"[\s|]*GPU[0-9]+([\s|]|$)")
+_FLAT = re.compile(r"\bGPU0\s+(GPU1|CPU Affinity)\b")
+"""The header of a matrix whose line ends were lost, behind other words."""
+
 _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
 
 
@@ -68,11 +72,17 @@ def plain_lines(text: str) -> list[str]:
     return _ANSI.sub("", text.replace("\r", "")).splitlines()
 
 
+def _flat(lines: list[str]) -> list[str]:
+    """Return the lines from the header on, if line ends before it were lost; else all."""
+    for i, line in enumerate(lines):
+        if (header := _FLAT.search(line)) is not None:
+            return [*([""] * i), line[header.start() :], *lines[i + 1 :]]
+    return lines
+
+
 def looks_like_matrix(text: str) -> bool:
-    """Return True if some line starts with the name of the first GPU."""
-    return any(
-        re.match(r"\s*GPU[0-9]+(\s|$)", line) for line in _ANSI.sub("", text[:100_000]).splitlines()
-    )
+    """Return True if some line starts with the name of the first GPU, or has the whole matrix."""
+    return any(_STARTS.match(line) or _FLAT.search(line) for line in plain_lines(text[:100_000]))
 
 
 def read_matrix(text: str, where: str) -> Matrix:
@@ -82,7 +92,7 @@ def read_matrix(text: str, where: str) -> Matrix:
         BadFile: no header, a row that is missing, too short or too long, an unknown class; with
             the line. BadTopology: an asymmetric matrix.
     """
-    lines = plain_lines(text)
+    lines = [line.replace("|", " ") for line in plain_lines(text)]  # tables of Markdown
     tokens, legend = _tokens(lines)
     names, rest = _header(tokens, where)
     rows, tails = _rows(names, rest, where)
@@ -103,7 +113,10 @@ def _own_names(name: str, column: int, legend: dict[str, str]) -> tuple[str, ...
 
 def _tokens(lines: list[str]) -> tuple[list[_Token], dict[str, str]]:
     """Return the tokens from the header to the legend, and the names in the NIC legend."""
-    start = next((i for i, s in enumerate(lines) if re.match(r"\s*GPU[0-9]+(\s|$)", s)), len(lines))
+    start = next((i for i, s in enumerate(lines) if _STARTS.match(s)), len(lines))
+    if start == len(lines):
+        lines = _flat(lines)
+        start = next((i for i, s in enumerate(lines) if _STARTS.match(s)), len(lines))
     end = next((i for i, s in enumerate(lines) if i > start and _LEGEND.match(s)), len(lines))
     tokens: list[_Token] = []
     width = max(map(len, lines[start:end]), default=0)

@@ -493,3 +493,21 @@ def test_every_generation_has_its_source() -> None:
         assert one.source, name
         assert one.timed_as in families(), name
         assert bool(one.links) == bool(one.lane), name
+
+
+@pytest.mark.parametrize("damage", ["one line", "markdown", "one line, legend"])
+def test_texts_that_lost_their_lines_or_are_tables(tmp_path: Path, damage: str) -> None:
+    text = matrix(DGX1, 8, ["mlx5_0", "mlx5_1"])
+    flat = "Seen today: GPU Topology: " + " ".join(text.split())
+    rows = ["| " + " | ".join(line.split()) + " |" for line in text.splitlines()]
+    damaged = {
+        "one line": flat,
+        "one line, legend": f"{flat} {' '.join(LEGEND.split())}",
+        "markdown": "\n".join(rows),
+    }[damage]
+    assert same_machine(read(tmp_path, damaged), read(tmp_path, text))
+
+
+def test_gpus_of_one_name_may_be_listed_together(tmp_path: Path) -> None:
+    head = "GPU 0,1,2,3: NVIDIA H200\nGPU 0,1,2,3 Compute Capability: 9.0\n"
+    assert read(tmp_path, head + matrix(uniform(4, "NV18"), 4, [])).timing.family == "h200"
