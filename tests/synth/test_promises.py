@@ -5,13 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from enough import Enough
 
 from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.load import Promise, load_sketch, promised, sketch_names
 from weft.dsl.nouns.collective import Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
-from weft.synth.base.engine import Budget, Point, Silent
+from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.explain.costs import least_time
 from weft.synth.explain.feasibility import Feasibility
@@ -29,22 +30,6 @@ def least_us(problem: Problem, promise: Promise) -> float:
         rules = problem.sketch.rules
         return float(least_time(Feasibility(machine, collective), rules, promise.bytes).us)
     return float(lower_bound_us(bounds(machine, collective), promise.bytes))
-
-
-class Enough(Silent):
-    """Stops a search that has kept the promise: the rest of its work only makes better answers."""
-
-    def __init__(self, problem: Problem, most_us: float) -> None:
-        self._problem, self._most_us = problem, most_us
-        self._kept = False
-
-    def incumbent(self, point: Point) -> None:
-        schedule, size = point.schedule, self._problem.bytes
-        own = schedule.collective == self._problem.collective  # not a half of it
-        self._kept = self._kept or (own and simulate(schedule, size).time_us <= self._most_us)
-
-    def cancelled(self) -> bool:
-        return self._kept
 
 
 @pytest.mark.parametrize("name", sorted(sketch_names()))
