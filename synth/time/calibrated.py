@@ -62,7 +62,32 @@ class ModelNumber:
     @property
     def replaced_by(self) -> str:
         """Return what replaces the number, in words: a flag, a line of a file, a measurement."""
-        return f"--timing {self.key}=…, or {self.key} under [timing] in the machine's file"
+        told = f"--timing {self.key}=…, or {self.key} under [timing] in the machine's file"
+        step = measured_by(self.key)
+        return f"{told}, or {step}" if step else f"{told}; weft profile does not measure it"
+
+
+def measured_by(key: str) -> str:
+    """Return the step of ``weft profile`` that measures a number; empty: there is none."""
+    first, *rest = key.split(".")
+    return _STEPS.get(f"{first}.{rest[0]}" if first in ("alpha", "host") else first, "")
+
+
+_FAMILY = "; --family names the class of links"
+_INSIDE = f"weft profile: 8-byte rings of 2, 3, … ranks in a host, by protocol{_FAMILY}"
+_BETWEEN = "weft profile: 8-byte rings over one rank of each of 3 hosts or more, by protocol"
+
+_STEPS = {
+    "start": "weft profile: 8-byte rings of 2, 3, … ranks, by protocol: their time without steps",
+    **{f"alpha.{medium}": _INSIDE for medium in Medium},
+    f"alpha.{Medium.NETWORK}": _BETWEEN,
+    "factor": "weft profile, which measures α itself, without a factor: 8-byte rings",
+    "nominal": "weft profile: α of the links, from echoes of two ranks",
+    "message": "weft profile: 8 bytes from one rank to 1, 2, 4, 8 remote ones",
+    "host.per_gpu": "weft profile: calls that send nothing, in a row",
+    "reach": f"weft profile: 64 MiB over two ranks, all channels{_FAMILY}",
+    "cap": "weft profile --on nccl: 64 MiB over two ranks, one channel",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +226,21 @@ def family_line(topology: Topology) -> tuple[str, ...]:
     return _table().line(topology.timing.family)
 
 
+def family_medium(family: str) -> Medium | None:
+    """The medium inside the hosts of a family; None: no family is named.
+
+    Raises:
+        UnknownName: there is no such family.
+    """
+    line = _table().line(family)
+    return _table().families[line[0]].medium if line else None
+
+
 def inner_medium(topology: Topology) -> Medium | None:
     """The medium inside the hosts of a machine: its family's, or that of named links, or of its
     own numbers; None: nothing tells it."""
-    if line := _table().line(topology.timing.family):
-        return _table().families[line[0]].medium
+    if medium := family_medium(topology.timing.family):
+        return medium
     named = {str(one.medium) for one in topology.links if one.medium}
     named = named or {part for one in topology.timing.numbers for part in one.key.split(".")}
     known = [one for one in (Medium.NVLINK, Medium.XGMI, Medium.PCIE) if one in named]

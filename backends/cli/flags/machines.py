@@ -48,6 +48,12 @@ class ProfileFlags(Flags):
     )
     seed: int = shared.seed("of the order of measurements")
     name: str | None = flag("--name", metavar="NAME", help="of the topology")
+    family: str = flag(
+        "--family",
+        metavar="NAME",
+        default="",
+        help="the machine's, such as h100: names the class of the links inside its hosts",
+    )
     output: str = shared.output("a file, or -", required=True)
     force: bool = shared.force()
 

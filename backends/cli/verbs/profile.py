@@ -11,6 +11,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import count, table
 from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import family_medium
 
 from ...ranks.joined import is_joined
 from ...ranks.launcher import run_program
@@ -27,6 +28,7 @@ from ..stages import telling
 def run(args: ProfileFlags, console: Console) -> int:
     """Measure on existing ranks, or on ranks started here, and write the topology."""
     started = time.monotonic()
+    family_medium(args.family)  # an unknown one is refused before anything is measured
     effort = ProbeLimits(seconds=args.time)
     if args.on == "nccl" and (missing := unusable(0)):
         raise missing
@@ -39,12 +41,13 @@ def run(args: ProfileFlags, console: Console) -> int:
             from ...ranks.profile import ranks as measuring  # SciPy's statistics take 500 ms
 
             measured = measuring.measure_threads(ranks, effort, args.seed, tell)
-            found = measuring.written(_name(args, ranks), measured)
+            found = measuring.written(_name(args, ranks), measured, args.family)
         else:
             plan = {
                 "effort": asdict(effort),
                 "seed": args.seed,
                 "name": _name(args, ranks),
+                "family": args.family,
                 "ranks": ranks,
             }
             program = "weft.backends.ranks.profile.ranks"
@@ -74,7 +77,8 @@ def _as_rank(args: ProfileFlags, console: Console, effort: Any, started: float) 
     found = measures[args.on](effort, args.seed, lambda _: None)
     if found is None:
         return Exit.DONE
-    return _told(measuring.written(_name(args, found.ranks), found), args, console, started)
+    written = measuring.written(_name(args, found.ranks), found, args.family)
+    return _told(written, args, console, started)
 
 
 def _told(found: dict[str, Any], args: ProfileFlags, console: Console, started: float) -> int:
@@ -101,7 +105,7 @@ def _told(found: dict[str, Any], args: ProfileFlags, console: Console, started: 
 
 
 def _text(found: dict[str, Any]) -> str:
-    """Return the classes of links and the shared resources as text."""
+    """Return classes of links and shared resources, and numbers of the runtime model, as text."""
     rows = [
         (
             _some(one["directions"]),
@@ -117,7 +121,19 @@ def _text(found: dict[str, Any]) -> str:
         (one["name"], "", "", f"{one['GBps']:.3g}", f"{one['error']:.1%}", "")
         for one in found["shared"]
     ]
-    return table(("links", "α µs", "±", "GB/s", "±", "off the line"), rows)
+    links = table(("links", "α µs", "±", "GB/s", "±", "off the line"), rows)
+    if not found["timing"]:
+        return links
+    numbers = [
+        (
+            one["key"],
+            f"{one['value']:.3g}",
+            one["of"],
+            f"{one['worst']:.0%}" if one["worst"] is not None else "",
+        )
+        for one in found["timing"]
+    ]
+    return f"{links}\n\n{table(('number', 'given', 'from', 'off the line'), numbers)}"
 
 
 def _some(directions: list[list[int]]) -> str:

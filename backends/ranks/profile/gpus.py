@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 from weft.dsl.base.errors import Missing
+from weft.dsl.nouns.program import Protocol
 
 from ...formats.p2p.embedded.nccl import Connection, Nccl, connect
 from ..nccl import SETTINGS, unusable
-from .model import Findings, ProbeLimits
+from .model import CallTime, Findings, ProbeLimits
 from .probe import Probe, Tell
 from .survey import survey
 
@@ -31,6 +34,75 @@ def probe_of(connection: Connection, effort: ProbeLimits) -> Probe:
 
     wire = TimedNccl(connection, cupy.cuda.get_current_stream(), "float32")
     return Probe(wire, wire, cupy.asarray, cupy.asnumpy, effort.batches)
+
+
+class NcclCaller:
+    """NCCL's own allreduce over a ring, by protocol.
+
+    A communicator reads protocol and algorithm from the environment when it is made.
+    """
+
+    protocols: Sequence[str] = tuple(map(str, Protocol))
+    one_channel = True
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.wire: Any = probe.wire
+
+    def ring(self, inside: Sequence[int], asked: CallTime) -> Callable[[], None]:
+        """Return the call of a communicator of these ranks."""
+        import cupy
+        from cupy.cuda import nccl
+
+        name = self.probe.share([int(x) for x in self._name()])
+        if self.probe.rank not in inside:
+            return lambda: None
+        most = {"NCCL_MAX_NCHANNELS": str(asked.channels)} if asked.channels else {}
+        with _environment(NCCL_PROTO=asked.protocol, NCCL_ALGO="Ring", **most):
+            comm = nccl.NcclCommunicator(len(inside), tuple(name), inside.index(self.probe.rank))
+        count = asked.bytes // 4
+        send, recv = (cupy.zeros(count, "float32") for _ in range(2))
+        stream, kind = self.wire.stream.ptr, nccl.NCCL_FLOAT32
+        ends = send.data.ptr, recv.data.ptr
+
+        def reduce(_: object = (send, recv)) -> None:
+            """The default keeps the arrays alive."""
+            comm.allReduce(*ends, count, kind, nccl.NCCL_SUM, stream)
+
+        return reduce
+
+    def empty(self) -> Callable[[], None]:
+        """Return the launch of a kernel that copies a number."""
+        import cupy
+
+        out, number = (cupy.zeros(1, "float32") for _ in range(2))
+
+        def launch() -> None:
+            self.wire.copy(out, number)
+            self.wire.flush()
+
+        return launch
+
+    def _name(self) -> Sequence[int]:
+        """Return the name of a new communicator, on rank 0."""
+        from cupy.cuda import nccl
+
+        found: Sequence[int] = () if self.probe.rank else nccl.get_unique_id()
+        return found
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Variables of the environment for as long."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def connected() -> Connection:
@@ -65,4 +137,15 @@ def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
     Raises:
         Missing: as :func:`connected`.
     """
-    return survey(probe_of(connected(), effort), effort, seed, tell)
+    probe = probe_of(connected(), effort)
+    caller = None if _shares_gpus() else NcclCaller(probe)
+    return survey(probe, effort, seed, tell, caller)
+
+
+def _shares_gpus() -> bool:
+    """Return True if ranks of this node share a GPU: times of calls are not the machine's then."""
+    import cupy
+    from mpi4py import MPI
+
+    local: Any = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    return bool(local.Get_size() > cupy.cuda.runtime.getDeviceCount())

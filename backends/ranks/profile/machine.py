@@ -8,21 +8,29 @@ from fractions import Fraction
 
 import numpy as np
 
+from weft.dsl.nouns.parts import Medium
+from weft.dsl.nouns.timing import MachineTiming
 from weft.dsl.nouns.topology import BANDWIDTHS, Link, Node, Resource, Topology
 from weft.dsl.symmetry.symmetry import GUESSED, guess
+from weft.synth.time.calibrated import family_medium
 
-from .model import Findings, LinkClass
+from .call_fit import CallNumbers, call_numbers
+from .model import AlphaBeta, CallPath, Findings, LinkClass
 from .noise import ALIKE
 
 GB_PER_S = 1e-3
 """GB/s that one byte per µs is."""
 
 
-def topology_of(name: str, found: Findings) -> Topology:
+def topology_of(name: str, found: Findings, family: str = "") -> Topology:
     """Return a link for every direction, with hosts for groups, and what is shared.
 
     Links of one class are exactly equal, and numbers have the digits that are known: equal links
-    are what symmetry is made of. What is uncertain is in the notes.
+    are what symmetry is made of. What calls tell is in the numbers of the runtime model, and what
+    is uncertain in the notes. ``family``: of the machine, which names the class of its links.
+
+    Raises:
+        UnknownName: no such family.
     """
     host = {rank: number for number, group in enumerate(found.groups) for rank in group}
     several = len(found.groups) > 1
@@ -44,8 +52,34 @@ def topology_of(name: str, found: Findings) -> Topology:
         )
         for one in found.shared
     )
-    made = Topology(name, nodes, links, resources, notes=notes_of(found))
+    calls = numbers_of_calls(found, family)
+    timing = MachineTiming(family, tuple(one.given() for one in calls.told))
+    notes = (*notes_of(found), *calls.remarks)
+    made = Topology(name, nodes, links, resources, notes=notes, timing=timing)
     return replace(made, symmetries=guess(made)) if made.ranks <= GUESSED else made
+
+
+def numbers_of_calls(found: Findings, family: str) -> CallNumbers:
+    """Return the numbers of the runtime model that the times of calls tell; none without calls.
+
+    Raises:
+        UnknownName: no such family.
+    """
+    inner = family_medium(family)
+    media = {CallPath.INSIDE: inner} if inner else {}
+    if len(found.groups) > 1:
+        media[CallPath.BETWEEN] = Medium.NETWORK
+    near = {rank: number for number, group in enumerate(found.groups) for rank in group}
+    if not found.calls:
+        return CallNumbers()
+    lines: dict[CallPath, list[AlphaBeta]] = {}
+    for (a, b), line in found.line_of().items():
+        lines.setdefault(CallPath.INSIDE if near[a] == near[b] else CallPath.BETWEEN, []).append(
+            line
+        )
+    alphas = {way: float(np.median([x.alpha for x in some])) for way, some in lines.items()}
+    rates = {way: 1 / float(np.median([x.beta for x in some])) for way, some in lines.items()}
+    return call_numbers(found.calls, media, alphas, rates)
 
 
 def notes_of(found: Findings) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 Flow = tuple[int, int]
 """Sender and receiver of a message."""
@@ -82,6 +83,39 @@ class Shared:
     error: float
 
 
+class CallStep(StrEnum):
+    """Step of a profile that times whole calls."""
+
+    RING = "ring"  #: an allreduce over a ring
+    LARGE = "large"  #: an allreduce of a large message over a ring of two
+    FAN = "fan"  #: one rank sends to several, which answer
+    EMPTY = "empty"  #: a call that sends nothing
+
+
+class CallPath(StrEnum):
+    """Ways that the messages of a call take."""
+
+    INSIDE = "inside a host"
+    BETWEEN = "between hosts"
+    NONE = "nowhere"
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """Time in µs of a call; ``count``: ranks of the ring, or that one rank sends to.
+
+    ``channels``: at most so many; 0: as many as the runtime takes.
+    """
+
+    step: CallStep
+    way: CallPath
+    protocol: str
+    count: int
+    bytes: int
+    us: float
+    channels: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Findings:
     """Findings about a machine.
@@ -96,6 +130,7 @@ class Findings:
             that :attr:`shared` bandwidths do not explain; 0 where they hardly disturb each other.
         sum_rate: bytes per µs that a rank sums by itself, None if not measured.
         remarks: what could not be told apart, and what the model leaves out, in words.
+        calls: times of whole calls.
     """
 
     ranks: int
@@ -107,6 +142,7 @@ class Findings:
     sum_rate: float | None
     overhead: float
     remarks: tuple[str, ...]
+    calls: tuple[CallTime, ...] = ()
 
     def line_of(self) -> dict[Flow, AlphaBeta]:
         """Return the line of every direction."""

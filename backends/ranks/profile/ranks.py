@@ -26,8 +26,9 @@ from ...formats.p2p.embedded.mpi import Mpi
 from ...formats.p2p.embedded.threads import Hub, Threads
 from ...formats.p2p.embedded.torch import Torch
 from ..launcher import FOUND, PLAN, leave
+from .calls import WireCaller
 from .gpus import measure_nccl
-from .machine import topology_of
+from .machine import numbers_of_calls, topology_of
 from .model import Findings, ProbeLimits
 from .probe import Probe
 from .survey import survey
@@ -65,7 +66,8 @@ def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
     if find_spec("mpi4py") is None:
         raise Missing("MPI needs the Python package mpi4py", hint="pip install 'weft[mpi]'")
     wire, patient = Mpi(timeout=WAIT), Patient(timeout=effort.seconds)
-    return survey(Probe(wire, patient, np.copy, np.asarray, effort.batches), effort, seed, tell)
+    probe = Probe(wire, patient, np.copy, np.asarray, effort.batches)
+    return survey(probe, effort, seed, tell, WireCaller(probe))
 
 
 def measure_torch(effort: ProbeLimits, seed: int, tell: Tell, place: Path | None = None) -> Any:
@@ -93,7 +95,7 @@ def measure_torch(effort: ProbeLimits, seed: int, tell: Tell, place: Path | None
     probe = Probe(
         wire, wire, lambda x: torch.from_numpy(np.array(x)), lambda x: x.numpy(), effort.batches
     )
-    found = survey(probe, effort, seed, tell)
+    found = survey(probe, effort, seed, tell, WireCaller(probe))
     dist.barrier()
     dist.destroy_process_group()
     return found
@@ -105,7 +107,8 @@ def measure_threads(ranks: int, effort: ProbeLimits, seed: int, tell: Tell) -> F
 
     def main(wire: Threads) -> None:
         probe = Probe(wire, wire, np.copy, np.asarray, effort.batches)
-        one = survey(probe, effort, seed, tell if not wire.rank else _silent)
+        told = tell if not wire.rank else _silent
+        one = survey(probe, effort, seed, told, WireCaller(probe))
         if one is not None:
             found.append(one)
 
@@ -117,9 +120,13 @@ def _silent(_: str) -> None:
     """Only one rank tells."""
 
 
-def written(name: str, found: Findings) -> dict[str, Any]:
-    """Return the topology and what is known of it, as JSON."""
-    topology: Topology = topology_of(name, found)
+def written(name: str, found: Findings, family: str = "") -> dict[str, Any]:
+    """Return the topology and what is known of it, as JSON.
+
+    Raises:
+        UnknownName: no such family.
+    """
+    topology: Topology = topology_of(name, found, family)
     classes = [
         {"directions": [list(flow) for flow in one.flows], **asdict(one.line)}
         for one in found.classes
@@ -134,6 +141,11 @@ def written(name: str, found: Findings) -> dict[str, Any]:
         "shared": [{"name": s.name, "GBps": s.rate / 1000, "error": s.error} for s in found.shared],
         "overhead_us": round(found.overhead, 3),
         "remarks": list(found.remarks),
+        "calls": [asdict(one) for one in found.calls],
+        "timing": [
+            {"key": one.key, "value": one.value, "worst": one.worst, "of": one.of}
+            for one in numbers_of_calls(found, family).told
+        ],
     }
 
 
@@ -155,7 +167,7 @@ def serve(on: str, place: str) -> None:
     else:
         found = measure_torch(effort, seed, tell, folder)
     if found is not None:
-        leave(folder / FOUND, written(plan["name"], found))
+        leave(folder / FOUND, written(plan["name"], found, plan["family"]))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats
 
+from .calls import Caller, call_times
 from .contention import shared
 from .fit import link_classes
 from .locality import groups_of
@@ -31,8 +32,12 @@ FOR_PAIRS = 0.6
 """Share of the time that pairs get."""
 
 
-def survey(probe: Probe, effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
+def survey(
+    probe: Probe, effort: ProbeLimits, seed: int, tell: Tell, caller: Caller | None = None
+) -> Findings | None:
     """Measure; what was found, on rank 0.
+
+    ``caller``: whose calls are timed as well; None: nobody's.
 
     Raises:
         TimeoutError, RuntimeError: of the wire.
@@ -63,6 +68,8 @@ def survey(probe: Probe, effort: ProbeLimits, seed: int, tell: Tell) -> Findings
     ]
     table = sweep_all(probe, known, effort, begin + effort.seconds, seed + 1, tell)
     small = _crowd(probe)
+    near = probe.share([] if probe.rank else [list(group) for group in groups])
+    calls = call_times(probe, caller, near, tell) if caller else ()
     if probe.rank:
         return None
     alone, together = _slopes(asked, table, trial_sizes(largest))
@@ -80,6 +87,7 @@ def survey(probe: Probe, effort: ProbeLimits, seed: int, tell: Tell) -> Findings
         rate,
         overhead,
         tuple(remarks),
+        calls,
     )
 
 

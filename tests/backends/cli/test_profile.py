@@ -25,8 +25,13 @@ def test_threads(weft, tmp_path):
     assert (data["ranks"], data["links"], data["file"]) == (3, 6, str(out))
     assert sum(len(one["directions"]) for one in data["classes"]) == 6
     assert all(one["alpha"] > 0 and one["beta"] > 0 for one in data["classes"])
-    shown = weft("topo", "show", out)
+    counts = [one["count"] for one in data["calls"] if one["step"] == "ring"]
+    assert min(counts) == 2  # noise may tell two groups of three threads
+    numbers = {one["key"]: one["value"] for one in data["timing"]}
+    assert numbers["host.per_gpu"] > 0
+    shown = weft("topo", "show", out, "-v")
     assert shown.code == 0
+    assert "start.Simple" in " ".join((*numbers, *data["notes"]))
     assert weft("bound", "-t", out, "-c", "allgather").code == 0
 
 
@@ -73,6 +78,14 @@ def test_ranks_that_mpiexec_started(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["ranks"] == 3  # one rank tells
     assert json.loads(out.read_text())["weft"] == "topology"
+
+
+def test_an_unknown_family_is_refused_before_anything_is_measured(weft, tmp_path):
+    out = tmp_path / "m.json"
+    ran = weft("profile", "--on", "numpy", "--ranks", 2, "--family", "h1000", "-o", out)
+    assert ran.code == 2
+    assert "h1000" in ran.err
+    assert not out.exists()
 
 
 def test_a_file_in_the_way(weft, tmp_path):
