@@ -115,7 +115,8 @@ def _of_rings(
     if len(set(counts)) < LEAST_STEPS:
         remarks.append(
             f"{who}: start {'and α are' if medium else 'and steps are'} one number "
-            f"({first.us:.3g} µs): start.{first.protocol} keeps its default; a third rank parts them"
+            f"({first.us:.3g} µs): start.{first.protocol} keeps its default; "
+            "a third rank on this way parts them"
         )
         return
     line = _line_of([2 * (k - 1) for k in counts], [one.us for one in rings])
