@@ -139,27 +139,34 @@ class Portfolio:
         Raises:
             UserError: the question is wrong, or every engine refuses it.
         """
+        return self.solve_part(problem, budget, observer, ())
+
+    def solve_part(
+        self, problem: Problem, budget: Budget, observer: Observer, joined: tuple[str, ...]
+    ) -> Outcome:
+        """As :meth:`solve`, for a part of what these joiners (:mod:`.parts`) put together."""
         race = _Race(
             problem,
             budget,
             observer,
             budget.meter(observer.cancelled),
-            self._runners(problem),
+            self._runners(problem, joined),
             self.effort,
         )
         race.run()
         return race.outcome()
 
-    def _runners(self, problem: Problem) -> list[Engine]:
+    def _runners(self, problem: Problem, joined: tuple[str, ...]) -> list[Engine]:
         names = self.engines or tuple(_likely(problem, self.effort))
         made: list[Engine] = [ENGINES.make(name) for name in names]
         if not self.engines:
             made += _plugins()
         made = [engine for engine in made if _can_run(engine)]
         if phases_of(problem) is not None:  # the best engine for each phase
-            return [*(e for e in made if _takes(e, problem)), InPhases(self)]
+            return [*(e for e in made if _takes(e, problem)), InPhases(self.solve_part, joined)]
         if problem.objective is Objective.TIME and not self.engines and len(made) > 1:
-            made += [e for e in (InPhases(self), InHalves(self)) if _takes(e, problem)]
+            joiners = [InPhases(self.solve_part, joined), InHalves(self.solve_part, joined)]
+            made += [e for e in joiners if e.name not in joined and _takes(e, problem)]
         if problem.topology.ranks >= self.effort.greedy_ranks:
             # Matching looks at every pair of ranks: compositions of quicker answers come first.
             made.sort(key=lambda engine: engine.name == "greedy")

@@ -7,6 +7,7 @@ allgather of an allreduce, each by whichever engine is best at it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,20 +19,28 @@ from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.sketch import Phase, Phases, Sketch
 from weft.dsl.nouns.topology import Topology
 
-from ...base.engine import Budget, Engine, Observer, Outcome
+from ...base.engine import Budget, Observer, Outcome
 from ...reductions.phases import Phased, phases_of
 from ...reductions.reduction import Subproblem, run
 from ..classic.hierarchy import host_grid
 
+PartRace = Callable[[Problem, Budget, Observer, tuple[str, ...]], Outcome]
+"""A race for a part; and the names of the joiners that it is a part for, which take no part."""
+
 
 @dataclass(frozen=True, slots=True)
 class InPhases:
-    """Races the engines for each phase, of a sketch or of the machine, and joins the winners."""
+    """Races the engines for each phase, of a sketch or of the machine, and joins the winners.
+
+    Phases of a part are not put together from phases again, nor halves from halves: on a fat tree
+    that made 93 races of a single one, and none of them won anything.
+    """
 
     name: ClassVar[str] = "phases"
     cites: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; each phase names who found it"
 
-    race: Engine
+    race: PartRace
+    joined: tuple[str, ...] = ()
 
     @classmethod
     def availability(cls) -> str | None:
@@ -46,7 +55,7 @@ class InPhases:
         """As :class:`~weft.synth.reductions.phases.Phased`."""
         phased = self._phased(problem)
         assert phased is not None, "else it was refused"
-        return run(Phased().apply(phased, budget, observer, self.race.name), self._part)
+        return run(Phased().apply(phased, budget, observer, "portfolio"), self._part)
 
     def _phased(self, problem: Problem) -> Problem | None:
         """The problem under a sketch with phases."""
@@ -59,7 +68,7 @@ class InPhases:
         return _with(problem, tuple(Phase(kind, axes[axis]) for axis, kind in order))
 
     def _part(self, of: Subproblem) -> Outcome:
-        return self.race.solve(of.problem, of.budget, of.observer)
+        return self.race(of.problem, of.budget, of.observer, (*self.joined, self.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from weft.dsl.nouns.collective import Collective, custom, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule, dumps
 from weft.synth.api import synthesize
-from weft.synth.base.engine import Budget, Observer, Outcome, Silent, Status
+from weft.synth.base.engine import Budget, Observer, Outcome, Point, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.portfolio.engine import LADDER, Portfolio
 from weft.synth.time.schedule_time import simulate
@@ -237,3 +237,28 @@ def test_it_says_what_it_keeps() -> None:
         (said,) = [s for s in outcome.statements if s == f"packing: {point.words}"]
         assert f" {point.schedule.segments} segment" in said
     assert sorted(s for p in outcome.points for s in p.sizes) == sorted(LADDER)
+
+
+class Stages:
+    """Observer that keeps the names of all stages."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def stage(self, name: str) -> None:
+        self.names.append(name)
+
+    def incumbent(self, point: Point) -> None:
+        pass
+
+    def cancelled(self) -> bool:
+        return False
+
+
+def test_phases_of_phases_and_halves_of_halves_are_not_raced() -> None:
+    """On a fat tree a race at the least effort ran 93 races within, for twenty CPU seconds."""
+    machine, stages = topology("fat-tree:k=4"), Stages()
+    problem = Problem(machine, make("allreduce", 16), None, Objective.TIME, 1 << 14)
+    synthesize(problem, "portfolio", Budget(1), stages)
+    assert "engine phases" in stages.names
+    assert stages.names.count("engine packing") <= 20
