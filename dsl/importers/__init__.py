@@ -21,6 +21,7 @@ from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
 from .edge_list import read_edge_list
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
+from .nccl_graph import looks_like_graphs, read_nccl_graph
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml
 from .nvidia_smi import read_nvidia_smi, read_nvlink_status
@@ -35,8 +36,8 @@ from .teccl import looks_like_teccl, read_teccl
 FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
     "TE-CCL input JSON (TopologyParams), "
-    "NCCL or RCCL topology XML (<system>), GraphML, GML, the text of nvidia-smi topo -m, "
-    "nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, nccl-tests or "
+    "NCCL or RCCL topology XML (<system>) and graph XML (<graphs>), GraphML, GML, the text of "
+    "nvidia-smi topo -m, nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, nccl-tests or "
     "p2pBandwidthLatencyTest, a host in TOML"
 )
 
@@ -149,6 +150,7 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
 
 _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_graphml, read_graphml),
+    _BuiltInImporter(looks_like_graphs, read_nccl_graph),
     _BuiltInImporter(lambda text: text.startswith("<"), read_nccl_xml),
     _BuiltInImporter(looks_like_gml, read_gml),
     _BuiltInImporter(looks_like_p2p_test, read_p2p_test),
