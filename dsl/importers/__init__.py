@@ -37,8 +37,8 @@ FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
     "TE-CCL input JSON (TopologyParams), "
     "NCCL or RCCL topology XML (<system>) and graph XML (<graphs>), GraphML, GML, the text of "
-    "nvidia-smi topo -m, nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, nccl-tests or "
-    "p2pBandwidthLatencyTest, a host in TOML"
+    "nvidia-smi topo -m, nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, nccl-tests "
+    "or p2pBandwidthLatencyTest, a host in TOML"
 )
 
 
