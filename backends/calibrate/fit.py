@@ -141,7 +141,11 @@ def calibrate(
     used = [t for t, (_, _, apart) in zip(times, before, strict=True) if not apart]
     points = _thinned(used)
     if not points:
-        raise UserError("no measured time can be predicted: nothing is left to fit")
+        why = "; ".join(dict.fromkeys(apart for _, _, apart in before)) or "there is none"
+        raise UserError(
+            f"no measured time can be predicted, so that nothing can be fitted: {why}",
+            hint="measure allreduce and allgather: all_reduce_perf, all_gather_perf",
+        )
     defaults = _defaults(topology, runtime, used)
     plain = _us(topology, points, runtime)
     effects = {

@@ -33,6 +33,8 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
     check_file_output(args, console, args.topology)
     if args.page is not None:
         check_file(args.page, force=args.force)
+        if args.output is not None and Path(args.page).resolve() == Path(args.output).resolve():
+            raise UserError("-o and --page name the same file", where=f"--page {args.page}")
     topology = read_topology(args.topology)
     console.say("Read", machine_line(topology))
     times: list[MeasuredTime] = []

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import isfinite
 from statistics import median
 
 from ..base.errors import BadFile
@@ -52,14 +53,17 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Out-of-place columns of one row: bytes, µs, GB/s; elements that were wrong, or the error."""
+    """Out-of-place columns of one row: bytes, µs, GB/s.
+
+    ``wrong``: of each half of the row, elements that were wrong, or the error.
+    """
 
     line: int
     bytes: int
     us: float
     algbw: float
     busbw: float
-    wrong: str = ""
+    wrong: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ def read_run(text: str, where: str) -> NcclTestsRun:
                 where=f"{where}:{number}",
                 hint="its times are not those of a working collective",
             )
-    hosts = _hosts(lines, where)
+    hosts = _hosts(lines, where, once=True)
     if not any(map(_END.match, lines)):
         raise BadFile(
             "the text ends before its summary (# Avg bus bandwidth): it is not whole",
@@ -173,13 +177,14 @@ def read_run(text: str, where: str) -> NcclTestsRun:
 
 def _check_row(row: _Measured, before: list[_Measured], where: str) -> None:
     """Raise BadFile if results were wrong, or the row is of another table than those before."""
-    wrong = float(row.wrong) if re.fullmatch(r"[\d.eE+-]+", row.wrong) else 0.0
-    if wrong > (0 if row.wrong.isdigit() else MOST_OLD_ERROR):
-        raise BadFile(
-            f"results were wrong at {row.bytes} bytes ({row.wrong})",
-            where=f"{where}:{row.line}",
-            hint="measure again once the collective is right",
-        )
+    for told, half in zip(row.wrong, ("", " in place"), strict=False):
+        wrong = float(told) if re.fullmatch(r"[\d.eE+-]+", told) else 0.0
+        if wrong > (0 if told.isdigit() else MOST_OLD_ERROR):
+            raise BadFile(
+                f"results were wrong at {row.bytes} bytes{half} ({told})",
+                where=f"{where}:{row.line}",
+                hint="measure again once the collective is right",
+            )
     if row.us < 0:
         raise BadFile("a time is negative", where=f"{where}:{row.line}")
     if before and row.bytes < before[-1].bytes:
@@ -224,9 +229,21 @@ def _line(rows: Iterable[_Measured], factor: float) -> tuple[float, float, float
     return alpha, 1 / slope / BYTES_PER_US_PER_GBPS, off
 
 
-def _hosts(lines: list[str], where: str) -> list[str]:
-    """Return the host of each rank."""
-    found = {int(m[1]): m[2] for m in map(_RANK.match, lines) if m}
+def _hosts(lines: list[str], where: str, *, once: bool = False) -> list[str]:
+    """Return the host of each rank; ``once``: the text is of one run."""
+    listed = [(int(m[1]), m[2], at) for at, m in enumerate(map(_RANK.match, lines), 1) if m]
+    times = Counter(rank for rank, _, _ in listed)
+    most = 1 if once else min(times.values(), default=1)  # several runs list all ranks again
+    seen = set()
+    for rank, _, at in listed:
+        if rank in seen and times[rank] > most:
+            raise BadFile(
+                f"rank {rank} is listed twice",
+                where=f"{where}:{at}",
+                hint="keep the output of one run as it is",
+            )
+        seen.add(rank)
+    found = {rank: host for rank, host, _ in listed}
     if len(found) < 2 or sorted(found) != list(range(len(found))):
         raise BadFile(
             "the list of ranks and devices is missing, or has gaps",
@@ -242,14 +259,21 @@ def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
         if _HEAD.match(line):
             head = line.lstrip("# ").split()
         words = line.split()
-        if not head or not words or not words[0].isdigit():
+        if not head or not words or not re.fullmatch(r"-?\d+", words[0]):
             continue  # output of a launcher or library between the lines
         at = head.index("time")
         try:
             if len(words) != len(head) or len(words) < at + 4:
                 raise ValueError
             us, algbw, busbw = (float(word) for word in words[at : at + 3])
-            yield _Measured(number, int(words[0]), us, algbw, busbw, words[at + 3])
+            if int(words[0]) < 0 or not all(map(isfinite, (us, algbw, busbw))):
+                raise BadFile(
+                    f"a row of {words[0]} bytes, {words[at]} µs and {words[at + 2]} GB/s",
+                    where=f"{where}:{number}",
+                    hint="sizes are at least 0, times and bandwidths finite numbers",
+                )
+            wrong = tuple(words[at + 3 :: 4][:2])
+            yield _Measured(number, int(words[0]), us, algbw, busbw, wrong)
         except ValueError:
             raise BadFile(
                 f"the row is not of the {len(head)} columns in the head",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 
@@ -86,6 +87,11 @@ def test_one_process_for_all_gpus_hides_alpha(calibrate):
         ),
         (lambda t: t.replace("  0.00  0  ", "  0.00  7  ", 1), "results were wrong at 8 bytes", 14),
         (lambda t: t[: t.index("# Out of")], "not whole", 23),
+        (lambda t: t.replace("Rank  3", "Rank  2"), "rank 2 is listed twice", 7),
+        (lambda t: re.sub(r"(?m)^(  8 .*) 0$", r"\1 3", t), "wrong at 8 bytes in place (3)", 14),
+        (lambda t: re.sub(r"(?m)^(  8  .*? -1 +)\S+", r"\1nan", t), "8 bytes, nan µs", 14),
+        (lambda t: re.sub(r"(?m)^(  8  .*? -1 +)\S+", r"\g<1>1e400", t), "8 bytes, 1e400 µs", 14),
+        (lambda t: re.sub(r"(?m)^  8 ", "  -8 ", t), "a row of -8 bytes", 14),
         (lambda t: t.replace("  64  ", "  4  ", 1), "sizes of several runs are mixed", 15),
         (lambda t: t.replace("all_reduce_perf", "sendrecv_perf"), "no collective of weft", None),
         (lambda t: t.replace("host0 device  7", "host1 device  0"), "8 GPUs in 2 hosts", None),
@@ -104,3 +110,19 @@ def test_measurements_that_contradict_each_other(calibrate):
     assert ran.code == 2
     assert "0.txt:14" in ran.err
     assert "1.txt:14" in ran.err
+
+
+def test_one_path_for_machine_and_page_is_refused(calibrate, tmp_path):
+    """The page took the place of the machine."""
+    out = tmp_path / "m.json"
+    ran = calibrate(text("allreduce"), more=("-o", out, "--page", out, "-f"))
+    assert ran.code == 2
+    assert "name the same file" in ran.err
+    assert not out.exists()
+
+
+def test_the_reason_why_nothing_can_be_fitted_is_told(calibrate):
+    other = text("allreduce").replace("all_reduce_perf", "sendrecv_perf")
+    ran = calibrate(other, more=("-c", "gather"))
+    assert ran.code == 2
+    assert "no baseline of gather is known" in ran.err
