@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from sources import CODE_FOLDERS, DATA_FOLDERS, Import, Source, code, imports, parse
+from sources import CODE_FOLDERS, DATA_FOLDERS, Import, Source, code, imports, parse, walk
 
 ALLOWED = {"dsl": {"dsl"}, "synth": {"dsl", "synth"}, "backends": {"dsl", "synth", "backends"}}
 # Inside backends these make a program run; they must not need the search that found it,
@@ -112,7 +112,7 @@ def faults(source: Source) -> Iterator[str]:
 def prints(source: Source) -> Iterator[str]:
     if source.folder == "backends" and unit(source.module) in MAY_PRINT:
         return
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         match node:
             case ast.Call(func=ast.Name(id="print")):
                 yield f"{source}:{node.lineno}: print; return the text instead"

@@ -9,7 +9,7 @@ import pytest
 from measure import arrays, doors, graph, loops, names
 from measure.ratchets import excess, ratchets
 from measure.tree import Figure, Tree
-from sources import ROOT, Source, parse
+from sources import ROOT, Source, parse, walk
 
 TREE = Tree(ROOT)
 
@@ -183,7 +183,7 @@ CLOCKS = frozenset({"time", "datetime", "timeit"})
 def clocks(source: Source) -> list[str]:
     """Names of clock modules that a file imports, wherever in it."""
     found: list[str] = []
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         match node:
             case ast.Import(names=names):
                 found += [one.name for one in names]

@@ -71,6 +71,15 @@ def parse(text: str, path: str) -> Source:
     return source
 
 
+def walk(root: ast.AST) -> tuple[ast.AST, ...]:
+    """Every node of a tree, in the order of :func:`ast.walk`; kept, since many rules ask for it."""
+    kept: tuple[ast.AST, ...] | None = vars(root).get("_walked")
+    if kept is None:
+        kept = tuple(ast.walk(root))
+        vars(root)["_walked"] = kept
+    return kept
+
+
 @dataclass(frozen=True)
 class Import:
     """One imported name: `from weft.dsl import Topology` is (weft.dsl, Topology)."""

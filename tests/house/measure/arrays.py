@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from sources import Source
+from sources import Source, walk
 
 from .syntax import annotated, attributes, called, calls, classes, keywords, loops, mentions, names
 from .tree import Figure, Function, Tree, functions, place
@@ -43,7 +43,7 @@ def flattenings(source: Source) -> Iterator[str]:
     list (``[x for b in blocks for x in b.code]``), or extends a list by it (``all += block.code``).
     """
     for function in functions(source) if mentions(source, ".ranks", ".code") else ():
-        if "ranks" in attributes(function) and any(map(_strings, ast.walk(function))):
+        if "ranks" in attributes(function) and any(map(_strings, walk(function))):
             yield place(source, function, function.name)
 
 
@@ -84,9 +84,9 @@ def _own_lists(owner: ast.ClassDef) -> set[str]:
     """Attributes that `__init__` sets to arrays or lists."""
     return {
         ast.unparse(target)
-        for node in ast.walk(owner)
+        for node in walk(owner)
         if isinstance(node, ast.FunctionDef) and node.name == "__init__"
-        for one in ast.walk(node)
+        for one in walk(node)
         if isinstance(one, ast.Assign) and _is_list(one.value)
         for target in one.targets
         if ast.unparse(target).startswith("self.")
@@ -108,7 +108,7 @@ def _makes(function: Function, owner: ast.ClassDef) -> bool:
 def _names_machine(function: Function) -> bool:
     named = {
         node.attr
-        for node in ast.walk(function)
+        for node in walk(function)
         if isinstance(node, ast.Attribute) and "fabric" not in ast.unparse(node.value)
     }
     return bool(named & {"links", "link_ends"}) and bool(named & {"resources", "capacities"})
@@ -122,7 +122,7 @@ def linear_calls(source: Source) -> Iterator[str]:
     asked = any(mentions(source, name) for name in _SOLVER)
     for function in functions(source) if asked else ():
         bound = set(_SOLVER)
-        for node in ast.walk(function):
+        for node in walk(function):
             match node:
                 case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                     if names(value) & _SOLVER:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from sources import Source
+from sources import Source, walk
 
 from .syntax import called, calls, keywords, mentions, numbers, texts
 from .tree import Figure, Tree, place
@@ -45,7 +45,7 @@ def option_grammars(source: Source) -> Iterator[str]:
     if not mentions(source, "partition(") and not mentions(source, "re."):
         return
     commas = any(_cuts(call, ",") for call in calls(source.tree))
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=elts)], value=ast.Call() as call):
                 kept = not elts[-1:] or ast.unparse(elts[-1]) != "_"

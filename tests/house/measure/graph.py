@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
-from sources import Import, Source, imports
+from sources import Import, Source, imports, walk
 
 from .tree import Figure, Tree, place
 
@@ -102,7 +102,7 @@ def dynamic_imports(files: Iterable[Source]) -> dict[str, list[str]]:
     """File → places of its `import_module(…)` and `__import__(…)` calls."""
     found: dict[str, list[str]] = {}
     for source in files:
-        for node in ast.walk(source.tree) if "import_" in source.text else ():
+        for node in walk(source.tree) if "import_" in source.text else ():
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func).rpartition(".")[2]
                 if called in ("import_module", "__import__"):

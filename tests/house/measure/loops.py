@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from sources import Source
+from sources import Source, walk
 
 from .syntax import called, calls, mentions, names
 from .tree import Figure, Function, Tree, functions, place
@@ -39,10 +39,8 @@ def melds(function: Function) -> bool:
     arrays (child and sibling).
     """
     own = {argument.arg for argument in function.args.args}
-    swapped = any(
-        _swaps(node) and names(node) <= own for node in ast.walk(function) if _swaps(node)
-    )
-    return swapped and sum(map(_writes, ast.walk(function))) >= 2
+    swapped = any(_swaps(node) and names(node) <= own for node in walk(function) if _swaps(node))
+    return swapped and sum(map(_writes, walk(function))) >= 2
 
 
 def sifts_up(function: Function) -> bool:
@@ -51,8 +49,8 @@ def sifts_up(function: Function) -> bool:
     The halving is written `>> 1`, `>> 2` (records of two or four words), or `// 2`, of an
     expression that subtracts one.
     """
-    for loop in ast.walk(function):
-        if isinstance(loop, ast.While) and any(map(_is_parent, ast.walk(loop))):
+    for loop in walk(function):
+        if isinstance(loop, ast.While) and any(map(_is_parent, walk(loop))):
             return True
     return False
 
@@ -75,7 +73,7 @@ def queues_at_busy_row(function: Function, merges: set[str]) -> ast.AST | None:
     the answer of a call. A queue that is simply looked up (``queues[connection[i]]``) is not meant.
     """
     chosen = _chosen(function)
-    for node in ast.walk(function):
+    for node in walk(function):
         queue: ast.AST | None = None
         match node:
             case ast.Call(args=[ast.Subscript() as first, *_]) if called(node) == "heappush":
@@ -91,11 +89,11 @@ def queues_at_busy_row(function: Function, merges: set[str]) -> ast.AST | None:
 def _chosen(function: Function) -> set[str]:
     """Names bound by loops of a function, inside loops, or to the answer of a call."""
     found: set[str] = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         match node:
             case ast.For():
                 found |= names(node.target)
-                for inner in ast.walk(node):
+                for inner in walk(node):
                     if isinstance(inner, ast.Assign):
                         found |= {name for target in inner.targets for name in names(target)}
             case ast.Assign(value=ast.Call()):
@@ -105,7 +103,7 @@ def _chosen(function: Function) -> set[str]:
 
 def notes_later(source: Source) -> bool:
     """Pattern of an agenda: a time in the future, `now + …`, is worked out in the file."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         match node:
             case ast.BinOp(op=ast.Add()) if names(node.left) & _NOW:
                 return True
@@ -119,10 +117,10 @@ def keeps_times(source: Source, heaps: set[str]) -> bool:
 
 def sifts_down(function: Function) -> bool:
     """Pattern of a binary heap's pop: a `while` loop that compares the children 2i + 1 and on."""
-    for loop in ast.walk(function):
+    for loop in walk(function):
         if isinstance(loop, ast.While):
             text = ast.unparse(loop)
-            if "2 * " in text and any(isinstance(n, ast.AugAssign) for n in ast.walk(loop)):
+            if "2 * " in text and any(isinstance(n, ast.AugAssign) for n in walk(loop)):
                 return True
     return False
 

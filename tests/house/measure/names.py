@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from sources import Source
+from sources import Source, walk
 
 from .tree import Figure, Tree, place
 
@@ -22,7 +22,7 @@ def shared_class_names(files: Iterable[Source]) -> dict[str, list[str]]:
     """
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for source in files:
-        for node in ast.walk(source.tree):
+        for node in walk(source.tree):
             if isinstance(node, ast.ClassDef):
                 name = node.name.lstrip("_")
                 found[name].append((str(source), place(source, node, node.name)))
@@ -90,7 +90,7 @@ def effort_fields(source: Source) -> tuple[str, ...]:
     """Fields with a number as default, or a `setting` of one, in classes named `…Effort`."""
     return tuple(
         place(source, node, f"{owner.name}.{name} = {ast.unparse(value)}")
-        for owner in ast.walk(source.tree)
+        for owner in walk(source.tree)
         if isinstance(owner, ast.ClassDef) and owner.name.endswith("Effort")
         for node, name, value in assigned(owner.body)
         if is_number(_default(value))

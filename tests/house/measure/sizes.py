@@ -9,7 +9,7 @@ import tokenize
 from collections.abc import Iterator
 from statistics import median
 
-from sources import Source
+from sources import Source, walk
 
 from .tree import Figure, Tree, formatted, functions, place, pragmas
 
@@ -41,7 +41,7 @@ def code_lines(source: Source) -> set[int]:
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type not in _NO_CODE:
             found.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         match node:  # a string that is a statement is prose: a docstring
             case ast.Expr(value=ast.Constant(value=str())):
                 found.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
@@ -125,7 +125,7 @@ def comments(source: Source) -> int:
 
 def docstrings(source: Source) -> Iterator[tuple[str, str]]:
     """(Place, text) of the docstrings of a file's module, classes and functions."""
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
             yield place(source, node), text
 

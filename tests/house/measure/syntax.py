@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sources import Source
+from sources import Source, walk
 
 Loop = ast.For | ast.comprehension
 
@@ -25,18 +25,18 @@ def called(node: ast.AST) -> str:
 
 def calls(root: ast.AST) -> Iterator[ast.Call]:
     """Every call in a tree."""
-    return (node for node in ast.walk(root) if isinstance(node, ast.Call))
+    return (node for node in walk(root) if isinstance(node, ast.Call))
 
 
 def loops(root: ast.AST) -> Iterator[Loop]:
     """Every `for` of a tree, comprehensions too."""
-    return (node for node in ast.walk(root) if isinstance(node, Loop))
+    return (node for node in walk(root) if isinstance(node, Loop))
 
 
 def names(root: ast.AST) -> set[str]:
     """All identifiers in a tree: names, and the last words of attributes."""
     found = set()
-    for node in ast.walk(root):
+    for node in walk(root):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name):
                 found.add(name)
@@ -45,7 +45,7 @@ def names(root: ast.AST) -> set[str]:
 
 def attributes(root: ast.AST) -> set[str]:
     """The last words of all attributes in a tree: `a.b.c` gives b and c."""
-    return {node.attr for node in ast.walk(root) if isinstance(node, ast.Attribute)}
+    return {node.attr for node in walk(root) if isinstance(node, ast.Attribute)}
 
 
 def keywords(call: ast.Call) -> set[str]:
@@ -55,14 +55,14 @@ def keywords(call: ast.Call) -> set[str]:
 
 def texts(root: ast.AST) -> Iterator[ast.Constant]:
     """Every literal text of a tree."""
-    for node in ast.walk(root):
+    for node in walk(root):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node
 
 
 def classes(source: Source) -> Iterator[ast.ClassDef]:
     """Every class of a file."""
-    return (node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef))
+    return (node for node in walk(source.tree) if isinstance(node, ast.ClassDef))
 
 
 def annotated(owner: ast.ClassDef) -> dict[str, str]:
@@ -76,7 +76,7 @@ def annotated(owner: ast.ClassDef) -> dict[str, str]:
 
 def numbers(root: ast.AST) -> Iterator[tuple[int, ast.AST]]:
     """Whole numbers written in a tree, with shifts such as `32 << 10` worked out."""
-    for node in ast.walk(root):
+    for node in walk(root):
         match node:
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
                 yield value, node

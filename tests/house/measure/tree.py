@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from sources import CODE_FOLDERS, ROOT, Source, sources
+from sources import CODE_FOLDERS, ROOT, Source, sources, walk
 
 PRAGMA = re.compile(r"\s*#\s*fmt:\s*(?:skip|off|on)\b.*$")
 
@@ -109,7 +109,7 @@ def functions(source: Source) -> tuple[Function, ...]:
     """Every function and method of a file, nested ones as well."""
     held = vars(source)  # kept with the file: many detections go through them
     if "functions" not in held:
-        found = (node for node in ast.walk(source.tree) if isinstance(node, Function))
+        found = (node for node in walk(source.tree) if isinstance(node, Function))
         held["functions"] = tuple(found)
     kept: tuple[Function, ...] = held["functions"]
     return kept
