@@ -108,7 +108,10 @@ def _links(topology: Topology, found: MapLayout, use: Floats | None) -> list[str
     for (src, dst), links in of.items():
         share = 0.0 if use is None else float(max(use[i] for i in links))
         width = sum(float(topology.links[i].bandwidth) for i in links)
-        words = f"{topology.nodes[src].name} to {topology.nodes[dst].name}: {width:.4g} GB/s"
+        own = dict.fromkeys(name for i in links for name in topology.links[i].names)
+        words = f"{topology.nodes[src].name} to {topology.nodes[dst].name}"
+        words += f" ({', '.join(own)})" if own else ""
+        words += f": {width:.4g} GB/s"
         words += "" if use is None else f", in use {share_words(share)}"
         dashes = ' stroke-dasharray="5 3"' if any(i in shared for i in links) else ""
         colour = "#888" if use is None else shade(share)
@@ -133,7 +136,8 @@ def _node(topology: Topology, i: int, x: float, y: float) -> str:
         )
     label = str(i) if node.kind is NodeKind.GPU else ""
     under = "" if node.kind is NodeKind.GPU else _text(x, y + 18, node.name, size=7)
-    named = f"<title>{escape(node.name)}</title>"
+    words = f"{node.name} ({', '.join(node.names)})" if node.names else node.name
+    named = f"<title>{escape(words)}</title>"
     return f"<g>{named}{shape}{_text(x, y + 3.5, label) if label else ''}{under}</g>"
 
 

@@ -423,7 +423,7 @@ class _LineTranslation:
         if isinstance(line.switch, ast.Any):
             found = tuple(i for i, node in enumerate(nodes) if node.kind == "switch")
         else:
-            found = machine.nodes_named(line.switch.text)
+            found = machine.nodes_named(line.switch.text, line.switch.span)
             if not found:
                 known = [node.name for node in nodes[machine.ranks :]]
                 raise UnknownName("switch", line.switch.text, known, where=line.switch.span)

@@ -222,7 +222,7 @@ class Meaning:
     def _named(self, text: str, host: int | None, where: Span | None) -> Nodes:
         """Return the nodes of a name; of a family only those that belong to the host."""
         nodes = self.machine.topology.nodes
-        found = self.machine.nodes_named(text)
+        found = self.machine.nodes_named(text, where)
         if not found:
             names = (
                 n.name if n.name.replace(".", "_").isidentifier() else f'"{n.name}"' for n in nodes

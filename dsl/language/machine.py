@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from ..base.arrays import Bools, Ints
+from ..base.spans import Span
+from ..machines.names import Names, names_of
 from ..nouns.hops import gpu_neighbours
 from ..nouns.topology import Topology
 
@@ -118,12 +120,24 @@ class SketchMachine:
     def _names(self) -> dict[str, int]:
         return {node.name: i for i, node in enumerate(self.topology.nodes)}
 
-    def nodes_named(self, name: str) -> tuple[int, ...]:
-        """Return the node of a name, or the family: ``nvswitch`` is nvswitch0, nvswitch1, …"""
+    @cached_property
+    def _own_names(self) -> Names:
+        return names_of(self.topology)
+
+    def nodes_named(self, name: str, where: Span | None = None) -> tuple[int, ...]:
+        """Return the node of a name, or the family: ``nvswitch`` is nvswitch0, nvswitch1, …
+
+        Other names are those of the machine's own tools: ``host1.mlx5_3``, ``host1.GPU3``.
+
+        Raises:
+            UserError: several nodes have the name.
+        """
         if name in self._names:
             return (self._names[name],)
         family = re.compile(re.escape(name) + r"\d+(?:\.\d+)*")
-        return tuple(i for text, i in self._names.items() if family.fullmatch(text))
+        found = tuple(i for text, i in self._names.items() if family.fullmatch(text))
+        part = None if found else self._own_names.find(name, where)
+        return found if part is None or part.node is None else (part.node,)
 
     def is_gpu(self, node: int) -> bool:
         """Return True if a node is a GPU; its index then is its rank."""

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from weft.backends.report.svg import drawing, machine_piece
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.language.machine import SketchMachine
 from weft.dsl.machines.failures import degraded, find, nic_down
 from weft.dsl.machines.names import names_of
 from weft.dsl.machines.nics import nics_of
@@ -193,3 +195,16 @@ def test_machines_without_names_of_their_own_have_numbers() -> None:
     assert find(two, "host1.GPU3").ranks == (11,)
     assert find(two, "host1.NIC3") == find(two, "host1.nic3")
     assert find(topology("dgx1"), "GPU0-GPU3") == find(topology("dgx1"), "0-3")
+
+
+def test_sketches_and_drawings_know_the_names(tmp_path: Path) -> None:
+    made = read(tmp_path, smi_text(), ":nodes=2,without=mlx5_3")
+    machine = SketchMachine(made)
+    assert machine.nodes_named("host1.GPU3") == (11,)
+    assert [made.nodes[v].name for v in machine.nodes_named("host1.mlx5_2")] == ["nic1.2"]
+    assert not machine.nodes_named("mlx6_0")
+    with pytest.raises(UserError, match="on 2 hosts"):
+        machine.nodes_named("mlx5_2")
+    drawn = drawing("", [machine_piece(made)])
+    assert "<title>nic1.2 (mlx5_2, NIC2)</title>" in drawn
+    assert "gpu8 to fabric (mlx5_0, NIC0): 25 GB/s" in drawn
