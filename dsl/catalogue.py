@@ -103,6 +103,11 @@ def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False)
     return _finished(read_pair(content, where, spec, sketch, split=split), spec)
 
 
+def is_cluster(text: str) -> bool:
+    """Return True for a text that adds hosts up: ``a.txt*3+b.txt*2``."""
+    return bool(_terms(text.strip()))
+
+
 def file_of(text: str) -> str | None:
     """Return the path in a text with or without options if it exists; ``-`` always does."""
     return next((p for p, _ in _splits(text) if p == "-" or os.path.exists(p)), None)

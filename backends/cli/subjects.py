@@ -12,7 +12,7 @@ from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
 from weft.dsl.base.files import kind_of, parse_json, read_text
 from weft.dsl.base.spans import Source
 from weft.dsl.base.spec import python_text
-from weft.dsl.catalogue import file_of, names
+from weft.dsl.catalogue import file_of, is_cluster, names
 from weft.dsl.importers import IMPORT_SKETCH, is_topology
 from weft.dsl.importers.smi_matrix import looks_like_matrix
 from weft.dsl.importers.taccl_sketch import looks_like_sketch
@@ -146,7 +146,7 @@ def _named(name: str) -> Subject:
     if (python := python_text(name)) and _is_there(python[0]):
         return Subject(noun_of(FileKind.ALGORITHM), read_text(python[0]), python[0], named=name)
     machines = tuple(entry.name for entry in names())
-    if name.partition(":")[0] in machines:
+    if name.partition(":")[0] in machines or is_cluster(name):
         return Subject(noun_of(FileKind.TOPOLOGY), "", name, named=name)
     from weft.dsl.language import load as sketch_files  # Lark takes 100 ms to load
 

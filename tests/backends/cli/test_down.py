@@ -52,3 +52,54 @@ def test_schedules_are_for_what_is_left(capsys: pytest.CaptureFixture[str], tmp_
 def test_wrong_names(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str) -> None:
     assert main(["bound", *words, "-c", "allgather"]) == 2
     assert says in capsys.readouterr().err
+
+
+MATRIX = """  GPU0 GPU1 NIC0 NIC1 NIC2
+GPU0 X NV12 SYS PIX SYS
+GPU1 NV12 X SYS SYS PIX
+NIC0 SYS SYS X SYS SYS
+NIC1 PIX SYS SYS X SYS
+NIC2 SYS PIX SYS SYS X
+NIC Legend:
+  NIC0: mlx5_0
+  NIC1: mlx5_1
+  NIC2: mlx5_4
+"""
+
+
+def test_files_of_a_dead_nic_are_the_same_by_each_of_its_names(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "pair.txt").write_text(MATRIX)
+    machine = f"{tmp_path / 'pair.txt'}:nodes=2"
+    made = set()
+    for name in ("host1.mlx5_4", "host1.NIC2", "host1.nic2", "nic1.2", "gpu3", "host1.GPU1"):
+        file = tmp_path / "left.json"
+        words = ("-t", machine, "-c", "allgather", "-e", "classic", "--objective", "latency")
+        assert main(["synth", *words, "--down-nic", name, "-o", str(file), "-f"]) == 0
+        made.add(file.read_text())
+    assert len(made) == 1
+    assert "without host1.mlx5_4" in made.pop()
+
+
+def test_groups_and_ranks_by_the_names_of_gpus(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "pair.txt").write_text(MATRIX)
+    words = ("bound", "-t", f"{tmp_path / 'pair.txt'}:nodes=2", "-c", "broadcast")
+    named = ("--root", "host1.GPU0", "--group", "host0.GPU1,host1.GPU0,3", "--down-rank", "gpu3")
+    assert told(capsys, *words, *named) == told(
+        capsys, *words, "--root", "2", "--group", "1,2,3", "--down-rank", "3"
+    )
+    assert main([*words, "--root", "GPU0"]) == 2
+    assert "say which: host0.GPU0 or host1.GPU0" in capsys.readouterr().err
+
+
+def test_machines_that_add_hosts_up_are_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "pair.txt").write_text(MATRIX)
+    assert main(["show", f"{tmp_path / 'pair.txt'}*2+dgx1*0"]) == 2
+    assert "is no host" in capsys.readouterr().err
+    assert main(["show", f"{tmp_path / 'pair.txt'}*2+dgx-a100"]) == 0
+    assert "pair.txt*2+dgx-a100*1" in capsys.readouterr().out
