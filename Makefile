@@ -14,7 +14,7 @@ STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench browser calibration clean damaged demo dev dist docs grade help house libraries lint mutants repeatable replay shared sweep test types
+.PHONY: bench browser calibration clean damaged demo dev dist docs gaps grade help house libraries lint mutants repeatable replay shared sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -54,6 +54,9 @@ calibration: $(STAMP) ## program times beside published ones (MEASURED=file.json
 
 libraries: $(STAMP) ## tune libraries for six machines, and judge them (an hour)
 	$(BIN)/python tests/grade/libraries.py
+
+gaps: $(STAMP) ## known gaps of programs and schedules over their bounds: before, now, why
+	$(BIN)/python tests/grade/gaps.py
 
 sweep: $(STAMP) ## compile every proved schedule in every form and execute the XML
 	$(BIN)/python tests/grade/xml_sweep.py
