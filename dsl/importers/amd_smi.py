@@ -184,7 +184,7 @@ def _read(
     lane = options.bandwidth("bw", kind.lane or Fraction(64))
     links = _link_counts(pairs, spans, kind, n, notes)
     names = _names(lines, types.names)
-    return _Amd(n, links, _cpus(lines, tables, notes), names, kind, lane, options, notes)
+    return _Amd(n, links, _cpus(lines, tables), names, kind, lane, options, notes)
 
 
 def _cabled(tables: dict[str, _PairMatrix], where: str, notes: list[str]) -> list[tuple[int, int]]:
@@ -314,8 +314,11 @@ def _names(lines: list[str], devices: tuple[str, ...]) -> tuple[tuple[str, ...],
     return tuple(found)
 
 
-def _cpus(lines: list[str], tables: dict[str, _PairMatrix], notes: list[str]) -> tuple[int, ...]:
-    """Return the CPU of each GPU: by NUMA nodes, else by hops (2 within a socket, 3 across)."""
+def _cpus(lines: list[str], tables: dict[str, _PairMatrix]) -> tuple[int, ...]:
+    """Return the CPU of each GPU: by NUMA nodes, else by hops (2 within a socket, 3 across).
+
+    Nothing where the text has neither.
+    """
     names = tables["type"].names
     numa = {int(m[1]): int(m[2]) for m in map(_NUMA.match, lines) if m is not None}
     numbers = [int(d[3:]) if d.startswith("GPU") else i for i, d in enumerate(names)]
@@ -323,12 +326,12 @@ def _cpus(lines: list[str], tables: dict[str, _PairMatrix], notes: list[str]) ->
         places = {node: i for i, node in enumerate(sorted({numa[k] for k in numbers}))}
         return tuple(places[numa[k]] for k in numbers)
     hops = tables.get("hops")
+    if hops is None:
+        return ()
     cpus: list[int] = []
     for b in range(len(names)):
-        near = [a for a in range(b) if hops is not None and hops.cells[a][b] in ("1", "2")]
-        cpus.append(cpus[near[0]] if near else max(cpus, default=-1) + (hops is not None or b == 0))
-    if hops is None and len(names) > 1:
-        notes.append("the text has neither NUMA nodes nor hops: one CPU is assumed")
+        near = [a for a in range(b) if hops.cells[a][b] in ("1", "2")]
+        cpus.append(cpus[near[0]] if near else max(cpus, default=-1) + 1)
     return tuple(cpus)
 
 
@@ -365,13 +368,16 @@ def _over_pcie(read: _Amd) -> Topology:
     options, n = read.options, read.gpus
     width = options.bandwidth("pcie_bw", read.generation.pcie)
     between = options.bandwidth("cpu_bw", CPU_LINK)
-    cpus = sorted(set(read.cpus))
+    if not read.cpus:
+        read.notes.append("the text has neither NUMA nodes nor hops: one CPU is assumed")
+    above = read.cpus or (0,) * n
+    cpus = sorted(set(above))
     parts = tuple(HostPart(f"cpu.{i}", NodeKind.HOST) for i in range(len(cpus)))
     direct = [
         Cable(a, b, read.lane * k, CABLE_ALPHA, k, Medium.XGMI)
         for (a, b), k in sorted(read.links.items())
     ]
-    slots = [Cable(g, n + cpus.index(cpu), width, PCIE_ALPHA) for g, cpu in enumerate(read.cpus)]
+    slots = [Cable(g, n + cpus.index(cpu), width, PCIE_ALPHA) for g, cpu in enumerate(above)]
     sockets = [Cable(n + a, n + b, between, PCIE_ALPHA) for b in range(len(cpus)) for a in range(b)]
     read.notes.append(
         f"xGMI does not join all GPUs: each is on its CPU by PCIe, x16 at {float(width):g}GB/s "
