@@ -55,8 +55,14 @@ class Source:
 def sources(*folders: str, root: Path = ROOT) -> tuple[Source, ...]:
     """All Python files under the given folders of a checkout, sorted."""
     found = (path for folder in folders for path in (root / folder).rglob("*.py"))
-    files = (Source(PurePosixPath(path.relative_to(root)), root) for path in found)
+    files = (_source(PurePosixPath(path.relative_to(root)), root) for path in found)
     return tuple(sorted(files, key=str))
+
+
+@cache
+def _source(path: PurePosixPath, root: Path) -> Source:
+    """A file, the same for all who ask: its tree is made once."""
+    return Source(path, root)
 
 
 def code() -> tuple[Source, ...]:
@@ -92,9 +98,13 @@ class Import:
     typing: bool = False  # stands under `if TYPE_CHECKING`: never runs
 
 
-def imports(source: Source) -> Iterator[Import]:
-    """Every import of a file, whatever it is nested in."""
-    return _walk(source, source.tree, lazy=False, typing=False)
+def imports(source: Source) -> tuple[Import, ...]:
+    """Every import of a file, whatever it is nested in; kept, since many rules ask for it."""
+    kept: tuple[Import, ...] | None = vars(source).get("_imports")
+    if kept is None:
+        kept = tuple(_walk(source, source.tree, lazy=False, typing=False))
+        vars(source)["_imports"] = kept
+    return kept
 
 
 def _walk(source: Source, node: ast.AST, *, lazy: bool, typing: bool) -> Iterator[Import]:
