@@ -31,8 +31,8 @@ from weft.dsl.base.jit import Array, kernel
 
 # The first words of the memory: the clock, how many events and heads there are, and where these
 # begin. Events end with the memory, so that it can be made longer.
-NOW, EVENTS, HEADS, EVENTS_AT, HEADS_AT = range(5)
-QUEUE_COUNTS = 5
+NOW, EVENTS, HEADS, EVENTS_AT, HEADS_AT, LOOKS = range(6)  # LOOKS: at clients, so far
+QUEUE_COUNTS = 6
 
 FREE_AT, QUEUE, BUSY = range(3)  # of rows: when it is free, its first client (-1), ticks held
 ROW_COLUMNS = 3
@@ -108,6 +108,7 @@ def next_started(m: Array) -> Any:
 @kernel
 def holds_all(m: Array, client: int) -> bool:
     """Take all rows of a client's leg if they are free, else queue for the one free last."""
+    m[LOOKS] += 1
     now, leg = m[NOW], m[client + LEG]
     begin, end = m[leg + HOLD_BEGIN], m[leg + HOLD_END]
     latest, taken = now, -1

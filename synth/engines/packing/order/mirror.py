@@ -80,7 +80,13 @@ class Mirrored:
             order_of = rule(seen)
             starts = np.zeros(len(which) * u.slices, np.int64)
             took = fast(plan_kernel).makespan(
-                work, u.slices, order_of.priority, order_of.stride, least, starts
+                work,
+                u.slices,
+                order_of.priority,
+                order_of.stride,
+                least,
+                starts,
+                np.zeros(1, np.int64),
             )
             if took < least:
                 best, least = starts, int(took)

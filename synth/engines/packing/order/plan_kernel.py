@@ -32,6 +32,7 @@ from ....time.queue_kernel import (
     LEAVES,
     LEG,
     LEG_COLUMNS,
+    LOOKS,
     NOW,
     PLACE,
     QUEUE,
@@ -132,13 +133,19 @@ def complete(w: SliceWork, m: Array, jobs_at: int, waits: Array, place: int, par
 
 @kernel
 def makespan(
-    w: SliceWork, slices: int, priority: Array, stride: int, limit: int, starts: Array
+    w: SliceWork,
+    slices: int,
+    priority: Array,
+    stride: int,
+    limit: int,
+    starts: Array,
+    looks: Array,
 ) -> int:
     """Return the ticks until all slices of all hops have arrived; FOREVER beyond ``limit``.
 
     Whoever has the least priority + slice · stride goes first, among those all of whose resources
     are free; ties go by slice, then by hop. ``starts``: if not empty, is given the ticks at which
-    each job starts.
+    each job starts; ``looks``: the number of times that a job was looked at.
     """
     hops, places = len(w.source), len(w.arrivals)
     jobs, last = hops * slices, 0
@@ -163,10 +170,9 @@ def makespan(
                     push(m, m[NOW] + m[leg + LEAVES], client)
                 push(m, m[NOW] + m[leg + ARRIVES], -client)
                 last = max(last, m[NOW] + m[leg + ARRIVES])
-        if last > limit:
-            return FOREVER
-        if m[EVENTS] == 0:
-            return last
+        if last > limit or m[EVENTS] == 0:
+            looks[0] = m[LOOKS]
+            return last if last <= limit else FOREVER
         m[NOW] = m[heap + TIME]
         while m[EVENTS] > 0 and m[heap + TIME] == m[NOW]:
             what = pop(m)

@@ -165,6 +165,13 @@ class PlanQuotient:
 
         O(hops · segments · log), less than a µs each.
         """
+        return self.run(message_bytes, segments, priority, stride, limit_us)[0]
+
+    def run(
+        self, message_bytes: int, segments: int, priority: Ints, stride: int, limit_us: float
+    ) -> tuple[float, int]:
+        """As :meth:`time_us`, and how often a slice of a hop was looked at: before it starts it
+        waits for each of its resources."""
         work = SliceWork(
             self.source,
             self.target,
@@ -180,10 +187,12 @@ class PlanQuotient:
         )
         us = self.slice_us(message_bytes, segments)
         limit = int(min(limit_us / us, float(FOREVER)))
+        looks = np.zeros(1, np.int64)
         ticks = fast(plan_kernel).makespan(
-            work, segments, priority, stride, limit, np.zeros(0, np.int64)
+            work, segments, priority, stride, limit, np.zeros(0, np.int64), looks
         )
-        return float("inf") if ticks == FOREVER else ticks * us
+        took = float("inf") if ticks == FOREVER else ticks * us
+        return took, int(looks[0])
 
 
 def _busiest(resources: Ints, holds: Ints, count: int) -> int:

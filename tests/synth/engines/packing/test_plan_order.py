@@ -177,3 +177,17 @@ def test_every_packing_is_run_before_one_takes_all_the_work() -> None:
     found = quickest(quotients, 64_000_000, OrderLimits(Meter(work)))
     assert found.quotient is high
     assert high.plan.packing.us_per_byte == min(q.plan.packing.us_per_byte for q in quotients)
+
+
+def test_waiting_at_ports_is_work() -> None:
+    """A slice of a hop that needs two ports is looked at again whenever one of them is free."""
+    spent = {}
+    for name in ("ring:16", "dgx2"):
+        packing = unfolded(named(name, "allgather"))
+        quotient = PlanQuotient.of(PackingPlan.of(packing))
+        urgency = Urgency.of(quotient, 1 << 26, 8)
+        order, jobs = shaken(FIRST[1], urgency, np.random.default_rng(0), 0.3), 8 * 16 * 15
+        took, looks = quotient.run(1 << 26, 8, order.priority, order.stride, float("inf"))
+        assert took == quotient.time_us(1 << 26, 8, order.priority, order.stride)
+        spent[name] = looks / jobs
+    assert 1 <= spent["ring:16"] < spent["dgx2"] / 2
