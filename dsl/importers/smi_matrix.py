@@ -81,8 +81,14 @@ def _flat(lines: list[str]) -> list[str]:
 
 
 def looks_like_matrix(text: str) -> bool:
-    """Return True if some line starts with the name of the first GPU, or has the whole matrix."""
-    return any(_STARTS.match(line) or _FLAT.search(line) for line in plain_lines(text[:100_000]))
+    """Return True if some line starts with the name of the first GPU, or has the whole matrix.
+
+    JSON and XML are none: files of ours keep the text that they were imported from.
+    """
+    lines = plain_lines(text[:100_000])
+    if "".join(lines).lstrip()[:1] in ("{", "[", "<"):
+        return False
+    return any(_STARTS.match(line) or _FLAT.search(line) for line in lines)
 
 
 def read_matrix(text: str, where: str) -> Matrix:

@@ -84,6 +84,14 @@ def test_a_file_of_ours_takes_the_options_of_its_text(folder: Path, options: str
     assert "did you mean 'nodes'" in refused("box.json:node=4")
 
 
+@pytest.mark.parametrize("text", ["a.txt", "b.txt"])
+def test_the_text_in_a_file_of_ours_is_not_taken_for_the_file(folder: Path, text: str) -> None:
+    spaced = Path(text).read_text().replace("\t", "    ")
+    Path("spaced.txt").write_text(spaced)
+    topology_json(folder, "spaced.txt:nodes=2", "box.json")
+    assert topology("box.json").digest() == topology(f"{text}:nodes=2").digest()
+
+
 def test_a_file_that_was_changed_does_not(folder: Path) -> None:
     topology_json(folder, "a.txt", "box.json")
     data = json.loads(Path("box.json").read_text())
