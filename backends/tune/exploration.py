@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.dsl.nouns.schedule import dump
+import numpy as np
+
+from weft.dsl.nouns.schedule import Schedule, dump
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.time.latency import latency_us
 
@@ -25,7 +27,15 @@ these gained up to a third in experiments."""
 LEADERS = 2
 """Schedules of one size that are explored first: what others must beat is known then."""
 
-NO_FORMS: Mapping[int, Sequence[Variant]] = {}
+Forms = Mapping[tuple[int, int], Sequence[Variant]]
+"""Variants by schedule and size."""
+
+FLAT = 1.15
+"""Largest ratio of the best time per byte to that of the largest size, from which on bytes alone
+decide: what is good at both ends of such sizes is good between them."""
+
+CLOSE = 1.05
+"""Largest ratio to the best time at one end of such sizes with which a form is timed between."""
 
 SURE = 0.999
 """Factor on the floor of a schedule's time, for rounding."""
@@ -68,7 +78,8 @@ class Exploration:
 
     ``floor``: µs by schedule and size below which no program can be: α of the longest chain of
     transfers, and the load of the busiest resource. A schedule is not compiled for sizes at which
-    that is more than the best program takes.
+    that is more than the best program takes. ``families``: numbers of schedules, the same for those
+    that differ in the order of their transfers alone.
     """
 
     runners: Sequence[Runner]
@@ -78,6 +89,7 @@ class Exploration:
     times: Times
     texts: list[Any]
     floor: list[list[float]]
+    families: list[int]
     stopped: bool = False
 
     @staticmethod
@@ -90,7 +102,8 @@ class Exploration:
             alpha, rate = latency_us(runner.schedule), float(us_per_byte(runner.schedule))
             floor.append([SURE * max(alpha, rate * size) for size in sizes])
         texts = [dump(r.schedule) for r in runners]
-        return Exploration(runners, sizes, track, jobs, Times(), texts, floor)
+        families = families_of([r.schedule for r in runners])
+        return Exploration(runners, sizes, track, jobs, Times(), texts, floor, families)
 
     def usual(self, places: Sequence[int]) -> None:
         """Time schedules in their usual form, where they may be the best."""
@@ -106,8 +119,29 @@ class Exploration:
         asked = {
             place: [n for n in self._open(place) if n in sizes] for place, sizes in places.items()
         }
-        forms = {n: self._forms(n)[:count] for n in self.sizes}
+        best = {n: self._forms(n)[:count] for n in self.sizes}
+        forms = {(place, n): best[n] for place, sizes in asked.items() for n in sizes}
         self._round(asked, deep=True, forms=forms)
+
+    def flat(self) -> list[int]:
+        """Return the sizes between the largest and the least from which on bytes alone decide."""
+        rate = [self.times.best.get(n, math.inf) / n for n in self.sizes]
+        steep = [i for i, us in enumerate(rate) if not us <= FLAT * rate[-1]]
+        return list(self.sizes[max(steep, default=-1) + 2 : -1])
+
+    def between(self, sizes: Sequence[int]) -> None:
+        """Time at neighbouring sizes the forms that are near the best at either end of these."""
+        if not sizes:
+            return
+        first, last = self.sizes.index(sizes[0]) - 1, self.sizes.index(sizes[-1]) + 1
+        near: dict[int, dict[Variant, None]] = {}
+        for end in (self.sizes[first], self.sizes[last]):
+            for place, variant in ranked(self.times, end, self.runners):
+                if self.times.of[place, variant][end] <= CLOSE * self._best(place, end):
+                    near.setdefault(place, {})[variant] = None
+        asked = {place: [n for n in self._open(place) if n in sizes] for place in sorted(near)}
+        forms = {(place, n): list(near[place]) for place in asked for n in asked[place]}
+        self._round(asked, deep=True, forms=forms, wide=False)
 
     def _forms(self, size: int) -> list[Variant]:
         """Return the forms timed at a size, of all schedules, the best first."""
@@ -123,11 +157,15 @@ class Exploration:
         return sorted(chosen)
 
     def ahead(self, count: int, *, baseline: bool = False) -> dict[int, list[int]]:
-        """Return the best schedules of each size, or the best baselines, each with its sizes."""
+        """Return the best schedules of each size, of each family one, or the best baselines, each
+        with its sizes."""
         found: dict[int, list[int]] = {}
         for size in self.sizes:
             order = ranked(self.times, size, self.runners, baseline=baseline)
-            for place in list(dict.fromkeys(place for place, _ in order))[:count]:
+            places = list(dict.fromkeys(place for place, _ in order))
+            if not baseline:
+                places = [place for place in places if self._first(place, size)]
+            for place in places[:count]:
                 found.setdefault(place, []).append(size)
         return found
 
@@ -137,16 +175,32 @@ class Exploration:
         found = self.ahead(1, baseline=True)
         for place in range(len(self.runners)):
             mine = found.get(place, [])
-            sizes = [n for n in self.sizes if n in mine or self._reaches(place, n)]
+            sizes = [
+                n
+                for n in self.sizes
+                if n in mine or (self._reaches(place, n) and self._first(place, n))
+            ]
             if sizes:
                 found[place] = sizes
         return found
 
+    def _first(self, place: int, size: int) -> bool:
+        """Return True if no schedule of the family is quicker at a size; of equal ones, one with
+        priorities, whose order can be another, is the first."""
+        family = [p for p, other in enumerate(self.families) if other == self.families[place]]
+        return place == min(
+            family,
+            key=lambda p: (self._mine(p, size), self.runners[p].schedule.priority is None, p),
+        )
+
+    def _mine(self, place: int, size: int) -> float:
+        """Return the best time of a schedule at a size; infinite where it has none."""
+        rows = (row for (owner, _), row in self.times.of.items() if owner == place)
+        return min((row[size] for row in rows if size in row), default=math.inf)
+
     def _reaches(self, place: int, size: int) -> bool:
         """Return True if a schedule may still be the quickest at a size in another form."""
-        rows = (row for (owner, _), row in self.times.of.items() if owner == place)
-        mine = min((row[size] for row in rows if size in row), default=math.inf)
-        return mine <= REACH * self.times.best.get(size, 0.0)
+        return self._mine(place, size) <= REACH * self.times.best.get(size, 0.0)
 
     def _open(self, place: int) -> list[int]:
         """Return the sizes at which a schedule can be better than what it must beat."""
@@ -167,14 +221,16 @@ class Exploration:
         asked: Mapping[int, Sequence[int]],
         *,
         deep: bool,
-        forms: Mapping[int, Sequence[Variant]] = NO_FORMS,
+        forms: Forms | None = None,
+        wide: bool = True,
     ) -> None:
+        forms = forms or {}
         places = [place for place, sizes in asked.items() if sizes]
         given = [
             {
                 **self._given(place, asked[place], deep=deep),
-                "forms": [[v.to_json() for v in forms.get(n, ())] for n in asked[place]],
-                "wide": [self._reaches(place, n) for n in asked[place]],
+                "forms": [[v.to_json() for v in forms.get((place, n), ())] for n in asked[place]],
+                "wide": [wide and self._reaches(place, n) for n in asked[place]],
             }
             for place in places
         ]
@@ -202,6 +258,24 @@ class Exploration:
             "known": known,
             "deep": deep,
         }
+
+
+def families_of(schedules: Sequence[Schedule]) -> list[int]:
+    """Return the same number for schedules that move the same chunks in the same steps by the same
+    ways, in whatever order."""
+    seen: dict[bytes, int] = {}
+    return [seen.setdefault(_transfers(s), len(seen)) for s in schedules]
+
+
+def _transfers(schedule: Schedule) -> bytes:
+    """Return the transfers in an order of their own."""
+    columns = (schedule.chunk, schedule.src, schedule.dst, schedule.step, schedule.reduce)
+    rows = np.array([np.asarray(c, np.int64) for c in columns])
+    order = np.lexsort(rows)
+    start = schedule.route_start
+    routes = [tuple(schedule.route_links[start[i] : start[i + 1]].tolist()) for i in order.tolist()]
+    of = schedule.collective
+    return repr((rows[:, order].tolist(), routes, of.factor, of.sizes)).encode()
 
 
 def ranked(

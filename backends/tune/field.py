@@ -146,6 +146,7 @@ def _between(came: Finalists, options: TuneOptions, track: Track, jobs: MapJobs)
     entries, grid = came.entries, came.grid
     behind = np.ones((len(entries), len(grid)))
     seen: set[tuple[int, int]] = set()
+    known: dict[int, dict[int, float]] = {}
     for _ in range(LOOKS):
         taken = path(replace(came, behind=behind), options)
         pairs = {(i, e) for i in range(len(grid) - 1) for e in (taken[i], taken[i + 1])} - seen
@@ -153,7 +154,7 @@ def _between(came: Finalists, options: TuneOptions, track: Track, jobs: MapJobs)
             break
         seen |= pairs
         try:
-            ratios = _ratios(came, sorted(pairs), track, jobs)
+            ratios = _ratios(came, sorted(pairs), known, track, jobs)
         except Interrupted:  # the race is over: the times known until now suffice
             break
         for (i, entry), ratio in ratios.items():
@@ -162,9 +163,16 @@ def _between(came: Finalists, options: TuneOptions, track: Track, jobs: MapJobs)
 
 
 def _ratios(
-    came: Finalists, pairs: list[tuple[int, int]], track: Track, jobs: MapJobs
+    came: Finalists,
+    pairs: list[tuple[int, int]],
+    known: dict[int, dict[int, float]],
+    track: Track,
+    jobs: MapJobs,
 ) -> dict[tuple[int, int], float]:
-    """Return the greatest time of an entry in a gap of the grid, relative to the best baseline."""
+    """Return the greatest time of an entry in a gap of the grid, relative to the best baseline.
+
+    ``known``: the times of earlier looks, to which those of this one are added.
+    """
     entries, grid = came.entries, came.grid
     baselines = [i for i, e in enumerate(entries) if e.runner.baseline]
     if not baselines:
@@ -177,20 +185,22 @@ def _ratios(
     wanted: dict[int, dict[int, float]] = {}
     for (i, entry), found in looks.items():
         for one in (entry, *_rivals(came, baselines, i)):
-            wanted.setdefault(one, {}).update(dict.fromkeys(found, math.inf))
-    asked = sorted(entry for entry, sizes in wanted.items() if sizes)
-    if not asked:
-        return {}
-    forms = [(entries[e].runner, entries[e].variant) for e in asked]
-    rows = times_of(forms, [wanted[e] for e in asked], track, jobs)
-    times = {e: row or {} for e, row in zip(asked, rows, strict=True)}
+            new = [n for n in found if n not in known.get(one, {})]
+            wanted.setdefault(one, {}).update(dict.fromkeys(new, math.inf))
+    if asked := sorted(entry for entry, sizes in wanted.items() if sizes):
+        forms = [(entries[e].runner, entries[e].variant) for e in asked]
+        rows = times_of(forms, [wanted[e] for e in asked], track, jobs)
+        for e, row in zip(asked, rows, strict=True):
+            if row is not None:
+                known.setdefault(e, {}).update(wanted[e] | row)
     ratios: dict[tuple[int, int], float] = {}
     for (i, entry), found in looks.items():
         worst = 1.0
         for size in found:
-            best = min(times[e].get(size, math.inf) for e in baselines if e in times)
-            if size in times.get(entry, {}) and best < math.inf:  # not where it was interrupted
-                worst = max(worst, times[entry][size] / max(best, LEAST))
+            best = min(known.get(e, {}).get(size, math.inf) for e in baselines)
+            us = known.get(entry, {}).get(size, math.inf)
+            if us < math.inf and best < math.inf:  # not where it was interrupted
+                worst = max(worst, us / max(best, LEAST))
         ratios[i, entry] = worst
     return ratios
 

@@ -2,7 +2,8 @@
 
 1. schedules in their usual form, at sizes a factor four apart, those that promise most first;
 2. the best few there in all forms, then those within reach and the best of the baselines: in the
-   forms that are best, and in all if they come near;
+   forms that are best, and in all if they come near; of those that differ in order alone, the best;
+   where bytes alone decide, only at the ends of such sizes, and between them what is good there;
 3. the forms that are best or nearly so anywhere, compiled for their own protocol, on a grid of
    sizes that is fine where the best one changes.
 
@@ -11,7 +12,7 @@ Rounds do not depend on the executor of the jobs or on the order in which they e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -46,13 +47,15 @@ def run_race(
     leaders = exploration.leaders()
     exploration.usual(leaders)
     exploration.usual([place for place in range(len(runners)) if place not in leaders])
+    flat = exploration.flat()
     first = exploration.ahead(LEADERS)
-    exploration.deep(first)
+    exploration.deep(_without(flat, first))
     others = {
         place: [n for n in sizes if n not in first.get(place, ())]
         for place, sizes in exploration.within_reach().items()
     }
-    exploration.deep(others, FORMS)
+    exploration.deep(_without(flat, others), FORMS)
+    exploration.between(flat)
     times = exploration.times
     if not times.best and exploration.stopped:
         raise Interrupted
@@ -66,6 +69,11 @@ def run_race(
             RaceEntry(runner, variant, tuple(row.get(n) for n in coarse))
             for (runner, variant), row in zip(forms, known, strict=True)
         ]
+
+
+def _without(left_out: Sequence[int], places: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Return the sizes of schedules but for some."""
+    return {place: [n for n in sizes if n not in left_out] for place, sizes in places.items()}
 
 
 def short_race(

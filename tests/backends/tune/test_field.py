@@ -23,7 +23,11 @@ PLAN, BASELINE = Variant(1), Variant(2)
 
 
 def jobs_for(slow: range, lead: float) -> Any:
-    """A plan that is ``lead`` times as quick as the baseline, but takes twice as long somewhere."""
+    """A plan that is ``lead`` times as quick as the baseline, but takes twice as long somewhere.
+
+    No time is asked for twice.
+    """
+    asked: set[tuple[Variant, int]] = set()
 
     def us(variant: Variant, size: int) -> float:
         if variant == BASELINE:
@@ -31,6 +35,9 @@ def jobs_for(slow: range, lead: float) -> Any:
         return 2.0 * size if size in slow else size / lead
 
     def jobs(_: str, __: str, given: Sequence[Any]) -> list[Any]:
+        new = [(Variant.of(one["variant"]), n) for one in given for n in one["sizes"]]
+        assert not asked.intersection(new)
+        asked.update(new)
         return [[us(Variant.of(one["variant"]), n) for n in one["sizes"]] for one in given]
 
     return jobs
