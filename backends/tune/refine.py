@@ -23,6 +23,8 @@ EVERYWHERE, FINE = 1, 4
 BESIDE = 1.12
 """Largest ratio to the best time at a size with which a finalist is timed beside it."""
 
+NONE: Mapping[int, Sequence[int]] = {}
+
 HOLDS = 1.03
 """Largest ratio of the leads over the baseline at two sizes between which none is looked at."""
 
@@ -45,7 +47,7 @@ def refined(
     explored = _Table(forms, [dict(row) for row in known])
     grid = spaced(sizes, COARSE)
     table = _Table(forms, [{} for _ in forms])
-    table.time({n: (n,) for n in grid}, explored, track, jobs)
+    table.time({n: (n,) for n in grid}, explored, track, jobs, explored.leaders_beside(grid))
     # That there are files for all placements is known from now on.
     track = replace(track, in_place=(False,))
     per_octave = COARSE
@@ -73,11 +75,17 @@ class _Table:
     us: list[dict[int, float]]
 
     def time(
-        self, sizes: Mapping[int, Sequence[int]], before: _Table, track: Track, jobs: MapJobs
+        self,
+        sizes: Mapping[int, Sequence[int]],
+        before: _Table,
+        track: Track,
+        jobs: MapJobs,
+        more: Mapping[int, Sequence[int]] = NONE,
     ) -> None:
         """Time finalists at new sizes, if ``before`` says that they are near the best beside.
 
-        ``sizes``: for each the sizes beside it. Interruptions leave out what was not timed.
+        ``sizes``: for each the sizes beside it; ``more``: finalists that are timed as well.
+        Interruptions leave out what was not timed.
 
         Raises:
             Interrupted: before any of them was known.
@@ -86,7 +94,9 @@ class _Table:
         limit: dict[int, float] = {}
         for size, beside in sizes.items():
             limit[size] = BESIDE * max(before.best(n) for n in beside)
-            for place in sorted({p for n in beside for p in before.near(n)}):
+            for place in sorted(
+                {*more.get(size, ()), *(p for n in beside for p in before.near(n))}
+            ):
                 baseline = self.forms[place][0].baseline
                 wanted[place][size] = math.inf if baseline else limit[size]
         self._ask(wanted, track, jobs)
@@ -112,6 +122,17 @@ class _Table:
             if size in row and (self.forms[place][0].baseline or not baseline)
         ]
         return min(found)[1] if found else None
+
+    def leaders_beside(self, grid: Sequence[int]) -> dict[int, list[int]]:
+        """Return the quickest at the neighbours of each size that have no time at the size itself:
+        they may be the best there too."""
+        found: dict[int, list[int]] = {}
+        for low, high in pairwise(grid):
+            for size, other in ((low, high), (high, low)):
+                leader = self.leader(other)
+                if leader is not None and size not in self.us[leader]:
+                    found.setdefault(size, []).append(leader)
+        return found
 
     def near(self, size: int) -> list[int]:
         """Return those that are near the best at a size, and the quickest baseline."""

@@ -92,3 +92,20 @@ def test_where_the_near_ones_have_no_file_all_are_timed() -> None:
     _, (best, other) = refined(forms, known, SIZES, TRACK, jobs)
     assert set(best.us) == {None}
     assert set(other.us) == {9.0}
+
+
+@pytest.mark.parametrize("missing", [0, 3, -1])
+def test_what_is_best_beside_a_size_is_timed_there_too(missing: int) -> None:
+    """Though it was not explored there."""
+    runners = [Runner("best", SCHEDULE), Runner("other", SCHEDULE, baseline=True)]
+    forms = [(runner, Variant(1 + i)) for i, runner in enumerate(runners)]
+    us = [5.0, 9.0]
+
+    def jobs(_: str, __: str, given: Sequence[Any]) -> list[Any]:
+        return [[us[Variant.of(o["variant"]).instances - 1] for _ in o["sizes"]] for o in given]
+
+    coarse = spaced(SIZES, 0.5)
+    known = [dict.fromkeys(coarse, one) for one in us]
+    del known[0][coarse[missing]]
+    grid, (best, _) = refined(forms, known, SIZES, TRACK, jobs)
+    assert best.us == (5.0,) * len(grid)
