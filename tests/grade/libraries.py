@@ -1,11 +1,14 @@
 """Tune libraries for machines of the catalogue, and judge them from their files alone.
 
-    python tests/grade/libraries.py [MACHINE …] [-c COLL …] [--keep DIR]
+    python tests/grade/libraries.py [MACHINE …] [-c COLL …] [--keep DIR] [--effort N]
+    python tests/grade/libraries.py --gains LIBRARY …
 
 For each machine and collective, from 1 KiB to 1 GiB: how long it took on this machine; every file
 proved, sizes without gaps (``weft check``); then 200 sizes that tuning has not seen: what the XML
 files take by program simulation, against the bound max(α, bandwidth and composed ones), and against
-the best of the library's baselines, compiled again.
+the best of the library's baselines, compiled again. A second table tells what the plans gain over
+the programs that NCCL or RCCL runs by itself, in µs; ``--gains`` prints it for libraries that are
+there.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,12 +147,68 @@ def judge(folder: Path, taken: float) -> tuple[str, ...]:
     )
 
 
+GAINS_AT = (1 << 10, 64 << 10, 1 << 20, 64 << 20, 1 << 30)
+"""Sizes of the table of gains."""
+
+
+def gains_row(folder: Path) -> tuple[str, ...]:
+    """One row of the table of gains: µs less, and the ratios with and without the starts."""
+    library = read(folder)
+    one = library.tuned[0]
+    own = one.runtime
+    if own is None:
+        return (library.topology.name, one.name, "-", *("-" for _ in GAINS_AT), "-", "-")
+    known = {n: gain for at, n in enumerate(one.grid) if (gain := one.gain(at))}
+    cells = [
+        f"{gain.us:,.1f} ({gain.ratio:.2f}, {gain.run_ratio:.2f})"
+        if (gain := known.get(n))
+        else "-"
+        for n in GAINS_AT
+    ]
+    slower = [n for n, gain in known.items() if gain.us < 0]
+    pairs = zip(one.grid, one.chosen_us, own.apart_us, strict=False)
+    apart = [n for n, us, least in pairs if least is not None and least < us]
+    return (
+        library.topology.name,
+        one.name,
+        own.name,
+        *cells,
+        f"{len(slower)} of {len(known)}{_span(slower)}",
+        f"{own.apart}{_span(apart)}" if apart else "-",
+    )
+
+
+def _span(sizes: list[int]) -> str:
+    """The ends of sizes in words; empty for none."""
+    return f", {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}" if sizes else ""
+
+
+def print_gains(folders: Iterable[Path]) -> None:
+    """Print the table of gains."""
+    table = Table(
+        title="µs less than NCCL or RCCL by itself (ratio, ratio without starts of calls)"
+    )
+    at = map(format_bytes, GAINS_AT)
+    for head in ("machine", "collective", "over", *at, "it is quicker at", "no file is"):
+        table.add_column(head, overflow="fold")
+    for folder in folders:
+        row = gains_row(folder)
+        table.add_row(*row)
+        print(" | ".join(row), flush=True)
+    Console(width=170).print(table)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("machines", nargs="*", default=MACHINES)
     parser.add_argument("-c", "--collective", action="append")
     parser.add_argument("--keep", help="a folder for the libraries")
+    parser.add_argument("--effort", default="3", help="of each question (default: 3)")
+    parser.add_argument("--gains", nargs="+", type=Path, help="only gains, of these libraries")
     args = parser.parse_args()
+    if args.gains:
+        print_gains(args.gains)
+        return 0
     table = Table(title=f"libraries, 1 KiB to 1 GiB ({os.cpu_count()} cores, {platform.machine()})")
     for head in (
         "machine",
@@ -164,7 +224,7 @@ def main() -> int:
         "slower than baseline",
     ):
         table.add_column(head, overflow="fold")
-    wrong = 0
+    wrong, made = 0, []
     out = Console(width=170)
     with tempfile.TemporaryDirectory() as scratch:
         for collective in args.collective or COLLECTIVES:
@@ -172,18 +232,19 @@ def main() -> int:
                 name = f"{machine}-{collective}".replace(":", "-").replace("=", "")
                 folder = Path(args.keep or scratch) / name
                 started = time.monotonic()
-                code = weft(
-                    ["tune", "-t", machine, "-c", collective, "-o", str(folder), "-f", "-q"]
-                )
+                asked = ["-t", machine, "-c", collective, "--effort", args.effort]
+                code = weft(["tune", *asked, "-o", str(folder), "-f", "-q"])
                 taken = time.monotonic() - started
                 if code or weft(["check", str(folder), "-q"]):
                     wrong += 1
                     continue
+                made.append(folder)
                 row = judge(folder, taken)
                 wrong += int(row[-1]) > 0 or taken > 600
                 table.add_row(*row)
                 print(" | ".join(row), flush=True)
-    out.print(table)
+        out.print(table)
+        print_gains(made)
     return 1 if wrong else 0
 
 
