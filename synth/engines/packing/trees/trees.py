@@ -74,7 +74,7 @@ def pack(
     free = not (trees or height or peers or under)
     if free and _many_roots(problem_topology, collective, effort):
         both = _mirrored(problem_topology, collective, meter, seed, observer, effort)
-        if both and both[0].optimal:
+        if both and (both[0].optimal or meter.over()):
             return both
     observer.stage("bounds")
     task = TreeTask.of(problem_topology, collective, peers, under=under, effort=effort)
