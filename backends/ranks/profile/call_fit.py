@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +17,9 @@ LEAST_STEPS = 2
 """Different counts that a line through times needs."""
 
 NO_RATES: Mapping[CallPath, float] = {}
+
+BOUND = 0.9
+"""Share of all channels' bandwidth from which on one channel alone is bound by the link."""
 
 LOOSE = 0.25
 """Relative distance of a time from its line above which the line tells no number."""
@@ -85,7 +88,18 @@ def call_numbers(
     remarks: list[str] = []
     for one in (*_all(times, media, alphas, remarks), *_of_large(times, media, rates, remarks)):
         told.setdefault(one.key, one)  # the start is that of the nearer ring
+    for way, medium in media.items():  # of measured links, defaults that are of data sheets fail
+        if way in alphas:
+            of = "α of the links of this machine"
+            told.setdefault(f"nominal.{medium}", _known(f"nominal.{medium}", alphas[way], of))
+        if way in rates:
+            of = "bandwidths of the links are measured ones"
+            told.setdefault(f"reach.{medium}", _known(f"reach.{medium}", 1.0, of))
     return CallNumbers(tuple(told.values()), tuple(remarks))
+
+
+def _known(key: str, value: float, of: str) -> CallNumber:
+    return CallNumber(key, value, None, of)
 
 
 def _all(
@@ -155,7 +169,13 @@ def _of_large(
             remarks.append(f"{of}: as quick as 8 bytes; no bandwidth is told")
             continue
         rate = one.bytes / us
-        if one.channels:
+        whole = next((x for x in times if x == replace(one, channels=0, us=x.us)), None)
+        if one.channels and whole and one.us * BOUND < whole.us:
+            remarks.append(
+                f"{of}: one channel is as quick as all; cap.send keeps its default (NCCL before "
+                "2.29 may have read NCCL_MAX_NCHANNELS before)"
+            )
+        elif one.channels:
             yield CallNumber(
                 "cap.send", rate * 1e-3, None, f"{of}, one channel, {rate / 1e3:.3g} GB/s"
             )

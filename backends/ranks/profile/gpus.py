@@ -17,6 +17,9 @@ from .model import CallTime, Findings, ProbeLimits
 from .probe import Probe, Tell
 from .survey import survey
 
+FEW_CHANNELS = "NCCL_MAX_CTAS"
+"""Setting that ranks with a GPU each do without: it would limit their bandwidth."""
+
 
 class TimedNccl(Nccl):
     """NCCL, whose clock stands still until the stream is empty."""
@@ -116,8 +119,10 @@ def connected() -> Connection:
             "ranks of NCCL are started by MPI: mpi4py is not installed",
             hint="pip install 'weft[mpi]'",
         )
+    os.environ.setdefault("NCCL_NO_CACHE", "NCCL_MAX_NCHANNELS")  # else it is read but once
     for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
+        if name != FEW_CHANNELS:
+            os.environ.setdefault(name, value)
     from mpi4py import MPI
 
     world: Any = MPI.COMM_WORLD
@@ -125,6 +130,8 @@ def connected() -> Connection:
     missing = unusable(local.Get_size())
     if missing:
         raise missing
+    if _shares_gpus():
+        os.environ.setdefault(FEW_CHANNELS, SETTINGS[FEW_CHANNELS])
     import cupy
 
     cupy.cuda.Device(local.Get_rank() % cupy.cuda.runtime.getDeviceCount()).use()

@@ -105,10 +105,24 @@ def test_a_large_message_tells_what_is_reached_and_what_a_channel_sends() -> Non
 
 def test_a_large_message_as_quick_as_a_small_one_tells_nothing() -> None:
     found = call_numbers([ring(2, 12.0), large(11.0)], NVLINK, {}, {CallPath.INSIDE: 250_000.0})
-    assert not found.told
+    assert [one.of for one in found.told] == ["bandwidths of the links are measured ones"]
     assert any("no bandwidth is told" in one for one in found.remarks)
 
 
 def test_more_than_the_links_have_is_all_of_it() -> None:
     found = call_numbers([ring(2, 1.0), large(10.0)], NVLINK, {}, {CallPath.INSIDE: 1000.0})
     assert values(found) == {"reach.nvlink": 1.0}
+
+
+def test_one_channel_that_fills_the_link_tells_no_cap() -> None:
+    times = [ring(2, 1.0), large(3000.0), large(3100.0, channels=1)]
+    found = call_numbers(times, NVLINK, {}, {})
+    assert not found.told
+    assert any("cap.send keeps its default" in one for one in found.remarks)
+
+
+def test_links_that_were_measured_have_no_share_of_a_data_sheet() -> None:
+    """A ring that is no line left the family's nominal and reach: α and bandwidth counted twice."""
+    times = [ring(2, 10), ring(3, 40), ring(4, 70)]
+    found = call_numbers(times, NVLINK, {CallPath.INSIDE: 48.6}, {CallPath.INSIDE: 16_000.0})
+    assert values(found) == pytest.approx({"nominal.nvlink": 48.6, "reach.nvlink": 1.0})
