@@ -109,8 +109,20 @@ def is_cluster(text: str) -> bool:
 
 
 def file_of(text: str) -> str | None:
-    """Return the path in a text with or without options if it exists; ``-`` always does."""
-    return next((p for p, _ in _splits(text) if p == "-" or os.path.exists(p)), None)
+    """Return the path in a text with or without options if it exists; ``-`` always does.
+
+    Raises:
+        BadFile: it is a link to nothing, or to itself.
+    """
+    return next((path for path, _ in _splits(text) if _is_there(path)), None)
+
+
+def _is_there(path: str) -> bool:
+    if path == "-" or os.path.exists(path):
+        return True
+    if os.path.islink(path):
+        raise BadFile("a link that leads nowhere", where=path)
+    return False
 
 
 def _finished(made: Topology, spec: MachineSpec) -> Topology:
@@ -146,7 +158,7 @@ def _file_spec(text: str) -> tuple[str, MachineSpec]:
         UnknownName: nothing of that name, in the catalogue or on disk. BadFile: no such file.
     """
     for path, start in _splits(text):
-        if path == "-" or os.path.exists(path):
+        if _is_there(path):
             return path, parse_options(path, Source("topology", text), start)
     name = text.partition(":")[0]
     if os.sep in name or os.path.splitext(name)[1]:

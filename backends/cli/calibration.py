@@ -42,6 +42,9 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
         run = read_run(read_text(path), path)
         times += _times(run, path, topology, args.collective)
         console.say("Read", f"{path}: {run.test or 'a test'}, {count(len(run.rows), 'size')}")
+        known = topology.timing.family
+        if run.family and known and run.family != known:
+            console.warn(f"{path}: measured on {run.family}, fitted to a machine of {known}")
     rccl = inner_medium(topology) is Medium.XGMI
     runtime = args.runtime or ("rccl" if rccl else "nccl")
     source = f"fitted to {', '.join(Path(path).name for path in args.files)}"

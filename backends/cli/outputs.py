@@ -143,7 +143,7 @@ def require_writable(path: Path, text: str) -> None:
     """Check before a long search that a file or folder can be written at a path.
 
     Raises:
-        UserError: its folder is none or read-only, or it is a mount point.
+        UserError: its folder is none or read-only, or it is a mount point or the current folder.
     """
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -157,12 +157,10 @@ def require_writable(path: Path, text: str) -> None:
             raise UserError(
                 f"the folder {path.parent} does not exist", where=text, hint="create it first"
             )
-        if path.is_dir() and path.is_mount():
-            raise UserError(
-                "cannot replace a mount point",
-                where=text,
-                hint="name a folder in it",
-            )
+        real = Path(os.path.realpath(path))
+        if real.is_dir() and (real.is_mount() or real == Path.cwd()):
+            what = "a mount point" if real.is_mount() else "the current folder"
+            raise UserError(f"cannot replace {what}", where=repr(text), hint="name a folder in it")
         if not there or path.is_file() or path.is_dir():
             TemporaryFile(dir=Path(os.path.realpath(path)).parent).close()
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -9,6 +10,9 @@ from io import TextIOWrapper
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: that of the process) and return its exit code."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by who started it: no file may get its number
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
     stdout = sys.stdout
     if isinstance(stdout, TextIOWrapper) and not stdout.encoding.lower().startswith("utf"):
         stdout.reconfigure(encoding="utf-8")  # µ and · are in tables, and JSON is UTF-8 everywhere

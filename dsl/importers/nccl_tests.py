@@ -80,13 +80,14 @@ class NcclTestsRun:
     """Measurements of one program of nccl-tests.
 
     ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank;
-    ``gpus_per_process``: at most.
+    ``gpus_per_process``: at most; ``family``: of its GPUs (empty: not known).
     """
 
     test: str
     hosts: tuple[str, ...]
     gpus_per_process: int
     rows: tuple[NcclTestsRow, ...]
+    family: str = ""
 
     @property
     def kind(self) -> Kind | None:
@@ -130,8 +131,7 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
     width = Fraction(f"{rate:.2e}")
     links = tuple(x for i in range(n) for x in (Link(i, n, width, half), Link(n, i, width, half)))
     notes = _notes(name, several, off)
-    names = [m[1] for line in lines if _RANK.match(line) and (m := _DEVICE.search(line))]
-    timing = MachineTiming(family_of(names))
+    timing = MachineTiming(family_of(_devices(lines)))
     made = Topology(options.title(), nodes, links, notes=tuple(notes), timing=timing)
     return replace(made, symmetries=guess(made)) if n <= GUESSED else made
 
@@ -172,6 +172,7 @@ def read_run(text: str, where: str) -> NcclTestsRun:
         tuple(hosts),
         max(together.values(), default=1),
         tuple(NcclTestsRow(r.bytes, r.us, f"{where}:{r.line}") for r in rows if r.bytes and r.us),
+        family_of(_devices(lines)),
     )
 
 
@@ -251,6 +252,11 @@ def _hosts(lines: list[str], where: str, *, once: bool = False) -> list[str]:
             hint="keep the lines that begin with '#  Rank  0 …'",
         )
     return [found[rank] for rank in range(len(found))]
+
+
+def _devices(lines: list[str]) -> list[str]:
+    """Return the names of the GPUs."""
+    return [m[1] for line in lines if _RANK.match(line) and (m := _DEVICE.search(line))]
 
 
 def _rows(lines: list[str], where: str) -> Iterator[_Measured]:

@@ -126,3 +126,9 @@ def test_the_reason_why_nothing_can_be_fitted_is_told(calibrate):
     ran = calibrate(other, more=("-c", "gather"))
     assert ran.code == 2
     assert "no baseline of gather is known" in ran.err
+
+
+def test_a_text_of_other_gpus_is_told(calibrate):
+    ran = calibrate(re.sub(r"\] GPU", "] NVIDIA H100 80GB HBM3", text("allreduce")))
+    assert ran.code == 0, ran.err
+    assert "measured on h100, fitted to a machine of a100" in ran.err

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -329,6 +332,8 @@ def test_outputs_in_the_way(
         ("/proc/x", "cannot be written"),
         ("{a_file}/x", "is a file, not a folder"),
         ("/proc", "mount point"),
+        (".", "cannot replace the current folder"),
+        ("", "cannot replace the current folder"),
     ],
 )
 def test_nobody_searches_for_what_cannot_be_written(
@@ -535,3 +540,34 @@ def test_a_pcie_box_is_named_after_its_file(weft: Weft, tmp_path: Path) -> None:
     assert json.loads(shown.out)["topology"] == "pcie.txt:pcie_bw=20GB/s", shown.err
     assert "there is no NVLink" in shown.out
     assert "NVLink counts" not in shown.out
+
+
+@pytest.mark.parametrize(
+    "command", [("simulate", "a", "-t", "ring:4"), ("bound", "-t", "a", "-c", "allgather")]
+)
+def test_an_input_that_is_a_link_to_nothing(
+    weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a").symlink_to("b")
+    Path("b").symlink_to("a")
+    ran = weft(*command)
+    assert ran.code == 2
+    assert "a link that leads nowhere" in ran.err
+
+
+def test_closed_streams_are_no_bug(triangle: Path, tmp_path: Path) -> None:
+    """Their numbers are not given to files that are opened, and nobody reads what is printed."""
+    start = [
+        sys.executable,
+        "-c",
+        "from weft.backends.cli.start import main; raise SystemExit(main())",
+    ]
+    for words, closed, code in (
+        (("simulate", triangle, "--size", "1MiB"), ">&-", 0),
+        (("simulate", triangle, "--size", "1MiB", "--json"), ">&- 2>&-", 0),
+        (("simulate", "-", "--size", "1MiB"), "<&-", 2),
+    ):
+        command = shlex.join(map(str, (*start, *words)))
+        ran = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, cwd=tmp_path)
+        assert ran.returncode == code, ran.stderr
