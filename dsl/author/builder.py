@@ -77,6 +77,9 @@ class NoSuchName(BadAlgorithm, AttributeError):
     """An unknown attribute of a builder or a reference."""
 
 
+_BUFFERS = {b.name.lower(): b for b in Buffer} | {b.value: b for b in Buffer}
+
+
 class Builder:
     """Recorder of an algorithm for a collective.
 
@@ -116,6 +119,10 @@ class Builder:
         name, self.in_place, self.instances, self.protocol = settled
         self.name = name or collective.name or str(collective.kind)
         self._state = Contributions(collective, self.in_place)
+        self._sizes = {
+            Buffer.INPUT: collective.input_chunks,
+            Buffer.OUTPUT: collective.output_chunks,
+        }
 
     @property
     def ranks(self) -> int:
@@ -247,17 +254,12 @@ class Builder:
 
     def _slot(self, rank: int, buffer: Buffer | str, index: int, count: int) -> int:
         """Return the first slot of a location, checked; scratch grows as it is used."""
-        named = {b.name.lower(): b for b in Buffer} | {b.value: b for b in Buffer}
-        which = named.get(str(buffer))
+        which = _BUFFERS.get(str(buffer))
         if which is None:
             raise BadAlgorithm(
                 f"unknown buffer {str(buffer)!r}", where=user_span(), hint="input, output, scratch"
             )
-        sizes = {
-            Buffer.INPUT: self.collective.input_chunks,
-            Buffer.OUTPUT: self.collective.output_chunks,
-        }
-        limit = sizes.get(which, 1 << 31)
+        limit = self._sizes.get(which, 1 << 31)
         if not 0 <= index <= index + count <= limit:
             wrong = index if index < 0 else index + count - 1
             raise BadAlgorithm(

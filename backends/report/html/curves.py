@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import BadAlgorithm, UserError
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
@@ -80,9 +84,16 @@ def baselines(
     """Return the curves of the best classics among those that are quickest at some size."""
     found = []
     site = Site(topology)
+    # Each wanted copy is at least one move: most algorithms of 512 ranks need not be written to
+    # know that they are too large.
+    wanted = _missing(collective) // collective.factor
     root = collective.roots[0] if collective.roots else 0
     try:
-        names = [one.name for one in site.defined(collective.kind)]
+        names = [
+            one.name
+            for one in site.defined(collective.kind)
+            if wanted * site.parts(one) <= MOST_MOVES
+        ]
     except UserError:
         return []
     for name in names:
@@ -96,6 +107,17 @@ def baselines(
         curve = schedule_curve(schedule, name, sizes=sizes) if verify(schedule).ok else None
         found += [curve] if curve else []
     return _quickest(found)
+
+
+def _missing(collective: Collective) -> int:
+    """Return the number of (rank, chunk) pairs that do not hold at the start what they must."""
+
+    def keys(p: Placement) -> Ints:
+        at = p.ranks.astype(np.int64) * collective.chunks + p.chunks
+        found: Ints = at * len(collective.contributions) + p.sets
+        return found
+
+    return int(np.setdiff1d(keys(collective.post), keys(collective.pre)).size)
 
 
 def _quickest(curves: Sequence[Series]) -> list[Series]:

@@ -144,6 +144,16 @@ class Site:
         """Local ranks and hosts."""
         return self.given or host_grid(self.topology, 1, self.effort, self.meter)
 
+    def parts(self, one: ClassicAlgorithm) -> int:
+        """Return into how many chunks an algorithm cuts each unit of its collective here.
+
+        Raises:
+            UserError: the machine has no such structure.
+        """
+        if isinstance(one, Hierarchical):
+            return one.parts(self._structure(one.structure)[1])
+        return one.parts(self.topology.ranks)
+
     def algorithm(
         self,
         name: str,

@@ -17,6 +17,7 @@ from weft.backends.compile.compile import lower_schedule
 from weft.backends.report.html.chunks import runs
 from weft.backends.report.html.code import chunks_moved
 from weft.backends.report.html.convergence import convergence_section
+from weft.backends.report.html.curves import baselines
 from weft.backends.report.html.lanes import CELLS, TICKS, Bars, LaneRow, density, lane
 from weft.backends.report.html.library_page import library_page, middle, size_words
 from weft.backends.report.html.listing import same_ranks
@@ -31,9 +32,11 @@ from weft.backends.report.html.schedule_page import (
 )
 from weft.backends.report.layout import layout
 from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import read
 from weft.dsl.nouns.schedule import write
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engines.classic.place import Site
 from weft.synth.time.calibrated import CALIBRATED, DATASHEET, MODELS, ModelChoice
 from weft.synth.time.schedule_time import simulate
 
@@ -364,6 +367,19 @@ def test_64_ranks_stay_below_a_megabyte(tmp_path, capsys):
         write(path, classic("dgx-a100:nodes=8", name, kind))
         assert show(path, "-o", out) == 0
         assert out.stat().st_size < 1_000_000
+
+
+def test_classics_that_are_too_large_are_not_written(monkeypatch):
+    """512 ranks: their moves are counted, not recorded; what small machines show stays."""
+
+    def refused(self, name, kind, **options):
+        raise AssertionError(f"{name} {kind} was written")
+
+    small = topology("ring:8")
+    assert [one.name for one in baselines(small, make("allgather", 8))]
+    monkeypatch.setattr(Site, "algorithm", refused)
+    large = topology("dgx-h100:nodes=64")
+    assert baselines(large, make("allgather", 512)) == []
 
 
 def test_a_log_whose_times_are_all_zero_is_not_drawn():
