@@ -11,9 +11,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 from weft.dsl.nouns.topology import NodeKind, Topology
+
+from .grid_layout import GpuGrid, grid_of
 
 NODE = 13.0
 """Radius of a GPU."""
@@ -29,6 +30,15 @@ SHORTEST = 62.0
 
 GAP = 40.0
 """Distance between frames."""
+
+APART = 10.0
+"""Smallest distance between the boxes of a line."""
+
+WIDE = 1.7
+"""Width of rows of hosts by their height, about that of screens."""
+
+MOST_ROUND = 24
+"""Largest number of GPUs that stand in a circle."""
 
 Spot = tuple[float, float]
 
@@ -49,6 +59,7 @@ class MapLayout:
     """Layout of a map: the middle of each node, the frames of hosts, and the total size.
 
     ``grid``: GPUs stand in rows, so that a link across several of them has to go round.
+    ``wraps``: links that go round the ends of a grid, drawn faintly ``lane`` beside the row.
     """
 
     spots: tuple[Spot, ...]
@@ -56,40 +67,122 @@ class MapLayout:
     width: float
     height: float
     grid: bool = False
+    wraps: frozenset[int] = frozenset()
+    lane: float = 0.0
 
 
 def layout(topology: Topology) -> MapLayout:
     """Return the layout: nodes of a host together, those that join hosts between them."""
+    sides = grid_of(topology)
+    if sides is not None:
+        return _grid_map(sides, topology.ranks)
     groups = _groups(topology)
-    fabric = [i for i, n in enumerate(topology.nodes) if i not in set().union(*groups.values())]
+    within = set().union(*groups.values())
+    fabric = [i for i in range(len(topology.nodes)) if i not in within]
+    inner = {host: _inside(topology, nodes) for host, nodes in groups.items()}
+    wide = max((_reach(topology, x, 0) for x in inner.values()), default=SHORTEST)
+    high = max((_reach(topology, x, 1) for x in inner.values()), default=SHORTEST)
+    wide, high = 2 * wide + 20, 2 * high + (56 if len(inner) > 1 else 20)
+    rows = _balanced(len(inner), wide + GAP, high + GAP)
+    across = max(rows) * (wide + GAP) - GAP
+    lines = _lines(topology, fabric, across)
+    band = (GAP + 40.0 * len(lines)) if lines else 0.0
+    across = max([across, *(_length(topology, line) for line in lines)])
+    # Nodes that join the frames stand in rows of their own, in the middle.
+    split = len(rows) // 2
     spots: dict[int, Spot] = {}
     frames: list[HostFrame] = []
-    inner = {host: _inside(topology, nodes) for host, nodes in groups.items()}
-    size = max((_extent(x) for x in inner.values()), default=SHORTEST)
-    columns = _columns(len(inner))
-    rows = -(-len(inner) // columns)
-    # The names of nodes outside the circle are wider than GPUs.
-    side = 2 * size + (44 if all(node.stores for node in topology.nodes) else 76)
-    # Nodes that join the frames stand in a row of their own, in the middle.
-    split = rows // 2 if fabric else rows
-    band = (GAP + 70.0) if fabric else 0.0
-    for at, (host, placed) in enumerate(inner.items()):
-        row, column = divmod(at, columns)
-        x = 16 + side / 2 + column * (side + GAP)
-        y = 16 + side / 2 + row * (side + GAP) + (band if row >= split else 0)
-        if len(inner) > 1:
-            frames.append(HostFrame(f"host {host}", x - side / 2, y - side / 2, side, side))
-        spots.update({i: (x + dx, y + dy) for i, (dx, dy) in placed.items()})
-    width = 32 + columns * side + (columns - 1) * GAP
-    height = 32 + rows * side + (rows - 1) * GAP + band
-    step = width / (len(fabric) + 1)
-    middle = 16 + split * (side + GAP) + (band - GAP) / 2 if fabric else 0.0
-    if fabric and not split:
-        middle = 16 + band / 2 - GAP / 4
-    spots.update({i: ((k + 1) * step, middle) for k, i in enumerate(_by_name(topology, fabric))})
-    rowed = len(groups) == 1 and _grid(topology, len(topology.nodes)) is not None
+    placed = iter(inner.items())
+    for row, count in enumerate(rows):
+        y = 16 + high / 2 + row * (high + GAP) + (band if row >= split else 0)
+        first = 16 + across / 2 - (count - 1) / 2 * (wide + GAP)
+        for column in range(count):
+            host, at = next(placed)
+            x = first + column * (wide + GAP)
+            if len(inner) > 1:
+                frames.append(HostFrame(f"host {host}", x - wide / 2, y - high / 2, wide, high))
+            low = 18 if len(inner) > 1 else 0  # below the name of the host
+            spots.update({i: (x + dx, y + dy + low / 2) for i, (dx, dy) in at.items()})
+    top = 16 + split * (high + GAP)
+    for at_line, line in enumerate(lines):
+        wanted = [(k + 0.5) * across / len(line) + 16 for k in range(len(line))]
+        for i, x in zip(line, _apart(topology, line, wanted), strict=True):
+            spots[i] = (x, top + 20 + 40 * at_line)
+    height = 32 + len(rows) * (high + GAP) - GAP + band
     every = tuple(spots[i] for i in range(len(topology.nodes)))
-    return MapLayout(every, tuple(frames), width, height, rowed)
+    return MapLayout(every, tuple(frames), 32 + across, height)
+
+
+def half_width(topology: Topology, i: int) -> float:
+    """Return half the width of a node as it is drawn: GPUs are circles, others boxes of a name."""
+    node = topology.nodes[i]
+    return NODE if node.stores else max(NODE, 3.4 * len(node_label(topology, i)) + 5)
+
+
+def node_label(topology: Topology, i: int) -> str:
+    """Return the text inside a node: a GPU's number; else its name, and that of the machine's
+    tools."""
+    node = topology.nodes[i]
+    if node.kind is NodeKind.GPU:
+        return str(i)
+    own = next((name for name in node.names if ":" not in name and name != node.name), "")
+    return f"{node.name} {own}".rstrip()
+
+
+def _grid_map(sides: GpuGrid, gpus: int) -> MapLayout:
+    """Return the layout of a grid: large ones closer, so that numbers stay legible."""
+    spacing = 1.5 * SPACING if gpus <= 64 else 1.15 * SPACING if gpus <= 200 else 40.0
+    spacing = spacing if len(sides.sides) == 2 else 0.75 * SPACING
+    places = sides.places(spacing)
+    far = [max(spot[axis] for spot in places) + NODE + spacing / 2 + 8 for axis in (0, 1)]
+    spots = tuple((x + far[0], y + far[1]) for x, y in places)
+    return MapLayout(spots, (), 2 * far[0], 2 * far[1], True, sides.wraps, 0.4 * spacing)
+
+
+def _lines(topology: Topology, nodes: list[int], across: float) -> list[list[int]]:
+    """Return the nodes between hosts in lines that are not longer than the hosts' rows."""
+    if not nodes:
+        return []
+    ordered = _by_name(topology, nodes)
+    count = math.ceil(_length(topology, ordered) / max(across, 600.0))
+    each = math.ceil(len(ordered) / count)
+    return [ordered[k : k + each] for k in range(0, len(ordered), each)]
+
+
+def _length(topology: Topology, line: list[int]) -> float:
+    return sum(2 * half_width(topology, i) + APART for i in line)
+
+
+def _apart(topology: Topology, line: list[int], wanted: list[float]) -> list[float]:
+    """Return positions near the wanted ones, in the same order, at which nodes are apart.
+
+    Pools of adjacent violators: the least sum of squared distances.
+    """
+    before, ends = 0.0, []
+    for i in line:
+        before += half_width(topology, i) + APART / 2
+        ends.append(before)
+        before += half_width(topology, i) + APART / 2
+    pools: list[tuple[float, int]] = []
+    for x, at in zip(wanted, ends, strict=True):
+        mean, size = x - at, 1
+        while pools and pools[-1][0] > mean:
+            other, more = pools.pop()
+            mean, size = (mean * size + other * more) / (size + more), size + more
+        pools.append((mean, size))
+    starts = [mean for mean, size in pools for _ in range(size)]
+    return [start + at for start, at in zip(starts, ends, strict=True)]
+
+
+def _balanced(count: int, width: float, height: float) -> list[int]:
+    """Return how many cells each row has: nearly equal, the whole wider than high as screens
+    are."""
+
+    def shape(rows: int) -> float:
+        return abs(math.log(math.ceil(count / rows) * width / (rows * height) / WIDE))
+
+    rows = min(range(1, count + 1), key=shape)
+    return [count // rows + (k < count % rows) for k in range(rows)]
 
 
 def link_paths(topology: Topology, found: MapLayout, links: Iterable[int]) -> dict[int, str]:
@@ -104,6 +197,9 @@ def link_paths(topology: Topology, found: MapLayout, links: Iterable[int]) -> di
         link = topology.links[number]
         a, b = (_rounded(found.spots[i]) for i in (link.src, link.dst))
         dx, dy = b[0] - a[0], b[1] - a[1]
+        if number in found.wraps:
+            paths[number] = _round_path(a, b, found.lane)
+            continue
         length = math.hypot(dx, dy) or 1.0
         far = 0.2 if found.grid and length > 80 else 0.06 if length > 160 else 0.0
         bend = 5 + 7 * twins[link.src, link.dst] + far * length
@@ -112,6 +208,23 @@ def link_paths(topology: Topology, found: MapLayout, links: Iterable[int]) -> di
         start, end = _towards(a, middle, NODE), _towards(b, middle, NODE + ARROW)
         paths[number] = f"M{_pair(start)}Q{_pair(middle)} {_pair(end)}"
     return paths
+
+
+def _round_path(a: Spot, b: Spot, lane: float) -> str:
+    """Return the path of a wrap: out of the row, along it in the lane beside it, and back."""
+    dx, dy = b[0] - a[0], b[1] - a[1]
+    length = math.hypot(dx, dy)
+    u, v = dx / length, dy / length
+
+    def aside(spot: Spot, along: float) -> Spot:
+        return spot[0] + u * along - v * lane, spot[1] + v * along + u * lane
+
+    start, end = aside(a, 0), aside(b, 0)
+    out, back = aside(a, lane), aside(b, -lane)
+    first = _towards(a, start, min(NODE, lane - 1))
+    last = _towards(b, end, min(NODE + ARROW, lane - 1))
+    corner = f"M{_pair(first)}Q{_pair(start)} {_pair(out)}"
+    return f"{corner}L{_pair(back)}Q{_pair(end)} {_pair(last)}"
 
 
 def _rounded(spot: Spot) -> Spot:
@@ -128,11 +241,6 @@ def _towards(spot: Spot, goal: Spot, by: float) -> Spot:
 
 def _pair(spot: Spot) -> str:
     return f"{spot[0]:.1f} {spot[1]:.1f}"
-
-
-def _columns(count: int) -> int:
-    """Return the number of hosts in a row: wider than high, as screens are."""
-    return count if count <= 3 else math.ceil(math.sqrt(1.8 * count))
 
 
 def _groups(topology: Topology) -> dict[int, list[int]]:
@@ -158,76 +266,110 @@ def _by_name(topology: Topology, nodes: list[int]) -> list[int]:
 
 
 def _inside(topology: Topology, nodes: list[int]) -> dict[int, Spot]:
-    """Return the positions of a host's nodes around its middle."""
+    """Return the positions of a host's nodes around its middle.
+
+    GPUs stand in a circle, many or unlinked ones in rows; switches in lines in the middle, NICs in
+    lines above and below, near their GPUs.
+    """
     gpus = [i for i in nodes if topology.nodes[i].stores]
-    others = [i for i in nodes if not topology.nodes[i].stores]
-    sides = _grid(topology, len(gpus)) if not others else None
-    if sides:
-        rows, columns = sides
-        return {
-            i: (
-                (k % columns - (columns - 1) / 2) * SPACING * 1.5,
-                (k // columns - (rows - 1) / 2) * SPACING * 1.5,
-            )
-            for k, i in enumerate(gpus)
+    others = _by_name(topology, [i for i in nodes if not topology.nodes[i].stores])
+    inner = [i for i in others if topology.nodes[i].kind is NodeKind.SWITCH]
+    outer = [i for i in others if topology.nodes[i].kind is not NodeKind.SWITCH]
+    most = max((_length(topology, line) for line in _lines(topology, inner, 0)), default=0.0)
+    held = set(gpus)
+    linked = any(x.src in held and x.dst in held for x in topology.links)
+    if linked and len(gpus) <= MOST_ROUND:
+        count = len(_lines(topology, inner, 0))
+        needed = math.hypot(most / 2, 20.0 * count) + 2 * NODE if inner else 0.0
+        radius = max(SHORTEST, len(gpus) * SPACING / (2 * math.pi), needed)
+        angles = [2 * math.pi * (k + 0.5) / len(gpus) - math.pi / 2 for k in range(len(gpus))]
+        spots = {
+            i: (radius * math.cos(a), radius * math.sin(a))
+            for i, a in zip(gpus, angles, strict=True)
         }
-    radius = max(SHORTEST, len(gpus) * SPACING / (2 * math.pi))
-    angle = {i: 2 * math.pi * k / max(1, len(gpus)) - math.pi / 2 for k, i in enumerate(gpus)}
-    spots = {i: (radius * math.cos(a), radius * math.sin(a)) for i, a in angle.items()}
-    spots.update(_around(topology, others, spots, radius))
+        _stack(topology, _lines(topology, inner, 0), spots, -20.0 * (count - 1), centred=True)
+    else:
+        spots = _in_rows(topology, gpus, inner)
+    _outside(topology, outer, spots)
     return spots
 
 
-def _around(
-    topology: Topology, others: list[int], spots: dict[int, Spot], radius: float
-) -> dict[int, Spot]:
-    """Return the positions of switches inside the circle, of NICs and hosts outside, near their
-    GPUs."""
+def _in_rows(topology: Topology, gpus: list[int], inner: list[int]) -> dict[int, Spot]:
+    """Return positions in balanced rows, switches in lines between the upper and the lower half."""
+    spots: dict[int, Spot] = {}
+    rows = _balanced(len(gpus), SPACING, SPACING) if gpus else []
+    lines = _lines(topology, inner, max(rows, default=1) * SPACING)
+    split = len(rows) // 2
+    band = 40.0 * len(lines)
+    numbers = iter(gpus)
+    for row, count in enumerate(rows):
+        y = row * SPACING + (band if row >= split else 0.0)
+        for column in range(count):
+            spots[next(numbers)] = ((column - (count - 1) / 2) * SPACING, y)
+    _stack(topology, lines, spots, (split - 1) * SPACING + (SPACING + 40.0) / 2)
+    middle = ((len(rows) - 1) * SPACING + band) / 2
+    return {i: (x, y - middle) for i, (x, y) in spots.items()}
+
+
+def _stack(
+    topology: Topology,
+    lines: list[list[int]],
+    spots: dict[int, Spot],
+    first: float,
+    *,
+    centred: bool = False,
+) -> None:
+    """Place lines of nodes below each other, near the nodes they are linked with.
+
+    ``centred``: only their order follows those, as inside of a circle.
+    """
+    near = _neighbours(topology)
+    for k, line in enumerate(lines):
+        wanted = []
+        for i in line:
+            mine = [spots[j][0] for j in near[i] if j in spots]
+            wanted.append(sum(mine) / len(mine) if mine else 0.0)
+        ordered = sorted(range(len(line)), key=lambda at: wanted[at])
+        nodes = [line[at] for at in ordered]
+        goals = [0.0 if centred else wanted[at] for at in ordered]
+        found = _apart(topology, nodes, goals)
+        spots.update({i: (x, first + 40 * k) for i, x in zip(nodes, found, strict=True)})
+
+
+def _outside(topology: Topology, outer: list[int], spots: dict[int, Spot]) -> None:
+    """Place NICs above or below the GPUs, on the side of those they serve."""
+    if not outer:
+        return
+    near = _neighbours(topology)
+    top = min((y for _, y in spots.values()), default=0.0)
+    bottom = max((y for _, y in spots.values()), default=0.0)
+
+    def height(i: int) -> float:
+        mine = [spots[j][1] for j in near[i] if j in spots]
+        return sum(mine) / len(mine) if mine else bottom
+
+    middle = (top + bottom) / 2
+    upper = [i for i in outer if height(i) < middle - 1]
+    lower = [i for i in outer if i not in set(upper)]
+    above, below = (_lines(topology, half, 0) for half in (upper, lower))
+    _stack(topology, above, spots, top - 40.0 * len(above))
+    _stack(topology, below, spots, bottom + 40.0)
+
+
+def _neighbours(topology: Topology) -> dict[int, set[int]]:
     near: dict[int, set[int]] = defaultdict(set)
     for one in topology.links:
         near[one.src].add(one.dst)
         near[one.dst].add(one.src)
-    wanted: dict[int, list[tuple[float, int]]] = {0: [], 1: []}
-    for i in _by_name(topology, others):
-        mine = [spots[j] for j in near[i] if j in spots]
-        x, y = (sum(c) / len(mine) for c in zip(*mine, strict=True)) if mine else (0.0, 0.0)
-        inner = topology.nodes[i].kind is NodeKind.SWITCH
-        wanted[0 if inner else 1].append((math.atan2(y, x) if math.hypot(x, y) > 1 else 9.0, i))
-    placed: dict[int, Spot] = {}
-    for ring, far in ((0, 0.42 * radius), (1, radius + 36)):
-        placed.update(_spread(sorted(wanted[ring]), far))
-    return placed
+    return near
 
 
-def _spread(wanted: list[tuple[float, int]], far: float) -> dict[int, Spot]:
-    """Return positions on a circle near the wanted angles, but apart; without an angle in the
-    middle."""
-    if len(wanted) == 1 and wanted[0][0] == 9.0:
-        return {wanted[0][1]: (0.0, 0.0)}
-    count = len(wanted)
-    if not count:
-        return {}
-    apart = min(2 * math.pi / count, 26 / far)
-    angles = [a if a != 9.0 else 2 * math.pi * k / count for k, (a, _) in enumerate(wanted)]
-    if any(b - a < apart for a, b in pairwise(angles)):
-        low = angles[0]
-        angles = [low + 2 * math.pi * k / count for k in range(count)]
-    return {
-        i: (far * math.cos(a), far * math.sin(a)) for a, (_, i) in zip(angles, wanted, strict=True)
-    }
-
-
-def _grid(topology: Topology, gpus: int) -> tuple[int, int] | None:
-    """Return rows and columns of a torus or mesh, by its name; a cube's layers side by side."""
-    match = re.search(r"(\d+(?:x\d+)+)", topology.name)
-    sides = [int(x) for x in match[1].split("x")] if match else []
-    if match and math.prod(sides) == gpus and len(sides) == 2:
-        return sides[0], sides[1]
-    if gpus > 24:
-        columns = math.ceil(math.sqrt(gpus))
-        return -(-gpus // columns), columns
-    return None
-
-
-def _extent(placed: dict[int, Spot]) -> float:
-    return max((max(abs(x), abs(y)) for x, y in placed.values()), default=SHORTEST)
+def _reach(topology: Topology, placed: dict[int, Spot], axis: int) -> float:
+    """Return how far nodes reach from the middle of their host, across or down."""
+    return max(
+        (
+            abs(spot[axis]) + (NODE if axis else half_width(topology, i))
+            for i, spot in placed.items()
+        ),
+        default=SHORTEST,
+    )

@@ -21,7 +21,7 @@ from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
 
-from .layout import NODE, MapLayout, layout, link_paths
+from .layout import NODE, MapLayout, half_width, layout, link_paths, node_label
 from .scale import OKABE_ITO, shade, share_words
 from .trace_runs import transfer_name
 
@@ -113,12 +113,13 @@ def _links(topology: Topology, found: MapLayout, use: Floats | None) -> list[str
         words += f" ({', '.join(own)})" if own else ""
         words += f": {width:.4g} GB/s"
         words += "" if use is None else f", in use {share_words(share)}"
+        faint = ' stroke-opacity="0.35"' if links[0] in found.wraps else ""
         dashes = ' stroke-dasharray="5 3"' if any(i in shared for i in links) else ""
         colour = "#888" if use is None else shade(share)
         thick = 1.2 if use is None else 1.0 + 2.5 * share
         line = (
             f'<path d="{paths[links[0]]}" fill="none" stroke="{colour}" '
-            f'stroke-width="{_n(thick)}"{dashes}>'
+            f'stroke-width="{_n(thick)}"{dashes}{faint}>'
             f"<title>{escape(words)}</title></path>"
         )
         drawn.append((share, line))
@@ -131,14 +132,14 @@ def _node(topology: Topology, i: int, x: float, y: float) -> str:
     if node.kind is NodeKind.GPU:
         shape = f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(NODE)}" {look}/>'
     else:
+        half = half_width(topology, i)
         shape = (
-            f'<rect x="{_n(x - NODE)}" y="{_n(y - 8)}" width="{_n(2 * NODE)}" height="16" {look}/>'
+            f'<rect x="{_n(x - half)}" y="{_n(y - 10)}" width="{_n(2 * half)}" height="20" {look}/>'
         )
-    label = str(i) if node.kind is NodeKind.GPU else ""
-    under = "" if node.kind is NodeKind.GPU else _text(x, y + 18, node.name, size=7)
+    label = node_label(topology, i)
     words = f"{node.name} ({', '.join(node.names)})" if node.names else node.name
     named = f"<title>{escape(words)}</title>"
-    return f"<g>{named}{shape}{_text(x, y + 3.5, label) if label else ''}{under}</g>"
+    return f"<g>{named}{shape}{_text(x, y + 3.5, label)}</g>"
 
 
 def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:

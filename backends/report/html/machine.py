@@ -9,9 +9,9 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.topology import Topology
 
-from ..layout import layout, link_paths
+from ..layout import half_width, layout, link_paths, node_label
 
-MOST_LINKS = 1500
+MOST_LINKS = 2500
 """Largest number of links drawn; of more, only the busiest."""
 
 
@@ -34,8 +34,16 @@ def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, An
         "width": _short(found.width),
         "height": _short(found.height),
         "nodes": [
-            [node.name, str(node.kind), _short(x), _short(y)]
-            for node, (x, y) in zip(topology.nodes, found.spots, strict=True)
+            [
+                node.name,
+                str(node.kind),
+                _short(x),
+                _short(y),
+                _short(half_width(topology, i)),
+                ", ".join(node.names),
+                node_label(topology, i),
+            ]
+            for i, (node, (x, y)) in enumerate(zip(topology.nodes, found.spots, strict=True))
         ],
         "boxes": [[b.name, *map(_short, (b.x, b.y, b.width, b.height))] for b in found.frames],
         "links": [
@@ -43,6 +51,8 @@ def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, An
             for i, x in ((i, topology.links[i]) for i in drawn)
         ],
         "index": drawn,
+        "wraps": [i for i in drawn if i in found.wraps],
+        "own": {i: ", ".join(topology.links[i].names) for i in drawn if topology.links[i].names},
         "resources": [
             [r.name, float(f"{float(r.bandwidth):.6g}"), list(r.links)] for r in topology.resources
         ],

@@ -41,11 +41,13 @@ function drawMap(svg, map, view, id) {
   }
   const widest = Math.max(1, ...map.links.map((link) => link[2]));
   const paths = new Map();
+  const wraps = new Set(map.wraps);
   map.links.forEach((link, at) => {
     const d = link[3], number = map.index[at];
     const share = view ? view.share[number] : 0;
     const width = (1.1 + 2.2 * Math.sqrt(link[2] / widest)).toFixed(2);
-    const path = make("path", { d, class: `link u${shade(share)}`, "stroke-width": width });
+    const path = make("path", { d, "stroke-width": width,
+      class: `link u${shade(share)}${wraps.has(number) ? " wrap" : ""}` });
     path.dataset.link = number;
     path.append(make("title", {}, linkWords(map, at, view)));
     layers[2].append(path);
@@ -63,14 +65,12 @@ function drawMap(svg, map, view, id) {
     }
     layers[1].append(group);
   });
-  map.nodes.forEach(([name, kind, x, y], at) => {
+  map.nodes.forEach(([name, kind, x, y, half, own, text], at) => {
     const node = make("g", { class: `node ${kind}`, transform: `translate(${x} ${y})` });
     node.dataset.node = at;
-    const text = kind === "gpu" ? String(at) : name;
-    const half = Math.max(13, 3.4 * text.length + 5);
     node.append(kind === "gpu" ? make("circle", { r: 13 })
       : make("rect", { x: -half, y: -10, width: 2 * half, height: 20, rx: 4 }));
-    node.append(make("text", { y: 4 }, text), make("title", {}, `${kind} ${name}`));
+    node.append(make("text", { y: 4 }, text), make("title", {}, `${kind} ${name}${own ? ` (${own})` : ""}`));
     layers[4].append(node);
   });
   return paths;
@@ -87,7 +87,8 @@ function arrows(id) {
 
 function linkWords(map, at, view) {
   const [src, dst, speed] = map.links[at];
-  const told = `${map.nodes[src][0]} → ${map.nodes[dst][0]}: ${digits(speed)} GB/s`;
+  const own = map.own[map.index[at]] ? ` (${map.own[map.index[at]]})` : "";
+  const told = `${map.nodes[src][0]} → ${map.nodes[dst][0]}${own}: ${digits(speed)} GB/s`;
   return view ? `${told}, busy ${percent(view.share[map.index[at]])} of the time` : told;
 }
 

@@ -1,0 +1,119 @@
+"""Maps of machines: no two nodes or names overlap, grids have their sides, rows are balanced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from strategies import topologies
+
+from weft.backends.report.grid_layout import grid_of
+from weft.backends.report.layout import NODE, half_width, layout, link_paths, node_label
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.topology import Topology
+
+MACHINES = (
+    "dgx1 dgx1:nodes=2 dgx2:nodes=2 ndv2:nodes=2 ndv2:nodes=5 dgx-a100 dgx-a100:nodes=4 mi250 "
+    "mi300x:nodes=2 dgx-h100:nodes=13 gb200-nvl72 amd4 amd8 z52 hub:8 full:30 hypercube:4 ring:40 "
+    "fat-tree:k=4 dragonfly:p=2,a=4,h=2 torus:4x6 torus:4x4x4 mesh:3x5 torus:16x32"
+).split()
+
+
+def boxes(t: Topology) -> list[tuple[str, float, float, float, float]]:
+    """Left, top, right and bottom of every node and of the name of every host."""
+    found = layout(t)
+    drawn = []
+    for i, (x, y) in enumerate(found.spots):
+        half, high = half_width(t, i), NODE if t.nodes[i].stores else 10.0
+        drawn.append((t.nodes[i].name, x - half, y - high, x + half, y + high))
+    for frame in found.frames:
+        wide = 20 + 7.0 * len(frame.name)
+        drawn.append((frame.name, frame.x, frame.y, frame.x + wide, frame.y + 22))
+    return drawn
+
+
+def overlaps(t: Topology) -> list[tuple[str, str]]:
+    return [
+        (a[0], b[0])
+        for a, b in combinations(boxes(t), 2)
+        if a[1] < b[3] - 1e-6 and b[1] < a[3] - 1e-6 and a[2] < b[4] - 1e-6 and b[2] < a[4] - 1e-6
+    ]
+
+
+def outside(t: Topology) -> list[str]:
+    found = layout(t)
+    return [
+        name
+        for name, left, top, right, bottom in boxes(t)
+        if left < 0 or top < 0 or right > found.width or bottom > found.height
+    ]
+
+
+@pytest.mark.parametrize("spec", MACHINES)
+def test_nothing_overlaps_on_machines_of_the_catalogue(spec: str) -> None:
+    machine = topology(spec)
+    assert overlaps(machine) == []
+    assert outside(machine) == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(topologies())
+def test_nothing_overlaps_on_any_machine(t: Topology) -> None:
+    long = replace(t, nodes=tuple(replace(n, name=f"{n.name} at rack 12") for n in t.nodes))
+    for machine in (t, long):
+        assert overlaps(machine) == []
+        assert outside(machine) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "sides", "columns"),
+    [
+        ("torus:4x6", (4, 6), 4),
+        ("torus:6x4", (6, 4), 6),
+        ("mesh:3x5", (3, 5), 3),
+        ("torus:16x32", (16, 32), 32),
+    ],
+)
+def test_grids_have_their_sides(spec: str, sides: tuple[int, ...], columns: int) -> None:
+    """Whatever it is called; cables that do not go round join neighbours in the drawing."""
+    machine = replace(topology(spec), name="a file")
+    grid = grid_of(machine)
+    assert grid is not None
+    assert grid.sides == sides
+    found = layout(machine)
+    assert len({x for x, _ in found.spots}) == columns
+    step = min(abs(x - found.spots[0][0]) for x, _ in found.spots if x != found.spots[0][0])
+    for i, link in enumerate(machine.links):
+        (ax, ay), (bx, by) = found.spots[link.src], found.spots[link.dst]
+        assert (abs(ax - bx) + abs(ay - by) > step + 1e-6) == (i in found.wraps)
+    assert set(link_paths(machine, found, range(len(machine.links)))) == set(
+        range(len(machine.links))
+    )
+
+
+def test_a_grid_with_a_dead_cable_is_one_and_a_ring_is_none() -> None:
+    damaged = topology("torus:4x6").without_links([0, 1])
+    assert grid_of(damaged).sides == (4, 6)
+    for spec in ("ring:8", "full:6", "dgx1", "mi250", "line:6"):
+        assert grid_of(topology(spec)) is None
+
+
+def test_nics_are_called_as_their_machine_calls_them() -> None:
+    machine = topology("dgx1:nodes=2")
+    at = machine.node_index("nic0.0")
+    named = replace(machine.nodes[at], names=("0000:07:00.0", "mlx5_3"))
+    nodes = (*machine.nodes[:at], named, *machine.nodes[at + 1 :])
+    assert node_label(replace(machine, nodes=nodes), at) == "nic0.0 mlx5_3"
+    assert overlaps(replace(machine, nodes=nodes)) == []
+
+
+@pytest.mark.parametrize("hosts", [4, 5, 7, 13])
+def test_rows_of_hosts_are_balanced(hosts: int) -> None:
+    found = layout(topology(f"dgx-a100:nodes={hosts}"))
+    rows: dict[float, int] = {}
+    for frame in found.frames:
+        rows[frame.y] = rows.get(frame.y, 0) + 1
+    assert max(rows.values()) - min(rows.values()) <= 1
+    assert found.width > 0.8 * found.height
