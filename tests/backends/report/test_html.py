@@ -30,6 +30,7 @@ from weft.backends.report.html.schedule_page import (
     pair_page,
     schedule_page,
 )
+from weft.backends.report.html.text_page import topology_page
 from weft.backends.report.layout import layout
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
@@ -367,6 +368,18 @@ def test_64_ranks_stay_below_a_megabyte(tmp_path, capsys):
         write(path, classic("dgx-a100:nodes=8", name, kind))
         assert show(path, "-o", out) == 0
         assert out.stat().st_size < 1_000_000
+
+
+def test_pages_of_machines_have_their_figures():
+    machine = topology("torus:4x6")
+    page = topology_page(machine, "text", "torus:4x6")
+    tiles = {one["name"]: one["value"] for one in of_section(page, "facts")["tiles"]}
+    # Each of 4 columns has two cables from rows 0 … 2 to rows 3 … 5: one in the middle, one round.
+    assert tiles == {"GPUs": "24", "out of a GPU": "100 GB/s", "bisection": "200 GB/s"}
+    rows = {row[0]: row[1] for row in of_section(page, "bounds")["rows"]}
+    assert rows["broadcast"] == "100 GB/s"
+    assert len(rows) == 5
+    assert "What no schedule can beat" in render(page)
 
 
 def test_classics_that_are_too_large_are_not_written(monkeypatch):
