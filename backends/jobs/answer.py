@@ -85,7 +85,8 @@ def of_error(error: BaseException) -> JobResult:
         return JobResult(Ending.REFUSED, fault={**pack(error), "trace": trace})
     if isinstance(error, WeftError) and error.exit_code != WeftError.exit_code:
         return JobResult(Ending.REFUSED, fault=pack(error))
-    message = f"a bug in a job: {type(error).__name__}: {error}"[:400]
+    told = error.message if isinstance(error, WeftError) else error
+    message = f"a bug in a job: {type(error).__name__}: {told}"[:400]
     return JobResult(Ending.BROKEN, fault={"message": message, "trace": trace})
 
 

@@ -61,7 +61,7 @@ def supervise(folder: Path, pids: dict[int, int]) -> None:
 
 def told(error: BaseException) -> str:
     """Return the text of an exception, with its type where the text alone is not a message."""
-    kind, text = type(error).__name__, str(error).strip()
+    kind, text = type(error).__name__, str(getattr(error, "message", error)).strip()
     if not text:
         return kind
     spoken = isinstance(error, OSError | RuntimeError | WeftError)

@@ -5,6 +5,7 @@
     WeftError                    message, location, one hint; carries the exit code of the CLI
     ├── UserError          (2)   invalid input: usage, unknown name, unreadable file
     │   ├── UnknownName    (2)   a name that is not registered; suggests the nearest
+    │   ├── WrongType      (2)   an argument of another type than is needed; also a TypeError
     │   ├── SyntaxProblem  (2)   text that does not parse, with its span
     │   ├── BadFile        (2)   a file that cannot be read, or with invalid contents
     │   ├── BadTopology    (2)   an invalid machine, or one that cannot run the collective
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from .spans import Span
 
@@ -35,7 +36,8 @@ class WeftError(Exception):
     """Root of the error tree: a message, its location, and one hint.
 
     ``where`` is a :class:`~weft.dsl.base.spans.Span` into a text the user wrote, or a plain
-    string such as a file name; ``hint`` is the suggested next action.
+    string such as a file name; ``hint`` is the suggested next action. All three are in the text
+    of the exception, which is what notebooks and tracebacks show.
     """
 
     exit_code: ClassVar[int] = 70
@@ -45,6 +47,9 @@ class WeftError(Exception):
         self.message = message
         self.where = where
         self.hint = hint
+
+    def __str__(self) -> str:
+        return self.render().removeprefix("error: ")
 
     def render(self) -> str:
         """Return the error as printed: message, location with a caret, hint."""
@@ -87,6 +92,10 @@ class UnknownName(UserError):
         self, kind: str, name: str, known: Iterable[str], *, where: Span | str | None = None
     ) -> None:
         super().__init__(f"unknown {kind} {name!r}", where=where, hint=suggest(name, known))
+
+
+class WrongType(UserError, TypeError):
+    """An argument of another type than is needed."""
 
 
 class SyntaxProblem(UserError):
@@ -173,13 +182,32 @@ class PluginFault(WeftError):
     exit_code = 70
 
 
+T = TypeVar("T")
+
+
+def require_type(value: object, kind: type[T], what: str, hint: str) -> T:
+    """Return ``value``, checked to be of the type; ``what``: the place that it is for.
+
+    Raises:
+        WrongType: it is not; the hint says how to get one.
+    """
+    if isinstance(value, kind):
+        return value
+    given = type(value).__name__
+    shown = f" ({value!r})" if isinstance(value, str | int | float) else ""
+    raise WrongType(
+        f"{what} is {an(kind.__name__)}, not {an(given)}{shown[:60]}",
+        hint=hint,
+    )
+
+
 def an(noun: str) -> str:
     """Return a noun with its indefinite article.
 
     >>> an("algorithm"), an("schedule"), an("msccl-xml")
     ('an algorithm', 'a schedule', 'an msccl-xml')
     """
-    return f"{'an' if noun[:1] in 'aeiou' or noun.lower().startswith('msccl') else 'a'} {noun}"
+    return f"{'an' if noun[:1] in 'aeiouAEIO' or noun.lower().startswith('msccl') else 'a'} {noun}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

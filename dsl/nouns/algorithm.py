@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.arrays import Bools, Ints
+from ..base.tables import count
 from .collective import Collective
 from .program import Protocol
 from .slots import NONE
@@ -83,3 +84,6 @@ class Algorithm:
     in_place: bool = False
     instances: int = 1
     protocol: Protocol = Protocol.SIMPLE
+
+    def __repr__(self) -> str:
+        return f"<Algorithm {self.name}: {self.collective}, {count(len(self.moves), 'move')}>"

@@ -96,6 +96,9 @@ class Collective:
     def __post_init__(self) -> None:
         _validate(self)
 
+    def __repr__(self) -> str:
+        return f"<Collective {self}>"
+
     def __str__(self) -> str:
         label = self.name or str(self.kind)
         roots = f" root {','.join(map(str, self.roots))}" if self.roots else ""

@@ -20,6 +20,7 @@ from typing import Any
 from ..base.errors import BadFile, UserError
 from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind
 from ..base.json_text import compact
+from ..base.tables import count
 from ..base.units import format_bytes
 from .collective import Collective
 from .program import protocol_of
@@ -168,6 +169,10 @@ class Tuned:
     start_us: Times = ()
     runtime: RuntimeTimes | None = None
 
+    def __repr__(self) -> str:
+        low, high = format_bytes(self.plans[0].low), format_bytes(self.plans[-1].high)
+        return f"<Tuned {self.name}: {count(len(self.plans), 'plan')} for {low} to {high}>"
+
     @property
     def name(self) -> str:
         """Return the name of the collective."""
@@ -253,6 +258,11 @@ class Library:
             raise BadFile("one collective is listed twice", where=self.name)
         for one in self.tuned:
             _check(self, one)
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{one.name} ({count(len(one.plans), 'plan')})" for one in self.tuned)
+        sizes = f"{format_bytes(self.low)} to {format_bytes(self.high)}"
+        return f"<Library on {self.topology.name}: {told} for {sizes}>"
 
     def of(self, name: str) -> Tuned:
         """Return the tuning result of a collective.

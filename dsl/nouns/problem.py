@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..base.errors import BadTopology
+from ..base.errors import BadTopology, require_type
+from ..base.tables import count
+from ..base.units import format_bytes
 from .collective import Collective
 from .hops import hop_distances, islands
 from .sketch import Sketch
@@ -41,7 +43,18 @@ class Problem:
     objective: Objective = Objective.FRONTIER
     bytes: int | None = None
 
+    def __repr__(self) -> str:
+        what = self.collective.name or str(self.collective.kind)
+        size = "" if self.bytes is None else f" at {format_bytes(self.bytes)}"
+        ruled = "" if self.sketch is None else f", {count(len(self.sketch.rules), 'rule')}"
+        return f"<Problem {what} on {self.topology.name}: {self.objective}{size}{ruled}>"
+
     def __post_init__(self) -> None:
+        require_type(self.topology, Topology, "topology", 'weft.topology("dgx1")')
+        require_type(self.collective, Collective, "collective", 'weft.make("allgather", 8)')
+        if self.sketch is not None:
+            hint = "weft.elaborate(weft.load_sketch(NAME), topology)"
+            require_type(self.sketch, Sketch, "sketch", hint)
         if self.collective.ranks != self.topology.ranks:
             raise BadTopology(
                 f"the collective is for {self.collective.ranks} ranks, "

@@ -32,6 +32,7 @@ import numpy.typing as npt
 from ..base.arrays import Ints
 from ..base.errors import BadFile, CheckFailed, UnknownName
 from ..base.files import SCHEMA, Fields, require_kind
+from ..base.tables import count
 from ..base.unique_rows import packed, pick, rows_of, same_rows
 from .collective import Collective
 
@@ -360,6 +361,12 @@ class Program(Code):
     collective: Collective
     message_chunks: int
     in_place: bool = False
+
+    def __repr__(self) -> str:
+        return (
+            f"<Program {self.name}: {self.collective}, {count(self.instructions, 'instruction')}"
+            f", {self.protocol}{', in place' if self.in_place else ''}>"
+        )
 
     @staticmethod
     def of(

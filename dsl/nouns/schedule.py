@@ -26,7 +26,9 @@ from ..base.arrays import AnyArray, Bools, Floats, Ints, Ints32
 from ..base.errors import BadFile, UserError
 from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_ascii
 from ..base.json_text import RaggedRows, compact, pieces, plain
+from ..base.tables import count
 from ..base.unique_rows import rows_of
+from ..base.units import format_bytes
 from .collective import Collective
 from .topology import Topology
 
@@ -169,6 +171,17 @@ class Schedule:
             if column is not None:
                 column.setflags(write=False)
         return schedule
+
+    def __repr__(self) -> str:
+        what = self.collective.name or str(self.collective.kind)
+        parts = [count(self.steps, "step"), count(len(self), "transfer")]
+        if self.segments > 1:
+            parts.append(count(self.segments, "segment"))
+        if self.bytes is not None:
+            parts.append(f"for {format_bytes(self.bytes)}")
+        if found_by := self.provenance.get("found_by"):
+            parts.append(f"found by {found_by}")
+        return f"<Schedule {what} on {self.topology.name}: {', '.join(parts)}>"
 
     def __len__(self) -> int:
         return len(self.chunk)

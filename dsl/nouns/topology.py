@@ -27,6 +27,7 @@ import numpy.typing as npt
 from ..base.arrays import Ints
 from ..base.errors import BadFile, BadTopology, UnknownName, UserError
 from ..base.files import SCHEMA, Fields, require_kind
+from ..base.tables import count
 from ..base.units import exact
 from .graph import graph_of, json_list, json_object, parts_of
 from .parts import Link as Link
@@ -82,6 +83,16 @@ class Topology:
     notes: tuple[str, ...] = ()
     timing: MachineTiming = NO_TIMING
     host_names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        hosts = f" in {count(self.hosts, 'host')}" if self.hosts > 1 else ""
+        parts = [f"{count(self.ranks, 'GPU')}{hosts}"]
+        if others := len(self.nodes) - self.ranks:
+            parts.append(count(others, "other node"))
+        parts.append(count(len(self.links), "link"))
+        if self.resources:
+            parts.append(count(len(self.resources), "shared resource"))
+        return f"<Topology {self.name}: {', '.join(parts)}>"
 
     def __post_init__(self) -> None:
         _check_nodes(self)
@@ -382,8 +393,8 @@ def _check_nodes(topology: Topology) -> None:
         )
     if not all(node.stores for node in topology.nodes[:gpus]):
         raise BadTopology(f"{topology.name}: GPUs must come first, in rank order")
-    for name, count in Counter(n.name for n in topology.nodes).items():
-        if count > 1:
+    for name, times in Counter(n.name for n in topology.nodes).items():
+        if times > 1:
             raise BadTopology(f"{topology.name}: two nodes are named {name!r}")
 
 
@@ -443,13 +454,13 @@ def _check_resource(topology: Topology, resource: Resource) -> None:
 def _check_group(topology: Topology, ranks: tuple[int, ...]) -> None:
     if not ranks:
         raise BadTopology("the process group is empty", hint="name at least one rank")
-    for rank, count in Counter(ranks).items():
+    for rank, times in Counter(ranks).items():
         if not 0 <= rank < topology.ranks:
             raise BadTopology(
                 f"rank {rank} is not on {topology.name}",
                 hint=f"its ranks are 0 … {topology.ranks - 1}",
             )
-        if count > 1:
+        if times > 1:
             raise BadTopology(f"rank {rank} is listed twice in the process group")
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
 
@@ -100,7 +101,7 @@ class Certificate:
 
     kind: str
     text: str
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,11 @@ class Point:
     us: float | None = None
     least_us: float | None = None
 
+    def __repr__(self) -> str:
+        proved = ", optimal" if self.optimal else f", at least {self.bound}"
+        steps = count(self.steps, "step")
+        return f"<Point {steps}, {self.rounds_per_chunk} rounds per chunk{proved}>"
+
     @property
     def rounds_per_chunk(self) -> Fraction:
         """Rounds per chunk, exactly."""
@@ -156,6 +162,13 @@ class Outcome:
     statements: tuple[str, ...] = ()
     conflict: tuple[str, ...] = ()
     report: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        parts = [f"{count(p.steps, 'step')} with {p.rounds_per_chunk}" for p in self.points[:4]]
+        more = ", …" if len(self.points) > len(parts) else ""
+        found = f"; {', '.join(parts)}{more} rounds per chunk" if parts else ""
+        said = f"; {self.statements[0]}" if self.statements and not parts else ""
+        return f"<Outcome {self.status}: {count(len(self.points), 'schedule')}{found}{said}>"
 
 
 class Engine(Protocol):

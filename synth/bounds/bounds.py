@@ -60,6 +60,13 @@ class Bounds:
     remark: str = ""
     composite: tuple[Composite, ...] = ()
 
+    def __repr__(self) -> str:
+        algbw = "" if self.algbw_GBps is None else f", {float(self.algbw_GBps):.4g} GB/s at most"
+        return (
+            f"<Bounds: {self.steps} steps, {self.rounds_per_chunk} rounds per chunk, "
+            f"{float(self.latency_us):.4g} µs at least{algbw}>"
+        )
+
     @property
     def tight(self) -> bool:
         """True if the bandwidth bound is known to be attained."""

@@ -48,7 +48,7 @@ LEAST_TURNS = 8
 """Iterations that are always simulated, however large the program."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ProgramSimulation(SimulatedTime):
     """Simulated time of a program, and the activities that it is spent on.
 

@@ -38,7 +38,7 @@ from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.jit import worth_compiling
 from weft.dsl.base.kept import kept
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 
@@ -73,6 +73,13 @@ class SimulatedTime:
     bound_us: float | None = None
     exact: bool = True
 
+    def __repr__(self) -> str:
+        of_bound = "" if self.of_bound is None else f", {100 * self.of_bound:.1f} % of bound"
+        return (
+            f"<{type(self).__name__} {format_bytes(self.message_bytes)}: {self.time_us:.4g} µs, "
+            f"algbw {self.algbw_GBps:.4g} GB/s, busbw {self.busbw_GBps:.4g} GB/s{of_bound}>"
+        )
+
     @property
     def algbw_GBps(self) -> float:
         """M / T in GB/s; infinite where nothing moves."""
@@ -93,7 +100,7 @@ class SimulatedTime:
         return self.bound_us / self.time_us if self.time_us else 1.0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Simulation(SimulatedTime):
     """Result of a simulation: ``time_us`` is when the last transfer has arrived.
 

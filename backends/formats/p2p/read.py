@@ -61,7 +61,7 @@ def read_script(text: str, where: str) -> Script:
         if isinstance(error, BadFile):
             raise
         raise BadFile(
-            f"HEADER, SHAPE or CODE make no sense: {error}",
+            f"HEADER, SHAPE or CODE make no sense: {getattr(error, 'message', error)}",
             where=where,
             hint="compile the file anew",
         ) from None
