@@ -5,6 +5,8 @@
 >>> integer(1.0, "chunks")
 Traceback (most recent call last):
 weft.dsl.base.errors.UserError: chunks: 1.0 is not an integer
+<BLANKLINE>
+hint: divide with //
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ each host.
 Traceback (most recent call last):
     ...
 weft.dsl.base.errors.UserError: 'NIC3' is on 2 hosts
+<BLANKLINE>
+hint: say which: host0.NIC3 or host1.NIC3
 >>> two.node("host1.GPU3"), two.node("gpu11"), two.nic("host1.NIC3").name
 (11, 11, 'host1.nic3')
 """
