@@ -9,11 +9,11 @@ runs (``docs/library.md`` has the rest):
 >>> allgather = weft.make("allgather", ring.ranks)
 >>> weft.bounds(ring, allgather).rounds_per_chunk
 Fraction(3, 2)
->>> outcome = weft.synthesize(weft.Problem(ring, allgather))
+>>> outcome = weft.synthesize(weft.problem(ring, allgather), effort=5)
 >>> [(p.steps, p.rounds, p.factor, p.optimal) for p in outcome.points]
 [(2, 3, 2, True)]
 >>> schedule = outcome.points[0].schedule
->>> bool(weft.verify(schedule)), round(weft.simulate(schedule, 1 << 20).time_us)
+>>> bool(weft.verify(schedule)), round(weft.simulate(schedule, "1MiB").time_us)
 (True, 16)
 >>> program = weft.compile_schedule(schedule)
 >>> weft.check_program(program)
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
     from weft.backends.formats.mscclpp.interpret import run_plan as run_mscclpp_json
     from weft.backends.formats.mscclpp.lower.emit import emit as emit_mscclpp_json
+    from weft.backends.notebook.search import compile, problem, simulate, synthesize
     from weft.dsl.author.builder import Builder
     from weft.dsl.author.recipe import load as load_algorithm
     from weft.dsl.author.recipe import program
@@ -70,12 +71,10 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import write as write_schedule
     from weft.dsl.nouns.sketch import Sketch
     from weft.dsl.nouns.topology import Topology
-    from weft.synth.api import synthesize
     from weft.synth.base.engine import Budget, Outcome, Point, Status
     from weft.synth.bounds import Bounds, bounds
     from weft.synth.judge.verify import verify
     from weft.synth.time.program_time import simulate_program
-    from weft.synth.time.schedule_time import simulate
 
 # To add a public name: put it into this table, into __all__, and, for type checkers, into the
 # block above.
@@ -111,6 +110,7 @@ _HOME: Final = MappingProxyType(
         "bounds": "weft.synth.bounds:bounds",
         "check_program": "weft.backends.check.checker:check_program",
         "collective_of": "weft.backends.formats.msccl.read:collective_of",
+        "compile": "weft.backends.notebook.search:compile",
         "compile_algorithm": "weft.backends.compile.prepare:compile_algorithm",
         "compile_program": "weft.backends.compile.prepare:compile_program",
         "compile_schedule": "weft.backends.compile.prepare:compile_schedule",
@@ -122,15 +122,16 @@ _HOME: Final = MappingProxyType(
         "load_sketch": "weft.dsl.language.load:load_sketch",
         "make": "weft.dsl.nouns.collective:make",
         "parse_sketch": "weft.dsl.language.parse:parse",
+        "problem": "weft.backends.notebook.search:problem",
         "program": "weft.dsl.author.recipe:program",
         "program_of": "weft.backends.formats.msccl.read:program_of",
         "read_msccl_xml": "weft.backends.formats.msccl.read:read_msccl_xml",
         "read_schedule": "weft.dsl.nouns.schedule:read",
         "run_msccl_xml": "weft.backends.execute.execute:run_xml",
         "run_mscclpp_json": "weft.backends.formats.mscclpp.interpret:run_plan",
-        "simulate": "weft.synth.time.schedule_time:simulate",
+        "simulate": "weft.backends.notebook.search:simulate",
         "simulate_program": "weft.synth.time.program_time:simulate_program",
-        "synthesize": "weft.synth.api:synthesize",
+        "synthesize": "weft.backends.notebook.search:synthesize",
         "target": "weft.dsl.nouns.runtime:target",
         "topology": "weft.dsl.catalogue:topology",
         "verify": "weft.synth.judge.verify:verify",
@@ -172,6 +173,7 @@ __all__ = [
     "bounds",
     "check_program",
     "collective_of",
+    "compile",
     "compile_algorithm",
     "compile_program",
     "compile_schedule",
@@ -183,6 +185,7 @@ __all__ = [
     "load_sketch",
     "make",
     "parse_sketch",
+    "problem",
     "program",
     "program_of",
     "read_msccl_xml",

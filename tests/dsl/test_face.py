@@ -54,3 +54,42 @@ def test_a_text_where_a_topology_is_needed_is_told():
 
 def test_the_names_of_the_root_are_the_public_face():
     assert dir(weft) == sorted(weft.__all__)
+
+
+def test_texts_and_numbers_are_arguments(outcome):
+    schedule = outcome.points[0].schedule
+    asked = weft.problem("ring:4", "allgather", size="1MiB")
+    assert (asked.bytes, asked.objective, asked.topology.name) == (1 << 20, "time", "ring:4")
+    found = weft.synthesize(asked, "classic", effort=1, time="60s", seed=3)
+    assert found.points[0].schedule.provenance["seed"] == 3
+    one = weft.simulate(schedule, "1MiB", bound=weft.bounds(asked.topology, asked.collective))
+    assert one.time_us == weft.simulate(schedule, 1 << 20).time_us
+    assert 0 < one.of_bound <= 1
+    several = weft.simulate(schedule, "1KiB:4KiB")
+    assert [s.message_bytes for s in several] == [1024, 2048, 4096]
+    made = weft.compile(schedule, instances=2)
+    assert made.text.startswith("<algo ")
+    timed = weft.simulate(made.program, ["64KiB"], topology="ring:4")
+    assert timed[0].time_us > one.time_us / 16
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda s: weft.simulate(s, 1.5), "number of bytes"),
+        (lambda s: weft.simulate(s, "1"), "units: B"),
+        (lambda s: weft.simulate([s], "1MiB"), "a schedule"),
+        (lambda s: weft.compile("x"), "a schedule"),
+        (lambda s: weft.compile(s, instance=2), "did you mean 'instances'"),
+        (lambda s: weft.problem(3, "allgather"), 'a text such as "dgx1"'),
+        (lambda s: weft.problem("ring:4", 4), 'a name such as "allgather"'),
+        (lambda s: weft.problem("ring:4", "allgather", objective="tim"), "did you mean 'time'"),
+        (lambda s: weft.synthesize("dgx1"), r"weft.problem\("),
+        (lambda s: weft.synthesize(weft.problem("ring:4", "allgather"), effort="5"), "a number"),
+        (lambda s: weft.synthesize(weft.problem("ring:4", "allgather"), effort=-1), "a number"),
+        (lambda s: weft.synthesize(weft.problem("ring:4", "allgather"), time=0), "60s"),
+    ],
+)
+def test_wrong_arguments_are_told_with_a_hint(outcome, ask, told):
+    with pytest.raises(weft.WeftError, match=f"(?s)hint: .*{told}"):
+        ask(outcome.points[0].schedule)
