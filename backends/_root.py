@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
     from weft.backends.formats.mscclpp.interpret import run_plan as run_mscclpp_json
     from weft.backends.formats.mscclpp.lower.emit import emit as emit_mscclpp_json
+    from weft.backends.notebook.library import tune
     from weft.backends.notebook.search import compile, problem, simulate, synthesize
     from weft.dsl.author.builder import Builder
     from weft.dsl.author.recipe import load as load_algorithm
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from weft.dsl.language.parse import parse as parse_sketch
     from weft.dsl.nouns.algorithm import Algorithm
     from weft.dsl.nouns.collective import Collective, custom, make
+    from weft.dsl.nouns.library import Library
     from weft.dsl.nouns.problem import Objective, Problem
     from weft.dsl.nouns.program import Program, Protocol
     from weft.dsl.nouns.runtime import target
@@ -91,6 +93,7 @@ _HOME: Final = MappingProxyType(
         "Collective": "weft.dsl.nouns.collective:Collective",
         "CompileOptions": "weft.backends.compile.compile:CompileOptions",
         "Gather": "weft.dsl.author.standard:Gather",
+        "Library": "weft.dsl.nouns.library:Library",
         "Objective": "weft.dsl.nouns.problem:Objective",
         "Outcome": "weft.synth.base.engine:Outcome",
         "Point": "weft.synth.base.engine:Point",
@@ -134,6 +137,7 @@ _HOME: Final = MappingProxyType(
         "synthesize": "weft.backends.notebook.search:synthesize",
         "target": "weft.dsl.nouns.runtime:target",
         "topology": "weft.dsl.catalogue:topology",
+        "tune": "weft.backends.notebook.library:tune",
         "verify": "weft.synth.judge.verify:verify",
         "write_schedule": "weft.dsl.nouns.schedule:write",
     }
@@ -153,6 +157,7 @@ __all__ = [
     "Collective",
     "CompileOptions",
     "Gather",
+    "Library",
     "Objective",
     "Outcome",
     "Point",
@@ -197,6 +202,7 @@ __all__ = [
     "synthesize",
     "target",
     "topology",
+    "tune",
     "verify",
     "write_schedule",
 ]

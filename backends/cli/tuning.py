@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.files import check_replaceable, parse_json
-from weft.dsl.nouns.schedule import load
+from weft.dsl.base.files import check_replaceable
 
 from ..jobs.answer import Ending
 from ..jobs.local import local
-from ..report.html.library_page import library_page
-from ..report.html.page import fitted
+from ..report.html.library_text import REPORT
 from ..tune.folder import files_in
 from .console import Console
 from .flags.search import TuningFlags
@@ -24,18 +22,7 @@ from .progress import interruptible, live_line
 from .stages import StageProgress
 
 if TYPE_CHECKING:
-    from weft.dsl.nouns.library import Library
-    from weft.dsl.nouns.schedule import Schedule
-
     from ..jobs.executor import Executor, Step
-
-
-REPORT = "report.html"
-"""File name of the library's page."""
-
-
-MOST_DRAWN = 128
-"""Largest number of ranks with a picture of each plan on the page; more take minutes."""
 
 
 class TuningPool:
@@ -118,13 +105,3 @@ def replaceable(folder: str) -> frozenset[str]:
     """Return the files, as paths in a folder, that an earlier library there has written."""
     found = files_in(folder)
     return found | {REPORT} if found else found
-
-
-def page_of(library: Library, texts: Mapping[str, str]) -> str:
-    """Return the library's report, made from its texts in memory."""
-
-    def find(file: str) -> Schedule | None:
-        small = library.topology.ranks <= MOST_DRAWN
-        return load(parse_json(texts[file], file), file) if small and file in texts else None
-
-    return fitted(lambda most: library_page(library, find, library.name, most))[1]

@@ -14,6 +14,8 @@ from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.sketch import Sketch
 from weft.dsl.nouns.topology import Topology
 
+from ..cli.flags.values import split_arguments
+
 Size: TypeAlias = int | str
 """A message size: a number of bytes, or a text such as ``1MiB``."""
 
@@ -44,7 +46,8 @@ def sketch_of(given: Sketch | str | None, topology: Topology) -> Sketch | None:
     if given is None or isinstance(given, Sketch):
         return given
     if isinstance(given, str):
-        return elaborate(load_sketch(given), topology)
+        name, values = split_arguments(given)
+        return elaborate(load_sketch(name), topology, values)
     raise _wrong("sketch", given, 'a Sketch, or the name of one such as "ndv2_relay"')
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.time.calibrated import USUAL_MODEL
+from weft.synth.time.calibrated import DATASHEET, USUAL_MODEL
 
 from .artefacts import Wanted
 from .asks import Named
@@ -65,3 +66,16 @@ class TuneOptions:
         if "mscclpp-json" in self.wanted.formats:  # which has no LL128
             usual = AMD_PROTOCOLS
         return self.protocols or usual
+
+
+def timing_of(options: TuneOptions) -> dict[str, Any]:
+    """Return how candidates were timed, for the manifest."""
+    if how := options.measuring:
+        return {"by": "measurement", "on": how.on, "turns": how.repeat, "within": options.within}
+    return {
+        "by": "simulation",
+        "runtime": options.wanted.runtime,
+        "protocols": list(options.raced_protocols),
+        "within": options.within,
+        **({} if options.model == DATASHEET else {"model": options.model}),
+    }

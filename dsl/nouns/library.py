@@ -11,19 +11,29 @@ A library is a folder: ``library.json`` (this noun) and the files that it names.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import BadFile, UserError
-from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind
+from ..base.errors import BadFile, UnknownName, UserError
+from ..base.files import (
+    SCHEMA,
+    Fields,
+    only,
+    parse_json,
+    read_text,
+    require_kind,
+    write_folder,
+)
 from ..base.json_text import compact
 from ..base.tables import count
-from ..base.units import format_bytes
+from ..base.units import format_bytes, parse_bytes
 from .collective import Collective
 from .program import protocol_of
+from .schedule import Schedule
+from .schedule import load as load_schedule
 from .topology import Topology
 
 MANIFEST = "library.json"
@@ -236,6 +246,8 @@ class Library:
         timing: how candidates were timed: ``{"by": "simulation", "runtime": "msccl", …}`` or
             ``{"by": "measurement", "on": "mpi", …}``.
         provenance: the inputs needed to build it again.
+        files: its files by path in its folder, where they are known; what :meth:`load` reads them
+            from, or ``weft.tune`` has made.
     """
 
     name: str
@@ -245,6 +257,7 @@ class Library:
     timing: Mapping[str, Any]
     tuned: tuple[Tuned, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.low <= self.high:
@@ -264,6 +277,47 @@ class Library:
         sizes = f"{format_bytes(self.low)} to {format_bytes(self.high)}"
         return f"<Library on {self.topology.name}: {told} for {sizes}>"
 
+    @staticmethod
+    def load(path: str | Path) -> Library:
+        """Return the library of a folder, or of its ``library.json``; files are read when asked
+        for.
+
+        Raises:
+            BadFile, UserError: there is none, or it is damaged.
+        """
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        return replace(read(path), files=_LazyTexts(folder))
+
+    def write(self, path: str | Path) -> None:
+        """Write the folder, which must not exist, with all files.
+
+        Raises:
+            UserError: it exists, cannot be written, or this library came without files.
+        """
+        if not self.files:
+            raise UserError("a library without files", hint="weft.Library.load(folder) has them")
+        write_folder(str(path), dict(self.files))
+
+    def schedule(self, name: str, size: int | str) -> Schedule:
+        """Return the schedule of a collective's plan at a size, such as ``1MiB``.
+
+        Raises:
+            UserError: no such collective, size, or file.
+        """
+        at = parse_bytes(size) if isinstance(size, str) else size
+        file = self.of(name).pick(at).schedule
+        return load_schedule(parse_json(self.text(file), file), file)
+
+    def text(self, file: str) -> str:
+        """Return a file by its path in the folder.
+
+        Raises:
+            UnknownName: there is no such file.
+        """
+        if file not in self.files:
+            raise UnknownName("file of the library", file, self.files)
+        return self.files[file]
+
     def of(self, name: str) -> Tuned:
         """Return the tuning result of a collective.
 
@@ -276,6 +330,25 @@ class Library:
         raise UserError(
             f"the library has no {name}", hint="it has " + ", ".join(t.name for t in self.tuned)
         )
+
+
+class _LazyTexts(Mapping[str, str]):
+    """Texts of the files in a folder, read when asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getitem__(self, file: str) -> str:
+        if file not in set(self):
+            raise KeyError(file)
+        return read_text(self._folder / file)
+
+    def __iter__(self) -> Iterator[str]:
+        paths = sorted(p for p in self._folder.rglob("*") if p.is_file())
+        return (p.relative_to(self._folder).as_posix() for p in paths)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _check(library: Library, one: Tuned) -> None:

@@ -21,7 +21,7 @@ from weft.synth.repair.best import repairs
 from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.analyses.grains import same_question
-from ...tune.options import Warm
+from ...tune.options import Warm, timing_of
 from ...tune.timing import Interrupted
 from ...tune.tune import tune
 from ...tune.variants import variant_of
@@ -30,7 +30,7 @@ from ..flags.search import PLACES, ResynthFlags
 from ..inputs import named_down
 from ..models import timed_machine
 from ..tuning import TuningPool, check_library_output
-from .tune import finish, options_of, provenance, timing_of
+from .tune import finish, options_of, provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -13,9 +13,9 @@ from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.library import Library
-from weft.synth.time.calibrated import DATASHEET
 
 from ...compile.source import BY_MESSAGES
+from ...report.html.library_text import REPORT, library_html
 from ...report.model_numbers import assumed_json, assumed_text
 from ...tune.artefacts import Wanted, require_expressible, require_formats
 from ...tune.asks import Named
@@ -23,7 +23,7 @@ from ...tune.folder import texts_of
 from ...tune.library_model import library_model
 from ...tune.manifest import TuneResult, stem_of
 from ...tune.measure import Measuring
-from ...tune.options import TuneOptions
+from ...tune.options import TuneOptions, timing_of
 from ...tune.timing import Interrupted
 from ...tune.tune import tune
 from ..console import Console
@@ -36,7 +36,7 @@ from ..libraries import assumed_of, library_facts, tables
 from ..machines import machine_line
 from ..models import chosen_model, timed_machine
 from ..progress import finishing
-from ..tuning import REPORT, TuningPool, check_library_output, page_of, replaceable
+from ..tuning import TuningPool, check_library_output, replaceable
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -168,19 +168,6 @@ def _sketch(text: str, topology: Topology) -> Named:
     return Named(name, text_on_machine(name, arguments, topology), tuple(arguments.items()))
 
 
-def timing_of(options: TuneOptions) -> dict[str, Any]:
-    """Return how candidates were timed, for the manifest."""
-    if how := options.measuring:
-        return {"by": "measurement", "on": how.on, "turns": how.repeat, "within": options.within}
-    return {
-        "by": "simulation",
-        "runtime": options.wanted.runtime,
-        "protocols": list(options.raced_protocols),
-        "within": options.within,
-        **({} if options.model == DATASHEET else {"model": options.model}),
-    }
-
-
 def provenance(args: TuningFlags) -> dict[str, Any]:
     """Return the inputs from which the library can be made again."""
     return {
@@ -210,7 +197,7 @@ def finish(
     plans = sum(len(t.plans) for t in library.tuned)
     with finishing(pool, console):
         texts = texts_of(library, files)
-        texts[REPORT] = page_of(library, texts)
+        texts[REPORT] = library_html(library, texts)
         console.say("Tuned", f"{count(plans, 'plan')} in {taken:.1f}s, each checked and executed")
         model = library_model(library)
         if told := assumed_of(library):

@@ -1,0 +1,130 @@
+"""``weft.tune``: a library of plans, made by processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from weft import __version__
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import check_replaceable, write_folder
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.language.load import find_sketch
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.library import Library
+
+from ..cli.flags.values import split_arguments
+from ..jobs.executor import Executor
+from ..jobs.local import local
+from ..report.html.library_text import REPORT, library_html
+from ..tune.artefacts import Wanted, require_expressible, require_formats
+from ..tune.asks import Named
+from ..tune.folder import files_in, texts_of
+from ..tune.manifest import stem_of
+from ..tune.options import TuneOptions, timing_of
+from ..tune.tune import tune as tune_one
+from .arguments import (
+    Machine,
+    Movement,
+    Size,
+    collective_of,
+    machine_of,
+    positive,
+    range_of,
+    seconds_of,
+)
+
+
+def tune(
+    topology: Machine,
+    collectives: Movement | Iterable[Movement],
+    sizes: Size | tuple[Size, Size] = "1KiB:1GiB",
+    *,
+    effort: float = 3.0,
+    time: float | str | None = None,
+    seed: int = 0,
+    within: float = 0.03,
+    to: str | Sequence[str] = "msccl-xml",
+    target: str = "msccl",
+    engines: Sequence[str] = (),
+    sketches: Sequence[str] = (),
+    jobs: int | None = None,
+    output: str | Path | None = None,
+    force: bool = False,
+    tell: Callable[[str, str], None] = lambda *_: None,
+) -> Library:
+    """Return the best plan for every message size, as ``weft tune`` does; its files are with it.
+
+    ``effort`` and ``time`` are of each question to an engine; ``within``: a plan may be so much
+    slower than the best at a size, so that fewer plans do. ``jobs``: processes. ``output``: also
+    write the folder; ``force``: replace the library there. ``tell`` is called
+    with a label and a text for each finished step.
+
+    Raises:
+        UserError: a wrong argument, or a folder that holds files of others.
+        NothingFound: no engine has a schedule.
+    """
+    machine = machine_of(topology)
+    asked = [collectives] if isinstance(collectives, str | Collective) else list(collectives)
+    found = [collective_of(one, machine.ranks) for one in asked]
+    if len(set(map(stem_of, found))) < len(found) or not found:
+        raise UserError("collectives must be given, and each once")
+    for text in engines:
+        ENGINES.make(text, "engines")
+    wanted = Wanted(require_formats([to] if isinstance(to, str) else list(to)), target)
+    for one in found:
+        require_expressible(wanted, one)
+    options = TuneOptions(
+        range_of(sizes),
+        wanted,
+        within,
+        positive(effort, "effort", "a number, 3"),
+        seconds_of(time),
+        seed,
+        engines=tuple(engines),
+        sketches=tuple(_sketch(text) for text in sketches),
+    )
+    if output is not None:
+        known = files_in(str(output))
+        check_replaceable(
+            Path(output), str(output), force=force, replaces=known | {REPORT} if known else known
+        )
+    with local(jobs) as pool:
+        made = [tune_one(machine, one, options, partial(_answers, pool), tell) for one in found]
+    library = Library(
+        machine.name,
+        machine,
+        options.sizes.low,
+        options.sizes.high,
+        timing_of(options),
+        tuple(one.tuned for one in made),
+        _provenance(options, sketches),
+    )
+    files = texts_of(library, [one.files for one in made])
+    files[REPORT] = library_html(library, files)
+    if output is not None:
+        write_folder(str(output), files, force=force, replaces={*files_in(str(output)), REPORT})
+    return replace(library, files=files)
+
+
+def _provenance(options: TuneOptions, sketches: Sequence[str]) -> dict[str, Any]:
+    return {
+        "weft": __version__,
+        "seed": options.seed,
+        "effort_per_question": options.effort,
+        **({} if options.seconds is None else {"cut_off_s": options.seconds}),
+        "sketches": list(sketches),
+        "engines": list(options.engines),
+    }
+
+
+def _sketch(text: str) -> Named:
+    name, values = split_arguments(text)
+    return Named(name, find_sketch(name).text, tuple(values.items()))
+
+
+def _answers(pool: Executor, _: str, function: str, arguments: Sequence[Any]) -> list[Any]:
+    return [answer.get() for answer in pool.answers(function, arguments)]
