@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 from weft.dsl.base.errors import UnknownName, UserError, WrongType, require_type
+from weft.dsl.base.views import Tabled
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.program import Program
@@ -101,8 +102,10 @@ def synthesize(
 
 
 @dataclass(frozen=True)
-class Simulations(Sequence[SimulatedTime]):
+class Simulations(Tabled, Sequence[SimulatedTime]):
     """Simulated times of one thing at several message sizes."""
+
+    _frame: ClassVar = "simulations"
 
     times: tuple[SimulatedTime, ...]
 

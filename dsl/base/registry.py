@@ -186,5 +186,25 @@ VERBS = Registry("verb", "weft.verbs", needs=("EXAMPLES", "configure", "run"))
 IMPORTERS = Registry("importer", "weft.importers", needs=("recognizes", "read"))
 """Formats of topology files that other packages read; ours are the table of ``dsl/importers``."""
 
+VIEWS = Registry(
+    "view",
+    "weft.views",
+    {
+        name: f"weft.backends.notebook.views:{name}"
+        for name in ("topology", "schedule", "frontier", "library")
+    },
+)
+"""Functions from a noun to the HTML that a notebook shows, or None."""
+
+FRAMES = Registry(
+    "table",
+    "weft.tables",
+    {
+        name: f"weft.backends.notebook.frames:{name}"
+        for name in ("schedule", "frontier", "library", "simulation", "simulations")
+    },
+)
+"""Functions from a noun to its ``pandas.DataFrame``."""
+
 REGISTRIES = {"engines": ENGINES, "backends": BACKENDS, "passes": PASSES}
 """All of them, by the word ``weft list`` uses."""

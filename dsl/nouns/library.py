@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import (
@@ -30,6 +30,7 @@ from ..base.files import (
 from ..base.json_text import compact
 from ..base.tables import count
 from ..base.units import format_bytes, parse_bytes
+from ..base.views import Tabled, Viewed
 from .collective import Collective
 from .program import protocol_of
 from .schedule import Schedule
@@ -239,7 +240,7 @@ class Tuned:
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class Library(Viewed, Tabled):
     """Plans of several collectives on one machine.
 
     Attributes:
@@ -249,6 +250,9 @@ class Library:
         files: its files by path in its folder, where they are known; what :meth:`load` reads them
             from, or ``weft.tune`` has made.
     """
+
+    _view: ClassVar = "library"
+    _frame: ClassVar = "library"
 
     name: str
     topology: Topology

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from ..base.json_text import RaggedRows, compact, pieces, plain
 from ..base.tables import count
 from ..base.unique_rows import rows_of
 from ..base.units import format_bytes
+from ..base.views import Tabled, Viewed
 from .collective import Collective
 from .topology import Topology
 
@@ -52,7 +53,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(Viewed, Tabled):
     """A well-formed (not yet verified) list of transfers with its machine and collective.
 
     Columns have one entry per transfer and are sorted by step; the order inside a step is a
@@ -65,6 +66,9 @@ class Schedule:
     rounds of each step if the engine works in rounds. ``bytes`` is the message size M the schedule
     was made for, if any.
     """
+
+    _view: ClassVar = "schedule"
+    _frame: ClassVar = "schedule"
 
     topology: Topology
     collective: Collective

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from ..base.errors import BadFile, BadTopology, UnknownName, UserError
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.tables import count
 from ..base.units import exact
+from ..base.views import Viewed
 from .graph import graph_of, json_list, json_object, parts_of
 from .parts import Link as Link
 from .parts import Medium as Medium
@@ -61,7 +62,7 @@ FINEST_ROUND = 16
 
 # weakref_slot: results derived from a topology are cached with it (base/kept).
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Topology:
+class Topology(Viewed):
     """A machine: nodes, links and shared resources.
 
     ``symmetries`` are node permutations (image of each node) declared by the builder of the
@@ -74,6 +75,8 @@ class Topology:
             latency
             that is negative or above ``LARGEST_LATENCY``, a duplicate name, a GPU after a switch.
     """
+
+    _view: ClassVar = "topology"
 
     name: str
     nodes: tuple[Node, ...]

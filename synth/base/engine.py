@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
 from weft.dsl.base.tables import count
+from weft.dsl.base.views import Tabled, Viewed
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
 
@@ -150,12 +151,15 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Viewed, Tabled):
     """Result of a solve: status, schedules, bound and reasons.
 
     ``statements`` are findings in words (*1/6 is approached, not reached*); ``conflict`` labels
     of rules that exclude each other; ``report`` numbers from the solvers.
     """
+
+    _view: ClassVar = "frontier"
+    _frame: ClassVar = "frontier"
 
     status: Status
     points: tuple[Point, ...] = ()

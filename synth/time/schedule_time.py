@@ -33,12 +33,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.jit import worth_compiling
 from weft.dsl.base.kept import kept
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
+from weft.dsl.base.views import Tabled
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 
@@ -55,7 +57,7 @@ and the kernel. Of all further ones the kernel is compiled; ticks stay exact, re
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SimulatedTime:
+class SimulatedTime(Tabled):
     """Simulated time of a message, and the figures that follow.
 
     Attributes:
@@ -66,6 +68,8 @@ class SimulatedTime:
         exact: whether the rule was followed to the end; false where later parts are taken to cost
             what earlier ones did on average.
     """
+
+    _frame: ClassVar = "simulation"
 
     message_bytes: int
     time_us: float

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+
 import pytest
 
 import weft
@@ -45,3 +48,56 @@ def test_wrong_arguments_of_tuning_are_told():
         weft.tune("ring:4", "allgather", engines=["clasic"])
     with pytest.raises(weft.WeftError, match=r"(?s)effort.*hint: "):
         weft.tune("ring:4", "allgather", effort="3")  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def outcome() -> weft.Outcome:
+    return weft.synthesize(weft.problem("ring:4", "allgather"), "classic")
+
+
+SMALL = 60_000
+
+
+def test_notebooks_show_small_pages_without_script(library, outcome):
+    schedule = outcome.points[0].schedule
+    for shown in (weft.topology("dgx1"), schedule, outcome, library):
+        html = shown._repr_html_()
+        assert html is not None
+        assert len(html) < SMALL
+        assert "<script" not in html
+        assert html.count("<div") == html.count("</div>")
+    assert "150 GB/s" in weft.topology("dgx1")._repr_html_()
+    assert "links by use" in schedule._repr_html_()
+    assert "of bound" not in outcome._repr_html_()
+    assert "64 KiB" in library._repr_html_()
+
+
+def test_large_machines_are_shown_in_words():
+    assert weft.topology("torus:10x10")._repr_html_() is None
+
+
+def test_names_in_a_view_are_text():
+    named = replace(weft.topology("ring:4"), name="<img src=x>")
+    assert "<img" not in named._repr_html_()
+
+
+def test_tables_for_pandas(library, outcome):
+    pytest.importorskip("pandas")
+    schedule = outcome.points[0].schedule
+    points = outcome.to_pandas()
+    assert list(points["steps"]) == [p.steps for p in outcome.points]
+    assert points["schedule"][0] == schedule
+    times = weft.simulate(schedule, "64KiB:1MiB").to_pandas()
+    assert list(times["bytes"]) == [1 << k for k in range(16, 21)]
+    assert times["time_us"].is_monotonic_increasing
+    assert len(weft.simulate(schedule, "1MiB").to_pandas()) == 1
+    assert len(schedule.to_pandas()) == len(schedule)
+    frame = library.to_pandas()
+    assert set(frame["collective"]) == {"allgather"}
+    assert (frame["time_us"] >= frame["bound_us"]).all()
+
+
+def test_without_pandas_the_error_says_what_to_install(outcome, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(weft.WeftError, match=r"(?s)not installed.*pip install 'weft\[pandas\]'"):
+        outcome.to_pandas()

@@ -75,6 +75,12 @@ def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS)
     )
 
 
+def library_sections(library: Library) -> list[Facts]:
+    """Return the sections that need no script and no file: figures, and plans by size."""
+    tables = [_plans(tuned, number, {}) for number, tuned in enumerate(library.tuned)]
+    return [_head(library), *tables]
+
+
 EACH = (
     "The schedule of every plan at a size in the middle of its range; below the links, the "
     "thread blocks of the program that it was compiled to."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,14 @@ def render(page: Mapping[str, Any]) -> str:
         .get_template("page.html.j2")
         .render(page=page, data=script_json(moving), style=_part("page.css"), script=_script())
     )
+
+
+def fragment(sections: Iterable[Mapping[str, Any]]) -> str:
+    """Return sections as a part of another page, such as the output of a notebook's cell.
+
+    It has its own few styles and no script; sections that draw by script do not fit.
+    """
+    return _environment().get_template("fragment.html.j2").render(sections=list(sections))
 
 
 def script_json(data: Any) -> str:

@@ -116,7 +116,7 @@ def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MO
         "schedule",
         _title(s),
         [
-            _head(shown, look),
+            schedule_head(shown, look),
             bound,
             curves_section([c for c in curves if c], bound_curve(shown.bound), CURVES),
             convergence,
@@ -164,7 +164,8 @@ def _sentences(words: Sequence[str]) -> list[str]:
     return [one[:1].upper() + one[1:] + "." for one in words]
 
 
-def _head(shown: Shown, look: Look) -> Facts:
+def schedule_head(shown: Shown, look: Look) -> Facts:
+    """Return the figures of a schedule at its size, and where it is from."""
     s, found = shown.schedule, look.found
     gap = look.time_us / found.bound_us - 1 if found.bound_us else 0.0
     above = "no schedule is quicker" if gap < 5e-7 else f"{100 * gap:.2f} % above the bound"
