@@ -15,13 +15,13 @@ from ..report.points import PointMetrics
 
 
 def frontier(outcome: Outcome) -> Any:
-    """Return a row for each schedule."""
+    """Return a row for each of ``outcome.points``, in their order."""
     return _frame(map(point_row, outcome.points))
 
 
 def point_row(point: Point) -> dict[str, Any]:
     """Return the figures of a schedule of a frontier; rates are exact fractions as texts."""
-    figures = PointMetrics.of(point)
+    figures, made_by = PointMetrics.of(point), point.schedule.provenance
     return {
         "steps": point.steps,
         "rounds": point.rounds,
@@ -32,8 +32,7 @@ def point_row(point: Point) -> dict[str, Any]:
         "algbw_GBps": float(figures.algbw_GBps),
         "latency_us": figures.latency_us,
         "segments": point.schedule.segments,
-        "found_by": point.schedule.provenance.get("found_by"),
-        "schedule": point.schedule,
+        "found_by": made_by.get("found_by") or made_by.get("engine"),
     }
 
 

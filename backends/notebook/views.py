@@ -52,7 +52,7 @@ def frontier(outcome: Outcome) -> str | None:
         row["latency_us"] = f"{row['latency_us']:.4g}"
         reached = float(point.bound / point.rounds_per_chunk) if point.rounds_per_chunk else 1.0
         row["optimal"] = "yes" if point.optimal else f"{share(reached)} reached"
-        rows.append([value for key, value in row.items() if key != "schedule"])
+        rows.append([*row.values()])
     names = [
         "steps",
         "rounds",

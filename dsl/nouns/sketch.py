@@ -210,6 +210,15 @@ class Sketch:
     size: tuple[int, int] | None = None
     engine: str = ""
 
+    def __repr__(self) -> str:
+        machine = f" on {self.machine}" if self.machine else ""
+        return f"<Sketch {self.name}{machine}: {'; '.join(self.labels) or 'no rules'}>"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the rules as they are named in messages."""
+        return tuple(rule.label for rule in self.rules)
+
     def allows(self, hop: Hop) -> bool:
         """Return True if the ``only`` and ``forbid`` rules let some chunk take a hop."""
         pair, route = (hop.src, hop.dst), frozenset(hop.route)
