@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from weft.backends.formats.mscclpp.interpret import run_plan as run_mscclpp_json
     from weft.backends.formats.mscclpp.lower.emit import emit as emit_mscclpp_json
     from weft.backends.notebook.library import tune
-    from weft.backends.notebook.search import compile, problem, simulate, synthesize
+    from weft.backends.notebook.search import bounds, compile, problem, simulate, synthesize
     from weft.dsl.author.builder import Builder
     from weft.dsl.author.recipe import load as load_algorithm
     from weft.dsl.author.recipe import program
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.sketch import Sketch
     from weft.dsl.nouns.topology import Topology
     from weft.synth.base.engine import Budget, Outcome, Point, Status
-    from weft.synth.bounds import Bounds, bounds
+    from weft.synth.bounds import Bounds
     from weft.synth.judge.verify import verify
     from weft.synth.time.program_time import simulate_program
 
@@ -110,7 +110,7 @@ _HOME: Final = MappingProxyType(
         "Transfer": "weft.dsl.nouns.schedule:Transfer",
         "WeftError": "weft.dsl.base.errors:WeftError",
         "artefact": "weft.backends.compile.prepare:artefact",
-        "bounds": "weft.synth.bounds:bounds",
+        "bounds": "weft.backends.notebook.search:bounds",
         "check_program": "weft.backends.check.checker:check_program",
         "collective_of": "weft.backends.formats.msccl.read:collective_of",
         "compile": "weft.backends.notebook.search:compile",

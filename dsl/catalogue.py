@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .base.errors import BadFile, UnknownName, UserError
+from .base.errors import BadFile, UnknownName, UserError, require_type
 from .base.files import read_text
 from .base.spans import Source
 from .importers import read_any
@@ -59,7 +59,7 @@ def topology(text: str) -> Topology:
         UnknownName: no such machine or option. UserError: an invalid value.
         BadFile: a file that cannot be read. BadTopology: an invalid machine.
     """
-    text = text.strip()
+    text = require_type(text, str, "topology", 'weft.topology("dgx1")').strip()
     if terms := _terms(text):
         return _cluster(text, terms)
     name = text.partition(":")[0]

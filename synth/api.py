@@ -26,7 +26,7 @@ import numpy as np
 
 from weft import __version__
 from weft.dsl.base.environment import solver_memory
-from weft.dsl.base.errors import Missing, UserError
+from weft.dsl.base.errors import Missing, UserError, WrongType, an
 from weft.dsl.base.json_text import compact
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import format_spec
@@ -147,6 +147,9 @@ def choose_engine(engine: str | Engine) -> Engine:
         As :func:`synthesize`.
     """
     chosen: Engine = ENGINES.make(engine, "--engine") if isinstance(engine, str) else engine
+    if not hasattr(chosen, "availability"):
+        told = f"engine is the text of one, or an Engine, not {an(type(chosen).__name__)}"
+        raise WrongType(told, hint='"portfolio", or "exact{solver=z3}"')
     reason = chosen.availability()
     if reason is not None:
         raise Missing(f"the engine {chosen.name} cannot run here", hint=reason)

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 import numpy as np
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.integers import integer
 from weft.dsl.base.kept import kept
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
@@ -88,6 +89,8 @@ class CompileOptions:
     def __post_init__(self) -> None:
         # A user may write the two that have names as texts.
         object.__setattr__(self, "target", target_of(self.target))
+        if self.instances not in (None, AUTO):
+            integer(self.instances, "instances")
         if self.protocol is not None:
             object.__setattr__(self, "protocol", protocol_of(self.protocol))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
+from weft.dsl.base.errors import require_type
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.algorithm import Algorithm
@@ -234,5 +235,7 @@ def source_of(
         return of_schedule(noun, to.partition("{")[0], o.target.name, o.segments)
     if isinstance(noun, Algorithm):
         return of_algorithm(noun, topology)
+    hint = "or a Schedule or an Algorithm"
+    require_type(noun, Program, "what is compiled", hint)
     require_good(check_program(noun), "program")
     return of_program(noun, topology=topology)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ from weft.dsl.base.errors import UserError, WrongType
 from weft.dsl.base.units import SizeRange, parse_bytes, parse_microseconds, parse_size_range
 from weft.dsl.catalogue import topology as topology_named
 from weft.dsl.language.elaborate import elaborate
+from weft.dsl.language.lint import lint
 from weft.dsl.language.load import load_sketch
 from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.sketch import Sketch
@@ -41,14 +43,28 @@ def collective_of(given: Movement, ranks: int) -> Collective:
     raise _wrong("collective", given, 'a Collective, or a name such as "allgather"')
 
 
-def sketch_of(given: Sketch | str | None, topology: Topology) -> Sketch | None:
-    """Return a sketch, or that of a name or path on the machine."""
+def sketch_of(
+    given: Sketch | str | None, topology: Topology, collective: Collective
+) -> Sketch | None:
+    """Return a sketch, or that of a name or path on the machine, with Python's warnings of what
+    looks wrong in it.
+
+    Raises:
+        UserError: it does not fit the machine, or is for another collective.
+    """
     if given is None or isinstance(given, Sketch):
         return given
-    if isinstance(given, str):
-        name, values = split_arguments(given)
-        return elaborate(load_sketch(name), topology, values)
-    raise _wrong("sketch", given, 'a Sketch, or the name of one such as "ndv2_relay"')
+    if not isinstance(given, str):
+        raise _wrong("sketch", given, 'a Sketch, or the name of one such as "ndv2_relay"')
+    name, values = split_arguments(given)
+    tree = load_sketch(name)
+    sketch = elaborate(tree, topology, values)
+    if sketch.collective and sketch.collective not in (str(collective.kind), collective.name):
+        raise UserError(f"the sketch {sketch.name} is for {sketch.collective}, not {collective}")
+    for finding in lint(tree, topology, values):
+        place = f" ({finding.span})" if finding.span else ""
+        warnings.warn(f"{finding.message}{place}", stacklevel=3)
+    return sketch
 
 
 def size_of(given: object) -> int:

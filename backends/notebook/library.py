@@ -11,9 +11,9 @@ from typing import Any
 from weft import __version__
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import check_replaceable, write_folder
+from weft.dsl.base.integers import integer
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.language.load import find_sketch
-from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Library
 
 from ..cli.flags.values import split_arguments
@@ -68,7 +68,8 @@ def tune(
         NothingFound: no engine has a schedule.
     """
     machine = machine_of(topology)
-    asked = [collectives] if isinstance(collectives, str | Collective) else list(collectives)
+    several = isinstance(collectives, Iterable) and not isinstance(collectives, str)
+    asked: Any = collectives if several else [collectives]
     found = [collective_of(one, machine.ranks) for one in asked]
     if len(set(map(stem_of, found))) < len(found) or not found:
         raise UserError("collectives must be given, and each once")
@@ -83,7 +84,7 @@ def tune(
         within,
         positive(effort, "effort", "a number, 3"),
         seconds_of(time),
-        seed,
+        integer(seed, "seed"),
         engines=tuple(engines),
         sketches=tuple(_sketch(text) for text in sketches),
     )
@@ -92,7 +93,7 @@ def tune(
         check_replaceable(
             Path(output), str(output), force=force, replaces=known | {REPORT} if known else known
         )
-    with local(jobs) as pool:
+    with local(None if jobs is None else integer(jobs, "jobs")) as pool:
         made = [tune_one(machine, one, options, partial(_answers, pool), tell) for one in found]
     library = Library(
         machine.name,

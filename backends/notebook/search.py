@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, overload
 
 from weft.dsl.base.errors import UnknownName, UserError, WrongType, require_type
+from weft.dsl.base.integers import integer
 from weft.dsl.base.views import Tabled
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.problem import Objective, Problem
@@ -16,6 +17,8 @@ from weft.dsl.nouns.sketch import Sketch
 from weft.synth.api import synthesize as solve
 from weft.synth.base.engine import Budget, Engine, Observer, Outcome
 from weft.synth.bounds import Bounds, lower_bound_us
+from weft.synth.bounds import bounds as bounds_on
+from weft.synth.bounds.effort import BOUND_EFFORT, BoundEffort
 from weft.synth.time.program_time import ProgramSimulation, simulate_program
 from weft.synth.time.schedule_tables import CostModel
 from weft.synth.time.schedule_time import SimulatedTime, Simulation
@@ -58,13 +61,26 @@ def problem(
     usual = Objective.FRONTIER if size is None else Objective.TIME
     if objective is not None and objective not in set(Objective):
         raise UnknownName("objective", str(objective), Objective)
+    wanted = collective_of(collective, machine.ranks)
     return Problem(
         machine,
-        collective_of(collective, machine.ranks),
-        sketch_of(sketch, machine),
+        wanted,
+        sketch_of(sketch, machine, wanted),
         usual if objective is None else Objective(objective),
         None if size is None else size_of(size),
     )
+
+
+def bounds(topology: Machine, collective: Movement, effort: BoundEffort = BOUND_EFFORT) -> Bounds:
+    """Return all lower bounds of a collective on a machine, each by noun or name.
+
+    ``effort`` limits the search for them.
+
+    Raises:
+        BadTopology: different numbers of ranks, or no path from a rank to one that needs its data.
+    """
+    machine = machine_of(topology)
+    return bounds_on(machine, collective_of(collective, machine.ranks), effort)
 
 
 def synthesize(
@@ -97,7 +113,7 @@ def synthesize(
     if time is not None:
         given = replace(given, seconds=seconds_of(time))
     if seed is not None:
-        given = replace(given, seed=seed)
+        given = replace(given, seed=integer(seed, "seed"))
     return solve(problem, engine, given, observer)
 
 

@@ -195,10 +195,8 @@ def require_type(value: object, kind: type[T], what: str, hint: str) -> T:
         return value
     given = type(value).__name__
     shown = f" ({value!r})" if isinstance(value, str | int | float) else ""
-    raise WrongType(
-        f"{what} is {an(kind.__name__)}, not {an(given)}{shown[:60]}",
-        hint=hint,
-    )
+    wanted = "text" if kind is str else kind.__name__
+    raise WrongType(f"{what} is {an(wanted)}, not {an(given)}{shown[:60]}", hint=hint)
 
 
 def an(noun: str) -> str:

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base.arrays import Bools
-from ..base.errors import BadSketch, SeveralErrors, UnknownName, UserError, WeftError
+from ..base.errors import (
+    BadSketch,
+    SeveralErrors,
+    UnknownName,
+    UserError,
+    WeftError,
+    require_type,
+)
 from ..base.registry import ENGINES
 from ..base.spec import parse_spec
 from ..catalogue import topology
@@ -62,6 +69,9 @@ def elaborate(
         UnknownName: an unknown node, variable or parameter; the nearest is suggested.
         SeveralErrors: several of them.
     """
+    hint = "weft.load_sketch(NAME) or weft.parse_sketch(TEXT)"
+    require_type(tree, ast.SketchTree, "sketch", hint)
+    require_type(topology, Topology, "topology", 'weft.topology("dgx1")')
     return trace(tree, topology, arguments).sketch
 
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cache
 from importlib import resources
 
-from ..base.errors import BadFile, UnknownName, UserError
+from ..base.errors import BadFile, UnknownName, UserError, require_type
 from ..base.files import read_text
 from ..base.spans import Source
 from ..base.units import parse_bytes, parse_microseconds
@@ -43,7 +43,7 @@ def load_sketch(name_or_path: str) -> SketchTree:
 
 def find_sketch(name_or_path: str) -> Source:
     """Return the text that :func:`load_sketch` parses, unchanged."""
-    name = name_or_path.strip()
+    name = require_type(name_or_path, str, "sketch", 'weft.load_sketch("ndv2_relay")').strip()
     if name in _names():
         return Source(f"sketches/{name}{SUFFIX}", _catalogue_text(name))
     if name == "-":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..base.errors import SeveralErrors, WeftError
+from ..base.errors import SeveralErrors, WeftError, require_type
 from ..base.spans import Source
 from .ast import SketchTree
 from .build import TreeBuilder
@@ -29,7 +29,8 @@ def parse(text: str, name: str = "<sketch>") -> SketchTree:
         SyntaxProblem: a syntax error, with its span and the expected text.
         SeveralErrors: several syntax errors.
     """
-    source = Source(name, text)
+    hint = "the text of a sketch; weft.load_sketch takes names and paths"
+    source = Source(name, require_type(text, str, "sketch", hint))
     tree, problems = _read(source)
     built = None
     if tree is not None:

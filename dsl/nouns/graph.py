@@ -28,7 +28,7 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any
 
-from ..base.errors import BadTopology, UserError, suggest
+from ..base.errors import BadTopology, UserError, WrongType, an, suggest
 from ..base.units import exact, parse_bandwidth, parse_microseconds
 from .parts import Link, Medium, Node, NodeKind, Resource
 
@@ -78,6 +78,9 @@ def parts_of(graph: Any, bandwidth: Fraction | int | None, latency: Fraction | i
     Raises:
         BadTopology: as ``Topology.from_networkx``.
     """
+    if not hasattr(graph, "nodes") or not hasattr(graph, "edges"):
+        told = f"graph is a networkx graph, not {an(type(graph).__name__)}"
+        raise WrongType(told, hint="networkx.Graph(), or topology.to_networkx()")
     notes: list[str] = []
     bandwidth = None if bandwidth is None else Fraction(bandwidth)
     latency = Fraction(latency)

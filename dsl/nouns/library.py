@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..base.errors import BadFile, UnknownName, UserError
+from ..base.errors import BadFile, UnknownName, UserError, require_type
 from ..base.files import (
     SCHEMA,
     Fields,
@@ -27,6 +27,7 @@ from ..base.files import (
     require_kind,
     write_folder,
 )
+from ..base.integers import integer
 from ..base.json_text import compact
 from ..base.tables import count
 from ..base.units import format_bytes, parse_bytes
@@ -289,6 +290,8 @@ class Library(Viewed, Tabled):
         Raises:
             BadFile, UserError: there is none, or it is damaged.
         """
+        if not isinstance(path, Path):
+            require_type(path, str, "library", "the folder that weft tune wrote")
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
         return replace(read(path), files=_LazyTexts(folder))
 
@@ -308,7 +311,7 @@ class Library(Viewed, Tabled):
         Raises:
             UserError: no such collective, size, or file.
         """
-        at = parse_bytes(size) if isinstance(size, str) else size
+        at = parse_bytes(size) if isinstance(size, str) else integer(size, "message size")
         file = self.of(name).pick(at).schedule
         return load_schedule(parse_json(self.text(file), file), file)
 

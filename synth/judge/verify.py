@@ -30,7 +30,7 @@ from math import lcm
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats, Ints
-from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.errors import CheckFailed, require_type
 from weft.dsl.base.tables import count
 from weft.dsl.base.unique_rows import in_blocks
 from weft.dsl.nouns.schedule import Schedule
@@ -74,6 +74,10 @@ def verify(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
 
     A million transfers take seconds: all work is on columns, one pass per step.
     """
+    require_type(schedule, Schedule, "schedule", "outcome.points[0].schedule")
+    if sketch is not None:
+        hint = "weft.elaborate(weft.load_sketch(NAME), topology)"
+        require_type(sketch, Sketch, "sketch", hint)
     problems = list(islice(_shape_problems(schedule), PROBLEMS_TOLD + 1))
     redundant = 0
     if not problems:

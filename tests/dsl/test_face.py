@@ -93,3 +93,40 @@ def test_texts_and_numbers_are_arguments(outcome):
 def test_wrong_arguments_are_told_with_a_hint(outcome, ask, told):
     with pytest.raises(weft.WeftError, match=f"(?s)hint: .*{told}"):
         ask(outcome.points[0].schedule)
+
+
+def test_bounds_take_names():
+    assert weft.bounds("ring:4", "allgather") == weft.bounds(
+        weft.topology("ring:4"), weft.make("allgather", 4)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda s: weft.topology(3), 'weft.topology("dgx1")'),
+        (lambda s: weft.verify("x"), "schedule"),
+        (lambda s: weft.verify(s, "x"), "weft.elaborate"),
+        (lambda s: weft.compile_schedule("x"), "Schedule"),
+        (lambda s: weft.compile(s, instances="x"), "instances"),
+        (lambda s: weft.load_sketch(3), "ndv2_relay"),
+        (lambda s: weft.parse_sketch(3), "load_sketch"),
+        (lambda s: weft.elaborate("ndv2_relay", s.topology), "parse_sketch"),
+        (lambda s: weft.synthesize(weft.problem("ring:4", "allgather"), 3), "portfolio"),
+        (lambda s: weft.synthesize(weft.problem("ring:4", "allgather"), seed="a"), "seed"),
+        (lambda s: weft.Topology.from_networkx(3), "networkx.Graph"),
+        (lambda s: weft.Library.load(3), "weft tune"),
+        (lambda s: weft.tune("ring:4", 3), "allgather"),
+        (lambda s: weft.tune("ring:4", "allgather", jobs="x"), "jobs"),
+    ],
+)
+def test_nouns_of_another_type_are_told(outcome, ask, told):
+    with pytest.raises(weft.WeftError) as caught:
+        ask(outcome.points[0].schedule)
+    assert told in str(caught.value)
+
+
+def test_a_sketch_of_another_machine_warns():
+    with pytest.warns(UserWarning, match=r"one node|moves nothing") as told:
+        weft.problem("dgx1", "allgather", "ndv2_relay")
+    assert "only one node" in str(told[0].message)
