@@ -7,7 +7,8 @@ only run. ``$ cat > NAME <<'EOF'`` writes a file. ``$ pip install -e .`` makes t
 folder importable and its entry points known, as pip would. A block that says ``<!-- exit 1 -->`` on
 the line before it expects that exit code from its last command. All of a page runs in one folder.
 
-The ``python`` blocks of a page are one doctest.
+The ``python`` blocks of a page are one doctest; those of a page that is a notebook too run as its
+cells, in ``test_notebooks.py``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import shutil
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import notebooks
 import pytest
 from kept_workers import kept_workers
 
@@ -89,15 +92,32 @@ def test_every_page_has_commands() -> None:
     assert sum(1 for page in PAGES for _ in commands(page.read_text())) > 10
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all pages, so that processes of jobs that are kept serve the next page too."""
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture
+def folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in the folder of pages, with nothing in it."""
+    for path in place.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    monkeypatch.chdir(place)
+    return place
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_page(page, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_page(page, folder, monkeypatch, capsys):
     for command in commands(page.read_text()):
         if (document := here_document(command)) is not None:
             Path(document[0]).write_text(document[1])
             continue
         if command.line == "pip install -e .":
-            install_editable(tmp_path, monkeypatch)
+            install_editable(folder, monkeypatch)
         if not command.line.startswith("weft "):
             continue
         code = main(shlex.split(command.line, comments=True)[1:])
@@ -111,9 +131,11 @@ def test_page(page, tmp_path, monkeypatch, capsys):
             assert same, f"$ {command.line}\nexpected:\n{command.output}\ngot:\n{shown}"
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p).examples], ids=lambda p: p.name)
-def test_python_of_page(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+DOCTESTS = [p for p in PAGES if p.name not in notebooks.PAGES and examples(p).examples]
+
+
+@pytest.mark.parametrize("page", DOCTESTS, ids=lambda p: p.name)
+def test_python_of_page(page, folder):
     report: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert runner.run(examples(page), out=report.append).failed == 0, "".join(report)

@@ -18,6 +18,9 @@ import pytest
 from weft.backends.jobs import local
 from weft.backends.jobs.worker import Worker
 
+UNSEEN = {"PYTEST_CURRENT_TEST", "WEFT_CACHE"}
+"""Names of the environment that a process of jobs does not read: answers are kept by its owner."""
+
 
 class Shelf:
     """Workers that no pool uses, by what their processes see."""
@@ -49,7 +52,7 @@ class Shelf:
 
 def surroundings() -> tuple[Hashable, ...]:
     """What a process that is started now would see."""
-    environment = frozenset((k, v) for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST")
+    environment = frozenset((k, v) for k, v in os.environ.items() if k not in UNSEEN)
     return os.getcwd(), tuple(sys.path), environment
 
 

@@ -27,7 +27,7 @@ CASES = {
     "portfolio": "-t ndv2:nodes=2 -c allreduce -e portfolio --objective time --size 64MiB",
     "phases": "-t ndv2:nodes=2 -c allreduce -s ndv2_phases --objective time --size 64MiB",
 }
-MOMENTS = (0.3, 3.0)
+MOMENTS = (0.3, 1.8)
 """Seconds between which Ctrl-C comes."""
 
 

@@ -96,9 +96,16 @@ def formatted(files: tuple[Source, ...], root: Path) -> tuple[Source, ...]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(without_pragmas(source), encoding="utf-8")
         Tree(copy).run("-m", "ruff", "format", "--quiet", "--no-cache", ".")
-        found = tuple(Source(source.path, copy) for source in files)
-        for source in found:
-            vars(source)["text"] = (copy / source.path).read_text(encoding="utf-8")
+        return tuple(_written(source, copy) for source in files)
+
+
+def _written(source: Source, copy: Path) -> Source:
+    """The file of a formatted copy; the source itself, whose tree is known, if it is the same."""
+    text = (copy / source.path).read_text(encoding="utf-8")
+    if text == source.text:
+        return source
+    found = Source(source.path, copy)
+    vars(found)["text"] = text
     return found
 
 
