@@ -123,6 +123,21 @@ _TABLE = (
     _card(
         "rtx", GEN4, HDR, "NVIDIA RTX A6000 data sheet: NVLink 112.5 GB/s both ways", (4, "14.0625")
     ),
+    _card(
+        "rtx-turing",
+        GEN3,
+        EDR,
+        "NVIDIA Quadro RTX 8000 data sheet: NVLink 100 GB/s both ways, PCIe 3",
+        (2, "25"),
+        "rtx",
+    ),
+    _card(
+        "rtx-blackwell",
+        GEN5,
+        NDR,
+        "NVIDIA RTX PRO 6000 Blackwell data sheet: PCIe 5 x16, no NVLink",
+        family="rtx",
+    ),
     _nvidia("h100", 18, 25, GEN5, NDR, "NVIDIA H100 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
     _card(
         "h100-pcie",
@@ -232,6 +247,12 @@ _NAMES = re.compile(
     rf"\b({'|'.join(sorted(GENERATIONS, key=len, reverse=True))})(?=\b|X\b)", re.IGNORECASE
 )
 _SLOTTED = re.compile(r"\bPCIE\b", re.IGNORECASE)
+_WORKSTATION = {
+    "rtx-blackwell": re.compile(r"\bRTX (?:PRO \d|50\d0)|\bBlackwell\b", re.IGNORECASE),
+    "rtx-turing": re.compile(r"\b(?:Quadro RTX|RTX 20\d0|TITAN RTX)\b", re.IGNORECASE),
+}
+"""RTX cards of other PCIe generations than most."""
+
 _BRIDGED = re.compile(r"\bNVL\b", re.IGNORECASE)
 
 
@@ -261,6 +282,9 @@ def _by_name(name: str) -> Generation | None:
     if (found := _NAMES.search(name)) is None:
         return None
     plain = GENERATIONS[found[1].lower()]
+    if plain.name == "rtx":
+        kinds = (kind for kind, named in _WORKSTATION.items() if named.search(name))
+        return GENERATIONS[next(kinds, plain.name)]
     if _SLOTTED.search(name):
         return GENERATIONS.get(f"{plain.name}-pcie", plain)
     if _BRIDGED.search(name):

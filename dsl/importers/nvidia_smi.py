@@ -48,6 +48,9 @@ from .smi_matrix import PATHS, Matrix, read_matrix
 Pairs = dict[tuple[int, int], int]
 """Number of NVLinks between GPUs a < b."""
 
+Ports = dict[int, int]
+"""NVLinks of each GPU to an NVSwitch."""
+
 
 def read_nvidia_smi(text: str, where: str, options: MachineSpec) -> Topology:
     """Return the topology of the matrix.
@@ -78,13 +81,17 @@ def read_nvlink_status(text: str, where: str, options: MachineSpec) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class _Smi:
-    """What was read: NVLinks of pairs, and of each GPU to an NVSwitch (none if cabled directly)."""
+    """What was read: NVLinks of pairs, and the ports of each NVSwitch by GPU.
+
+    ``nvlinks`` has no pairs of GPUs that are on the same NVSwitch.
+    """
 
     matrix: Matrix
     devices: SmiDevices
     nvlinks: Pairs
-    ports: tuple[int, ...]
+    switches: tuple[Ports, ...]
     generation: Generation
+    known: bool
     lane: Fraction
     options: MachineSpec
     notes: list[str]
@@ -96,21 +103,29 @@ class _Smi:
 def _machine(
     matrix: Matrix, devices: SmiDevices, where: str, options: MachineSpec, notes: list[str]
 ) -> Topology:
+    matrix = _without_idle(matrix, notes)
     nvlinks = _nvlinks(matrix)
+    islands = _islands(nvlinks, matrix.gpus)
     named = generation_of([name for g, name in devices.names.items() if f"GPU{g}" in matrix.names])
     asked = GENERATIONS.get(options.choice("gpu", "", GENERATIONS))
     known = asked or named
-    ports = _ports(nvlinks, matrix.gpus, known)
-    generation = known or GENERATIONS[_guessed(nvlinks, ports)]
+    switches = _switches(nvlinks, islands, known)
+    generation = known or GENERATIONS[_guessed(nvlinks, switches)]
     speed = devices.speed if known is None and devices.speed else generation.lane
     lane = options.bandwidth("bw", speed or PROBABLE_LANE)
     if known is None and not options.has("bw"):
         notes = [_generation_note(generation, lane, bool(nvlinks), devices), *notes]
     elif named is not None and asked is None:
         notes = [_named_note(generation, lane, bool(nvlinks)), *notes]
-    smi = _Smi(matrix, devices, nvlinks, ports, generation, lane, options, [ALPHA_NOTE, *notes])
+    direct = {
+        pair: count for pair, count in nvlinks.items() if not any(pair[0] in s for s in switches)
+    }
+    notes = [ALPHA_NOTE, *notes]
+    smi = _Smi(
+        matrix, devices, direct, switches, generation, known is not None, lane, options, notes
+    )
     smi.notes.extend(_link_notes(smi))
-    made = _over_nvlink(smi) if ports or _joined(nvlinks, matrix.gpus) else _over_pcie(smi)
+    made = _over_nvlink(smi) if len(islands) == 1 else _over_pcie(smi)
     certain = known is not None or (nvlinks and not options.has("bw"))
     family = "" if not certain else generation.timed_as
     if asked is None and devices.names:
@@ -142,12 +157,37 @@ def _served_note(matrix: Matrix, served: Mapping[int, Sequence[int]]) -> str:
 
 
 def _nearest(matrix: Matrix, gpu: int) -> tuple[int, ...]:
-    """Return the NICs of the best class of a GPU."""
+    """Return the NICs of the best class of a GPU.
+
+    Of NICs behind the CPU only those on the PCIe switches of other GPUs, if there are any: the
+    others of a host with such NICs are for storage and management.
+    """
     row = matrix.cells[gpu]
     classes = {
         c: PATHS.index(row[c]) for c in range(matrix.gpus, len(matrix.names)) if row[c] in PATHS
     }
-    return tuple(c for c, k in classes.items() if k == min(classes.values()))
+    near = tuple(c for c, k in classes.items() if k == min(classes.values()))
+    if not near or row[near[0]] in _SWITCHED:
+        return near
+    beside = tuple(
+        c for c in near if any(matrix.cells[g][c] in _SWITCHED for g in range(matrix.gpus))
+    )
+    return beside or near
+
+
+_SWITCHED = ("PIX", "PXB")
+"""Classes of devices on a PCIe switch."""
+
+
+def _without_idle(matrix: Matrix, notes: list[str]) -> Matrix:
+    """Return the matrix without NICs that are the nearest of no GPU; a note tells."""
+    near = {c for g in range(matrix.gpus) for c in _nearest(matrix, g)}
+    idle = [c for c in range(matrix.gpus, len(matrix.names)) if c not in near]
+    if not idle:
+        return matrix
+    listed = ", ".join(map(matrix.shown, idle))
+    notes.append(f"no GPU is nearest to {listed}: left out (storage, management)")
+    return matrix.without(idle)
 
 
 def _nvlinks(matrix: Matrix) -> Pairs:
@@ -159,20 +199,33 @@ def _nvlinks(matrix: Matrix) -> Pairs:
     }
 
 
-def _ports(nvlinks: Pairs, gpus: int, known: Generation | None) -> tuple[int, ...]:
-    """Return the NVLinks of each GPU to an NVSwitch; nothing where they are cabled directly.
+def _islands(nvlinks: Pairs, gpus: int) -> list[list[int]]:
+    """Return the GPUs in groups that NVLink joins."""
+    label = list(range(gpus))
+    for a, b in nvlinks:
+        old, new = label[a], label[b]
+        label = [new if x == old else x for x in label]
+    return [[g for g in range(gpus) if label[g] == one] for one in dict.fromkeys(label)]
 
-    It is a switch if all pairs are joined, and some GPU shows more links in total than it has;
-    without a generation, than any has: four GPUs with NV6 may be GH200 cabled directly, or V100 on
-    a switch.
+
+def _switches(
+    nvlinks: Pairs, islands: list[list[int]], known: Generation | None
+) -> tuple[Ports, ...]:
+    """Return the ports of NVSwitches; nothing where GPUs are cabled directly.
+
+    GPUs are on a switch if all pairs of them are joined, and some GPU shows more links in total
+    than it has; without a generation, than any has: four GPUs with NV6 may be GH200 cabled
+    directly, or V100 on a switch.
     """
-    if len(nvlinks) != gpus * (gpus - 1) // 2 or gpus < 3:
-        return ()
-    load = _load(nvlinks)
     most = known.links if known else max(one.links for one in GENERATIONS.values())
-    if max(load.values()) <= most:
-        return ()
-    return tuple(max(n for pair, n in nvlinks.items() if g in pair) for g in range(gpus))
+    load = _load(nvlinks)
+    found: list[Ports] = []
+    for island in islands:
+        inner = {pair: n for pair, n in nvlinks.items() if pair[0] in island}
+        whole = len(inner) == len(island) * (len(island) - 1) // 2
+        if whole and len(island) > 2 and max(load[g] for g in island) > most:
+            found.append({g: max(n for pair, n in inner.items() if g in pair) for g in island})
+    return tuple(found)
 
 
 def _load(nvlinks: Pairs) -> Counter[int]:
@@ -183,11 +236,16 @@ def _load(nvlinks: Pairs) -> Counter[int]:
     return load
 
 
-def _guessed(nvlinks: Pairs, ports: tuple[int, ...]) -> str:
+def _guessed(nvlinks: Pairs, switches: tuple[Ports, ...]) -> str:
     """Return the oldest GPU with that many NVLinks (V100 instead of the rarer P100)."""
     if not nvlinks:
         return "a100"
-    most = max(ports or _load(nvlinks).values())
+    if not switches:
+        most = max(_load(nvlinks).values())
+    else:
+        most = max(max(ports.values()) for ports in switches)
+        if most == GENERATIONS["a800"].links:
+            return "a800"
     return next((g for g in ("v100", "a100", "h100") if most <= GENERATIONS[g].links), "h100")
 
 
@@ -215,34 +273,33 @@ def _named_note(generation: Generation, lane: Fraction, has_nvlink: bool) -> str
 
 def _link_notes(smi: _Smi) -> Iterator[str]:
     """Say which GPUs have fewer NVLinks than the others."""
-    if smi.ports and min(smi.ports) < max(smi.ports):
-        few = [(g, n) for g, n in enumerate(smi.ports) if n < max(smi.ports)]
-        listed = ", ".join(f"{smi.matrix.names[g]} {n}" for g, n in few)
-        yield f"fewer NVLinks to the NVSwitch than the {max(smi.ports)} of the others: {listed}"
+    names, most = smi.matrix.names, max((max(s.values()) for s in smi.switches), default=0)
+    few = [(g, n) for ports in smi.switches for g, n in ports.items() if n < most]
+    if few:
+        listed = ", ".join(f"{names[g]} {n}" for g, n in few)
+        yield f"fewer NVLinks to the NVSwitch than the {most} of the others: {listed}"
+    joined = {g for pair in smi.nvlinks for g in pair}.union(*smi.switches)
+    alone = [names[g] for g in range(smi.matrix.gpus) if g not in joined]
+    if joined and alone:
+        yield f"GPUs without NVLink, reached over PCIe only: {', '.join(alone)}"
+    elif smi.known and alone[1:] and smi.generation.links and not smi.generation.card:
+        yield (
+            f"{smi.generation.name} usually have NVLink, and the text shows none: nvidia-smi "
+            "topo -mp leaves it out, topo -m does not"
+        )
     if smi.devices.down:
         listed = ", ".join(f"GPU{g} {n}" for g, n in sorted(smi.devices.down.items()))
         yield f"inactive NVLinks are left out: {listed}"
-
-
-def _joined(nvlinks: Pairs, gpus: int) -> bool:
-    reached, edge = {0}, [0]
-    while edge:
-        at = edge.pop()
-        for a, b in nvlinks:
-            for near, far in ((a, b), (b, a)):
-                if near == at and far not in reached:
-                    reached.add(far)
-                    edge.append(far)
-    return len(reached) == gpus
 
 
 def _over_nvlink(smi: _Smi) -> Topology:
     n, options, notes = smi.matrix.gpus, smi.options, smi.notes
     switches: tuple[HostSwitch, ...] = ()
     cables: tuple[Cables, ...] = ()
-    if smi.ports:
-        count = max(smi.ports)
-        fewer = tuple((g, smi.lane * k) for g, k in enumerate(smi.ports) if k < count)
+    if smi.switches:
+        (ports,) = smi.switches
+        count = max(ports.values())
+        fewer = tuple((g, smi.lane * k) for g, k in ports.items() if k < count)
         port = smi.lane * count
         switches = (HostSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA, ports=fewer),)
         most = "every pair shows" if not fewer else "pairs show up to"
@@ -264,7 +321,7 @@ def _over_nvlink(smi: _Smi) -> Topology:
 def _nics(smi: _Smi) -> Nics | None:
     """Return the NICs of the text, or for several hosts assumed ones where it has none."""
     matrix, options, kind = smi.matrix, smi.options, smi.generation
-    served = _served_gpus(matrix, smi.notes)
+    served = _served_gpus(matrix)
     alone = options.integer("nodes", 1) == 1
     if not served:
         return None if alone else assumed_nics(matrix.gpus, kind, options, smi.notes)
@@ -296,12 +353,12 @@ def _alone(matrix: Matrix, nics: Iterable[int]) -> str:
     return f"NICs of a single host are left out (nodes=2 keeps them): {listed}"
 
 
-def _served_gpus(matrix: Matrix, notes: list[str]) -> dict[int, tuple[int, ...]]:
+def _served_gpus(matrix: Matrix) -> dict[int, tuple[int, ...]]:
     """Return the GPUs of each NIC that is the nearest of some GPU, by its column.
 
     GPUs with the same nearest NICs are matched one to one if the numbers allow it.
     """
-    n, total = matrix.gpus, len(matrix.names)
+    n = matrix.gpus
     best: dict[tuple[int, ...], list[int]] = {}
     for g in range(n):
         if near := _nearest(matrix, g):
@@ -313,9 +370,6 @@ def _served_gpus(matrix: Matrix, notes: list[str]) -> dict[int, tuple[int, ...]]
                 served.setdefault(nic, []).append(gpus[i % len(gpus)])
             else:
                 served.setdefault(nic, []).extend(gpus)
-    idle = [matrix.shown(c) for c in range(n, total) if c not in served]
-    if idle:
-        notes.append(f"no GPU is nearest to {', '.join(idle)}: left out (storage, management)")
     return {c: tuple(sorted(served[c])) for c in sorted(served)}
 
 
@@ -328,6 +382,14 @@ def _over_pcie(smi: _Smi) -> Topology:
         Cable(a, b, smi.lane * count, CABLE_ALPHA, count, Medium.NVLINK)
         for (a, b), count in sorted(smi.nvlinks.items())
     ]
+    switches = tuple(HostPart(f"nvswitch.{i}", NodeKind.SWITCH) for i in range(len(smi.switches)))
+    first = plan.gpus + len(plan.parts)
+    for node, ports in enumerate(smi.switches, first):
+        cables += [
+            Cable(g, node, smi.lane * k, NVSWITCH_ALPHA, k, Medium.NVLINK) for g, k in ports.items()
+        ]
+        listed = ", ".join(matrix.names[g] for g in ports)
+        notes.append(f"on an NVSwitch, up to {max(ports.values())} links each: {listed}")
     speed = smi.generation.nic
     n = matrix.gpus
     plugs = tuple(Plug(c, speed) for c in range(n, len(matrix.names)))
@@ -335,6 +397,9 @@ def _over_pcie(smi: _Smi) -> Topology:
         "NVLink does not join all GPUs: the PCIe tree follows the classes, "
         f"x16 at {float(width):g}GB/s (pcie_bw=), CPU to CPU at {float(between):g}GB/s (cpu_bw=)"
     )
+    far = [(a, b) for b in range(n) for a in range(b) if matrix.cells[a][b] == "SYS"]
+    if any(_same_numa(matrix, a, b) for a, b in far):
+        notes.append("GPUs of one NUMA node are on one CPU, even where SYS is between them")
     nearest = [(c, g) for g in range(n) for c in _nearest(matrix, g)]
     if nearest:
         served = {c: [g for k, g in nearest if k == c] for c, _ in sorted(nearest)}
@@ -344,7 +409,8 @@ def _over_pcie(smi: _Smi) -> Topology:
     elif plugs and not options.has("nic_bw"):
         notes.append(f"NIC bandwidth assumed {float(speed):g}GB/s (nic_bw=)")
     names = smi.gpu_names()
-    whole = replace(plan, cables=(*cables, *plan.cables), plugs=plugs, gpu_names=names)
+    parts = (*plan.parts, *switches)
+    whole = HostPlan(n, parts, (*cables, *plan.cables), plugs, names)
     if not plugs and options.integer("nodes", 1) > 1:
         whole = with_assumed_nics(whole, smi.generation, options, notes)
     return build_hosts(whole, options.title(), options, notes)
@@ -379,19 +445,16 @@ def _tree(matrix: Matrix, width: Fraction, between: Fraction) -> HostPlan:
 
 
 def _groups(matrix: Matrix, level: str) -> list[list[int]]:
-    """Return devices grouped by classes up to a level; NVLink pairs use the NUMA column."""
+    """Return devices grouped by classes up to a level, GPUs at last also by their NUMA column.
+
+    Under NVLink the class is not seen, and in virtual machines it is SYS between all GPUs.
+    """
     total = len(matrix.names)
     near = set(PATHS[: PATHS.index(level) + 1])
     group = list(range(total))
     for a in range(total):
         for b in range(a):
-            same_numa = (
-                level == "NODE"
-                and a < matrix.gpus
-                and matrix.numa[a] is not None
-                and matrix.numa[a] == matrix.numa[b]
-                and matrix.cells[a][b].startswith("NV")
-            )
+            same_numa = level == "NODE" and _same_numa(matrix, a, b)
             if matrix.cells[a][b] in near or same_numa:
                 old, new = group[a], group[b]
                 group = [new if x == old else x for x in group]
@@ -399,3 +462,17 @@ def _groups(matrix: Matrix, level: str) -> list[list[int]]:
     for device, label in enumerate(group):
         members.setdefault(label, []).append(device)
     return list(members.values())
+
+
+def _same_numa(matrix: Matrix, a: int, b: int) -> bool:
+    """Return True if two devices are GPUs of the same NUMA node by the last columns.
+
+    Columns that part GPUs which are nearer than SYS are believed only under NVLink.
+    """
+    if max(a, b) >= matrix.gpus or matrix.numa[a] is None or matrix.numa[a] != matrix.numa[b]:
+        return False
+    return matrix.cells[a][b].startswith("NV") or not any(
+        matrix.cells[i][j] in PATHS[:-1] and matrix.numa[i] != matrix.numa[j]
+        for j in range(matrix.gpus)
+        for i in range(j)
+    )

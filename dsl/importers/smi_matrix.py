@@ -22,6 +22,11 @@ _DEVICE = re.compile(r"GPU[0-9]+|NIC[0-9]+|[a-z][a-z0-9]*_[a-z0-9_.]*|[a-z]+[0-9
 _WHOLE = re.compile(rf"{_CELL.pattern}|{_DEVICE.pattern}|Affinity|ID|N/A|[0-9,-]+")
 """Words at the end of an unbroken line."""
 
+_FUSED = re.compile(
+    r"(?:GPU|NIC|mlx[45]_(?:bond_)?)[0-9]+|NV[0-9]{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|X", re.ASCII
+)
+"""A word that stands beside others without a space where a copy lost it: ``SYSSYS``."""
+
 _AFTER = ("CPU", "NUMA", "GPU")
 _STARTS = re.compile(r"[\s|]*GPU[0-9]+([\s|]|$)")
 _FLAT = re.compile(r"\bGPU0\s+(GPU1|CPU Affinity)\b")
@@ -131,8 +136,15 @@ def _tokens(lines: list[str]) -> tuple[list[_Token], dict[str, str]]:
         if words and i > start and _is_broken(lines[i - 1], lines[i], width):
             words[0] = _Token(tokens.pop().text + words[0].text, i + 1)
         tokens += words
+    tokens = [_Token(word, token.line) for token in tokens for word in _apart(token.text)]
     found = (re.match(r"\s*(NIC[0-9]+):\s*(\S+)\s*$", s) for s in lines[end:])
     return tokens, {m.group(1): m.group(2) for m in found if m}
+
+
+def _apart(word: str) -> list[str]:
+    """Return the words that a word consists of, ``NIC11NIC12`` as two; else itself."""
+    found = _FUSED.findall(word)
+    return found if len(found) > 1 and "".join(found) == word else [word]
 
 
 def _is_broken(line: str, following: str, width: int) -> bool:

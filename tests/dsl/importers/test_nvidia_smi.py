@@ -147,7 +147,7 @@ def test_dgx1_is_the_catalogue_machine_in_another_numbering(tmp_path: Path) -> N
         (16, "NV6", 150, "v100"),
         (8, "NV12", 300, "a100"),
         (8, "NV18", 450, "h100"),
-        (8, "NV8", 200, "a100"),
+        (8, "NV8", 200, "a800"),
     ],
 )
 def test_equal_counts_everywhere_are_an_nvswitch(

@@ -1,0 +1,208 @@
+"""Hosts whose matrix of ``nvidia-smi topo -m`` is not the textbook's, as people report them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.parts import Medium
+from weft.dsl.nouns.topology import NodeKind, Topology
+
+Cell = Callable[[str, str], str]
+
+
+def text(gpus: int, nics: int, cell: Cell, name: str = "", numa: int = 2, width: int = 8) -> str:
+    """The matrix with columns of ``width``; ``cell`` is asked for a device and one after it."""
+    names = [f"GPU{g}" for g in range(gpus)] + [f"NIC{i}" for i in range(nics)]
+    lines = [f"GPU {','.join(str(g) for g in range(gpus))}: {name}"] if name else []
+    lines.append(
+        " " * width + "".join(n.ljust(width) for n in names) + "CPU Affinity  NUMA Affinity"
+    )
+    for i, one in enumerate(names):
+        row = [
+            " X" if i == j else cell(*((one, two) if i < j else (two, one)))
+            for j, two in enumerate(names)
+        ]
+        tail = f"0-31  {i * numa // gpus}" if i < gpus else ""
+        lines.append("".join(c.ljust(width) for c in [one, *row]) + tail)
+    return "\n".join(lines) + "\n"
+
+
+def number(device: str) -> int:
+    return int(device[3:])
+
+
+def sides(gpus: int = 8) -> Cell:
+    """Every GPU with a NIC of its own on a PCIe switch; two sockets."""
+
+    def cell(a: str, b: str) -> str:
+        if a[:3] == b[:3] == "GPU":
+            return "NV18"
+        if number(a) == number(b):
+            return "PIX"
+        return "NODE" if number(a) * 2 // gpus == number(b) * 2 // gpus else "SYS"
+
+    return cell
+
+
+def read(tmp_path: Path, content: str, options: str = "") -> Topology:
+    file = tmp_path / "topo.txt"
+    file.write_text(content)
+    return topology(f"{file}{options}")
+
+
+def said(made: Topology, words: str) -> bool:
+    return any(words in note for note in made.notes)
+
+
+def kinds(made: Topology) -> Counter[NodeKind]:
+    return Counter(node.kind for node in made.nodes)
+
+
+def ports_of(made: Topology) -> list[tuple[str, ...]]:
+    return [node.names for node in made.nodes if node.kind is NodeKind.NIC]
+
+
+@pytest.mark.parametrize("lost", ["header", "cells", "x"])
+def test_words_that_lost_the_space_between_them(tmp_path: Path, lost: str) -> None:
+    """Tabs that became spaces where a terminal wrapped leave NIC6NIC7 and SYSSYS."""
+    whole = text(8, 8, sides())
+    changes = {
+        "header": ("NIC6    NIC7", "NIC6NIC7"),
+        "cells": ("SYS     SYS     0-31", "SYSSYS  0-31"),
+        "x": ("NODE     X      NODE", "NODE XNODE"),
+    }
+    damaged = whole.replace(*changes[lost])
+    assert damaged != whole
+    assert read(tmp_path, damaged).digest() == read(tmp_path, whole).digest()
+
+
+def without_nvlink(lost: str) -> Cell:
+    """The PCIe class instead of NVLink wherever one GPU is concerned."""
+    whole = sides()
+
+    def cell(a: str, b: str) -> str:
+        if whole(a, b) == "NV18" and lost in (a, b):
+            return "NODE" if number(a) // 4 == number(b) // 4 else "SYS"
+        return whole(a, b)
+
+    return cell
+
+
+def test_a_gpu_that_lost_its_nvlinks_leaves_the_others_on_their_switch(tmp_path: Path) -> None:
+    made = read(tmp_path, text(8, 8, without_nvlink("GPU2"), "NVIDIA B200"))
+    inner = [x for x in made.links if x.medium is Medium.NVLINK]
+    assert not any(x.dst < made.ranks and x.src < made.ranks for x in inner)
+    assert {x.src for x in inner if x.src < made.ranks} == {0, 1, 3, 4, 5, 6, 7}
+    assert {float(x.bandwidth) for x in inner} == {900.0}
+    assert said(made, "GPUs without NVLink, reached over PCIe only: GPU2")
+    assert said(made, "on an NVSwitch, up to 18 links each: GPU0, GPU1, GPU3")
+    assert (hop_distances(made) >= 0).all()
+    both = read(tmp_path, text(8, 8, without_nvlink("GPU2"), "NVIDIA B200"), ":nodes=2")
+    assert both.ranks == 16
+    assert kinds(both)[NodeKind.NIC] == 16
+
+
+def test_an_nvswitch_in_two_partitions_is_two_switches(tmp_path: Path) -> None:
+    whole = sides()
+
+    def cell(a: str, b: str) -> str:
+        found = whole(a, b)
+        return "SYS" if found == "NV18" and number(a) // 4 != number(b) // 4 else found
+
+    made = read(tmp_path, text(8, 8, cell, "NVIDIA H100 80GB HBM3"))
+    inner = [x for x in made.links if x.medium is Medium.NVLINK and x.src < made.ranks]
+    assert {float(x.bandwidth) for x in inner} == {450.0}
+    assert len({x.dst for x in inner if x.src < 4} & {x.dst for x in inner if x.src >= 4}) == 0
+
+
+def test_storage_nics_of_pcie_hosts_are_no_ports(tmp_path: Path) -> None:
+    """Cards on PCIe switches with a NIC, two more NICs on the CPUs."""
+
+    def cell(a: str, b: str) -> str:
+        if a[:3] == b[:3] == "GPU":
+            return "NODE" if number(a) // 4 == number(b) // 4 else "SYS"
+        if b in ("NIC4", "NIC5"):
+            return "NODE" if a.startswith("GPU") and number(a) // 4 == number(b) - 4 else "SYS"
+        if a.startswith("NIC"):
+            return "NODE" if number(a) // 2 == number(b) // 2 else "SYS"
+        return "PXB" if number(a) // 2 == number(b) else "SYS"
+
+    made = read(tmp_path, text(8, 6, cell, "NVIDIA L40S"), ":nodes=2")
+    assert ports_of(made) == [("NIC0",), ("NIC1",), ("NIC2",), ("NIC3",)] * 2
+    assert said(made, "no GPU is nearest to NIC4, NIC5: left out (storage, management)")
+
+
+def test_a_gpu_without_a_nic_of_its_own_shares_those_of_others(tmp_path: Path) -> None:
+    """NODE to the NICs of its neighbours and to one for storage: it uses its neighbours'."""
+    whole = sides()
+
+    def cell(a: str, b: str) -> str:
+        if b in ("NIC3", "NIC8"):  # for storage, on either socket
+            return "NODE" if a.startswith("GPU") and number(a) // 4 == number(b) // 8 else "SYS"
+        return whole(a, b)
+
+    made = read(tmp_path, text(8, 9, cell), ":nodes=2")
+    assert said(made, "no GPU is nearest to NIC3, NIC8: left out (storage, management)")
+    assert said(made, "NIC0 GPU0, GPU3 (PIX, NODE); NIC1 GPU1, GPU3 (PIX, NODE)")
+    assert kinds(made)[NodeKind.NIC] == 6  # of those that several GPUs share
+
+
+def test_nics_behind_the_cpu_serve_where_there_are_no_others(tmp_path: Path) -> None:
+    """A tray of GB200: three NICs at each CPU, none on a PCIe switch."""
+
+    def cell(a: str, b: str) -> str:
+        if a[:3] == b[:3] == "GPU":
+            return "NV18"
+        side = [number(d) // (2 if d.startswith("GPU") else 3) for d in (a, b)]
+        return "NODE" if side[0] == side[1] else "SYS"
+
+    made = read(tmp_path, text(4, 6, cell, "NVIDIA GB200"), ":nodes=2")
+    assert len(ports_of(made)) == 12
+    assert not said(made, "left out (storage")
+
+
+def test_virtual_machines_show_sys_between_gpus_of_one_numa_node(tmp_path: Path) -> None:
+    made = read(tmp_path, text(8, 0, lambda a, b: "SYS"))
+    assert kinds(made)[NodeKind.HOST] == 2
+    assert said(made, "GPUs of one NUMA node are on one CPU, even where SYS is between them")
+    far = read(tmp_path, text(8, 0, lambda a, b: "SYS", numa=8))
+    assert kinds(far)[NodeKind.HOST] == 8
+
+
+def test_a_text_without_the_nvlinks_of_its_gpus_is_doubted(tmp_path: Path) -> None:
+    pcie = text(8, 0, lambda a, b: "SYS", "NVIDIA H100 80GB HBM3")
+    assert said(read(tmp_path, pcie), "nvidia-smi topo -mp leaves it out")
+    cards = text(8, 0, lambda a, b: "SYS", "NVIDIA H100 PCIe")
+    assert not said(read(tmp_path, cards), "topo -mp")
+
+
+@pytest.mark.parametrize(
+    ("name", "pcie"),
+    [
+        ("NVIDIA GeForce RTX 5090", 48),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 48),
+        ("NVIDIA GeForce RTX 4090", 24),
+        ("NVIDIA RTX 6000 Ada Generation", 24),
+        ("NVIDIA RTX A6000", 24),
+        ("Quadro RTX 8000", 12),
+        ("NVIDIA GeForce RTX 2080 Ti", 12),
+        ("NVIDIA TITAN RTX", 12),
+    ],
+)
+def test_workstation_cards_have_the_pcie_of_their_generation(
+    tmp_path: Path, name: str, pcie: float
+) -> None:
+    made = read(tmp_path, text(2, 0, lambda a, b: "PHB", name))
+    assert {float(x.bandwidth) for x in made.links} == {pcie}
+    assert not said(made, "generation of a100 is assumed")
+
+
+def test_turing_cards_have_two_links_of_their_own_speed(tmp_path: Path) -> None:
+    made = read(tmp_path, text(2, 0, lambda a, b: "NV2", "Quadro RTX 8000"))
+    assert {float(x.bandwidth) for x in made.links} == {50.0}
