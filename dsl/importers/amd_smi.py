@@ -249,6 +249,12 @@ def _link_counts(
     if pairs and len(spans) == len(pairs):
         least = min(spans.values())
         return {pair: max(1, round(span / least)) for pair, span in spans.items()}
+    if kind.dies and not n % 2 and all((g, g + 1) in pairs for g in range(0, n, 2)):
+        notes.append(
+            "how many links a pair has is not in the text: of the two dies of a package "
+            f"{kind.dies} assumed, of others 1 (amd-smi topology in the same file tells)"
+        )
+        return {(a, b): kind.dies if a // 2 == b // 2 else 1 for a, b in pairs}
     each = kind.each if len(pairs) == n * (n - 1) // 2 else 1
     degree = max(Counter(g for pair in pairs for g in pair).values(), default=0)
     if pairs and kind.links > degree * each:

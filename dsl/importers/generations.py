@@ -29,6 +29,7 @@ class Generation:
         links, lane: links to other GPUs, and GB/s of one in one direction; 0 of cards without any.
         pcie, nic: GB/s of its PCIe and of the NIC in the usual host; NICs are a guess.
         each: links between two GPUs of the usual host, where every two are joined.
+        dies: links between the two dies of a package, which tools number as GPUs 2k and 2k+1.
         source: of links and PCIe.
         family: of the times of programs; the name's, if empty.
         card: it is in a PCIe slot: links are bridges between neighbours, and a host has one NIC.
@@ -47,6 +48,7 @@ class Generation:
     medium: Medium = Medium.NVLINK
     also: tuple[str, ...] = ()
     each: int = 1
+    dies: int = 0
 
     @property
     def timed_as(self) -> str:
@@ -86,9 +88,10 @@ def _amd(
     *,
     card: bool = False,
     each: int = 1,
+    dies: int = 0,
 ) -> Generation:
     return Generation(
-        name, links, Fraction(lane), pcie, nic, source, family, card, Medium.XGMI, also, each
+        name, links, Fraction(lane), pcie, nic, source, family, card, Medium.XGMI, also, each, dies
     )
 
 
@@ -189,9 +192,10 @@ _TABLE = (
         "50",
         GEN4,
         HDR,
-        "AMD MI250X data sheet: 100 GB/s both ways a link, eight links, PCIe 4",
+        "AMD MI250X data sheet: 100 GB/s both ways a link, eight a die, four to the other die",
         "mi250",
         ("mi250",),
+        dies=4,
     ),
     _amd(
         "mi300a",

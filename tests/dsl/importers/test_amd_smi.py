@@ -220,3 +220,16 @@ def test_bad_texts_say_where(tmp_path: Path, text: str, says: str) -> None:
         read(tmp_path, text)
     assert says in caught.value.render()
     assert "amd.txt" in caught.value.render()
+
+
+def test_the_two_dies_of_a_package_have_four_links(tmp_path: Path) -> None:
+    """MI250X: GPUs 2k and 2k+1 are one package; rocm-smi tells no numbers of links."""
+    made = read(tmp_path, MI300X, ":gpu=mi250x")
+    wide = {(x.src, x.dst) for x in made.links if float(x.bandwidth) == 200.0}
+    assert wide == {(g, g ^ 1) for g in range(8)}
+    assert {float(x.bandwidth) for x in made.links} == {50.0, 200.0}
+    assert any("of the two dies of a package 4 assumed" in note for note in made.notes)
+    far = rocm(
+        4, lambda a, b: "XGMI", lambda a, b: 30 - 15 * (a % 2 == b % 2), lambda a, b: 1, None
+    )
+    assert {x.lanes for x in read(tmp_path, far, ":gpu=mi250x").links} == {1}
