@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective, Kind
-from weft.dsl.nouns.library import RuntimeTimes, Times
+from weft.dsl.nouns.library import RuntimeTimes
+from weft.dsl.nouns.library_fields import Times
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology

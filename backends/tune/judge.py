@@ -9,38 +9,31 @@ from pathlib import Path
 
 from weft.dsl.base.errors import CheckFailed, WeftError
 from weft.dsl.base.files import parse_json, read_text
-from weft.dsl.base.tables import count, microseconds
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Artefact, Library, Tuned, TunedPlan
 from weft.dsl.nouns.program import load as load_program
 from weft.dsl.nouns.runtime import RUNTIMES
 from weft.dsl.nouns.runtime import target as target_of
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.schedule import read as read_schedule
-from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import verify
-from weft.synth.time.program_time import ProgramClock
 
 from ..check.checker import check_program, check_xml
 from ..check.checks import Check
 from ..check.findings import Finding, errors
 from ..check.header import sizes_of
 from ..compile.analyses.grains import coarsest, same_question
-from ..formats.msccl.read import program_of, read_msccl_xml
+from ..formats.msccl.read import read_msccl_xml
 from ..formats.msccl.read.collective import NAMES, fit
 from ..formats.mscclpp.check import check_plan
 from ..formats.mscclpp.interpret import run_plan
 from ..formats.mscclpp.plan.read import read_plan
 from ..formats.p2p.judge import judge as judge_script
-from .library_model import library_model
-
-XML = "msccl-xml"
+from .claims import XML, Claims
 
 MOST_EXECUTED = 32
 """Largest number of ranks of MSCCL++ plans that are executed when a library is checked."""
-
-SLACK = 1.001
-"""Largest ratio by which a claim may be better than the time found, for rounding."""
 
 
 def judge(library: Library, folder: Path, target: str | None = None) -> list[Check]:
@@ -55,10 +48,11 @@ def judge(library: Library, folder: Path, target: str | None = None) -> list[Che
     size = f"{count(len(plans), 'plan')} on {library.topology.name}"
     checks = [Check("form", True, f"{size}, no gap and no overlap in the manifest")]
     for one in library.tuned:
+        schedules: dict[str, Schedule] = {}
         for plan in one.plans:
-            checks += _plan(library, one, plan, folder, target)
+            checks += _plan(library, one, plan, folder, target, schedules)
         checks += _ranges(library, one, folder)
-        checks += _claims(library, one, folder)
+        checks += Claims(library, one, folder, schedules).checks()
     checks += _strangers(plans, folder)
     return checks
 
@@ -85,8 +79,14 @@ def _strangers(plans: Sequence[TunedPlan], folder: Path) -> Iterator[Check]:
 
 
 def _plan(
-    library: Library, one: Tuned, plan: TunedPlan, folder: Path, target: str | None
+    library: Library,
+    one: Tuned,
+    plan: TunedPlan,
+    folder: Path,
+    target: str | None,
+    read: dict[str, Schedule],
 ) -> Iterator[Check]:
+    """Yield the checks of a plan's schedule and files; a right schedule is added to ``read``."""
     try:
         schedule = read_schedule(folder / plan.schedule)
         problems = [str(p) for p in verify(schedule).problems]
@@ -94,6 +94,8 @@ def _plan(
             problems.append(f"it is {schedule.collective}, not {one.collective}")
         if schedule.topology.digest() != library.topology.digest():
             problems.append("it is for another machine")
+        if not problems:
+            read[plan.schedule] = schedule
     except WeftError as error:
         problems = [error.message]
     told = problems[0] if problems else "achieves its collective"
@@ -227,52 +229,3 @@ def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
         plan = read_plan(text, str(path))
         return plan.min_bytes, plan.max_bytes
     return None
-
-
-# --- what the manifest claims ---------------------------------------------------------------------
-
-
-def _claims(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
-    """Check that bounds hold and that plans as quick as claimed, at both ends of their sizes."""
-
-    simulated = library.timing.get("by") == "simulation"
-    known = bounds(library.topology, one.collective)
-    over = [
-        f"{microseconds(said)} µs at {format_bytes(size)}, where {microseconds(least)} are proved"
-        for size, said in zip(one.grid, one.bound_us, strict=True)
-        if said > SLACK * (least := float(lower_bound_us(known, size)))
-    ]
-    over += [
-        f"{microseconds(us)} µs at {format_bytes(size)} would be quicker than its bound"
-        for size, us, said in zip(one.grid, one.chosen_us, one.bound_us, strict=True)
-        if simulated and SLACK * us < said
-    ]
-    yield Check("bound", not over, f"{one.name}: {over[0] if over else 'proved again'}")
-    if not simulated:
-        return
-    for plan in one.plans:
-        file = next((a for a in plan.artefacts if a.format == XML and not a.in_place), None)
-        sizes = [i for i, size in enumerate(one.grid) if plan.low <= size <= plan.high]
-        if file is None or not sizes:
-            continue
-        try:
-            late = list(_late(library, one, folder, file, sorted({sizes[0], sizes[-1]})))
-        except WeftError as error:
-            late = [error.message]
-        yield Check("time", not late, f"{file.file}: {late[0] if late else 'as quick as is said'}")
-
-
-def _late(
-    library: Library, one: Tuned, folder: Path, file: Artefact, places: Sequence[int]
-) -> Iterator[str]:
-    """Yield the sizes, by their grid indices, at which a file is slower than the manifest says."""
-    algo = read_msccl_xml(read_text(folder / file.file), file.file)
-    program = program_of(algo, fit(one.collective, algo))
-    clock = ProgramClock(program, library.topology, library_model(library))
-    for i in places:
-        us = clock.time_us(one.grid[i])
-        if us > SLACK * one.chosen_us[i]:
-            yield (
-                f"{microseconds(us)} µs at {format_bytes(one.grid[i])}, in the manifest "
-                f"{microseconds(one.chosen_us[i])}"
-            )

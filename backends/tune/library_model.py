@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from weft.dsl.nouns.library import Library
+from weft.dsl.base.errors import BadFile, UnknownName
+from weft.dsl.nouns.library import MANIFEST, Library
 from weft.synth.time.calibrated import DATASHEET, ModelChoice
 from weft.synth.time.runtime_model import RuntimeModel
 
 
 def library_choice(library: Library) -> ModelChoice:
     """Return the model by name; that of data sheets, as in older libraries, where none is named."""
-    return ModelChoice(str(library.timing.get("model", DATASHEET)))
+    try:
+        return ModelChoice(str(library.timing.get("model", DATASHEET)))
+    except UnknownName as error:
+        where = f"{library.name}, {MANIFEST}: timing: model"
+        raise BadFile(error.message, where=where, hint=error.hint) from None
 
 
 def library_runtime(library: Library) -> str | None:

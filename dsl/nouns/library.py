@@ -11,7 +11,7 @@ A library is a folder: ``library.json`` (this noun) and the files that it names.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,6 @@ from ..base.errors import BadFile, UnknownName, UserError, require_type
 from ..base.files import (
     SCHEMA,
     Fields,
-    only,
     parse_json,
     read_text,
     require_kind,
@@ -33,6 +32,15 @@ from ..base.tables import count
 from ..base.units import format_bytes, parse_bytes
 from ..base.views import Tabled, Viewed
 from .collective import Collective
+from .library_fields import (
+    Times,
+    read_bound,
+    read_provenance,
+    read_texts,
+    read_times,
+    read_timing,
+    require_line,
+)
 from .program import protocol_of
 from .schedule import Schedule
 from .schedule import load as load_schedule
@@ -43,9 +51,6 @@ MANIFEST = "library.json"
 
 MOST_COPIES = 1024
 """Most instances or segments of a plan; larger numbers are refused as errors."""
-
-Times = tuple[float | None, ...]
-"""Times in µs at each size of a grid; None where not timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,13 +484,13 @@ def load(data: Any, where: str = "library") -> Library:
     require_kind(data, "library", where)
     fields = Fields(data, where)
     library = Library(
-        fields.get("name", str),
+        _line(fields, "name", where),
         Topology.from_json(fields.get("topology", dict), f"{where}: topology"),
         fields.get("low", int),
         fields.get("high", int),
-        fields.get("timing", dict),
+        read_timing(fields.get("timing", dict), where),
         tuple(_load_tuned(x, f"{where}: tuned") for x in fields.get("tuned", list)),
-        fields.get("provenance", dict, {}),
+        read_provenance(fields.get("provenance", dict, {}), where),
     )
     fields.finish()
     return library
@@ -495,15 +500,15 @@ def _load_tuned(data: Any, where: str) -> Tuned:
     fields = Fields(data, where)
     found = Tuned(
         Collective.from_json(fields.get("collective", dict), f"{where}: collective"),
-        fields.get("bound", dict),
+        read_bound(fields.get("bound", dict), where),
         tuple(fields.integers("grid")),
-        _known(_times(fields, "bound_us", where), where),
-        _known(_times(fields, "chosen_us", where), where),
-        _times(fields, "idea_us", where),
+        _known(read_times(fields, "bound_us", where), where),
+        _known(read_times(fields, "chosen_us", where), where),
+        read_times(fields, "idea_us", where),
         tuple(_load_candidate(x, f"{where}: candidates") for x in fields.get("candidates", list)),
         tuple(_load_plan(x, f"{where}: plans") for x in fields.get("plans", list)),
-        _texts(fields.get("remarks", list, []), "remarks", where),
-        _times(fields, "start_us", where, []),
+        read_texts(fields.get("remarks", list, []), "remarks", where),
+        read_times(fields, "start_us", where, []),
         None if (own := fields.get("runtime", dict, None)) is None else _load_runtime(own, where),
     )
     fields.finish()
@@ -511,14 +516,15 @@ def _load_tuned(data: Any, where: str) -> Tuned:
 
 
 def _load_runtime(data: Any, where: str) -> RuntimeTimes:
-    fields = Fields(data, f"{where}: runtime")
+    where = f"{where}: runtime"
+    fields = Fields(data, where)
     found = RuntimeTimes(
-        fields.get("name", str),
-        _texts(fields.get("how", list), "how", where),
-        _times(fields, "us", where),
-        _times(fields, "start_us", where),
-        fields.get("apart", str, ""),
-        _times(fields, "apart_us", where, []),
+        _line(fields, "name", where),
+        read_texts(fields.get("how", list), "how", where),
+        read_times(fields, "us", where),
+        read_times(fields, "start_us", where),
+        _line(fields, "apart", where, ""),
+        read_times(fields, "apart_us", where, []),
     )
     fields.finish()
     return found
@@ -527,10 +533,10 @@ def _load_runtime(data: Any, where: str) -> RuntimeTimes:
 def _load_candidate(data: Any, where: str) -> Candidate:
     fields = Fields(data, where)
     found = Candidate(
-        fields.get("name", str),
-        _times(fields, "us", where),
+        _line(fields, "name", where),
+        read_times(fields, "us", where),
         fields.get("baseline", bool),
-        fields.get("source", str, ""),
+        _line(fields, "source", where, ""),
     )
     fields.finish()
     return found
@@ -539,11 +545,11 @@ def _load_candidate(data: Any, where: str) -> Candidate:
 def _load_plan(data: Any, where: str) -> TunedPlan:
     fields = Fields(data, where)
     found = TunedPlan(
-        fields.get("name", str),
+        _line(fields, "name", where),
         fields.get("low", int),
         fields.get("high", int),
         fields.get("candidate", str),
-        fields.get("engine", str),
+        _line(fields, "engine", where),
         str(protocol_of(fields.get("protocol", str))),
         fields.get("instances", int),
         fields.get("segments", int),
@@ -567,6 +573,10 @@ def _load_artefact(data: Any, where: str) -> Artefact:
     return found
 
 
+def _line(fields: Fields, key: str, where: str, *default: str) -> str:
+    return require_line(fields.get(key, str, *default), key, where)
+
+
 def _inside(path: str, where: str) -> str:
     """Return the path, refusing one outside the folder of the library."""
     if Path(path).is_absolute() or ".." in Path(path).parts or "\\" in path:
@@ -574,22 +584,8 @@ def _inside(path: str, where: str) -> str:
     return path
 
 
-def _times(fields: Fields, key: str, where: str, *default: list[Any]) -> Times:
-    values = fields.get(key, list, *default)
-    fits = only(values, int, float, type(None))
-    if not fits or any(v is not None and not 0 <= v < math.inf for v in values):
-        raise BadFile(f"{key!r} must hold times in µs", where=where)
-    return tuple(None if v is None else float(v) for v in values)
-
-
 def _known(times: Times, where: str) -> tuple[float, ...]:
     found = tuple(t for t in times if t is not None)
     if len(found) != len(times):
         raise BadFile("a time is missing", where=where)
     return found
-
-
-def _texts(values: Sequence[Any], key: str, where: str) -> tuple[str, ...]:
-    if not only(values, str):
-        raise BadFile(f"{key!r} must hold texts", where=where)
-    return tuple(values)

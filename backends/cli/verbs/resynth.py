@@ -11,7 +11,6 @@ from weft.dsl.base.tables import count, microseconds, table
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.machines.failures import degraded, require_whole
 from weft.dsl.nouns.collective import Kind, make
-from weft.dsl.nouns.library import MANIFEST
 from weft.dsl.nouns.library import read as read_library
 from weft.dsl.nouns.program import protocol_of
 from weft.dsl.nouns.schedule import read as read_schedule
@@ -109,8 +108,6 @@ def _as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
         told = "msccl" if args.measure else old.timing.get("runtime")
         if not args.protocols and told == args.target:
             names = old.timing.get("protocols", ())
-            if not isinstance(names, list | tuple):
-                raise BadFile(f"{names!r}, where protocols should be listed", where=MANIFEST)
             args = replace(args, protocols=tuple(str(protocol_of(name)) for name in names))
     if args.model is None and not args.measure:
         usual = DATASHEET if old.timing.get("by") == "simulation" else None

@@ -177,7 +177,7 @@ def test_a_manifest_whose_protocols_are_no_list(
     data["timing"]["protocols"] = None
     (copy / "library.json").write_text(json.dumps(data))
     assert main(["resynth", str(copy), "--down", "gpu0-gpu1", "--effort", "2", "-q"]) == 2
-    assert "protocols should be listed" in capsys.readouterr().err
+    assert "'protocols' must be list, not null" in capsys.readouterr().err
 
 
 def test_ranks_that_are_gone_leave_the_collective(library: str, tmp_path: Path) -> None:

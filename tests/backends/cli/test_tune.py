@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import Weft
@@ -177,27 +179,43 @@ def test_a_file_beside_those_that_a_runtime_loads_is_found(
     assert ("msccl-xml/other.xml: not of this library" in found.out) == bool(code)
 
 
+def falsified(folder: Path, path: tuple[str | int, ...], change: Callable[[Any], Any]) -> None:
+    """Change a value of the first collective in a library's manifest."""
+    manifest = folder / "library.json"
+    data = json.loads(manifest.read_text())
+    place = data["tuned"][0]
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = change(place[path[-1]])
+    manifest.write_text(json.dumps(data))
+
+
 @pytest.mark.parametrize(
-    ("key", "factor", "told"),
+    ("path", "change", "told"),
     [
-        ("bound_us", 1.1, "are proved"),
-        ("chosen_us", 0.9, "in the manif"),
-        ("chosen_us", 0.01, "would be quicker than its bound"),
+        (("bound_us",), lambda us: [1.1 * x for x in us], "are proved"),
+        (("bound_us",), lambda us: [0.9 * x for x in us], "are proved"),
+        (("chosen_us",), lambda us: [0.9 * x for x in us], "in the manif"),
+        (("chosen_us",), lambda us: [1.1 * x for x in us], "in the manif"),
+        (("chosen_us",), lambda us: [0.01 * x for x in us], "would be quicker than its bound"),
+        (("chosen_us", 3), lambda us: 2 * us, "in the manif"),
+        (("idea_us", 0), lambda us: us / 2, "in the manif"),
+        (("bound", "rounds_per_chunk"), lambda _: "1/7", 'bound.rounds_per_chunk is "1/7"'),
+        (("bound", "certificate", "data"), lambda _: {}, "bound.certificate.data"),
+        (("bound", "certificate", "text"), lambda _: "trust me", '"trust me" in the manifest'),
+        (("bound", "composite"), lambda _: [], "bound.composite is [] in the manifest"),
+        (("plans", 0, "engine"), lambda _: "exact", "of classic by its schedule"),
+        (("plans", 0, "instances"), lambda n: n + 1, "by its options"),
+        (("candidates", 0, "us", 0), lambda _: None, "the plan that is made of it"),
+        (("candidates", 1, "us", 0), lambda _: 0.01, "takes 0.010 µs at 4KiB"),
     ],
 )
-def test_a_manifest_that_claims_more_than_is_so_is_found(
-    copied: Path, weft: Weft, key: str, factor: float, told: str
+def test_a_manifest_that_claims_what_is_not_so_is_found(
+    copied: Path, weft: Weft, path: tuple[str | int, ...], change: Callable[[Any], Any], told: str
 ) -> None:
-    path = copied / "library.json"
-    data = json.loads(path.read_text())
-    one = data["tuned"][0]
-    one[key] = [factor * us for us in one[key]]
-    path.write_text(json.dumps(data))
+    falsified(copied, path, change)
     found = weft("check", copied)
     assert (found.code, told in found.out) == (1, True)
-    one[key] = [us / factor**1.5 for us in one[key]]  # what is less than is so is true, too
-    path.write_text(json.dumps(data))
-    assert weft("check", copied).code == 0
 
 
 def test_a_missing_file_is_found(copied: Path, weft: Weft) -> None:
@@ -504,6 +522,29 @@ def test_a_calibrated_library_says_so_and_its_claims_are_judged_by_that_model(
     found = weft("check", copy)
     assert found.code == 1
     assert "in the manifest" in found.out
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "told"),
+    [
+        (("runtime", "us", 0), lambda us: 2 * us, "runtime.us is "),
+        (("runtime", "start_us", 0), lambda us: 2 * us, "runtime.start_us is "),
+        (("runtime", "how", 0), lambda _: "a tree", "runtime.how is "),
+        (("start_us", 0), lambda us: us / 2, "before the first operation"),
+    ],
+)
+def test_a_comparison_that_is_not_so_is_found(
+    weft: Weft,
+    calibrated: Path,
+    tmp_path: Path,
+    path: tuple[str | int, ...],
+    change: Callable[[Any], Any],
+    told: str,
+) -> None:
+    copy = Path(shutil.copytree(calibrated, tmp_path / "library"))
+    falsified(copy, path, change)
+    found = weft("check", copy)
+    assert (found.code, told in found.out) == (1, True)
 
 
 def test_measured_libraries_have_no_model(weft: Weft, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from weft.dsl.nouns.library import (
     load,
 )
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
+from weft.synth.bounds import bounds
 
 PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
 
@@ -48,7 +49,7 @@ def tuned(*plans: TunedPlan) -> Tuned:
     candidates = (Candidate("ring", (2.0, None, 9.0), True), Candidate("tree", (1.0, 3.0, 12.0)))
     return Tuned(
         make("allgather", 2),
-        {"latency_us": "7/10"},
+        bounds(PAIR, make("allgather", 2)).to_json(),
         (1024, 2048, 4096),
         (0.5, 1.0, 2.0),
         (1.0, 3.0, 9.0),
@@ -193,6 +194,49 @@ def test_a_plan_is_compiled_in_a_way_that_there_is(key: str, wrong: object, mess
     with pytest.raises(UserError) as told:
         load(data)
     assert message in f"{told.value} {told.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "key"),
+    [
+        (("timing", "within"), "a\nb", "within"),
+        (("timing", "by"), "guess", "by"),
+        (("timing", "runtime"), "nosuch", "nosuch"),
+        (("timing", "protocols"), ["Simpel"], "Simpel"),
+        (("timing", "on"), "a\nb", "on"),
+        (("timing", "tune"), 1, "tune"),
+        (("provenance", "seed"), "a\x1b[2J", "seed"),
+        (("tuned", 0, "bound", "rounds_per_chunk"), True, "rounds_per_chunk"),
+        (("tuned", 0, "bound", "seconds_per_byte"), "-1", "seconds_per_byte"),
+        (("tuned", 0, "bound", "steps"), -1, "steps"),
+        (("tuned", 0, "bound", "certificate", "data"), "junk", "data"),
+        (("tuned", 0, "bound", "certificate", "text"), None, "text"),
+        (("tuned", 0, "candidates", 0, "us"), [1e308, None, 1], "us"),
+        (("tuned", 0, "candidates", 0, "us"), [1e-300, None, 1], "us"),
+        (("tuned", 0, "candidates", 0, "us"), [2**63, None, 1], "us"),
+        (("tuned", 0, "candidates", 0, "source"), "a\nb", "source"),
+    ],
+)
+def test_what_is_no_claim_is_refused_with_its_key(
+    path: tuple[str | int, ...], wrong: object, key: str
+) -> None:
+    data = json.loads(dumps(GOOD))
+    place: Any = data
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = wrong
+    with pytest.raises(BadFile) as told:
+        load(data)
+    assert key in told.value.message
+    assert str(path[0]) in (told.value.where or "")
+
+
+def test_a_bound_without_a_key_is_refused() -> None:
+    for key in dump(GOOD)["tuned"][0]["bound"]:
+        data = json.loads(dumps(GOOD))
+        del data["tuned"][0]["bound"][key]
+        with pytest.raises(BadFile, match=f"{key!r} is missing"):
+            load(data)
 
 
 def test_a_library_has_every_collective_once() -> None:
