@@ -485,7 +485,7 @@ def test_solver_memory_is_a_limit_for_one_command(
 ) -> None:
     """So little that no solver starts: its question is given up, which the answer says."""
     monkeypatch.delenv(SOLVER_MEMORY, raising=False)
-    question = ("synth", "-t", "dgx1", "-c", "allgather", "-e", "exact", "--effort", 2)
+    question = ("synth", "-t", "dgx1", "-c", "allgather", "-e", "exact", "--effort", 0.1)
     ran = weft(*question, "--solver-memory", "1MiB")
     assert ran.code == Exit.NOTHING_FOUND
     assert "its memory is limited to 1MiB" in ran.err
@@ -495,7 +495,8 @@ def test_solver_memory_is_a_limit_for_one_command(
     assert wrong.code == Exit.WRONG_QUESTION
     assert "--solver-memory much" in wrong.err
     # More than the system counts is no limit; and a race leaves no engine out for a wrong one.
-    assert weft(*question, "--solver-memory", "8388608TiB").code == Exit.DONE
+    enough = ("synth", "-t", "ring:4", *question[3:], "--solver-memory", "8388608TiB")
+    assert weft(*enough).code == Exit.DONE
     monkeypatch.setenv(SOLVER_MEMORY, "much")
     wrong = weft("synth", "-t", "ring:3", "-c", "allgather", "--effort", 1)
     assert wrong.code == Exit.WRONG_QUESTION

@@ -31,24 +31,24 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 
 CLASSICS = [
-    "ring{collective=allreduce,ranks=8}",
-    "ring{collective=allgather,ranks=8}",
-    "double_tree{collective=allreduce,ranks=7}",
-    "binomial{collective=broadcast,ranks=8}",
+    "ring{collective=allreduce,ranks=6}",
+    "ring{collective=allgather,ranks=6}",
+    "double_tree{collective=allreduce,ranks=6}",
+    "binomial{collective=broadcast,ranks=6}",
     "two_shot{ranks=5}",
-    "direct{collective=reduce_scatter,ranks=8}",
+    "direct{collective=reduce_scatter,ranks=6}",
 ]
 """Rings, trees, all pairs; threads run them on more ranks."""
 
 HIERARCHICAL = [("two_step", "alltoall"), ("blueconnect", "allreduce")]
-"""On two boxes of four."""
+"""On two boxes of three."""
 
 SYNTHESIZED = [
-    ("allgather", "dgx1"),
-    ("reduce_scatter", "torus:2x4"),
-    ("allreduce", "dgx1"),
-    ("alltoall", "dgx1"),
-    ("broadcast", "torus:2x4"),
+    ("allgather", "mesh:2x3"),
+    ("reduce_scatter", "torus:2x3"),
+    ("allreduce", "mesh:2x3"),
+    ("alltoall", "mesh:2x3"),
+    ("broadcast", "torus:2x3"),
 ]
 
 RANDOM_TYPES = ("float32", "int32", "float16", "bfloat16", "float64")
@@ -131,21 +131,21 @@ class Part:
     cases: list[Case]
 
 
-def of_5_to_8_ranks(on: str) -> Part:
+def of_5_and_6_ranks(on: str) -> Part:
     pieces = [piece(on, algorithm(name)) for name in CLASSICS]
-    pieces += [piece(on, Hierarchy(named(*names), (4, 2)).algorithm()) for names in HIERARCHICAL]
+    pieces += [piece(on, Hierarchy(named(*names), (3, 2)).algorithm()) for names in HIERARCHICAL]
     nouns = [synthesized(*names) for names in SYNTHESIZED]
     pieces += [piece(on, noun, in_place=n % 2 == 0) for n, noun in enumerate(nouns)]
-    pieces.append(piece(on, synthesized("allgather", "dgx1"), segments=3))
+    pieces.append(piece(on, synthesized("allgather", "mesh:2x3"), segments=3))
     return Part(pieces, mixed(len(pieces)))
 
 
-def messages_of_64_mib(on: str) -> Part:
+def messages_of_16_mib(on: str) -> Part:
     ring = algorithm("ring{collective=allreduce,ranks=4}")
-    large = Case(1, 64 * MIB // 4, "int32", in_place=True)
+    large = Case(1, 16 * MIB // 4, "int32", in_place=True)
     return Part(
         [piece(on, synthesized("allgather", "amd4")), piece(on, ring)],
-        [Case(0, 8 * MIB // 4, "float32"), large],
+        [Case(0, 2 * MIB // 4, "float32"), large],
     )
 
 
@@ -155,7 +155,7 @@ def random_collectives(on: str) -> Part:
     return Part(pieces, cases(len(pieces)) + more)
 
 
-PARTS: list[Callable[[str], Part]] = [of_5_to_8_ranks, messages_of_64_mib, random_collectives]
+PARTS: list[Callable[[str], Part]] = [of_5_and_6_ranks, messages_of_16_mib, random_collectives]
 
 
 @pytest.fixture(scope="module", params=RUNTIMES)
