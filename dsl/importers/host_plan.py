@@ -7,6 +7,7 @@ connects the copies.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -25,11 +26,15 @@ from .generations import Generation
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
-    """A node other than a GPU; ``names``: what the machine's tools call it."""
+    """A node other than a GPU; ``names``: what the machine's tools call it.
+
+    ``host``: of those of a plan of several hosts; None of what joins them.
+    """
 
     name: str
     kind: NodeKind
     names: tuple[str, ...] = ()
+    host: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +59,19 @@ class Plug:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """One host."""
+    """One host, or several that are described together: ``gpu_hosts`` of their GPUs, in order."""
 
     gpus: int
     parts: tuple[HostPart, ...]
     cables: tuple[Cable, ...]
     plugs: tuple[Plug, ...] = ()
     gpu_names: tuple[tuple[str, ...], ...] = ()
+    gpu_hosts: tuple[int, ...] = ()
+
+    @property
+    def several(self) -> bool:
+        """Return True for more hosts than one."""
+        return len(set(self.gpu_hosts)) > 1
 
     def kind(self, node: int) -> NodeKind:
         """Return the kind of a node."""
@@ -121,40 +132,40 @@ def _renumbered(plan: HostPlan, cables: list[Cable], keep: set[int]) -> HostPlan
         tuple(replace(c, a=place[c.a], b=place[c.b]) for c in cables),
         tuple(replace(p, nic=place[p.nic]) for p in plan.plugs if p.nic in keep),
         plan.gpu_names,
+        plan.gpu_hosts,
     )
 
 
 def build_hosts(
     plan: HostPlan, name: str, options: MachineSpec, notes: Iterable[str], family: str = ""
 ) -> Topology:
-    """Build one host, or ``nodes=`` hosts connected by ``fabric=`` (default star).
+    """Build the plan's host, or ``nodes=`` of it, connected by ``fabric=`` (default star).
 
     Further options: ``oversub=``, ``nic_bw=`` (of every port) and ``nic_alpha=``. ``family``: of
     the machine, where it is known.
 
     Raises:
-        BadTopology: several hosts without NICs.
+        BadTopology: several hosts without NICs. UserError: ``nodes=`` for a plan of several hosts.
     """
     nodes = options.integer("nodes", 1)
+    if plan.several and nodes > 1:
+        raise UserError(
+            f"{name} has {len(set(plan.gpu_hosts))} hosts",
+            where=options.keys["nodes"],
+            hint="nodes= makes more of a file of one host",
+        )
     check_size(options, nodes * plan.gpus, nodes * len(plan.cables))
     text, _ = options.word("fabric", "star")
     fabric = asked_fabric(options)
-    plan = simplified(plan, nics=nodes > 1)
+    plan = simplified(plan, nics=nodes > 1 or plan.several)
     if nodes > 1 and not plan.plugs:
         raise BadTopology(
             f"{name} has no NIC that is fast enough to connect hosts",
             hint="min_nic=0.1GB/s includes slower ones, if there are any",
         )
     copies = copied(plan, name, nodes)
-    if nodes > 1:
-        alpha = options.microseconds("nic_alpha", NET_ALPHA)
-        place = _places(plan, nodes)
-        ports = tuple(
-            Port(place[b][p.nic], b, slot, options.bandwidth("nic_bw", p.bandwidth), alpha)
-            for b in range(nodes)
-            for slot, p in enumerate(plan.plugs)
-        )
-        copies = join(copies, ports, fabric)
+    if plan.plugs and (nodes > 1 or plan.several):
+        copies = join(copies, _ports(plan, nodes, options), fabric)
         if not options.has("fabric"):
             notes = (*notes, f"the network between hosts is not in the file; assumed fabric={text}")
         notes = (*notes, *copies.notes)
@@ -164,6 +175,20 @@ def build_hosts(
         notes=tuple(notes),
         timing=MachineTiming(family),
     )
+
+
+def _ports(plan: HostPlan, nodes: int, options: MachineSpec) -> tuple[Port, ...]:
+    """Return the ports of all hosts, counted from 0 in each."""
+    alpha = options.microseconds("nic_alpha", NET_ALPHA)
+    slots: Counter[int] = Counter()
+    ports: list[Port] = []
+    for copy, place in enumerate(_places(plan, nodes)):
+        for p in plan.plugs:
+            host = (plan.parts[p.nic - plan.gpus].host or 0) if plan.several else copy
+            width = options.bandwidth("nic_bw", p.bandwidth)
+            ports.append(Port(place[p.nic], host, slots[host], width, alpha))
+            slots[host] += 1
+    return tuple(ports)
 
 
 def assumed_nics(gpus: int, kind: Generation, options: MachineSpec, notes: list[str]) -> Nics:
@@ -250,23 +275,24 @@ def _places(plan: HostPlan, nodes: int) -> list[list[int]]:
 def copied(plan: HostPlan, name: str, nodes: int) -> Topology:
     """Return unconnected copies of the host."""
     own = plan.gpu_names or ((),) * plan.gpus
-    all_nodes = [
-        replace(gpu(r, r // plan.gpus), names=own[r % plan.gpus]) for r in range(nodes * plan.gpus)
-    ]
+    hosts = plan.gpu_hosts if plan.several else [r // plan.gpus for r in range(nodes * plan.gpus)]
+    all_nodes = [replace(gpu(r, host), names=own[r % plan.gpus]) for r, host in enumerate(hosts)]
     links: list[Link] = []
     for b, place in enumerate(_places(plan, nodes)):
-        all_nodes += [
-            Node(_numbered(part.name, b), part.kind, b, names=part.names) for part in plan.parts
-        ]
+        for part in plan.parts:
+            host = part.host if plan.several else b
+            all_nodes.append(Node(_numbered(part.name, host), part.kind, host, names=part.names))
         for c in plan.cables:
             ends = place[c.a], place[c.b]
             links += both_ways(*ends, c.bandwidth, c.alpha, lanes=c.lanes, medium=c.medium)
     return Topology(name, tuple(all_nodes), tuple(links))
 
 
-def _numbered(name: str, host: int) -> str:
+def _numbered(name: str, host: int | None) -> str:
     """Return the name of a part in a host: ``cpu.1`` in host 2 is ``cpu2.1``."""
     kind, _, rest = name.partition(".")
+    if host is None:
+        return kind
     return f"{kind}{host}.{rest}" if rest else f"{kind}{host}"
 
 

@@ -2,8 +2,8 @@
 
 Interpreted as by the libraries (their ``src/graph/xml.cc`` and ``topo.cc``): PCIe widths, NVLink
 and xGMI bandwidth per link, NVSwitch chips merged into one, CPUs of one host joined in pairs. Ranks
-are in the order of ``rank``. Not in the file: α, and the network between
-hosts.
+are in the order of ``rank``. CPUs of several ``host_hash`` are several hosts, as NCCL writes them
+for GPUs that are on one NVSwitch across hosts. Not in the file: α, and the network between hosts.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class _XmlGpu:
     element: Element
     busid: str
     rank: int
+    host: int
 
 
 @dataclass(slots=True)
@@ -69,10 +70,13 @@ class _Reading:
     hosts: dict[str, list[int]] = field(default_factory=dict)
     nics: dict[tuple[int, str], int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    host: int | None = 0
 
     def add(self, kind: NodeKind, name: str) -> int:
-        count = sum(part.name.startswith(f"{name}.") for part in self.parts)
-        self.parts.append(HostPart(f"{name}.{count}", kind))
+        count = sum(
+            part.name.startswith(f"{name}.") and part.host == self.host for part in self.parts
+        )
+        self.parts.append(HostPart(f"{name}.{count}", kind, host=self.host))
         return len(self.parts) - 1
 
 
@@ -104,6 +108,7 @@ def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
         parts=_named_nics(reading),
         plugs=_plugs(reading, len(found), options),
         gpu_names=tuple(_gpu_names(one) for one, _, _ in found),
+        gpu_hosts=_gpu_hosts(reading, found, where),
     )
     wanted = options.choice("pcie", "auto", ("auto", "on", "off"))
     alone = options.integer("nodes", 1) == 1
@@ -118,14 +123,28 @@ def read_nccl_xml(text: str, where: str, options: MachineSpec) -> Topology:
     return build_hosts(plan, options.title(), options, reading.notes, family)
 
 
+def _gpu_hosts(
+    reading: _Reading, found: list[tuple[_XmlGpu, int, Cable]], where: str
+) -> tuple[int, ...]:
+    """Return the host of each GPU by ``host_hash``; a note tells of several."""
+    hosts = tuple(gpu.host for gpu, _, _ in found)
+    if (several := len(set(hosts))) > 1:
+        reading.notes.append(f"the file has {several} hosts (host_hash)")
+        if several < len(reading.hosts):
+            lacking = next(h for i, h in enumerate(reading.hosts) if i not in hosts)
+            raise BadFile(f"the host of host_hash={lacking} has no GPU with a rank", where=where)
+    return hosts
+
+
 def _read_cpu(reading: _Reading, cpu: Element, number: int) -> None:
-    node = reading.add(NodeKind.HOST, "cpu")
     host = reading.hosts.setdefault(cpu.get("host_hash"), [])
+    reading.host = list(reading.hosts).index(cpu.get("host_hash"))
+    node = reading.add(NodeKind.HOST, "cpu")
     bandwidth = _cpu_link(cpu)
     for other in host:
         reading.cables.append(Cable(other, node, bandwidth, PCIE_ALPHA))
     host.append(node)
-    if len(host) == 2:
+    if len(host) == 2 and reading.host == 0:
         reading.notes.append(
             f"CPU to CPU: {float(bandwidth):g}GB/s, as the library assumes for "
             f"{cpu.get('vendor') or cpu.get('arch') or 'this CPU'}"
@@ -149,7 +168,8 @@ def _read_device(reading: _Reading, element: Element, parent: int) -> None:
         rank = gpus[0].get("rank")
         if rank:
             number = _integer(gpus[0], "rank")
-            reading.gpus.append((_XmlGpu(gpus[0], busid, number), parent, cable))
+            found = _XmlGpu(gpus[0], busid, number, reading.host or 0)
+            reading.gpus.append((found, parent, cable))
         else:
             reading.notes.append(f"GPU {busid} has no rank and is left out")
         return
@@ -195,10 +215,11 @@ def _named_nics(reading: _Reading) -> tuple[HostPart, ...]:
     own: dict[int, tuple[str, ...]] = {}
     for net in reading.nets:
         own[net.nic] = tuple(dict.fromkeys((*own.get(net.nic, ()), *net.own)))
-    numbers = {nic: own_number(names) for nic, names in own.items()}
-    if None in numbers.values() or len(set(numbers.values())) < len(numbers):
-        numbers = {}
     parts = list(reading.parts)
+    numbers = {nic: own_number(names) for nic, names in own.items()}
+    places = {(parts[nic].host, number) for nic, number in numbers.items()}
+    if None in numbers.values() or len(places) < len(numbers):
+        numbers = {}
     for nic, names in own.items():
         name = f"nic.{numbers[nic]}" if numbers else parts[nic].name
         parts[nic] = replace(parts[nic], name=name, names=names)
@@ -225,11 +246,11 @@ def _ranked(reading: _Reading, where: str) -> list[tuple[_XmlGpu, int, Cable]]:
     for (one, _, _), (two, _, _) in pairwise(found):
         if one.rank == two.rank:
             raise BadFile(f"two GPUs have rank {one.rank}", where=two.element.where)
-    busids: dict[str, _XmlGpu] = {}
+    busids: dict[tuple[int, str], _XmlGpu] = {}
     for one, _, _ in found:
-        if one.busid in busids:
+        if (one.host, one.busid) in busids:
             raise BadFile(f"two GPUs have bus id {one.busid}", where=one.element.where)
-        busids[one.busid] = one
+        busids[one.host, one.busid] = one
     return found
 
 
@@ -251,7 +272,7 @@ def _direct(
 ) -> list[Cable]:
     """Return NVLink, xGMI and C2C cables; the NVSwitch is added if a GPU is connected to it."""
     n = len(found)
-    place = {gpu.busid: rank for rank, (gpu, _, _) in enumerate(found)}
+    place = {(gpu.host, gpu.busid): rank for rank, (gpu, _, _) in enumerate(found)}
     counts: dict[tuple[int, int], int] = {}
     switched: dict[int, int] = {}
     cables: list[Cable] = []
@@ -259,8 +280,9 @@ def _direct(
         for link in gpu.element.find("nvlink", "xgmi"):
             count = _integer(link, "count")
             target, kind = link.get("target").lower(), link.get("tclass").lower()
-            if target in place and place[target] != rank:
-                counts[rank, place[target]] = counts.get((rank, place[target]), 0) + count
+            peer = place.get((gpu.host, target), rank)
+            if peer != rank:
+                counts[rank, peer] = counts.get((rank, peer), 0) + count
             elif kind.startswith("0x068001"):
                 width = _lane(gpu, options) * count
                 above = _cpu_above(reading, parent) + n
@@ -278,6 +300,8 @@ def _direct(
                 cables.append(Cable(rank, above, width, CABLE_ALPHA, medium=Medium.NVLINK))
     cables += _peer_cables(reading, found, counts, options)
     if switched:
+        if len({found[rank][0].host for rank in switched}) > 1:
+            reading.host = None
         node = reading.add(NodeKind.SWITCH, "nvswitch") + n
         for rank, count in switched.items():
             width = _lane(found[rank][0], options) * count
@@ -344,13 +368,14 @@ def _plugs(reading: _Reading, gpus: int, options: MachineSpec) -> tuple[Plug, ..
     if places:
         listed = ", ".join(reading.nets[i].name for i in places)
         reading.notes.append(f"left out as without= asks: {listed}")
+    alone = options.integer("nodes", 1) == 1 and len(reading.hosts) == 1
     wanted = [net for i, net in enumerate(reading.nets) if i not in places]
     used = [net for net in wanted if net.speed >= least]
     slow = [net for net in wanted if net.speed < least]
     if slow:
         listed = ", ".join(f"{net.name} ({net.speed / 1000:g} Gbit/s)" for net in slow[:8])
         reading.notes.append(f"NICs too slow for data are left out: {listed}")
-    if used and options.integer("nodes", 1) == 1:
+    if used and alone:
         listed = ", ".join(net.name for net in used)
         reading.notes.append(
             f"{len(used)} NICs are left out: they connect several hosts (nodes=2): {listed}"

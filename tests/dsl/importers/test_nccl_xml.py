@@ -12,6 +12,7 @@ from shared import samples
 
 from weft.dsl.base.errors import BadFile, BadTopology, UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.topology import NodeKind, Topology
@@ -275,3 +276,61 @@ def test_absurd_counts_and_widths_are_errors(tmp_path: Path) -> None:
         one = GPU.format(bus="01", rank=0, sm=70, links=link.format(count))
         with pytest.raises(UserError):
             read(tmp_path, SYSTEM.format("", one + other))
+
+
+def trays(links: str, speed: int = 400_000) -> str:
+    """Two hosts with two CPUs each, as NCCL writes those of one NVSwitch."""
+    found = []
+    for host in (0, 1):
+        for cpu in (0, 1):
+            found.append(f'<cpu host_hash="0x{host}a" numaid="{cpu}" arch="arm64">')
+            for gpu in (2 * cpu, 2 * cpu + 1):
+                found.append(
+                    f'<pci busid="0000:{8 + gpu:02x}:00.0" class="0x030200" '
+                    'link_speed="32.0 GT/s PCIe" link_width="16">'
+                    f'<gpu dev="{gpu}" sm="100" rank="{4 * host + gpu}" gdr="1">{links}</gpu></pci>'
+                )
+            found.append(
+                f'<pci busid="0000:0{cpu}:00.0" class="0x020700" link_speed="32.0 GT/s PCIe" '
+                f'link_width="16"><nic><net name="mlx5_{cpu}" dev="{cpu}" speed="{speed}" '
+                f'port="1" guid="0x{host}{cpu}" maxconn="100" gdr="1"/></nic></pci></cpu>'
+            )
+    return f'<system version="1">{"".join(found)}</system>'
+
+
+SWITCHED = '<nvlink target="fffffff:ffff:ff" count="18" tclass="0x068000"/>'
+
+
+def test_several_host_hashes_are_several_hosts_on_one_nvswitch(tmp_path: Path) -> None:
+    file = tmp_path / "trays.xml"
+    file.write_text(trays(SWITCHED))
+    made = topology(str(file))
+    assert made.hosts == 2
+    assert made.host_of[:8] == (0, 0, 0, 0, 1, 1, 1, 1)
+    assert [(n.name, n.host) for n in made.nodes[8:]] == [("nvswitch", None)]
+    assert {x.medium for x in made.links} == {Medium.NVLINK}
+    assert names_of(made).rank("host1.GPU3") == names_of(made).rank("host1.0b:00.0") == 7
+    assert any("the file has 2 hosts" in note for note in made.notes)
+    with pytest.raises(UserError, match="has 2 hosts"):
+        topology(f"{file}:nodes=2")
+
+
+def test_hosts_of_one_file_without_a_common_nvswitch_are_joined_by_their_nics(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "cards.xml"
+    file.write_text(trays(""))
+    made = topology(f"{file}:fabric=rails+spine")
+    ports = [x for x in made.links if x.medium is Medium.NETWORK and made.nodes[x.src].host == 1]
+    assert [(made.nodes[x.src].name, made.nodes[x.dst].name) for x in ports] == [
+        ("nic1.0", "rail0"),
+        ("nic1.1", "rail1"),
+    ]
+    assert (hop_distances(made) >= 0).all()
+
+
+def test_a_host_of_a_file_without_gpus_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "lost.xml"
+    file.write_text(trays(SWITCHED).replace("</system>", '<cpu host_hash="0xff"/></system>'))
+    with pytest.raises(BadFile, match="host_hash=0xff has no GPU"):
+        topology(str(file))
