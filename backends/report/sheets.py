@@ -10,10 +10,11 @@ from typing import Any
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns import library
 from weft.dsl.nouns.algorithm import Algorithm
-from weft.dsl.nouns.library import Library
+from weft.dsl.nouns.library import Library, Tuned, TunedPlan
 from weft.dsl.nouns.topology import Topology
 
 from ..formats.listings import Sheet, Sheets, Value, digest_of, move_text
+from .plan_words import plan_words
 
 TIMES = "µs at size"
 RUN_TIMES = "µs at size without the start of the call"
@@ -113,7 +114,8 @@ def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
 def library_sheets(x: Library) -> dict[str, Sheet]:
     """Return facts, and for each collective its plans and times.
 
-    Times are at powers of two, which libraries on different grids share (or at all sizes, where
+    Plans are told by what they are, not by their names or numbers, which differ for equal ones.
+    Both are at powers of two, which libraries on different grids share (or at all sizes, where
     there are none).
     """
     plans: dict[str, Value] = {}
@@ -121,19 +123,9 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
     starts: dict[str, float] = {}
     bound: dict[str, Value] = {}
     for one in x.tuned:
-        for p in one.plans:
-            name = f"{one.name} {format_bytes(p.low)} … {format_bytes(p.high)}"
-            ways = [
-                p.candidate,
-                p.protocol,
-                f"x{p.instances}",
-                f"{p.segments} segments",
-                *(f"{k} {v}" for k, v in sorted(p.options.items())),
-                *(f"{a.format} {a.target}".strip() for a in p.artefacts),
-            ]
-            plans[name] = ", ".join(ways)
         for at in [at for at, n in enumerate(one.grid) if not n & (n - 1)] or range(len(one.grid)):
             name = f"{one.name} at {format_bytes(one.grid[at])}"
+            plans[name] = _plan_row(one, one.pick(one.grid[at]))
             chosen[name], bound[name] = one.chosen_us[at], one.bound_us[at]
             starts[name] = one.start_at(at)
     facts: dict[str, Value] = {
@@ -149,6 +141,14 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
     }
     named: Sheets = {"facts": facts, "plans": plans, TIMES: chosen}
     return {**named, **_without(starts, chosen), "bound µs at size": bound}
+
+
+def _plan_row(one: Tuned, plan: TunedPlan) -> str:
+    """Return what a plan is: algorithm, way to compile, formats."""
+    files = dict.fromkeys(f"{a.format} {a.target}".strip() for a in plan.artefacts)
+    return ", ".join(
+        [plan_words(one, plan), *(f"{k} {v}" for k, v in sorted(plan.options.items())), *files]
+    )
 
 
 def results_sheets(data: Mapping[str, Any]) -> dict[str, Sheet]:

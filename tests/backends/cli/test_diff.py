@@ -11,6 +11,7 @@ from weft.backends.report.sheets import RUN_TIMES
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import Candidate, Library, Tuned, TunedPlan, dumps
+from weft.synth.bounds import bounds
 
 RING = "classic:ring{collective=allreduce,ranks=4}"
 DOUBLING = "classic:recursive_doubling{collective=allreduce,ranks=4}"
@@ -95,7 +96,7 @@ def test_sketches_by_rules_and_not_by_layout(weft, tmp_path):
 def library(us: float, candidate: str) -> Library:
     tuned = Tuned(
         make("allgather", 4),
-        {},
+        bounds(topology("ring:4"), make("allgather", 4)).to_json(),
         (1024, 2048),
         (1.0, 2.0),
         (us, 2 * us),
@@ -117,7 +118,9 @@ def test_libraries_by_plans_and_times(weft, tmp_path):
     found = sheets(ran)
     assert (ran.code, ran.json["kind"]) == (1, "library")
     assert found["µs at size"] == {"allgather at 1KiB": (3, 6), "allgather at 2KiB": (6, 12)}
-    assert list(found["plans"]) == ["allgather 1KiB … 2KiB"]
+    assert found["plans"] == {
+        f"allgather at {n}KiB": ("ring; Simple", "tree; Simple") for n in (1, 2)
+    }
 
 
 def test_libraries_on_different_grids_share_powers_of_two(weft, tmp_path):
@@ -176,3 +179,16 @@ def test_a_wrong_schedule_is_compared_and_not_timed(weft, triangle, tmp_path):
     assert ran.code == 1
     assert "not simulated: it is wrong" in ran.err
     assert "transfers" in ran.out
+
+
+def test_equal_plans_of_other_names_and_numbers_are_equal(weft, tmp_path):
+    one = library(3.0, "ring")
+    tuned = one.tuned[0]
+    cut = tuple(replace(tuned.plans[0], name=f"q{n}", low=n, high=2 * n - 1) for n in (1024,))
+    last = replace(tuned.plans[0], name="q9", low=2048)
+    other = replace(one, tuned=(replace(tuned, plans=(*cut, last)),))
+    for name, made in (("a", one), ("b", other)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "library.json").write_text(dumps(made))
+    found = sheets(weft("diff", tmp_path / "a", tmp_path / "b", "--json"))
+    assert set(found) == {"facts"}
