@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.tables import table
+from weft.dsl.base.tables import count, table
 
 from .findings import Finding, Severity, errors
 
@@ -32,10 +34,42 @@ class Check:
         return {"name": self.name, "ok": self.ok, "detail": told}
 
 
-def checks_text(checks: Iterable[Check]) -> str:
-    """Return a line per check."""
+FOLDED_FROM, SHOWN = 8, 3
+"""Findings that are alike are folded from so many on; how many of them are shown then."""
+
+NUMBERS = re.compile(r"\d+")
+
+
+def checks_text(checks: Iterable[Check], *, whole: bool = False) -> str:
+    """Return a line per check; of many that differ in numbers only, the first few and a count.
+
+    ``whole``: fold nothing.
+    """
     rows = [((c.severity or "ok") if c.ok else "FAILED", c.name, c.detail) for c in checks]
-    return table(("", "check", "finding"), rows)
+    kinds = [(mark, name, NUMBERS.sub("#", detail)) for mark, name, detail in rows]
+    number = Counter(kinds)
+    seen: Counter[tuple[str, str, str]] = Counter()
+    lines = []
+    for row, kind in zip(rows, kinds, strict=True):
+        seen[kind] += 1
+        if whole or number[kind] < FOLDED_FROM or seen[kind] <= SHOWN:
+            lines.append(row)
+        elif seen[kind] == SHOWN + 1:
+            lines.append((*row[:2], f"… and {number[kind] - SHOWN} more like it (-v: all)"))
+    return table(("", "check", "finding"), lines)
+
+
+def verdict_text(checks: Sequence[Check]) -> str:
+    """Return the verdict of all checks in one line, with the first that fails."""
+    failed = [c for c in checks if not c.ok]
+    if failed:
+        first = failed[0]
+        return (
+            f"FAILED: {len(failed)} of {count(len(checks), 'check')}; {first.name}: {first.detail}"
+        )
+    warned = sum(c.severity == str(Severity.WARNING) for c in checks)
+    told = f", {count(warned, 'warning')}" if warned else ""
+    return f"ok: {count(len(checks) - warned, 'check')}{told}"
 
 
 def of_findings(findings: Sequence[Finding], good: str) -> list[Check]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...check.checks import checks_text
+from ...check.checks import checks_text, verdict_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import CheckFlags
@@ -18,7 +18,7 @@ def run(args: CheckFlags, console: Console) -> int:
     checks = subject.noun.check(subject, args, console)
     good = all(check.ok for check in checks)
     console.result(
-        checks_text(checks),
+        verdict_text(checks) if console.quiet else checks_text(checks, whole=console.verbose > 0),
         {
             "status": "ok" if good else "failed",
             "kind": subject.kind,
