@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +15,11 @@ EVEN = 1 + 1e-9
 
 LEAST = 1e-12
 """Least time in µs of anything; 0 µs, where nothing moves, has no logarithm."""
+
+
+EDGE = 0.01
+"""Largest share of time that a size may lose for a change at a power of two, which people remember
+and compare with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,40 @@ def stretches(
         lows.append(_crossing(path[i - 1], path[i], grid[i - 1], grid[i], us))
     highs = [low - 1 for low in lows[1:]] + [grid[-1]]
     return [Stretch(path[i], low, high) for i, low, high in zip(starts, lows, highs, strict=True)]
+
+
+def rounded(
+    found: Sequence[Stretch],
+    grid: Sequence[int],
+    allowed: Callable[[int, int], bool],
+    us: Callable[[int, int], float],
+) -> list[Stretch]:
+    """Return the stretches with ends at powers of two, wherever that costs under :data:`EDGE`.
+
+    ``allowed(place, at)``: whether a candidate may be used at an index of the grid. The nearer
+    power of two is tried first.
+    """
+    made = list(found)
+    for i in range(1, len(made)):
+        one, other = made[i - 1], made[i]
+        change = other.low
+        below = 1 << (change.bit_length() - 1)
+        if below == change:
+            continue
+        for size in sorted((below, 2 * below), key=lambda p: abs(math.log2(p / change))):
+            if not one.low < size <= other.high:
+                continue
+            # The sizes between the two ends get the candidate that lost there.
+            low, high = min(size, change), max(size, change) - 1
+            winner, loser = (one, other) if size < change else (other, one)
+            inside = [at for at, n in enumerate(grid) if low <= n <= high]
+            if all(allowed(loser.place, at) for at in inside) and all(
+                us(loser.place, n) <= (1 + EDGE) * us(winner.place, n)
+                for n in dict.fromkeys((low, *(grid[at] for at in inside), high))
+            ):
+                made[i - 1], made[i] = replace(one, high=size - 1), replace(other, low=size)
+                break
+    return made
 
 
 def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int], float]) -> int:

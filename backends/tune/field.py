@@ -113,6 +113,13 @@ def path(came: Finalists, options: TuneOptions) -> list[int]:
     What takes longer than the best baseline somewhere near counts as taking longer here; what takes
     longer here is out. Where nothing is worth more than the baselines, these are taken.
     """
+    times, limit = allowed(came, options)
+    price = np.array([COPY ** e.variant.instances.bit_length() for e in came.entries])
+    return few(times, limit, price)
+
+
+def allowed(came: Finalists, options: TuneOptions) -> tuple[Floats, Floats]:
+    """Return the times that count, infinite for what is out, and the limit at every size."""
     times, baseline = _matrix(came.entries), _baseline(came.entries)
     behind = came.behind if len(came.behind) else np.ones_like(times)
     if no_gain(came, options.within):
@@ -121,8 +128,7 @@ def path(came: Finalists, options: TuneOptions) -> list[int]:
     slower = times > baseline * EVEN
     times = np.where(behind > EVEN, np.maximum(times, baseline * behind), times)
     times[slower] = np.inf
-    price = np.array([COPY ** e.variant.instances.bit_length() for e in came.entries])
-    return few(times, limits(times, baseline, options.within), price)
+    return times, limits(times, baseline, options.within)
 
 
 def no_gain(came: Finalists, within: float) -> bool:

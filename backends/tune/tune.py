@@ -12,8 +12,8 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds
 
-from .choose import stretches
-from .field import measured, path, simulated
+from .choose import rounded, stretches
+from .field import allowed, measured, path, simulated
 from .gather import gather
 from .manifest import TuneResult, entry_of, make_files
 from .options import TuneOptions
@@ -55,6 +55,12 @@ def tune(
     came = race(gathered.runners, collective, options, jobs)
     say("Timed", f"{count(len(came.entries), 'finalist')} at {count(len(came.grid), 'size')}")
     chosen = path(came, options)
-    plans = stretches(chosen, came.grid, came.us)
+    times, limit = allowed(came, options)
+    plans = rounded(
+        stretches(chosen, came.grid, came.us),
+        came.grid,
+        lambda place, at: bool(times[place, at] <= limit[at]),
+        came.us,
+    )
     made = make_files(came.entries, plans, collective, options, jobs)
     return entry_of(bound, topology, collective, options, came, plans, made)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import pairwise, product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from weft.backends.tune.choose import few, limits, stretches
+from weft.backends.tune.choose import Stretch, few, limits, rounded, stretches
 
 
 def runs(path: tuple[int, ...]) -> int:
@@ -84,3 +85,33 @@ def test_stretches_leave_no_gap_whatever_the_times_say() -> None:
         assert all(b.low == a.high + 1 for a, b in pairwise(found))
     assert stretches([0, 1], [10, 20], lambda place, _: -place)[1].low == 11
     assert stretches([0, 1], [10, 20], lambda place, _: place)[1].low == 20
+
+
+@pytest.mark.parametrize(
+    ("change", "slope", "low"),
+    [
+        (1000, 0.0, 1024),  # equal anywhere: the nearer power of two
+        (700, 0.0, 512),
+        (700, 1e-5, 512),  # 0.2 % is lost
+        (700, 1e-3, 700),  # 19 %
+        (1000, 3e-4, 1024),
+        (512, 1.0, 512),
+        (100, 0.0, 100),  # no power of two is in reach of both
+    ],
+)
+def test_a_change_moves_to_a_power_of_two_where_that_costs_little(
+    change: int, slope: float, low: int
+) -> None:
+    def us(place: int, size: int) -> float:
+        return 1.0 if place == 0 else 1.0 - slope * (size - change)
+
+    grid = [90, 110] if change == 100 else [90, 600, 1500]
+    found = [Stretch(0, grid[0], change - 1), Stretch(1, change, grid[-1])]
+    first, second = rounded(found, grid, lambda *_: True, us)
+    assert (first.high, second.low) == (low - 1, low)
+
+
+def test_no_change_moves_over_a_size_where_the_other_may_not_be_used() -> None:
+    found = [Stretch(0, 90, 699), Stretch(1, 700, 1500)]
+    told = rounded(found, [90, 600, 1500], lambda place, at: (place, at) != (1, 1), lambda *_: 1.0)
+    assert told[1].low == 1024
