@@ -95,6 +95,7 @@ def cheapest(net: TreeNet, length: Array, cost: Array, back: Array) -> None:
     """Cheapest route of every cell: Dijkstra that expands only nodes that do not store.
 
     Fills ``cost`` (cells,) and ``back`` (sources, nodes): the link by which a node is reached.
+    Where a cheap way to a switch has too many links to go on, the routes are those of fewest links.
     """
     nodes = len(net.out_start) - 1
     price = np.zeros(len(net.link_src))
@@ -126,7 +127,40 @@ def cheapest(net: TreeNet, length: Array, cost: Array, back: Array) -> None:
                     if to >= net.ranks:
                         size = _push(keys, items, size, dist[to], to)
         for q in range(net.cell_start[k], net.cell_start[k + 1]):
+            if dist[net.cell_head[q]] == FAR:
+                _fewest(net, k, price, dist, steps, back, items)
+                break
+        for q in range(net.cell_start[k], net.cell_start[k + 1]):
             cost[q] = dist[net.cell_head[q]]
+
+
+@compiled
+def _fewest(
+    net: TreeNet, k: int, price: Array, dist: Array, steps: Array, back: Array, items: Array
+) -> None:
+    """Routes of fewest links from source k, the cheapest of these, as :func:`cheapest` has them."""
+    dist[:] = FAR
+    source = net.sources[k]
+    dist[source] = 0.0
+    steps[source] = 0
+    items[0], at, size = source, 0, 1
+    while at < size:
+        node = items[at]
+        at += 1
+        for j in range(net.out_start[node], net.out_start[node + 1]):
+            i = net.out_link[j]
+            to = net.link_dst[i]
+            if to == source:
+                continue
+            fresh = dist[to] == FAR
+            cheap = dist[node] + price[i]
+            if fresh or (steps[to] == steps[node] + 1 and cheap < dist[to]):
+                dist[to] = cheap
+                steps[to] = steps[node] + 1
+                back[k, to] = i
+            if fresh and to >= net.ranks:
+                items[size] = to
+                size += 1
 
 
 @compiled

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from weft.dsl.nouns.topology import Topology, gpu, link
+from weft.dsl.nouns.topology import Topology, gpu, link, switch
 from weft.dsl.symmetry.orbits import without_symmetry
 from weft.synth.engines.packing.trees.branchings import edmonds
 from weft.synth.engines.packing.trees.kernels import plant_all
@@ -77,3 +77,16 @@ def test_one_root_needs_no_way_back() -> None:
     batch = Batch.empty(machine, 1, 3)
     assert edmonds(machine.net, np.array([0]), 0, np.ones(3), batch.arcs, batch.links, batch.loads)
     assert batch.loads.tolist() == [[1, 1, 1]]
+
+
+def test_a_cheap_way_of_too_many_links_does_not_hide_the_short_one() -> None:
+    """A route has three links at most: the cheap way to the last switch leaves none to go on."""
+    nodes = (gpu(0), gpu(1), switch("a"), switch("b"), switch("last"))
+    ends = ((0, 2), (2, 3), (3, 4), (0, 4), (4, 1), (1, 0))
+    made = Topology("detour", nodes, tuple(link(u, v, 1) for u, v in ends))
+    machine = TreeMachine.of(made, without_symmetry(made), detour=1)
+    batch = Batch.empty(machine, 1, len(ends))
+    length = np.array([1.0, 1.0, 1.0, 9.0, 1.0, 1.0])
+    plant_all(machine.net, np.array([0]), 1, 0.01, length, batch.arcs, batch.links, batch.loads)
+    assert batch.loads.tolist() == [[0, 0, 0, 1, 1, 0]]
+    assert batch.links[0, 1].tolist() == [3, 4, -1]
