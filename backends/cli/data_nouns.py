@@ -15,7 +15,7 @@ from ..report.sheets import library_sheets, results_sheets, topology_sheets
 from ..report.text import collective_text, topology_text
 from .console import Console
 from .flags.files import CheckFlags, DiffFlags, SimulateFlags
-from .libraries import library_facts, library_text
+from .libraries import library_facts, library_text, recipes
 from .machines import facts_of, machine_line
 from .noun import FileKind, Noun, SimulationSetup, Subject, not_whole
 
@@ -85,6 +85,10 @@ class LibraryNoun(Noun):
         """Return the plans by size."""
         library = subject.library()
         return library_text(library), library_facts(library)
+
+    def details(self, subject: Subject) -> str:
+        """Return the exact recipes of the plans."""
+        return recipes(subject.library())
 
     def timed(self, subject: Subject, args: SimulateFlags) -> SimulationSetup:
         """Raise an error: a library is many files."""

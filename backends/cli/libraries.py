@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import facts, microseconds, table
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.units import format_binary
 from weft.dsl.nouns.program import protocol_of
 
 from ..report.model_numbers import assumed_words
+from ..report.plan_words import idea_words, plan_words
 from ..tune.library_model import library_model
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def library_text(library: Library) -> str:
         [
             ("library", library.name),
             ("topology", library.topology.name),
-            ("sizes", f"{format_bytes(library.low)} … {format_bytes(library.high)}"),
+            ("sizes", f"{format_binary(library.low)} … {format_binary(library.high)}"),
             ("timed", timing),
             ("assumed", assumed_of(library)),
             ("made by", ", ".join(f"{k} {_plain(v)}" for k, v in library.provenance.items() if v)),
@@ -67,9 +68,9 @@ def tuned_text(one: Tuned) -> str:
         gain = [b / one.chosen_us[i] for i in at if (b := base[i]) is not None and one.chosen_us[i]]
         row = [
             plan.name,
-            format_bytes(plan.low),
-            format_bytes(plan.high),
-            plan.candidate,
+            format_binary(plan.low),
+            format_binary(plan.high),
+            plan_words(one, plan),
             plan.engine,
             _span(us, microseconds),
             _span(over, _ratio),
@@ -87,7 +88,14 @@ def tuned_text(one: Tuned) -> str:
 
 
 def _change(one: PlanChange) -> str:
-    return f"from {format_bytes(one.bytes)}: {one.after} instead of {one.before}"
+    after, before = idea_words(one.after), idea_words(one.before)
+    return f"from {format_binary(one.bytes)}: {after} instead of {before}"
+
+
+def recipes(library: Library) -> str:
+    """Return the exact recipe of every plan: schedule and compile options."""
+    rows = [[p.name, p.candidate, p.engine] for one in library.tuned for p in one.plans]
+    return table(["plan", "recipe", "by"], rows)
 
 
 def _ratio(value: float) -> str:

@@ -194,6 +194,10 @@ class Noun:
         """Return the file as text, and its facts for ``--json``."""
         return subject.text.rstrip("\n"), {"text": subject.text}
 
+    def details(self, subject: Subject) -> str:
+        """Return what ``weft show -v`` tells beside the text; empty if nothing."""
+        return ""
+
     def sheets(self, subject: Subject, args: DiffFlags, console: Console) -> Sheets:
         """Return the sheets that ``weft diff`` compares; by default the lines of ``weft show``."""
         return text_sheets(self.show(subject)[0])

@@ -45,6 +45,8 @@ def _engine(asked: str, engine: str) -> str:
     if asked.startswith(ONE_SHOT):
         return "one shot"
     name = asked.partition("{")[0]
+    if name.startswith("classic:"):
+        return name.removeprefix("classic:").replace("_", " ")
     if name == "portfolio":
         return ENGINES.get(engine, engine if engine not in ("", "portfolio") else "best")
     if name in ENGINES or name == "classic":

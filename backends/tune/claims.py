@@ -16,7 +16,7 @@ from typing import Any
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.files import read_text
 from weft.dsl.base.tables import microseconds
-from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.base.units import SizeRange, format_binary
 from weft.dsl.nouns.library import Library, RuntimeTimes, Tuned, TunedPlan
 from weft.dsl.nouns.library_fields import Times
 from weft.dsl.nouns.program import protocol_of
@@ -89,9 +89,9 @@ class Claims:
         for size, said, us in zip(one.grid, one.bound_us, one.chosen_us, strict=True):
             least = float(lower_bound_us(self._known, size))
             if not _alike(said, least):
-                yield (f"{_us(said)} µs at {format_bytes(size)}, where {_us(least)} are proved")
+                yield (f"{_us(said)} µs at {format_binary(size)}, where {_us(least)} are proved")
             if self.simulated and SLACK * us < said:
-                yield (f"{_us(us)} µs at {format_bytes(size)} would be quicker than its bound")
+                yield (f"{_us(us)} µs at {format_binary(size)} would be quicker than its bound")
 
     # --- plans ------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Claims:
         for i in places:
             size, us = self.one.grid[i], clock(self.one.grid[i])
             if not _alike(us, said[i]):
-                yield (f"{_us(us)} µs at {format_bytes(size)}, in the manifest {_us(said[i])}")
+                yield (f"{_us(us)} µs at {format_binary(size)}, in the manifest {_us(said[i])}")
 
     # --- others -----------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Claims:
                 yield f"{plan.name} is {plan.candidate!r}, by its options {made!r}"
         raced = [c for c in one.candidates if c.source]  # the others are the runtime's own
         for i, size in enumerate(one.grid):
-            plan, chosen, at = one.pick(size), one.chosen_us[i], format_bytes(size)
+            plan, chosen, at = one.pick(size), one.chosen_us[i], format_binary(size)
             if not _alike(us[plan.candidate][i], chosen):
                 told = _us(us[plan.candidate][i])
                 yield (
@@ -195,7 +195,7 @@ class Claims:
         for size, said, us in zip(one.grid, one.start_us, found, strict=bool(found)):
             if not _alike(said, us):
                 yield (
-                    f"{_us(said)} µs at {format_bytes(size)} before the first operation, "
+                    f"{_us(said)} µs at {format_binary(size)} before the first operation, "
                     f"where the model has {_us(us)}"
                 )
 
@@ -224,7 +224,8 @@ class Claims:
         for size, us, right in zip(self.one.grid, told, found, strict=bool(found)):
             if not _alike(us, right):
                 yield (
-                    f"runtime.{key} is {_us(us)} at {format_bytes(size)}, by the model {_us(right)}"
+                    f"runtime.{key} is {_us(us)} at {format_binary(size)}, "
+                    f"by the model {_us(right)}"
                 )
 
 

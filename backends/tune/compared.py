@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.units import format_binary
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.library import RuntimeTimes
 from weft.dsl.nouns.library_fields import Times
@@ -99,7 +99,7 @@ def remarks(
         if name and ahead:
             yield (
                 f"{name} {told} is quicker than any plan at {len(ahead)} of {len(known)} sizes, "
-                f"{format_bytes(ahead[0])} to {format_bytes(ahead[-1])}: leave those to it"
+                f"{format_binary(ahead[0])} to {format_binary(ahead[-1])}: leave those to it"
             )
 
 
@@ -109,6 +109,6 @@ def _ranges(grid: Sequence[int], how: Sequence[str]) -> str:
     last = ""
     for size, one in zip(grid, how, strict=True):
         if one and one != last:
-            parts.append(f"{one} from {format_bytes(size)}" if last else one)
+            parts.append(f"{one} from {format_binary(size)}" if last else one)
             last = one
     return ", ".join(parts)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.tables import count
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.units import format_binary
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Candidate, Tuned, TunedPlan
 from weft.dsl.nouns.schedule import dump, dumps
@@ -167,7 +167,7 @@ def _remarks(grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float
     near, sizes = float((over <= 1.1).mean()), count(len(grid), "size")
     return [
         f"within 10 % of the bound at {near:.0%} of {sizes}; farthest from it at "
-        f"{format_bytes(grid[worst])}: {over[worst]:.2f} times"
+        f"{format_binary(grid[worst])}: {over[worst]:.2f} times"
     ]
 
 
@@ -201,7 +201,7 @@ def _own(
         if ahead:
             yield (
                 f"{name} by itself is quicker than any plan at {len(ahead)} of {len(grid)} "
-                f"sizes, {format_bytes(ahead[0])} to {format_bytes(ahead[-1])}: leave those "
+                f"sizes, {format_binary(ahead[0])} to {format_binary(ahead[-1])}: leave those "
                 "to it"
             )
 

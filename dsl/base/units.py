@@ -169,6 +169,18 @@ def exact(value: object, what: str) -> Fraction:
         raise UserError(f"{what} must be a finite number, not {text!r}") from None
 
 
+def format_binary(count: int) -> str:
+    """Return a size in binary units alone, to four digits, so that columns can be compared.
+
+    >>> format_binary(1048576), format_binary(13780), format_binary(1000000), format_binary(512)
+    ('1MiB', '13.46KiB', '976.6KiB', '512B')
+    """
+    for unit in ("GiB", "MiB", "KiB"):
+        if count >= _SIZES[unit]:
+            return f"{count / _SIZES[unit]:.4g}{unit}"
+    return f"{count}B"
+
+
 def format_bytes(count: int) -> str:
     """Return a size in the largest unit that divides it, binary units first; else four digits."""
     for unit in ("GiB", "GB", "MiB", "MB", "KiB", "KB"):

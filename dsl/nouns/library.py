@@ -29,7 +29,7 @@ from ..base.files import (
 from ..base.integers import integer
 from ..base.json_text import compact
 from ..base.tables import count
-from ..base.units import format_bytes, parse_bytes
+from ..base.units import format_binary, parse_bytes
 from ..base.views import Tabled, Viewed
 from .collective import Collective
 from .library_fields import (
@@ -187,7 +187,7 @@ class Tuned:
     runtime: RuntimeTimes | None = None
 
     def __repr__(self) -> str:
-        low, high = format_bytes(self.plans[0].low), format_bytes(self.plans[-1].high)
+        low, high = format_binary(self.plans[0].low), format_binary(self.plans[-1].high)
         return f"<Tuned {self.name}: {count(len(self.plans), 'plan')} for {low} to {high}>"
 
     @property
@@ -205,8 +205,8 @@ class Tuned:
             if plan.low <= message_bytes <= plan.high:
                 return plan
         raise UserError(
-            f"{format_bytes(message_bytes)} is outside {format_bytes(self.plans[0].low)} … "
-            f"{format_bytes(self.plans[-1].high)}, which the library was tuned for",
+            f"{format_binary(message_bytes)} is outside {format_binary(self.plans[0].low)} … "
+            f"{format_binary(self.plans[-1].high)}, which the library was tuned for",
             hint="tune it for more sizes",
         )
 
@@ -284,7 +284,7 @@ class Library(Viewed, Tabled):
 
     def __repr__(self) -> str:
         told = ", ".join(f"{one.name} ({count(len(one.plans), 'plan')})" for one in self.tuned)
-        sizes = f"{format_bytes(self.low)} to {format_bytes(self.high)}"
+        sizes = f"{format_binary(self.low)} to {format_binary(self.high)}"
         return f"<Library on {self.topology.name}: {told} for {sizes}>"
 
     @staticmethod

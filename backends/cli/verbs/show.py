@@ -47,6 +47,8 @@ def _text(args: ShowFlags, console: Console) -> int:
         timed = timed_text(subject, args)
     text, data = subject.noun.show(subject)
     text = f"{text}\n\n{timed}" if timed else text
+    if console.verbose and (more := subject.noun.details(subject)):
+        console.detail(more)
     console.result(text, {"status": "ok", "kind": subject.kind, **data})
     return Exit.DONE
 

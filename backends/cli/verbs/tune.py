@@ -32,7 +32,7 @@ from ..flags.search import PLACES, TuneFlags, TuningFlags
 from ..flags.shared import DownFlags, ProblemFlags
 from ..flags.values import split_arguments
 from ..inputs import read_problem, takes_root
-from ..libraries import assumed_of, library_facts, tables
+from ..libraries import assumed_of, library_facts, recipes, tables
 from ..machines import machine_line
 from ..models import chosen_model, timed_machine
 from ..progress import finishing
@@ -203,6 +203,7 @@ def finish(
         if told := assumed_of(library):
             console.say("Assumed", told)
             console.detail(assumed_text(model))
+        console.detail(recipes(library))
         if args.output:
             write_folder(args.output, texts, force=args.force, replaces=replaceable(args.output))
             console.say("Wrote", f"{len(texts)} files in {args.output}")

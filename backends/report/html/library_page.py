@@ -16,6 +16,7 @@ from weft.synth.bounds import Bounds, bounds
 from ...compile.compile import CompileOptions
 from ...tune.library_model import library_choice, library_model, library_runtime
 from ...tune.variants import variant_of
+from ..plan_words import candidate_words, idea_words, source_of
 from .assumed import assumed_section
 from .chart import Series
 from .curves import size_charts
@@ -186,7 +187,7 @@ def _plans(one: Tuned, number: int, at: dict[int, int]) -> Facts:
             "name": p.name,
             "view": at.get(id(p)),
             "cells": [
-                p.candidate,
+                idea_words(source_of(one, p), p.engine),
                 p.engine,
                 p.protocol,
                 p.instances,
@@ -207,7 +208,7 @@ def _plans(one: Tuned, number: int, at: dict[int, int]) -> Facts:
         "head": [
             "message size",
             "plan",
-            "candidate",
+            "algorithm",
             "found by",
             "protocol",
             "instances",
@@ -230,7 +231,7 @@ def _series(one: Tuned) -> tuple[list[Series], Series]:
     lines = [Series("library", list(zip(grid, one.chosen_us, strict=True)), "this")]
     bases = [c for c in one.candidates if c.baseline and any(u is not None for u in c.us)]
     bases.sort(key=lambda c: min(u for u in c.us if u is not None))
-    lines += [_line(f"baseline {c.name}", grid, c.us) for c in bases[:MOST_BASELINES]]
+    lines += [_line(f"baseline {candidate_words(c)}", grid, c.us) for c in bases[:MOST_BASELINES]]
     if own := one.runtime:
         lines.append(_line(own.name, grid, own.us))
         if own.apart:
@@ -331,7 +332,10 @@ def _runtime_gains(one: Tuned, number: int) -> Facts | None:
 
 def _changes(one: Tuned, number: int) -> Facts | None:
     """Return the sizes from which another algorithm or protocol is used; None: one is for all."""
-    rows = [[byte_words(c.bytes), c.what, c.before, c.after] for c in one.changes()]
+    rows = [
+        [byte_words(c.bytes), c.what, idea_words(c.before), idea_words(c.after)]
+        for c in one.changes()
+    ]
     if not rows:
         return None
     return {
@@ -359,7 +363,7 @@ def _candidates(one: Tuned, number: int) -> Facts:
     ends = sorted({0, len(one.grid) // 2, len(one.grid) - 1})
     rows = [
         [
-            c.name,
+            candidate_words(c),
             "chosen" if c.name in chosen else "baseline" if c.baseline else "",
             wins[c.name],
             *(microseconds(c.us[k]) for k in ends),

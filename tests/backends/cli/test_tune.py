@@ -494,7 +494,7 @@ def test_a_calibrated_library_is_compared_with_nccl_by_version(
     told = weft("show", calibrated)
     assert f"compared with {one.runtime.name}: 1 ring LL" in told.out
     assert "from 16" in told.out
-    assert "two_shot instead of one_shot" in told.out
+    assert "two shot instead of one shot" in told.out
     facts = weft("show", calibrated, "--json").json["libraries"][0]["runtime"]
     first = facts["sizes"][0]
     # NVIDIA/dgxc-benchmarking: 16.9 µs on 8 H100; a call of LL starts in 6.6 in NCCL and MSCCL.
@@ -552,3 +552,13 @@ def test_measured_libraries_have_no_model(weft: Weft, tmp_path: Path) -> None:
     found = weft("tune", "-t", "full:4", "-c", "allreduce", *asked, "-o", tmp_path / "library")
     assert found.code == 2
     assert "--model" in found.err
+
+
+def test_plans_are_told_in_words_and_exactly_on_demand(weft: Weft, folder: Path) -> None:
+    plan = read(folder).tuned[0].plans[-1]
+    told = weft("show", folder, "-v")
+    assert plan.candidate not in told.out
+    assert "two shot; Simple" in told.out
+    assert plan.candidate in told.err
+    assert not re.search(r"\d[KMG]B", told.out)
+    assert plan.candidate in weft("show", folder, "--json").out

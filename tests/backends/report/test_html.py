@@ -306,7 +306,7 @@ def test_a_library(tmp_path, capsys):
     text = capsys.readouterr().out
     assert show(folder / "library.json") == 0
     assert capsys.readouterr().out == text
-    for words in ("plans by size", "below 256 KiB", "baseline classic:ring", 'data-goto="1"'):
+    for words in ("plans by size", "below 256 KiB", "baseline ring", 'data-goto="1"'):
         assert words in text
     (folder / "schedules" / "ring.json").unlink()
     assert show(folder) == 0
