@@ -23,7 +23,7 @@ from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.runtime import FEWEST_CHANNELS, MSCCL, UNLIMITED
-from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.topology import NodeKind, Topology
 from weft.synth.engines.classic import lanes, pairwise
 from weft.synth.engines.classic.place import Site
 from weft.synth.time.calibrated import (
@@ -433,11 +433,29 @@ def _switch_sums(
     line = [family for family in _NVLS if family in family_line(topology)]
     if kind is not Kind.ALLREDUCE or runtime != NCCL or not line or topology.ranks < 3:
         return ()
+    if not _all_switched(topology):
+        return ()
     start, width = _NVLS[line[0]]
     if topology.hosts > 1:
         start = _NVLS_START + _NVLS_LEVEL * (topology.hosts.bit_length() - 1)
         width = _NVLS_BETWEEN[line[0]]
     return (SwitchSums(start, width, host),)
+
+
+def _all_switched(topology: Topology) -> bool:
+    """Return True if all GPUs of each host are on a switch, and not by PCIe or the network."""
+    near: dict[int, set[int]] = {}
+    for one in topology.links:
+        node = topology.nodes[one.dst]
+        within = one.medium is Medium.NVLINK or (
+            one.medium is None and node.host == topology.nodes[one.src].host
+        )
+        if one.src < topology.ranks and node.kind is NodeKind.SWITCH and within:
+            near.setdefault(one.dst, set()).add(one.src)
+    hosts: dict[int | None, set[int]] = {}
+    for rank, node in enumerate(topology.nodes[: topology.ranks]):
+        hosts.setdefault(node.host, set()).add(rank)
+    return all(any(ranks <= found for found in near.values()) for ranks in hosts.values())
 
 
 class TimedOption(typing.Protocol):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from rccl_files import allpairs
 
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.tune import baselines
-from weft.backends.tune.baselines import Baseline, best_of, nccl_baselines
+from weft.backends.tune.baselines import Baseline, SwitchSums, best_of, nccl_baselines
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
@@ -52,6 +54,33 @@ def test_what_switches_sum_is_told_apart() -> None:
     assert found.how == "NVLS"
     assert found.apart
     assert not best_of(nccl_baselines(topology("dgx-a100"), Kind.ALLREDUCE), 1 << 30).apart  # type: ignore[union-attr]
+
+
+def test_switches_sum_only_where_all_gpus_are_on_them(tmp_path: Path) -> None:
+    """One of eight B200 lost its NVLinks; H100 NVL have bridges between two cards, no switch."""
+    lost = [
+        " ".join(
+            "X" if a == b else "NV18" if 2 not in (a, b) else "NODE" if a // 4 == b // 4 else "SYS"
+            for b in range(8)
+        )
+        for a in range(8)
+    ]
+    pairs = [
+        " ".join("X" if a == b else "NV12" if a // 2 == b // 2 else "SYS" for b in range(8))
+        for a in range(8)
+    ]
+    whole = [" ".join("X" if a == b else "NV18" for b in range(8)) for a in range(8)]
+    for name, rows, summed in (
+        ("NVIDIA B200", lost, False),
+        ("NVIDIA H100 NVL", pairs, False),
+        ("NVIDIA B200", whole, True),
+    ):
+        file = tmp_path / "topo.txt"
+        lines = [f"GPU{g} {row} 0-31 {g // 4}" for g, row in enumerate(rows)]
+        head = " ".join(f"GPU{g}" for g in range(8))
+        file.write_text("\n".join([f"GPU 0,1,2,3,4,5,6,7: {name}", f"\t{head}", *lines]) + "\n")
+        found = nccl_baselines(topology(f"{file}:nodes=2,nics=8"), Kind.ALLREDUCE)
+        assert any(isinstance(one, SwitchSums) for one in found) is summed
 
 
 def test_collectives_that_nccl_lacks_have_no_baseline() -> None:
