@@ -117,7 +117,7 @@ def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
 
 def test_nothing_is_lost_with_what_was_not_used(tmp_path: Path) -> None:
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
-    words = ("-t", "line:3", "-c", "broadcast", "--sizes", "1KiB:256KiB")
+    words = ("-t", "line:3", "-c", "broadcast", "--sizes", "4KiB:64KiB")
     assert main(["tune", *words, *QUICK, "-o", old]) == 0
     assert main(["resynth", old, "--down", "gpu1->gpu0", *QUICK, "-o", new]) == 0
     (was,), (made,) = read(old).tuned, read(new).tuned
