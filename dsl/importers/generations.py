@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ..nouns.parts import Medium
@@ -29,6 +29,7 @@ class Generation:
         links, lane: links to other GPUs, and GB/s of one in one direction; 0 of cards without any.
         pcie, nic: GB/s of its PCIe and of the NIC in the usual host; NICs are a guess.
         each: links between two GPUs of the usual host, where every two are joined.
+        rack: GPUs of several hosts on one NVSwitch.
         dies: links between the two dies of a package, which tools number as GPUs 2k and 2k+1.
         source: of links and PCIe.
         family: of the times of programs; the name's, if empty.
@@ -49,6 +50,7 @@ class Generation:
     also: tuple[str, ...] = ()
     each: int = 1
     dies: int = 0
+    rack: int = 0
 
     @property
     def timed_as(self) -> str:
@@ -172,8 +174,18 @@ _TABLE = (
     _nvidia("gh200", 18, 25, GEN5, NDR, "NVIDIA GH200 data sheet: NVLink 900 GB/s both ways"),
     _nvidia("b200", 18, 50, GEN5, NDR, "NVIDIA HGX B200 data sheet: NVLink 1.8 TB/s both ways"),
     _nvidia("b300", 18, 50, GEN6, XDR, "NVIDIA HGX B300 data sheet: NVLink 1.8 TB/s both ways"),
-    _nvidia("gb200", 18, 50, GEN5, NDR, "NVIDIA GB200 NVL72 data sheet: 1.8 TB/s both ways a GPU"),
-    _nvidia("gb300", 18, 50, GEN6, XDR, "NVIDIA GB300 NVL72 data sheet: 1.8 TB/s both ways a GPU"),
+    replace(
+        _nvidia(
+            "gb200", 18, 50, GEN5, NDR, "NVIDIA GB200 NVL72 data sheet: 1.8 TB/s both ways a GPU"
+        ),
+        rack=72,
+    ),
+    replace(
+        _nvidia(
+            "gb300", 18, 50, GEN6, XDR, "NVIDIA GB300 NVL72 data sheet: 1.8 TB/s both ways a GPU"
+        ),
+        rack=72,
+    ),
     _amd("mi50", 2, "46", GEN4, EDR, "AMD MI50 data sheet: 184 GB/s both ways over two links"),
     _amd("mi100", 3, "46", GEN4, HDR, "AMD MI100 data sheet: 276 GB/s both ways over three links"),
     _amd(

@@ -56,8 +56,8 @@ def read_nvidia_smi(text: str, where: str, options: MachineSpec) -> Topology:
     """Return the topology of the matrix.
 
     Options: ``gpu=`` (a row of :mod:`.generations`); ``bw=`` per NVLink (with PCIe: ``pcie_bw=``,
-    ``cpu_bw=``); ``without=`` NICs; ``nics=`` where the text has none; ``nodes=``, ``fabric=``,
-    ``nic_bw=`` and the like.
+    ``cpu_bw=``); ``trays=`` (hosts that share an NVSwitch); ``without=`` NICs; ``nics=`` where the
+    text has none; ``nodes=``, ``fabric=``, ``nic_bw=`` and the like.
 
     Raises:
         BadFile: an invalid text. BadTopology: an asymmetric matrix.
@@ -301,7 +301,9 @@ def _over_nvlink(smi: _Smi) -> Topology:
         count = max(ports.values())
         fewer = tuple((g, smi.lane * k) for g, k in ports.items() if k < count)
         port = smi.lane * count
-        switches = (HostSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA, ports=fewer),)
+        trays = _trays(smi)
+        one = HostSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA, False, False, fewer)
+        switches = (replace(one, hosts=trays),)
         most = "every pair shows" if not fewer else "pairs show up to"
         notes.append(f"{most} NV{count}: the GPUs are on an NVSwitch, {count} links each")
     else:
@@ -316,6 +318,17 @@ def _over_nvlink(smi: _Smi) -> Topology:
     host = Host(options.title(), "", n, switches, cables, nics, moves, gpu_names=smi.gpu_names())
     made = with_media(build(host, spec), Medium.NVLINK)
     return replace(made, name=options.title(), notes=(*notes, *made.notes))
+
+
+def _trays(smi: _Smi) -> int:
+    """Return how many hosts share an NVSwitch; a note tells of several."""
+    trays = smi.options.integer("trays", max(1, smi.generation.rack // smi.matrix.gpus))
+    if trays > 1 and smi.options.integer("nodes", 1) > 1:
+        smi.notes.append(
+            f"hosts of {smi.generation.name} are trays of a rack: up to {trays} share an NVSwitch "
+            "(trays=1: none does)"
+        )
+    return trays
 
 
 def _nics(smi: _Smi) -> Nics | None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..base.errors import BadTopology
+from ..nouns.parts import Medium
 from ..nouns.timing import NO_TIMING, MachineTiming
 from ..nouns.topology import Link, Node, Topology
 from ..symmetry.symmetry import GUESSED, Image, extend, guess
@@ -44,6 +45,14 @@ def host_of(two: Topology, name: str) -> HostTemplate:
         )
     if two.resources:
         raise BadTopology(f"{name}: hosts with shared resources cannot be joined with others")
+    if any(
+        one.medium is Medium.NVLINK and two.nodes[one.src].host != two.nodes[one.dst].host
+        for one in two.links
+    ):
+        raise BadTopology(
+            f"{name}: its hosts share an NVSwitch, and cannot be joined with others",
+            hint="nodes= makes more of one kind; trays=1 gives each host a switch of its own",
+        )
     inside = [v for v, node in enumerate(two.nodes) if node.host == two.host_of[0]]
     place = {v: i for i, v in enumerate(inside)}
     links: list[Link] = []

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
+from ..nouns.parts import Medium
 from ..nouns.timing import NO_TIMING
 from ..nouns.topology import (
     Link,
@@ -40,7 +41,8 @@ Pairs = tuple[tuple[int, int], ...]
 class HostSwitch:
     """A switch inside a host; ``bandwidth`` and ``alpha`` are those of one port, each way.
 
-    ``ports``: GB/s by GPU, of those with fewer links than the others.
+    ``ports``: GB/s by GPU, of those with fewer links than the others. ``hosts``: so many hosts next
+    to each other share it.
     """
 
     name: str
@@ -50,6 +52,7 @@ class HostSwitch:
     multicast: bool = False
     reduces: bool = False
     ports: tuple[tuple[int, Fraction], ...] = ()
+    hosts: int = 1
 
     def port(self, gpu: int) -> Fraction:
         """Return the GB/s of a GPU's port."""
@@ -156,6 +159,7 @@ def side_by_side(host: Host, spec: MachineSpec, nodes: int) -> Topology:
     ]
     switches: list[Node] = []
     links: list[Link] = []
+    shared: dict[tuple[str, int], int] = {}
     for b in range(nodes):
         first = b * host.gpus
         for cables in host.cables:
@@ -164,18 +168,21 @@ def side_by_side(host: Host, spec: MachineSpec, nodes: int) -> Topology:
             for u, v, lanes in cables.pairs:
                 links += both_ways(first + u, first + v, lane * lanes, delay, lanes=lanes)
         for one in host.switches:
-            place = len(gpus) + len(switches)
-            switches.append(_switch_node(one, b, sharp))
+            place = shared.setdefault((one.name, b // one.hosts), len(gpus) + len(switches))
+            if place == len(gpus) + len(switches):
+                switches.append(_switch_node(one, b, sharp, alone=min(nodes, one.hosts) == 1))
             delay = one.alpha if alpha < 0 else alpha
             for g in one.gpus:
-                links += both_ways(first + g, place, width or one.port(g), delay)
+                medium = Medium.NVLINK if one.hosts > 1 else None
+                links += both_ways(first + g, place, width or one.port(g), delay, medium=medium)
     return Topology(spec.source.text, (*gpus, *switches), tuple(links), timing=host.timing)
 
 
-def _switch_node(one: HostSwitch, host: int, sharp: bool) -> Node:
-    return Node(
-        f"{one.name}{host}", NodeKind.SWITCH, host, sharp and one.multicast, sharp and one.reduces
-    )
+def _switch_node(one: HostSwitch, host: int, sharp: bool, *, alone: bool) -> Node:
+    """Return a switch of a host, or of several, which is then numbered by itself."""
+    name = f"{one.name}{host // one.hosts}"
+    place = host if alone else None
+    return Node(name, NodeKind.SWITCH, place, sharp and one.multicast, sharp and one.reduces)
 
 
 def _joined(inner: Topology, host: Host, spec: MachineSpec, nodes: int) -> Topology:

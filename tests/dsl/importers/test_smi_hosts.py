@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.symmetry.symmetry import verified
 
 Cell = Callable[[str, str], str]
 
@@ -206,3 +208,23 @@ def test_workstation_cards_have_the_pcie_of_their_generation(
 def test_turing_cards_have_two_links_of_their_own_speed(tmp_path: Path) -> None:
     made = read(tmp_path, text(2, 0, lambda a, b: "NV2", "Quadro RTX 8000"))
     assert {float(x.bandwidth) for x in made.links} == {50.0}
+
+
+def test_trays_of_a_rack_share_an_nvswitch(tmp_path: Path) -> None:
+    tray = text(4, 4, sides(4), "NVIDIA GB200")
+    rack = read(tmp_path, tray, ":nodes=3")
+    inner = [x for x in rack.links if x.medium is Medium.NVLINK and x.src < rack.ranks]
+    assert len({x.dst for x in inner}) == 1
+    assert len(inner) == 12
+    assert rack.nodes[inner[0].dst].host is None
+    assert rack.hosts == 3
+    assert rack.symmetries == verified(rack)
+    assert said(rack, "trays of a rack: up to 18 share an NVSwitch (trays=1: none does)")
+    two = read(tmp_path, tray, ":nodes=4,trays=2")
+    near = {x.src: x.dst for x in two.links if x.medium is Medium.NVLINK and x.src < two.ranks}
+    assert [near[4 * b] == near[0] for b in range(4)] == [True, True, False, False]
+    assert [rack.name for rack in two.nodes if rack.host is None][:2] == ["nvswitch0", "nvswitch1"]
+    apart = read(tmp_path, tray, ":nodes=2,trays=1")
+    assert apart.nodes[8].host == 0
+    with pytest.raises(BadTopology, match="share an NVSwitch"):
+        topology(f"{tmp_path / 'topo.txt'}*2+{tmp_path / 'topo.txt'}*1")
