@@ -38,7 +38,7 @@ def test_a_file_is_checked_and_shown_by_what_is_in_it(weft: Weft, ring: str):
 
 def test_a_changed_number_fails_the_check(weft: Weft, ring: str):
     edited(ring, "o[{(r - step) % 4}] >", "o[{(r - step - 1) % 4}] >")
-    checked = weft("check", ring)
+    checked = weft("check", ring, "-v")
     assert checked.code == 1
     assert "rank 3 o[0] is received while it is sent" in checked.out
 
