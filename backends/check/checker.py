@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import OPS, Code, Program
 from weft.dsl.nouns.runtime import MAX_COUNT, RUNTIMES, Target
@@ -46,6 +46,7 @@ def check_xml(
 
 def check_program(program: Program, target: str | None = None) -> tuple[Finding, ...]:
     """Errors and warnings of :func:`report_program`."""
+    require_type(program, Program, "the program to check", "weft.compile(schedule) makes one")
     return _without_notes(report_program(program, target))
 
 

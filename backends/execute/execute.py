@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.base.jit import worth_compiling
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
@@ -163,6 +163,8 @@ def run_xml(
     tell: ProgressCallback = silent,
 ) -> Execution:
     """Execute an MSCCL XML file in every placement it claims; see :func:`run_algo`."""
+    require_type(text, str, "the MSCCL XML to run", "the text of the file, and its name")
+    require_type(where, str, "the name of the file", "it is told in errors")
     return run_algo(
         read_msccl_xml(text, where),
         collective,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import difflib
+import errno
 import json
 import math
 import os
@@ -76,7 +77,8 @@ def read_bytes(path: str | Path) -> bytes:
     where = str(path)
     try:
         _require_regular(os.stat(path).st_mode, where)
-        with open(path, "rb") as stream:
+        # Some files of /proc count as regular and wait for more: not waiting shows them.
+        with open(path, "rb", opener=_open_unblocked) as stream:
             return _read_limited(stream.read, where, b"")
     except FileNotFoundError:
         raise BadFile("no such file", where=where) from None
@@ -99,6 +101,10 @@ def read_limit() -> int:
         raise UserError(error.message, where=f"${READ_LIMIT}", hint=error.hint) from None
 
 
+def _open_unblocked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _require_regular(mode: int, where: str) -> None:
     """Refuse what has no end or blocks: directories, devices, pipes and sockets."""
     if stat.S_ISDIR(mode):
@@ -111,7 +117,9 @@ def _require_regular(mode: int, where: str) -> None:
 def _read_limited(read: Callable[[int], AnyStr], where: str, empty: AnyStr) -> AnyStr:
     """Read to the end in pieces, so that signals are handled between them."""
     limit, pieces, length = read_limit(), [], 0
-    while piece := read(_PIECE):
+    while (piece := read(_PIECE)) or piece is None:
+        if piece is None:
+            raise BadFile("expected a file, got one that has no end", where=where)
         pieces.append(piece)
         length += len(piece)
         if length > limit:
@@ -160,6 +168,13 @@ def write_ascii(path: str | Path, pieces: Iterable[bytes], *, force: bool = Fals
         _write_pieces(path, pieces, force)
 
 
+def _open_for_reader(path: str, flags: int) -> int:
+    """Open a device or pipe to write; fails with ENXIO, instead of waiting, where nobody reads."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(handle, True)
+    return handle
+
+
 def _write_pieces(path: str | Path, pieces: Iterable[bytes], force: bool) -> None:
     file = _target(path)
     if file.is_dir():
@@ -171,11 +186,17 @@ def _write_pieces(path: str | Path, pieces: Iterable[bytes], force: bool) -> Non
         _replace_all({file: pieces}, str(path))
         return
     try:
-        with file.open("wb") as stream:
+        with open(file, "wb", opener=_open_for_reader) as stream:
             stream.writelines(pieces)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
+        if error.errno == errno.ENXIO:
+            raise UserError(
+                "nobody reads this pipe",
+                where=str(path),
+                hint="start the reader first, or name a file",
+            ) from None
         raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 

@@ -39,6 +39,9 @@ _END = re.compile(r"#\s+(?:Out of bounds values|Avg bus bandwidth)\b")
 MOST_OLD_ERROR = 1e-2
 """Largest value of the column ``error`` of versions before 2.13 that is rounding."""
 
+SHORTEST_CALL_US, LONGEST_CALL_US = 1e-3, 1e10
+"""Least and largest µs of a call that are believed: a nanosecond, and three hours."""
+
 _KINDS = {
     "all_reduce": Kind.ALLREDUCE,
     "all_gather": Kind.ALLGATHER,
@@ -188,6 +191,12 @@ def _check_row(row: _Measured, before: list[_Measured], where: str) -> None:
             )
     if row.us < 0:
         raise BadFile("a time is negative", where=f"{where}:{row.line}")
+    if row.us and not SHORTEST_CALL_US <= row.us <= LONGEST_CALL_US:
+        raise BadFile(
+            f"no call takes {row.us:g} µs",
+            where=f"{where}:{row.line}",
+            hint=f"times are in µs, from {SHORTEST_CALL_US:g} to {LONGEST_CALL_US:g}",
+        )
     if before and row.bytes < before[-1].bytes:
         raise BadFile(
             f"{row.bytes} bytes follow {before[-1].bytes}: sizes of several runs are mixed",

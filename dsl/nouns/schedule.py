@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.arrays import AnyArray, Bools, Floats, Ints, Ints32
-from ..base.errors import BadFile, UserError
+from ..base.errors import BadFile, UserError, require_type
 from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_ascii
 from ..base.json_text import RaggedRows, compact, pieces, plain
 from ..base.tables import count
@@ -304,6 +304,9 @@ def write(path: str | Path, schedule: Schedule, *, force: bool = False) -> None:
     Raises:
         UserError: as :func:`weft.dsl.base.files.write_text`.
     """
+    require_type(schedule, Schedule, "the schedule to write", "write_schedule(path, schedule)")
+    if not isinstance(path, Path):
+        require_type(path, str, "the path of the file", "write_schedule(path, schedule)")
     write_ascii(path, chain(pieces(_described(schedule)), [b"\n"]), force=force)
 
 

@@ -6,12 +6,14 @@ its own time or reads files: its caller :mod:`weft.synth.api` does all that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
+from weft.dsl.base.errors import UserError, WrongType
 from weft.dsl.base.tables import count
 from weft.dsl.base.views import Tabled, Viewed
 from weft.dsl.nouns.problem import Problem
@@ -38,6 +40,18 @@ class Budget:
     seed: int = 0
     seconds: float | None = None
     outer: Meter | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, kind in (("effort", int | float), ("threads", int), ("seed", int)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kind):
+                raise WrongType(
+                    f"{name} is a number, not {value!r}", hint="Budget(effort=20, seed=0)"
+                )
+        if not (isinstance(self.seconds, int | float) or self.seconds is None):
+            raise WrongType(f"seconds is a number or None, not {self.seconds!r}")
+        if math.isnan(self.effort) or self.effort < 0:
+            raise UserError(f"effort must be zero or more, not {self.effort}")
 
     def meter(self, stopped: Callable[[], bool] = never) -> Meter:
         """Return a meter that has spent nothing yet."""

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
-from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.errors import CheckFailed, require_type
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
@@ -102,6 +102,8 @@ def simulate_program(
             joined by links and switches.
         CheckFailed: the program cannot end; says which operations are stuck, and why.
     """
+    require_type(program, Program, "the program to simulate", "weft.compile(schedule) makes one")
+    require_type(topology, Topology, "topology", 'weft.topology("dgx1")')
     prepared = PreparedProgram(program, topology, model or named_model(topology))
     return simulate_prepared(
         prepared, message_bytes, protocol, bound_us=bound_us, most_operations=most_operations

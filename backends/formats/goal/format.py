@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.library import MOST_COPIES
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.schedule_time import simulate
@@ -69,10 +70,13 @@ class GoalFile(MessageFormat):
         graph = self.graph_for(request, sizes[0], self._sum_ps)
         largest = max((node.bytes for _, _, node in graph.nodes()), default=0)
         if largest > LARGEST:
+            pieces = max(1, request.segments, getattr(request.noun, "segments", 1))
+            pieces *= -(-largest // LARGEST)
+            cut = f"--segments {pieces} cuts every chunk into messages that fit"
             raise UserError(
                 f"a message of {largest} bytes: LogGOPSim's have 31 bits",
                 where=request.where or None,
-                hint="--segments N cuts every chunk into N messages",
+                hint=cut if pieces <= MOST_COPIES else "a smaller --size: no --segments is enough",
             )
         notes: tuple[str, ...] = ()
         remarks: tuple[tuple[str, str], ...] = ()

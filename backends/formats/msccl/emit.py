@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import (
     NOP,
@@ -66,6 +66,7 @@ def emit(
         UserError: the program does not fit the target, in words; a size range that is empty; a
             name that the format cannot hold.
     """
+    require_type(program, Program, "the program to write", "weft.compile(schedule) makes one")
     target = target_of(target)
     label = program.name if name is None else name
     _check_header(program, target, label, min_bytes, max_bytes)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.dsl.base import files
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import parse_json, read_text
 
@@ -146,3 +147,18 @@ def test_bytes_that_a_terminal_let_through(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.stdin", stdin)
     with pytest.raises(BadFile, match="UTF-16"):
         read_text("-")
+
+
+def test_a_file_that_waits_for_more_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /proc/kmsg, which counts as a regular file: here a pipe that is made to look like one."""
+    pipe = tmp_path / "kmsg"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(files, "_require_regular", lambda mode, where: None)
+    writer = os.open(pipe, os.O_RDWR)  # somebody may still write
+    try:
+        with pytest.raises(BadFile, match="no end"):
+            files.read_bytes(pipe)
+    finally:
+        os.close(writer)

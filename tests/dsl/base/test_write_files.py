@@ -144,3 +144,16 @@ def test_no_file_of_a_folder_lands_outside_of_it(tmp_path: Path, name: str) -> N
     with pytest.raises(UserError, match="outside the folder"):
         write_folder(tmp_path / "new", {name: "{}"})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="nobody reads this pipe"):
+        write_text(pipe, "text", force=True)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(pipe, "text", force=True)
+        assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)

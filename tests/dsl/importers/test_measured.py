@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from nccl_tests_text import nccl_tests_text
 
 from weft.dsl.base.errors import BadFile
 from weft.dsl.importers import read_any
 from weft.dsl.importers.generations import CHIPS, family_of, family_of_chips
+from weft.dsl.importers.nccl_tests import read_run
 from weft.dsl.machines.spec import parse_spec
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import families
@@ -259,3 +261,11 @@ def test_every_chip_is_of_a_known_family() -> None:
 def test_the_machine_has_the_family_that_the_text_names() -> None:
     assert read_any(P2P, "p2p.txt", parse_spec("p2p.txt")).timing.family == "v100"
     assert read_any(NCCL, "nccl.txt", parse_spec("nccl.txt")).timing.family == "a100"
+
+
+@pytest.mark.parametrize("us", [1e-300, 1e-5, 1e11, 1e300])
+def test_times_that_no_call_takes_are_refused_with_their_line(us: float) -> None:
+    text = nccl_tests_text("all_reduce", [(1024, 10.0), (2048, us), (4096, 30.0)], gpus=4)
+    with pytest.raises(BadFile, match="no call takes") as told:
+        read_run(text, "ar.txt")
+    assert (told.value.where or "").startswith("ar.txt:")
