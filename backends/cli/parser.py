@@ -38,6 +38,7 @@ VERBS = {
     "sketch": "sketches: list, show, fmt, import",
     "cache": "cached answers of sweeps: list, clear",
     "list": "engines, backends, passes and algorithms",
+    "completion": "complete weft's command lines in bash, zsh or fish",
     "doctor": "what is installed, and what to install",
 }
 """Verbs, each with its line in ``weft --help``; its module has the same name."""
@@ -68,6 +69,7 @@ FLAGS = {
     "profile": "machines:ProfileFlags",
     "bench": "machines:BenchFlags",
     "list": "machines:ListFlags",
+    "completion": "machines:CompletionFlags",
     "doctor": "machines:DoctorFlags",
     "topo": "nested:TOPO",
     "sketch": "nested:SKETCH",
@@ -194,27 +196,32 @@ class VerbParser(Parser):
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse as argparse does."""
-        if not self._configured:
-            self._configured = True
-            from .flags.shared import (  # units, fractions: not for --help
-                Flags,
-                NestedVerbs,
-                add_flags,
-            )
-
-            flags = flags_of(self._name)
-            if flags is None:
-                verb = cast(OthersVerb, verb_of(self._name))
-                self.epilog = examples_of(verb)
-                add_flags(self, Flags)
-                verb.configure(self)
-            elif isinstance(flags, NestedVerbs):
-                self.epilog = flags.EXAMPLES
-                self._add_verbs(flags.verbs)
-            else:
-                self.epilog = flags.EXAMPLES
-                add_flags(self, flags)
+        self.configure()
         return super().parse_known_args(args, namespace)
+
+    def configure(self) -> None:
+        """Add the flags of the verb, once."""
+        if self._configured:
+            return
+        self._configured = True
+        from .flags.shared import (  # units, fractions: not for --help
+            Flags,
+            NestedVerbs,
+            add_flags,
+        )
+
+        flags = flags_of(self._name)
+        if flags is None:
+            verb = cast(OthersVerb, verb_of(self._name))
+            self.epilog = examples_of(verb)
+            add_flags(self, Flags)
+            verb.configure(self)
+        elif isinstance(flags, NestedVerbs):
+            self.epilog = flags.EXAMPLES
+            self._add_verbs(flags.verbs)
+        else:
+            self.epilog = flags.EXAMPLES
+            add_flags(self, flags)
 
     def _add_verbs(self, verbs: Mapping[str, type[Flags]]) -> None:
         from .flags.shared import add_flags

@@ -312,6 +312,8 @@ list-engines: list engines
 list-backends: list backends --json
 list-passes: list passes
 list-algorithms: list algorithms
+completion-script: completion bash
+completion-line: completion zsh --line='weft synth -t dgx'
 doctor: doctor
 """)
 

@@ -1,4 +1,7 @@
-"""Flags of the verbs that look at machines and at weft itself: profile, bench, list, doctor."""
+"""Flags of the verbs that look at machines and at weft itself.
+
+profile, bench, list, completion, doctor.
+"""
 
 from __future__ import annotations
 
@@ -118,6 +121,24 @@ class ListFlags(Flags):
     )
     options: bool = flag(
         "--options", action="store_true", help="every option: its default and its meaning"
+    )
+
+
+@dataclass(frozen=True)
+class CompletionFlags(Flags):
+    """Flags of ``weft completion``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  source <(weft completion bash)                                  in ~/.bashrc
+  weft completion zsh > ~/.zfunc/_weft                            a folder of $fpath
+  weft completion fish > ~/.config/fish/completions/weft.fish"""
+
+    shell: str = flag(choices=("bash", "zsh", "fish"), metavar="bash|zsh|fish")
+    line: str | None = flag(
+        "--line",
+        metavar="TEXT",
+        help="a command line as far as it is typed: print what may stand for its last word, "
+        "instead of the script",
     )
 
 
