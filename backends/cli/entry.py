@@ -22,6 +22,7 @@ from weft.dsl.base.errors import (
 from weft.dsl.base.plugins import PluginWarning, expect, warnings_to
 
 from .console import Console, stdout_errors
+from .defaults import with_defaults
 from .exit_codes import Exit
 from .notices import notices_to
 from .parser import build_parser, flags_of, other_verbs, verb_of
@@ -32,7 +33,7 @@ def run(argv: Sequence[str] | None) -> int:
     """Run one command line; never raises, whatever happens."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Known before parsing, because a parse error is reported in the form that was asked for.
-    console = Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"))
+    console = _console(arguments)
     with final(process=argv is None), terminable(), interruptions() as came:
         try:
             with warnings_to(_teller(console)), notices_to(console):
@@ -56,6 +57,8 @@ def _dispatch(arguments: list[str], console: Console) -> int:
         parser.print_help(sys.stderr)
         return Exit.WRONG_QUESTION
     try:
+        arguments = with_defaults(parser, arguments, console)
+        console = _console(arguments)
         args = parser.parse_args(arguments)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
@@ -63,6 +66,11 @@ def _dispatch(arguments: list[str], console: Console) -> int:
     verb = verb_of(args.verb)
     with _solver_memory(getattr(args, "solver_memory", None)):
         return expect(int, verb.run(flags.of(args) if flags else args, console), verb, "run")
+
+
+def _console(arguments: list[str]) -> Console:
+    """Return the output settings that a command line asks for."""
+    return Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"))
 
 
 @contextlib.contextmanager

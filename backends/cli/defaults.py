@@ -1,0 +1,227 @@
+"""Defaults of options from ``weft.toml``, or ``[tool.weft]`` in ``pyproject.toml``.
+
+The nearest file upward from the current folder counts, and no other::
+
+    topology = "dgx1"        # for every verb that has the option
+    [synth]
+    effort = 5
+    [topo.show]
+    verbose = 1
+
+They become words of the command line, so that they are read as typed ones are; an option that is
+typed leaves its default out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from argparse import Action, ArgumentParser, _SubParsersAction
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.dsl.base.errors import UserError, suggest
+from weft.dsl.base.files import read_text
+
+from .console import Console
+from .parser import Parser, VerbParser
+
+VARIABLE = "WEFT_CONFIG"
+"""Environment variable: the file instead of the nearest one; empty: none."""
+
+NEVER = ("--help", "--version")
+
+
+def with_defaults(parser: Parser, arguments: Sequence[str], console: Console) -> list[str]:
+    """Return a command line with the defaults of its verb, and say which were taken.
+
+    Raises:
+        UserError: the file is not TOML, or has an unknown option or a wrong value; with its line.
+    """
+    if {"-h", *NEVER} & set(arguments):
+        return list(arguments)
+    found = _settings()
+    if found is None:
+        return list(arguments)
+    verbs, of_verb = _verb(parser, arguments)
+    given = found.for_verb(parser, verbs, of_verb)
+    typed = arguments[len(verbs) :]
+    words: list[str] = []
+    told = []
+    for key, (action, values) in given.items():
+        if values and not _typed(action, typed):
+            words += values
+            told.append(f"{key}={found.value(verbs, key)}")
+    if told:
+        console.say("Defaults", f"{', '.join(told)} ({found.path})")
+    return [*verbs, *words, *typed]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """A file, its text and the table of defaults in it."""
+
+    path: str
+    text: str
+    table: Mapping[str, Any]
+
+    def section(self, verbs: Sequence[str]) -> Mapping[str, Any]:
+        """Return the table of a verb; {} if there is none."""
+        table = self.table
+        for verb in verbs:
+            table = table.get(verb, {})
+            if not isinstance(table, Mapping):
+                raise self.wrong(verb, f"{verb!r} is a verb: a table of its options is expected")
+        return table
+
+    def value(self, verbs: Sequence[str], key: str) -> Any:
+        """Return a default: that of the verb before that of all."""
+        return self.section(verbs).get(key, self.table.get(key))
+
+    def for_verb(
+        self, parser: Parser, verbs: Sequence[str], of_verb: ArgumentParser
+    ) -> dict[str, tuple[Action, list[str]]]:
+        """Return the options that have a default, each with its words on the command line."""
+        options = _options(of_verb)
+        given: dict[str, tuple[Action, list[str]]] = {}
+        for key in self._keys(parser, verbs, options):
+            action = options[key]
+            given[key] = (action, self._words(of_verb, action, key, self.value(verbs, key)))
+        return given
+
+    def _keys(
+        self, parser: Parser, verbs: Sequence[str], options: Mapping[str, Action]
+    ) -> list[str]:
+        """Return the options of this verb that are named, with all names tested."""
+        inner = {key for key, value in self.section(verbs).items() if not isinstance(value, dict)}
+        for key in sorted(inner - set(options)):
+            raise self.wrong(
+                key, f"weft {' '.join(verbs)} has no option --{key}", suggest(key, options)
+            )
+        outer = {key for key, value in self.table.items() if not isinstance(value, dict)}
+        if unknown := outer - set(options):
+            everywhere = _all_options(parser)
+            for key in sorted(unknown - everywhere):
+                raise self.wrong(key, f"no verb has an option --{key}", suggest(key, everywhere))
+        tables = set(self.table) - outer
+        (subparsers,) = _subparsers(parser)
+        for key in sorted(tables - set(subparsers.choices)):
+            raise self.wrong(key, f"[{key}] is no verb", suggest(key, subparsers.choices))
+        return [key for key in options if key in inner | outer]
+
+    def _words(self, of_verb: ArgumentParser, action: Action, key: str, value: Any) -> list[str]:
+        option = f"--{key}"
+        if action.nargs == 0:
+            many = type(action).__name__ == "_CountAction" and type(value) is int
+            if not many and not isinstance(value, bool):
+                raise self.wrong(key, f"{option} takes no value: true or false is expected")
+            return [option] * int(value)
+        several = isinstance(value, list)
+        if several and type(action).__name__ not in ("_AppendAction", "_ExtendAction"):
+            raise self.wrong(key, f"{option} takes one value, not a list")
+        words = []
+        for one in value if several else [value]:
+            if not isinstance(one, str | int | float) or isinstance(one, bool):
+                raise self.wrong(key, f"{option} takes a text or a number, not {one!r}")
+            try:
+                of_verb._check_value(action, of_verb._get_value(action, str(one)))
+            except UserError as error:
+                raise self.wrong(key, f"{option}: {error.message}", error.hint) from None
+            words.append(f"{option}={one}")
+        return words
+
+    def wrong(self, key: str, message: str, hint: str | None = None) -> UserError:
+        """Return an error with the file and the line of a key."""
+        named = re.compile(rf"^\s*(\[(tool\.weft\.)?)?{re.escape(key)}\b")
+        lines = [at for at, line in enumerate(self.text.splitlines(), 1) if named.match(line)]
+        where = f"{self.path}:{lines[0]}" if lines else self.path
+        return UserError(message, where=where, hint=hint or f"{VARIABLE}= (empty) ignores the file")
+
+
+def _settings() -> _Settings | None:
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        return _read(Path(named), needed=True) if named else None
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        for name in ("weft.toml", "pyproject.toml"):
+            path = folder / name
+            if path.is_file() and (found := _read(path)):
+                return found
+    return None
+
+
+def _read(path: Path, needed: bool = False) -> _Settings | None:
+    """Return the settings of a file; None for a ``pyproject.toml`` that says nothing of weft."""
+    project = path.name == "pyproject.toml"
+    if project and not needed and not _mentions_weft(path):
+        return None
+    import tomllib  # a tenth of what `weft --help` takes, and few folders have a file
+
+    text = read_text(str(path))
+    try:
+        table: Any = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"not TOML: {error}", where=str(path)) from None
+    for key in ("tool", "weft") if project else ():
+        table = table.get(key, {}) if isinstance(table, Mapping) else None
+    if not isinstance(table, Mapping):
+        raise UserError("[tool.weft] is not a table", where=str(path))
+    return _Settings(str(path), text, table)
+
+
+def _mentions_weft(path: Path) -> bool:
+    try:
+        return b"tool.weft" in path.read_bytes()
+    except OSError:  # another tool's file, and not ours to complain about
+        return False
+
+
+def _verb(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[list[str], ArgumentParser]:
+    """Return the verbs at the start of a command line, and the parser of the last one."""
+    verbs = []
+    for word in arguments:
+        found = [x.choices[word] for x in _subparsers(parser) if word in x.choices]
+        if not found:
+            break
+        verbs.append(word)
+        parser = found[0]
+        if isinstance(parser, VerbParser):
+            parser.configure()
+    return verbs, parser
+
+
+def _subparsers(parser: ArgumentParser) -> list[_SubParsersAction[Any]]:
+    return [action for action in parser._actions if isinstance(action, _SubParsersAction)]
+
+
+def _options(parser: ArgumentParser) -> dict[str, Action]:
+    """Return the options of a parser by their long names, without the dashes."""
+    return {
+        name[2:]: action
+        for action in parser._actions
+        for name in action.option_strings
+        if name.startswith("--") and name not in NEVER
+    }
+
+
+def _all_options(parser: ArgumentParser) -> set[str]:
+    found = set(_options(parser))
+    for verbs in _subparsers(parser):
+        for one in verbs.choices.values():
+            if isinstance(one, VerbParser):
+                one.configure()
+            found |= _all_options(one)
+    return found
+
+
+def _typed(action: Action, words: Sequence[str]) -> bool:
+    """Return True if an option stands among words: ``--size 1MiB``, ``--size=1MiB``, ``-tdgx1``."""
+    for name in action.option_strings:
+        for word in words:
+            short = not name.startswith("--") and not word.startswith("--")
+            if word == name or word.startswith(name if short else f"{name}="):
+                return True
+    return False

@@ -1,0 +1,105 @@
+"""Defaults of options: weft.toml and [tool.weft]; what is typed counts more, mistakes are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import Weft
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    return tmp_path
+
+
+def shown(weft: Weft, *words: str) -> str:
+    """The name of the machine of a bound."""
+    ran = weft("bound", *words, "--json")
+    assert ran.code == 0, ran.err
+    return str(json.loads(ran.out)["topology"])
+
+
+def test_the_nearest_file_counts_and_typed_options_count_more(weft: Weft, folder: Path) -> None:
+    (folder / "weft.toml").write_text('topology = "ring:4"\ncollective = "allgather"\n')
+    assert shown(weft) == "ring:4"
+    assert shown(weft, "-tring:5") == shown(weft, "--topology=ring:5") == "ring:5"
+    assert "Defaults topology=ring:4, collective=allgather" in weft("bound").err
+    assert "Defaults" not in weft("bound", "-q").err
+    (folder / "inner" / "pyproject.toml").write_text(
+        '[tool.weft]\ncollective = "broadcast"\n[tool.weft.bound]\ntopology = "ring:6"\n'
+    )
+    assert shown(weft) == "ring:6"
+    (folder / "inner" / "pyproject.toml").write_text("[tool.other]\n")
+    assert shown(weft) == "ring:4"
+
+
+def test_tables_of_verbs_lists_and_switches(weft: Weft, folder: Path) -> None:
+    (folder / "weft.toml").write_text(
+        '[bound]\njson = true\nquiet = false\ndown = ["gpu0-gpu1"]\n[topo.list]\njson = true\n'
+    )
+    whole = ("bound", "-c", "allgather", "-t", "full:4")
+    cut = json.loads(weft(*whole).out)["bound"]
+    (folder / "weft.toml").rename(folder / "kept.toml")
+    assert cut == json.loads(weft(*whole, "--json", "--down", "gpu0-gpu1").out)["bound"]
+    assert cut != json.loads(weft(*whole, "--json").out)["bound"]
+    (folder / "kept.toml").rename(folder / "weft.toml")
+    assert json.loads(weft("topo", "list").out)["topologies"]
+    assert not weft("list", "passes").out.startswith("{")
+    assert weft("bound", "--help").out.startswith("usage")
+
+
+def test_a_variable_names_the_file_or_none(
+    weft: Weft, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "weft.toml").write_text("nonsense")
+    (folder / "other.toml").write_text('topology = "ring:3"\ncollective = "allgather"\n')
+    monkeypatch.setenv("WEFT_CONFIG", str(folder / "other.toml"))
+    assert shown(weft) == "ring:3"
+    monkeypatch.setenv("WEFT_CONFIG", "")
+    assert shown(weft, "-t", "ring:5", "-c", "broadcast") == "ring:5"
+
+
+def test_a_project_of_another_shape(weft: Weft, folder: Path) -> None:
+    """A pyproject.toml without weft may be anything; with it, it must be right."""
+    project = folder / "inner" / "pyproject.toml"
+    project.write_bytes(b"\xff not TOML")
+    assert shown(weft, "-t", "ring:5", "-c", "broadcast") == "ring:5"
+    for text in ("[tool.weft", "tool.weft = 5"):
+        project.write_text(text)
+        ran = weft("bound", "-t", "ring:5", "-c", "broadcast")
+        assert ran.code == 2
+        assert str(project) in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("effort = 5\ntopologi = 'x'\n", 2, "no verb has an option --topologi"),
+        ("[bound]\neffort = 5\n", 2, "weft bound has no option --effort"),
+        ("[bund]\nsize = 5\n", 1, "[bund] is no verb"),
+        ("bound = 5\n", 1, "'bound' is a verb"),
+        ("\n[bound]\njson = 'yes'\n", 3, "--json takes no value"),
+        ("collective = ['a', 'b']\n", 1, "--collective takes one value"),
+        ("collective = true\n", 1, "--collective takes a text or a number"),
+        ("model = 'exact'\n[simulate]\nsize = 'big'\n", 0, ""),
+        ("root = 'x,'\n", 1, "--root"),
+        ("nonsense\n", 0, "not TOML"),
+    ],
+)
+def test_mistakes_are_named_with_their_line(
+    weft: Weft, folder: Path, text: str, line: int, told: str
+) -> None:
+    path = folder / "weft.toml"
+    path.write_text(text)
+    ran = weft("bound", "-t", "ring:4", "-c", "broadcast")
+    if not told:  # options of other verbs are theirs
+        assert ran.code == 0, ran.err
+        return
+    assert ran.code == 2
+    assert told in ran.err
+    assert f"{path}:{line}" in ran.err if line else str(path) in ran.err
+    assert "Traceback" not in ran.err
