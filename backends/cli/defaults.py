@@ -5,11 +5,12 @@ The nearest file upward from the current folder counts, and no other::
     topology = "dgx1"        # for every verb that has the option
     [synth]
     effort = 5
-    [topo.show]
-    verbose = 1
+    [topo.list]
+    json = true
 
-They become words of the command line, so that they are read as typed ones are; an option that is
-typed leaves its default out.
+A machine and a collective for every verb are left out where a file states them (``weft bound
+FILE``, ``weft run FILE``). Defaults become words of the command line, so that they are read as
+typed ones are; an option that is typed leaves its default out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import re
 from argparse import Action, ArgumentParser, _SubParsersAction
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,9 @@ VARIABLE = "WEFT_CONFIG"
 
 NEVER = ("--help", "--version")
 
+PROBLEM = ("topology", "group", "collective", "root", "roots")
+"""Options that say what a file on the command line says too."""
+
 
 def with_defaults(parser: Parser, arguments: Sequence[str], console: Console) -> list[str]:
     """Return a command line with the defaults of its verb, and say which were taken.
@@ -46,17 +51,19 @@ def with_defaults(parser: Parser, arguments: Sequence[str], console: Console) ->
     if found is None:
         return list(arguments)
     verbs, of_verb = _verb(parser, arguments)
-    given = found.for_verb(parser, verbs, of_verb)
     typed = arguments[len(verbs) :]
-    words: list[str] = []
-    told = []
-    for key, (action, values) in given.items():
-        if values and not _typed(action, typed):
-            words += values
-            told.append(f"{key}={found.value(verbs, key)}")
-    if told:
-        console.say("Defaults", f"{', '.join(told)} ({found.path})")
-    return [*verbs, *words, *typed]
+    given = {
+        key: values
+        for key, (action, values) in found.for_verb(parser, verbs, of_verb).items()
+        if values and not _typed(action, typed)
+    }
+    if _has_file(of_verb, [*chain(*given.values()), *typed]):
+        own = found.section(verbs)
+        given = {key: words for key, words in given.items() if key in own or key not in PROBLEM}
+    if given:
+        told = ", ".join(f"{key}={found.value(verbs, key)}" for key in given)
+        console.say("Defaults", f"{told} ({found.path})")
+    return [*verbs, *chain(*given.values()), *typed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,18 @@ def _verb(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[list[str], 
         if isinstance(parser, VerbParser):
             parser.configure()
     return verbs, parser
+
+
+def _has_file(of_verb: ArgumentParser, words: Sequence[str]) -> bool:
+    """Return True if a verb is given a file, which all positional arguments are."""
+    places = [action for action in of_verb._actions if not action.option_strings]
+    if all(action.nargs in ("?", "*") for action in places):
+        try:
+            read, _ = of_verb.parse_known_args(list(words))
+        except UserError:  # told when the whole line is read
+            return False
+        return any(getattr(read, action.dest) for action in places)
+    return True
 
 
 def _subparsers(parser: ArgumentParser) -> list[_SubParsersAction[Any]]:

@@ -52,6 +52,20 @@ def test_tables_of_verbs_lists_and_switches(weft: Weft, folder: Path) -> None:
     assert weft("bound", "--help").out.startswith("usage")
 
 
+def test_a_file_states_its_own_problem(weft: Weft, folder: Path) -> None:
+    synth = ("synth", "-t", "ring:4", "-c", "allgather", "--objective", "bandwidth", "-e")
+    assert weft(*synth, "classic", "-o", "ring.json").code == 0
+    (folder / "weft.toml").write_text('topology = "full:4"\ncollective = "broadcast"\n')
+    assert shown(weft) == "full:4"
+    assert shown(weft, "ring.json") == shown(weft, "--size", "1MiB", "ring.json") == "ring:4"
+    for verb in ("simulate", "check", "run", "explain"):
+        ran = weft(verb, "ring.json")
+        assert ran.code == 0, ran.err
+        assert "Defaults" not in ran.err
+    (folder / "weft.toml").write_text('[simulate]\ntopology = "full:4"\nsize = "1MiB"\n')
+    assert "Defaults topology=full:4, size=1MiB" in weft("simulate", "ring.json").err
+
+
 def test_a_variable_names_the_file_or_none(
     weft: Weft, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
