@@ -27,7 +27,9 @@ WORDS = {
     "killed": "rank 2 was ended by signal 9 (SIGKILL) (it is in call 1 of allreduce, 1000 elements",
     "stopped": "rank 2 is in call 1 of allreduce, 1000 elements",
     "raises": "rank 2: ArithmeticError: out of luck (it is in call 1 of allreduce",
-    "leaves": "still waiting for messages from rank 2",
+    # "still waiting for", or "given up, among those of": whose time-out ends first closes its
+    # connections to the others.
+    "leaves": "messages from rank 2",
     "sleeps": "rank 2 is in call 1 of allreduce, 1000 elements",
     "ends": "rank 2 was ended by exit code 7",
     "shorter": ": do all ranks call with the same sizes",
