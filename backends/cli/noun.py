@@ -15,6 +15,7 @@ from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.units import SizeRange, parse_size_range
 from weft.dsl.catalogue import imported
 from weft.dsl.catalogue import topology as topology_named
+from weft.dsl.importers.workloads.read import workload_in
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Library
@@ -22,6 +23,7 @@ from weft.dsl.nouns.library import load as load_library
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.schedule import load as load_schedule
 from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.workload import Workload
 
 from ..check.checks import Check
 from ..formats.format import Format, Requirements
@@ -54,6 +56,7 @@ class FileKind(StrEnum):
     LIBRARY = "library"
     STREAM = "stream"
     RESULT = "result"
+    WORKLOAD = "workload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,10 @@ class Subject:
     def algorithm(self, *, in_place: bool | None = None) -> Algorithm:
         """Return the algorithm that a Python file describes or a name selects, or a classic one."""
         return self.noun.algorithm(self, in_place=in_place)
+
+    def workload(self) -> Workload:
+        """Return the workload in the file, whatever its format."""
+        return workload_in(self.text, self.where)
 
     def machine(self) -> Topology | None:
         """Return the machine that a file or a name states; None if there is none."""

@@ -25,6 +25,10 @@ def noun_of(kind: FileKind) -> Noun:
             from .stream_noun import StreamNoun
 
             return StreamNoun()
+        case FileKind.WORKLOAD:
+            from .workload_noun import WorkloadNoun
+
+            return WorkloadNoun()
         case FileKind.TOPOLOGY:
             return TopologyNoun()
         case FileKind.COLLECTIVE:

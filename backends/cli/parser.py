@@ -36,6 +36,7 @@ VERBS = {
     "diff": "compare two files of one kind",
     "topo": "topologies: list, show, import",
     "sketch": "sketches: list, show, fmt, import",
+    "workload": "workloads: show",
     "cache": "cached answers of sweeps: list, clear",
     "list": "engines, backends, passes and algorithms",
     "completion": "complete weft's command lines in bash, zsh or fish",
@@ -73,6 +74,7 @@ FLAGS = {
     "doctor": "machines:DoctorFlags",
     "topo": "nested:TOPO",
     "sketch": "nested:SKETCH",
+    "workload": "nested:WORKLOAD",
     "cache": "nested:CACHE",
 }
 """Flags class of each verb, which is all that its help needs."""

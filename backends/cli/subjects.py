@@ -19,6 +19,7 @@ from weft.dsl.importers.taccl_sketch import looks_like_sketch
 from weft.dsl.machines.host_file import looks_like_host
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import MANIFEST as LIBRARY_MANIFEST
+from weft.dsl.nouns.workload_file import looks_like_csv
 
 from ..formats.format import own_kinds, recognized
 from ..formats.recognition import gathered
@@ -178,7 +179,13 @@ def _python_kind(content: str, where: str) -> FileKind:
     return FileKind.COLLECTIVE
 
 
-SAID = (FileKind.SCHEDULE, FileKind.TOPOLOGY, FileKind.COLLECTIVE, FileKind.LIBRARY)
+SAID = (
+    FileKind.SCHEDULE,
+    FileKind.TOPOLOGY,
+    FileKind.COLLECTIVE,
+    FileKind.LIBRARY,
+    FileKind.WORKLOAD,
+)
 """Kinds that files name in their key ``weft``."""
 
 
@@ -220,6 +227,8 @@ def _text_kind(content: str) -> FileKind | None:
         return FileKind.TOPOLOGY
     if re.match(r"\s*sketch\b", _uncommented(content)):
         return FileKind.SKETCH
+    if looks_like_csv(content):
+        return FileKind.WORKLOAD
     if looks_like_matrix(content) or looks_like_host(content):
         return FileKind.TOPOLOGY
     return None

@@ -1,4 +1,4 @@
-"""Flags of the verbs that have verbs of their own: topo, sketch, cache."""
+"""Flags of the verbs that have verbs of their own: topo, sketch, workload, cache."""
 
 from __future__ import annotations
 
@@ -162,6 +162,26 @@ SKETCH = NestedVerbs(
         "fmt": SketchFmtFlags,
         "import": SketchImportFlags,
     },
+)
+
+# --- workload -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WorkloadShowFlags(Flags):
+    """Flags of ``weft workload show``."""
+
+    HELP: ClassVar[str] = "what a workload asks for: per class, in bytes and groups"
+
+    workload: str = flag(metavar="WORKLOAD", help="a file, or -")
+    topology: str | None = shared.topology(help="check that this machine has its ranks")
+
+
+WORKLOAD = NestedVerbs(
+    """examples:
+  weft workload show step.json
+  weft workload show step.csv -t dgx-h100:nodes=8 --json""",
+    {"show": WorkloadShowFlags},
 )
 
 # --- cache ----------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Files of workloads, weft's own and those of other tools."""

@@ -1,0 +1,526 @@
+"""Workloads: operations of a training step or of other jobs, with their order.
+
+A workload is independent of a machine: collectives on groups of ranks, computations, messages,
+demands, and loads of named resources, each after its predecessors. Collectives of one **class**
+belong together (all tensor-parallel groups of a layer). A **job** is a workload with a period.
+
+>>> step = Workload(
+...     "step",
+...     (
+...         WorkloadOperation("attn", "compute", ranks=(0, 1), us=Fraction(700)),
+...         WorkloadOperation("sum", "allreduce", group=(0, 1), bytes=96000000, after=("attn",)),
+...     ),
+... )
+>>> step.ranks, step.predecessors, step.classes
+(2, ((), (0,)), {'sum': (1,)})
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from ..base.errors import BadTopology, UserError, suggest
+from ..base.files import SCHEMA
+from ..base.integers import LARGEST
+from ..base.tables import count
+from .collective import LARGEST_GROUP, ROOTED, Kind
+
+LARGEST_BYTES = 1 << 60
+LONGEST_US = Fraction(10**15)
+MOST_OPERATIONS = 1 << 20
+
+
+class Forwarders(StrEnum):
+    """Ranks that may forward for a collective, beside those of its group.
+
+    ``idle``: ranks that are in no group of a collective that may run at the same time.
+    """
+
+    NONE = "none"
+    IDLE = "idle"
+    ALL = "all"
+
+
+class WorkKind(StrEnum):
+    """Kinds of operations beside the standard collectives."""
+
+    COMPUTE = "compute"
+    LOAD = "load"
+    ALLTOALLV = "alltoallv"
+    TRANSFER = "transfer"
+    MULTICAST = "multicast"
+
+
+COLLECTIVES = tuple(str(kind) for kind in Kind if kind is not Kind.CUSTOM)
+"""Kinds that are a standard collective of a group."""
+
+KINDS = (*COLLECTIVES, *map(str, WorkKind))
+
+
+def kind_named(text: str) -> str:
+    """Return a kind by any usual spelling: ``all-gather``, ``AllGather``, ``all_gather``.
+
+    Raises:
+        UserError: no such kind.
+    """
+    plain = {kind.replace("_", ""): kind for kind in KINDS}
+    found = plain.get(text.lower().replace("-", "").replace("_", ""))
+    if found is None:
+        raise UserError(f"unknown kind {text[:60]!r}", hint=suggest(text[:60], KINDS))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A piece of ``bytes`` that every holder has and every receiver needs (of a multicast)."""
+
+    holders: tuple[int, ...]
+    receivers: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOperation:
+    """One operation of a workload.
+
+    Attributes:
+        name: unique in its workload.
+        kind: one of ``KINDS``.
+        group: ranks of a collective, in their order; source and destination of a ``transfer``.
+        bytes: the message size M of a collective, as everywhere; the size of a ``transfer``.
+        matrix: of an ``alltoallv``, bytes from the i-th to the j-th rank of the group.
+        shards: of a ``multicast``.
+        root: rank at which a rooted collective starts or ends.
+        relays: ranks that may forward for it.
+        ranks: of a ``compute``; empty: all of the workload. ``us``: its duration in µs.
+        loads: of a ``load``, resource and µs for which it occupies that alone.
+        of_class: its class; empty: its name.
+        after: names of the operations that must end before it starts.
+        priority: a smaller one goes first; None: the plan decides.
+        due_us: when it should be over.
+
+    Raises:
+        UserError: a value out of range, or one that the kind has not.
+    """
+
+    name: str
+    kind: str
+    group: tuple[int, ...] = ()
+    bytes: int = 0
+    matrix: tuple[tuple[int, ...], ...] = ()
+    shards: tuple[Shard, ...] = ()
+    root: int | None = None
+    relays: Forwarders = Forwarders.NONE
+    ranks: tuple[int, ...] = ()
+    us: Fraction | None = None
+    loads: tuple[tuple[str, Fraction], ...] = ()
+    of_class: str = ""
+    after: tuple[str, ...] = ()
+    priority: int | None = None
+    due_us: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise UserError("an operation without a name")
+        if self.kind not in KINDS:
+            raise UserError(
+                f"unknown kind {self.kind!r}", where=self.name, hint=suggest(self.kind, KINDS)
+            )
+        _check_operation(self)
+
+    @property
+    def class_name(self) -> str:
+        """Return the class, or the name of an operation without one."""
+        return self.of_class or self.name
+
+    @property
+    def communicates(self) -> bool:
+        """Return True for what uses the fabric: all but computations."""
+        return self.kind != WorkKind.COMPUTE
+
+    @property
+    def needs_machine(self) -> bool:
+        """Return True for what has a time only on a machine."""
+        return self.kind not in (WorkKind.COMPUTE, WorkKind.LOAD)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Return the ranks that it names, ascending; those of a load: none."""
+        if self.kind == WorkKind.MULTICAST:
+            named = {v for one in self.shards for v in (*one.holders, *one.receivers)}
+            return tuple(sorted(named))
+        return tuple(sorted(self.ranks if self.kind == WorkKind.COMPUTE else self.group))
+
+    @property
+    def total_bytes(self) -> int:
+        """Return M; of a demand the sum of all that is to be delivered."""
+        if self.kind == WorkKind.ALLTOALLV:
+            rows = enumerate(self.matrix)
+            return sum(sum(row) - row[i] for i, row in rows)
+        if self.kind == WorkKind.MULTICAST:
+            return sum(one.bytes * len(one.receivers) for one in self.shards)
+        return self.bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of a workload file; what has its default is left out."""
+        data: dict[str, Any] = {"name": self.name}
+        if self.of_class:
+            data["class"] = self.of_class
+        data["kind"] = str(self.kind)
+        if self.kind == WorkKind.TRANSFER:
+            data |= {"src": self.group[0], "dst": self.group[1]}
+        elif self.group:
+            data["group"] = list(self.group)
+        if self.bytes:
+            data["bytes"] = self.bytes
+        if self.matrix:
+            data["matrix"] = [list(row) for row in self.matrix]
+        if self.shards:
+            data["shards"] = [
+                {"holders": list(s.holders), "receivers": list(s.receivers), "bytes": s.bytes}
+                for s in self.shards
+            ]
+        if self.root is not None:
+            data["root"] = self.root
+        if self.relays is not Forwarders.NONE:
+            data["relays"] = str(self.relays)
+        return data | self._when()
+
+    def _when(self) -> dict[str, Any]:
+        """Return the part of the object that is about time."""
+        data: dict[str, Any] = {}
+        if self.ranks:
+            data["ranks"] = list(self.ranks)
+        if self.us is not None:
+            data["us"] = exact_json(self.us)
+        if self.loads:
+            data["us"] = {name: exact_json(us) for name, us in self.loads}
+        if self.after:
+            data["after"] = list(self.after)
+        if self.priority is not None:
+            data["priority"] = self.priority
+        if self.due_us is not None:
+            data["due_us"] = exact_json(self.due_us)
+        return data
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Operations, with their order.
+
+    Attributes:
+        operations: in the order of the file, which breaks ties.
+        axes: names and sizes of the axes of which the ranks are numbered, the first one fastest:
+            rank = i0 + size0 · (i1 + size1 · …); empty if it has none.
+        period: µs after which a job starts anew; None for work that is done once.
+        resources: bandwidth in GB/s of named resources, where a file states it.
+        notes: what a reader assumed.
+        size: number of ranks; 0: those that operations name.
+
+    Raises:
+        UserError: a name twice, an unknown predecessor, a cycle (which is named), an unknown rank.
+    """
+
+    name: str
+    operations: tuple[WorkloadOperation, ...]
+    axes: tuple[tuple[str, int], ...] = ()
+    period: Fraction | None = None
+    resources: tuple[tuple[str, Fraction], ...] = ()
+    notes: tuple[str, ...] = ()
+    size: int = 0
+    ranks: int = field(init=False)
+    predecessors: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.operations:
+            raise UserError("a workload without operations", where=self.name)
+        if self.period is not None and not 0 < self.period <= LONGEST_US:
+            raise UserError(f"the period {self.period} is not a positive time in µs")
+        named = 1 + max((max(one.members, default=-1) for one in self.operations), default=-1)
+        product = _product(self.axes)
+        limit = self.size or product
+        if limit and named > limit:
+            lost = next(one for one in self.operations if max(one.members, default=-1) >= limit)
+            raise UserError(
+                f"{lost.name}: rank {max(lost.members)} is outside 0 … {limit - 1}",
+                hint="the workload says how many ranks it has: in its ranks, or its axes",
+            )
+        if self.size and self.axes and self.size != product:
+            raise UserError(f"the axes have {product} ranks, the workload {self.size}")
+        object.__setattr__(self, "ranks", limit or named)
+        object.__setattr__(self, "predecessors", _predecessors(self.operations))
+
+    def __repr__(self) -> str:
+        operations = count(len(self.operations), "operation")
+        return f"<Workload {self.name}: {operations} on {count(self.ranks, 'rank')}>"
+
+    @property
+    def classes(self) -> dict[str, tuple[int, ...]]:
+        """Return the indices of the operations of each class, computations left out."""
+        found: dict[str, list[int]] = {}
+        for at, one in enumerate(self.operations):
+            if one.communicates:
+                found.setdefault(one.class_name, []).append(at)
+        return {name: tuple(which) for name, which in found.items()}
+
+    @property
+    def needs_machine(self) -> bool:
+        """Return True unless all operations are computations and loads."""
+        return any(one.needs_machine for one in self.operations)
+
+    @property
+    def ordered(self) -> bool:
+        """Return True if anything waits for anything, or computes."""
+        return any(self.predecessors) or any(not one.communicates for one in self.operations)
+
+    def computing(self, operation: WorkloadOperation) -> tuple[int, ...]:
+        """Return the ranks on which a computation runs."""
+        return operation.ranks or tuple(range(max(self.ranks, 1)))
+
+    def with_notes(self, notes: Iterable[str]) -> Workload:
+        """Return it with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of a workload file."""
+        data: dict[str, Any] = {"weft": "workload", "schema": SCHEMA, "name": self.name}
+        if self.size:
+            data["ranks"] = self.size
+        if self.axes:
+            data["axes"] = dict(self.axes)
+        if self.period is not None:
+            data["period"] = exact_json(self.period)
+        if self.resources:
+            data["resources"] = {name: exact_json(width) for name, width in self.resources}
+        if self.notes:
+            data["notes"] = list(self.notes)
+        return data | {"operations": [one.to_json() for one in self.operations]}
+
+    def digest(self) -> str:
+        """Return a hash of all that a plan depends on: neither the name nor the notes."""
+        body = {k: v for k, v in self.to_json().items() if k not in ("name", "notes")}
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def require_ranks(workload: Workload, ranks: int, machine: str) -> None:
+    """Check that a machine has all ranks of a workload.
+
+    Raises:
+        BadTopology: it has fewer.
+    """
+    for one in workload.operations:
+        if max(one.members, default=-1) >= ranks:
+            raise BadTopology(
+                f"{one.name}: rank {max(one.members)} is not on {machine}, "
+                f"which has {count(ranks, 'rank')}",
+                hint="-t names a machine with all ranks of the workload",
+            )
+
+
+def axis_groups(axes: Sequence[tuple[str, int]], over: Iterable[str]) -> list[tuple[int, ...]]:
+    """Return the groups of some axes: ranks that differ in the coordinates of these only.
+
+    The first axis is the fastest; a group has the order of its ranks.
+
+    Raises:
+        UserError: no such axis.
+
+    >>> axis_groups((("tp", 2), ("dp", 3)), ["dp"])
+    [(0, 2, 4), (1, 3, 5)]
+    """
+    names = [name for name, _ in axes]
+    chosen = set(over)
+    for name in sorted(chosen):
+        if name not in names:
+            raise UserError(f"unknown axis {name!r}", hint=suggest(name, names))
+    found: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(_product(axes)):
+        left, key = rank, []
+        for name, size in axes:
+            left, at = divmod(left, size)
+            if name not in chosen:
+                key.append(at)
+        found.setdefault(tuple(key), []).append(rank)
+    return [tuple(group) for group in found.values()]
+
+
+def exact_json(value: Fraction) -> int | str:
+    """Return an exact number as JSON: an integer, or a text such as ``7/6``."""
+    return int(value) if value.denominator == 1 else str(value)
+
+
+def _product(axes: Sequence[tuple[str, int]]) -> int:
+    product = 1 if axes else 0
+    for _, size in axes:
+        product *= size
+    return product
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _check_operation(one: WorkloadOperation) -> None:
+    """Raise UserError for a value out of range, or one that the kind does not have."""
+    kind = one.kind
+    for label, ranks in (("group", one.group), ("ranks", one.ranks)):
+        _check_ranks(one.name, label, ranks)
+    if kind == WorkKind.COMPUTE:
+        if one.us is None:
+            raise UserError(f"{one.name}: a computation without a duration", hint='"us": 700')
+        _check_time(one.name, "the duration", one.us)
+    elif kind == WorkKind.LOAD:
+        if not one.loads:
+            raise UserError(f"{one.name}: a load of no resource", hint='"us": {"nic": 960}')
+        for resource, us in one.loads:
+            _check_time(one.name, f"the load of {resource!r}", us)
+    elif kind == WorkKind.ALLTOALLV:
+        _check_matrix(one)
+    elif kind == WorkKind.MULTICAST:
+        _check_shards(one)
+    else:
+        _check_group(one)
+    if one.due_us is not None:
+        _check_time(one.name, "the due time", one.due_us)
+    if one.root is not None and one.root not in one.group:
+        raise UserError(f"{one.name}: root {one.root} is outside its group")
+
+
+def _check_ranks(name: str, label: str, ranks: tuple[int, ...]) -> None:
+    if ranks and not 0 <= min(ranks) <= max(ranks) < LARGEST_GROUP:
+        bad = min(ranks) if min(ranks) < 0 else max(ranks)
+        raise UserError(f"{name}: {label} names rank {bad}", hint="ranks are counted from 0")
+    if len(set(ranks)) < len(ranks):
+        twice = next(v for v in ranks if ranks.count(v) > 1)
+        raise UserError(f"{name}: {label} names rank {twice} twice")
+
+
+def _check_time(name: str, what: str, us: Fraction) -> None:
+    if us < 0:
+        raise UserError(f"{name}: {what} is negative: {us} µs", hint="times are in µs, 0 or more")
+    if us > LONGEST_US:
+        raise UserError(f"{name}: {what} is longer than 30 years")
+
+
+def _check_bytes(name: str, what: str, value: int) -> None:
+    if not 0 <= value <= LARGEST_BYTES:
+        raise UserError(f"{name}: {what} of {value} bytes", hint="a size is 0 to 2^60 bytes")
+
+
+def _check_group(one: WorkloadOperation) -> None:
+    """Check a standard collective, or a transfer."""
+    if one.kind == WorkKind.TRANSFER:
+        if len(one.group) != 2:
+            raise UserError(f"{one.name}: a transfer has one source and one destination")
+    elif len(one.group) < 1:
+        raise UserError(f"{one.name}: a collective without a group", hint='"group": [0, 1, 2, 3]')
+    if one.bytes == 0:
+        raise UserError(f"{one.name}: a size is missing", hint='"bytes": 96000000')
+    _check_bytes(one.name, "a message", one.bytes)
+    if one.root is not None and one.kind not in ROOTED:
+        raise UserError(f"{one.name}: {one.kind} has no root")
+
+
+def _check_matrix(one: WorkloadOperation) -> None:
+    side = len(one.matrix)
+    for at, row in enumerate(one.matrix):
+        if len(row) != side:
+            raise UserError(
+                f"{one.name}: the matrix is not square: row {at} has {len(row)} of {side} columns"
+            )
+        for value in row:
+            _check_bytes(one.name, f"row {at} of the matrix has an entry", value)
+    if not side or side != len(one.group):
+        raise UserError(
+            f"{one.name}: a matrix of {side} rows for {len(one.group)} ranks",
+            hint='"matrix" has the bytes from each rank of the group to each',
+        )
+
+
+def _check_shards(one: WorkloadOperation) -> None:
+    if not one.shards:
+        raise UserError(
+            f"{one.name}: a multicast without shards",
+            hint='"shards": [{"holders": [0], "receivers": [4, 5], "bytes": 1000000}]',
+        )
+    for at, shard in enumerate(one.shards):
+        what = f"shard {at}"
+        _check_ranks(one.name, f"{what}: holders", shard.holders)
+        _check_ranks(one.name, f"{what}: receivers", shard.receivers)
+        _check_bytes(one.name, what, shard.bytes)
+        if not shard.holders or not shard.receivers:
+            raise UserError(f"{one.name}: {what} has no holder or no receiver")
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def _predecessors(operations: Sequence[WorkloadOperation]) -> tuple[tuple[int, ...], ...]:
+    """Return the indices of each operation's predecessors, ascending.
+
+    Raises:
+        UserError: a name twice, an unknown predecessor, or a cycle.
+    """
+    if len(operations) > MOST_OPERATIONS:
+        raise UserError(f"more than {MOST_OPERATIONS} operations")
+    place: dict[str, int] = {}
+    for at, one in enumerate(operations):
+        if one.name in place:
+            raise UserError(f"two operations are called {one.name!r}")
+        place[one.name] = at
+        if one.priority is not None and not -LARGEST <= one.priority <= LARGEST:
+            raise UserError(f"{one.name}: priority {one.priority} is out of range")
+    for one in operations:
+        for name in one.after:
+            if name not in place:
+                raise UserError(
+                    f"{one.name}: after {name!r}, which is not there", hint=suggest(name, place)
+                )
+    found = tuple(tuple(sorted({place[x] for x in one.after})) for one in operations)
+    if cycle := _cycle(found):
+        names = [operations[at].name for at in cycle]
+        raise UserError(
+            f"the operations wait for each other: {' after '.join([*names, names[0]])}",
+            hint="leave out one of these",
+        )
+    return found
+
+
+def topological(predecessors: Sequence[Sequence[int]]) -> list[int]:
+    """Return the indices, each after its predecessors; those on and behind cycles are left out.
+
+    Of those that are ready the one that became so first goes first; O(operations + edges).
+    """
+    followers: list[list[int]] = [[] for _ in predecessors]
+    missing = [len(before) for before in predecessors]
+    for at, before in enumerate(predecessors):
+        for other in before:
+            followers[other].append(at)
+    order = [at for at, number in enumerate(missing) if not number]
+    for at in order:
+        for other in followers[at]:
+            missing[other] -= 1
+            if not missing[other]:
+                order.append(other)
+    return order
+
+
+def _cycle(predecessors: Sequence[Sequence[int]]) -> list[int]:
+    """Return a cycle, each after the next; empty if there is none."""
+    order = topological(predecessors)
+    if len(order) == len(predecessors):
+        return []
+    left = set(range(len(predecessors))) - set(order)
+    path: list[int] = []
+    places: dict[int, int] = {}
+    at = min(left)
+    while at not in places:  # each that is left waits for another that is left
+        places[at] = len(path)
+        path.append(at)
+        at = next(other for other in predecessors[at] if other in left)
+    return path[places[at] :]
