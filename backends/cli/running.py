@@ -20,6 +20,7 @@ from ..check.checks import Check, checks_text
 from ..check.findings import require_good
 from ..formats.p2p.data import type_named
 from ..formats.p2p.format import GOOD
+from ..formats.p2p.judge import for_threads
 from ..ranks import joined, launcher
 from ..ranks.job import Case, EmittedFile, whole_job
 from ..ranks.joined import attend_joined
@@ -95,7 +96,11 @@ def _reports(job: RankJob, on: str) -> dict[int, RankReport]:
         return run_threads(job)
     if on == "nccl":
         return run_on_gpus(job)
-    launchers: dict[str, launcher.Launcher] = {"mpi": launcher.mpi, "torch": launcher.torch}
+    launchers: dict[str, launcher.Launcher] = {
+        "mpi": launcher.mpi,
+        "torch": launcher.torch,
+        "jax": launcher.jax,
+    }
     ending = launcher.run_job(job, launchers[on])
     require_whole(job, ending)
     return ending.reports
@@ -117,8 +122,8 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
         refuse_collective(args, subject)
     schedule = None
     if subject.is_script:
-        text = subject.text
         require_runtime(subject, args.on)
+        text = for_threads(subject.text, subject.where) if args.on == "numpy" else subject.text
     else:
         either = replace(args, in_place=False)  # the function takes one buffer or two
         source = source_of(subject, either)
@@ -204,9 +209,9 @@ def _check_trace(args: RunFlags) -> None:
     """
     if args.trace is None:
         return
-    if args.on == "nccl":
+    if args.on in ("nccl", "jax"):
         raise UserError(
-            "--on nccl cannot record rounds: the GPUs run them without the host",
+            f"--on {args.on} cannot record rounds: devices run them without the host",
             where="--trace",
             hint="use --on mpi, torch or numpy",
         )

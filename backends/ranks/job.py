@@ -125,10 +125,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Failure of a rank: the exception's type and text."""
+    """Failure of a rank: the exception's type and text, and its hint if it has one."""
 
     kind: str
     text: str
+    hint: str = ""
 
     @property
     def waiting(self) -> bool:

@@ -82,10 +82,39 @@ def torch(folder: Path, ranks: int, seconds: float) -> Command:
     return python("-m", f"{_PACKAGE}.torch", str(folder), str(ranks))
 
 
+def jax(folder: Path, ranks: int, seconds: float) -> Command:
+    """One process that has all ranks as its devices.
+
+    Raises:
+        Missing: JAX is not installed.
+    """
+    return on_devices(("-m", f"{_PACKAGE}.jax", str(folder)), ranks)
+
+
+def on_devices(arguments: Sequence[str], ranks: int) -> Command:
+    """Return the command that runs Python with that many devices of JAX on the host.
+
+    JAX_PLATFORMS of the environment stays, for those who have so many GPUs or TPUs.
+
+    Raises:
+        Missing: JAX is not installed.
+    """
+    if find_spec("jax") is None:
+        raise Missing("JAX programs need the Python package jax", hint=_HINTS["jax"])
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={ranks}"
+    return python(
+        *arguments,
+        XLA_FLAGS=flags.strip(),
+        JAX_PLATFORMS=os.environ.get("JAX_PLATFORMS", "cpu"),
+        JAX_ENABLE_X64="1",
+    )
+
+
 _HINTS = MappingProxyType(
     {
         "mpi": "install both: pip install 'weft[mpi]' (mpi4py and MPICH)",
         "torch": "install it: pip install 'weft[torch]'",
+        "jax": "install it: pip install 'weft[jax]'",
     }
 )
 
@@ -314,6 +343,8 @@ def leave(place: Path, found: Any) -> None:
 def _commands(program: str, on: str, ranks: int, folder: Path, seconds: float) -> list[Command]:
     """Return the commands that start the ranks."""
     rank = ("-m", program, on, str(folder))
+    if on == "jax":
+        return [on_devices(rank, ranks)]
     if on == "torch":
         if find_spec("torch") is None:
             raise Missing("torch is not installed", hint="pip install 'weft[torch]'")

@@ -6,15 +6,19 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.processes import end_with_owner
 
-from .job import Failure, RankJob, RankReport
+from .job import Done, Failure, RankJob, RankReport
 from .rank import attend
+
+AttendAll = Callable[[RankJob, Callable[[str], None]], list[tuple[Done | None, ...]]]
+"""Function that does a job on all ranks, reporting the state of the first."""
 
 WIDTH = 240
 """Bytes of a line of state; one write replaces the line before."""
@@ -28,19 +32,37 @@ def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
     folder = Path(place)
     end_with_owner(folder)
     job = RankJob.read(folder)
-    try:
-        (folder / f"pid-{number}").write_text(str(os.getpid()))
+    with _reporting(folder, number):
         world = connect(job.timeout)
         done = attend(job, world, _state(folder / f"state-{number}"))
+    _report(folder, RankReport(number, done))
+    world.close()
+
+
+def serve_all(place: str, attend_all: AttendAll) -> None:
+    """Run all ranks of the job in a folder, in this process; ends it if one fails."""
+    folder = Path(place)
+    end_with_owner(folder)
+    job = RankJob.read(folder)
+    with _reporting(folder, 0):
+        every = attend_all(job, _state(folder / "state-0"))
+    for rank, done in enumerate(every):
+        _report(folder, RankReport(rank, done))
+
+
+@contextmanager
+def _reporting(folder: Path, number: int) -> Iterator[None]:
+    """Leave this process's id; an error is reported, and ends it."""
+    try:
+        (folder / f"pid-{number}").write_text(str(os.getpid()))
+        yield
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
-        _report(folder, RankReport(number, failure=Failure(type(error).__name__, told(error))))
+        _report(folder, RankReport(number, failure=failure_of(error)))
         # Ranks that wait for this one report next; then the parent ends all ranks.
         time.sleep(PATIENCE)
         os._exit(1)
-    _report(folder, RankReport(number, done))
-    world.close()
 
 
 def supervise(folder: Path, pids: dict[int, int]) -> None:
@@ -57,6 +79,12 @@ def supervise(folder: Path, pids: dict[int, int]) -> None:
     if bad:
         time.sleep(PATIENCE)
         os._exit(1)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return an exception as the failure of a rank."""
+    hint = error.hint if isinstance(error, WeftError) else ""
+    return Failure(type(error).__name__, told(error), hint or "")
 
 
 def told(error: BaseException) -> str:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.errors import CheckFailed, Missing
 
 from .job import Case, RankJob, RankReport
 from .launcher import LaunchResult
@@ -59,8 +59,12 @@ def require_whole(job: RankJob, ending: LaunchResult) -> None:
 
     Raises:
         CheckFailed: ranks are lost, failed, or wait for each other.
+        Missing: a rank lacks what it needs.
     """
     failures = {rank: one.failure for rank, one in ending.reports.items() if one.failure}
+    lacking = next((one for one in failures.values() if one.kind == Missing.__name__), None)
+    if lacking is not None:
+        raise Missing(lacking.text, hint=lacking.hint)
     waiting = {rank: one.text for rank, one in failures.items() if one.waiting}
     raised = {rank: one.text for rank, one in failures.items() if not one.waiting}
     missing = [r for r in range(job.ranks) if r not in ending.reports and r not in ending.lost]

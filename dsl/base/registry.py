@@ -175,6 +175,7 @@ BACKENDS = Registry(
         "mpi": "weft.backends.formats.p2p.format:MpiFile",
         "torch": "weft.backends.formats.p2p.format:TorchFile",
         "cupy-nccl": "weft.backends.formats.p2p.format:CupyNcclFile",
+        "jax": "weft.backends.formats.p2p.format:JaxFile",
     },
     reasons=("availability",),
 )

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 from until import HANGS
 
-SOLVERS = {"cupy", "flint", "mpi4py", "numba", "ortools", "pulp", "torch", "z3"}
+SOLVERS = {"cupy", "flint", "jax", "mpi4py", "numba", "ortools", "pulp", "torch", "z3"}
 HEAVY = SOLVERS | {"igraph", "jinja2", "lark", "networkx", "numpy", "rich", "scipy"}
 
 REPORT = "import sys; sys.stderr.write('\\nLOADED ' + ' '.join(sys.modules))"

@@ -29,8 +29,8 @@ ORDERS = 12
 MOST_EXECUTED = 128
 """Ranks beyond which an artefact is proved only: the data of all of them takes minutes."""
 
-ON = ("numpy", "mpi", "torch", "nccl")
-"""Values of ``--on``: threads of this process, processes of a runtime, or GPUs of this process."""
+ON = ("numpy", "mpi", "torch", "nccl", "jax")
+"""Values of ``--on``: threads of this process, processes of a runtime, GPUs, devices of JAX."""
 
 REPEAT = 5
 """Timed calls of each size and type."""

@@ -76,7 +76,10 @@ class BenchFlags(Flags):
         "algorithm or a program; all of one collective",
     )
     on: str = flag(
-        "--on", choices=("mpi", "torch", "nccl"), default="mpi", help="the runtime (default: mpi)"
+        "--on",
+        choices=("mpi", "torch", "nccl", "jax"),
+        default="mpi",
+        help="the runtime (default: mpi)",
     )
     sizes: SizeRange = flag(
         "--sizes",

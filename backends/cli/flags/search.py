@@ -393,10 +393,10 @@ class TuningFlags(ModelFlags, DownFlags):
     seed: int = shared.seed("of every random choice", group="race")
     measure: str | None = flag(
         "--measure",
-        choices=("mpi", "torch", "nccl"),
+        choices=("mpi", "torch", "nccl", "jax"),
         metavar="RUNTIME",
         group="race",
-        help="run the schedules on mpi, torch or nccl, instead of simulating their programs",
+        help="run the schedules on mpi, torch, nccl or jax, instead of simulating their programs",
     )
     jobs: int | None = shared.count(
         "--jobs", 1024, "processes (default: one per core)", group="race"

@@ -41,6 +41,7 @@ NEEDED = {
 OPTIONAL = {
     "mpi4py": ("mpi4py", "weft[mpi]", "weft run --on mpi, and the files of compile --to mpi"),
     "torch": ("torch", "weft[torch]", "weft run --on torch, and the files of compile --to torch"),
+    "jax": ("jax", "weft[jax]", "weft run --on jax, and the files of compile --to jax"),
     "distributed": ("distributed", "weft[dask]", "weft sweep --cluster, on all its hosts"),
     "cupy": ("cupy-cuda12x", "weft[cuda]", "programs on CuPy arrays, with NCCL"),
     "z3": ("z3-solver", "weft[z3]", "-e 'exact{solver=z3}', the paper's encoding"),

@@ -80,7 +80,7 @@ class Exam:
         """Memory for its output, full of numbers that are never right; None if it has none."""
         if not (self.units.post.ranks == rank).any():
             return None
-        return self._poisoned(self.units.output_chunks)
+        return self.filler(self.units.output_chunks)
 
     def wrong(self, rank: int, result: AnyArray | None) -> str | None:
         """Return a text that describes the error of a result, or None."""
@@ -113,13 +113,14 @@ class Exam:
         rows = np.flatnonzero(p.ranks == rank)
         if not len(rows):
             return None
-        made = self._poisoned(chunks)
+        made = self.filler(chunks)
         for row in rows.tolist():
             at = int(p.offsets[row]) * self.length
             made[at : at + self.length] = np.resize(self._sum(p, np.array([row]))[0], self.length)
         return made
 
-    def _poisoned(self, chunks: int) -> AnyArray:
+    def filler(self, chunks: int) -> AnyArray:
+        """Return chunks of numbers that are never right."""
         value = np.iinfo(self.dtype).max - 0x5D if self.integral else np.nan
         return np.full(chunks * self.length, value, self.dtype)
 

@@ -118,15 +118,15 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: s
     """
     c, to = script.collective, RUNTIMES[runtime]
     formulas = code_of(script)
-    module = module or re.sub(r"\W+", "_", script.name).strip("_").lower() or "program"
+    module = module_of(script, module)
     machine, wire, trial = (
-        _sections(x)
+        sections_of(x)
         for x in (("embedded/machine.py",), to.sections, ("embedded/trial.py",) if tried(c) else ())
     )
     root = c.roots[0] if c.roots else 0
     doc, lengths = DOCS.get(c.kind, (f"Carry out {c}.", ""))
     return (
-        _templates()
+        templates()
         .get_template(f"{runtime}.py.j2")
         .render(
             title=f"{c} by {script.name}",
@@ -141,7 +141,7 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: s
             combining=c.combining,
             command=to.command.format(ranks=c.ranks, file=f"{module}.py"),
             provenance=list(provenance),
-            imports=_imports(machine, wire, trial, *([_YIELDS] if formulas else [])),
+            imports=imports_of(machine, wire, trial, *([_YIELDS] if formulas else [])),
             header=header(script) | {"runtime": runtime},
             shape=shape_of(script),
             formulas=formulas,
@@ -155,8 +155,13 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: s
     )
 
 
+def module_of(script: Script, module: str) -> str:
+    """Return the name of the file's module, without suffix: the one given, or one like the name."""
+    return module or re.sub(r"\W+", "_", script.name).strip("_").lower() or "program"
+
+
 @cache
-def _templates() -> Environment:
+def templates() -> Environment:
     """Return the templates of this package; plain text, in which nothing may be missing."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -220,19 +225,19 @@ def _some(placement: Placement, ranks: int) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class Section:
     """Source that goes into files: the statements that import, and the rest."""
 
     imports: frozenset[str]
     body: str
 
 
-_YIELDS = _Section(frozenset({"from collections.abc import Iterator"}), "")
+_YIELDS = Section(frozenset({"from collections.abc import Iterator"}), "")
 """Additional section of a file whose rounds are formulas."""
 
 
 @cache
-def _sections(files: tuple[str, ...]) -> _Section:
+def sections_of(files: tuple[str, ...]) -> Section:
     """Some modules of this package, from their markers on."""
     imports: set[str] = set()
     bodies = []
@@ -245,10 +250,10 @@ def _sections(files: tuple[str, ...]) -> _Section:
         ]
         imports |= {ast.unparse(node) for node in tops}
         bodies.append("\n".join(lines[tops[-1].end_lineno :]).strip())
-    return _Section(frozenset(imports), "\n\n\n".join(bodies))
+    return Section(frozenset(imports), "\n\n\n".join(bodies))
 
 
-def _imports(*sections: _Section) -> str:
+def imports_of(*sections: Section) -> str:
     """One block of imports: the standard library, then the rest; names of one module together."""
     modules: set[str] = set()
     names: dict[str, set[str]] = {}
@@ -259,8 +264,11 @@ def _imports(*sections: _Section) -> str:
         else:
             modules.add(line)
     plain = sorted(line for line in modules if line.split()[1] in sys.stdlib_module_names)
-    plain += [f"from {m} import {', '.join(sorted(n))}" for m, n in sorted(names.items())]
+    froms = {m: f"from {m} import {', '.join(sorted(n))}" for m, n in sorted(names.items())}
+    ours = {m for m in froms if m.partition(".")[0] in sys.stdlib_module_names}
+    plain += [line for m, line in froms.items() if m in ours]
     others = sorted(modules.difference(plain))
+    others += [line for m, line in froms.items() if m not in ours]
     return "\n".join([*plain, "", *others] if others else plain)
 
 

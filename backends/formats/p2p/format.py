@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.schedule import Schedule
 
 from ...check.checks import Check, of_findings
 from ...check.findings import require_good
@@ -79,7 +81,7 @@ class ScriptFile(Format):
         made_for = runtime_of(text)
         if made_for not in (self.name, None):
             place = next(
-                (c.runtime for c in (MpiFile, TorchFile) if c.name == made_for),
+                (c.runtime for c in (MpiFile, TorchFile, JaxFile) if c.name == made_for),
                 CupyNcclFile.runtime,
             )
             raise UserError(
@@ -96,7 +98,9 @@ class ScriptFile(Format):
         The order of messages makes no difference, so the interleavings do not either.
         """
         from .execute import execute
+        from .judge import for_threads
 
+        text = for_threads(text, where)
         collective = request.collective or self.read(text, where).collective
         return execute(text, collective, seed=request.seed, tell=tell)
 
@@ -153,10 +157,13 @@ class ScriptFile(Format):
         text = self.write(script, request.provenance, request.module)
         tell("prove")
         require_good(self.findings(text, "the file"), "the file")
-        facts = {**facts_of(script), "to": self.name}
-        return ProvedArtefact(
-            text, script, size_of(script), GOOD, Check("script", True, GOOD), facts
-        )
+        size, more = self.size(script)
+        facts = {**facts_of(script), **more, "to": self.name}
+        return ProvedArtefact(text, script, size, GOOD, Check("script", True, GOOD), facts)
+
+    def size(self, script: Script) -> tuple[str, dict[str, Any]]:
+        """Return how large a script is, in words, and what this runtime adds to its facts."""
+        return size_of(script), {}
 
 
 class MpiFile(ScriptFile):
@@ -178,6 +185,49 @@ class CupyNcclFile(ScriptFile):
 
     name: ClassVar[str] = "cupy-nccl"
     runtime: ClassVar[str] = "nccl"
+
+
+class JaxFile(ScriptFile):
+    """A Python file for JAX: a function for shard_map, on TPUs, GPUs or the host."""
+
+    name: ClassVar[str] = "jax"
+    runtime: ClassVar[str] = "jax"
+
+    def script(self, request: Request) -> Script:
+        """Return the script; of a schedule in place, if that takes less memory.
+
+        JAX's functions overwrite nothing that the caller sees, so that either is right.
+        """
+        from .matchings import grid_of
+        from .permutes import rows_of
+
+        script = ScriptFile.script(self, request)
+        if not isinstance(request.noun, Schedule):
+            return script
+        if not script.in_place and request.noun.collective.kind is not Kind.CUSTOM:
+            other = ScriptFile.script(self, replace(request, in_place=True))
+            script = min(script, other, key=rows_of)
+        return replace(script, grid=grid_of(request.noun.topology))
+
+    def write(self, script: Script, provenance: Iterable[str] = (), module: str = "") -> str:
+        """Return the file of a script, with its rounds as permutations."""
+        from .emit_jax import emit_jax
+        from .permutes import permuted
+
+        return emit_jax(script, permuted(script), provenance, module)
+
+    def size(self, script: Script) -> tuple[str, dict[str, Any]]:
+        """Return the permutations as well, and how much their messages are padded."""
+        from .permutes import cost_of, permuted, rows_of
+
+        cost = cost_of(permuted(script))
+        text = (
+            f"{count(script.rounds, 'round')}, {count(cost.permutes, 'permutation')} with "
+            f"{100 * cost.padding:.1f} % of padding, {count(rows_of(script), 'chunk')} of memory "
+            "per rank"
+        )
+        facts = {"permutations": cost.permutes, "padding": cost.padding, "rows": rows_of(script)}
+        return text, facts
 
 
 def size_of(script: Script) -> str:

@@ -61,6 +61,8 @@ class Script:
         in_place: input and output alias as :meth:`Collective.in_place_shift` says.
         scratch: chunks of scratch memory of each rank.
         ranks: the rounds of each rank, the same number for all.
+        grid: the shape, row by row, of the grid or torus that ranks are in; () if in none or where
+            that makes no difference.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Script:
     in_place: bool
     scratch: tuple[int, ...]
     ranks: tuple[tuple[Round, ...], ...]
+    grid: tuple[int, ...] = ()
 
     @property
     def rounds(self) -> int:

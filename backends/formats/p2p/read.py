@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,8 @@ from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import require_kind
 from weft.dsl.nouns.collective import Collective, Kind, make
 
-from .model import Script
+from .model import Round, Script
+from .permutes import PermuteRound, read_rounds, require_permutes, scripted
 from .text import parse
 
 
@@ -28,7 +30,8 @@ def read_script(text: str, where: str) -> Script:
         raise BadFile(
             f"not a file of weft's: {error}", where=where, hint="compile it anew"
         ) from None
-    missing = [name for name in ("HEADER", "CODE", "SHAPE") if name not in found]
+    code = "PROGRAM" if "PROGRAM" in found else "CODE"
+    missing = [name for name in ("HEADER", code, "SHAPE") if name not in found]
     if missing:
         raise BadFile(
             f"{missing[0]} is missing, or not made of plain values",
@@ -38,34 +41,47 @@ def read_script(text: str, where: str) -> Script:
     header, shape = found["HEADER"], found["SHAPE"]
     require_kind(header, "script", where)
     try:
-        lines = found["CODE"]
-        if isinstance(lines, ast.FunctionDef):
-            lines = _evaluated(lines, int(shape["ranks"]))
-        collective = _collective(header, int(shape["ranks"]), int(shape["unit"]))
-        code = tuple(
-            tuple(
-                parse(line, f"{where}: rank {rank} round {number}")
-                for number, line in enumerate(own, 1)
-            )
-            for rank, own in enumerate(lines)
-        )
+        ranks = int(shape["ranks"])
         script = Script(
             str(header["name"]),
-            collective,
+            _collective(header, ranks, int(shape["unit"])),
             shape["shift"] is not None,
             tuple(map(int, shape["scratch"])),
-            code,
+            _rounds(found[code], ranks, where) if code == "CODE" else (),
+            tuple(map(int, header.get("grid", ()))),
         )
         _require_shape(script, shape, where)
+        if code == "PROGRAM":
+            rounds = read_rounds(found[code], ranks, where)
+            require_permutes(script, rounds, where)
+            script = replace(script, ranks=scripted(rounds, ranks))
     except (KeyError, TypeError, ValueError, NameError, ArithmeticError, UserError) as error:
         if isinstance(error, BadFile):
             raise
         raise BadFile(
-            f"HEADER, SHAPE or CODE make no sense: {getattr(error, 'message', error)}",
+            f"HEADER, SHAPE or {code} make no sense: {getattr(error, 'message', error)}",
             where=where,
             hint="compile the file anew",
         ) from None
     return script
+
+
+def _rounds(lines: Any, ranks: int, where: str) -> tuple[tuple[Round, ...], ...]:
+    """Return the rounds of all ranks, from lines or from the function that yields them."""
+    if isinstance(lines, ast.FunctionDef):
+        lines = _evaluated(lines, ranks)
+    return tuple(
+        tuple(
+            parse(line, f"{where}: rank {rank} round {number}")
+            for number, line in enumerate(own, 1)
+        )
+        for rank, own in enumerate(lines)
+    )
+
+
+def permutes_in(text: str, ranks: int, where: str) -> tuple[PermuteRound, ...]:
+    """Return the permutations in a file for JAX that :func:`read_script` accepts."""
+    return read_rounds(_constants(ast.parse(text))["PROGRAM"], ranks, where)
 
 
 def runtime_of(text: str) -> str | None:
@@ -75,7 +91,7 @@ def runtime_of(text: str) -> str | None:
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
-    """HEADER and CODE, of which the lines or the function that yields them; SHAPE's arguments."""
+    """HEADER, SHAPE's arguments, and PROGRAM or CODE: its lines, or the function with them."""
     _require_once(tree)
     found: dict[str, Any] = {}
     formulas: ast.FunctionDef | None = None
@@ -90,7 +106,7 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
             if not _OF_ALL_RANKS.fullmatch(said):
                 raise ValueError(f"CODE is {said}, not the lines of code(rank) for all ranks")
             found[name] = formulas
-        elif name in ("HEADER", "CODE"):
+        elif name in ("HEADER", "CODE", "PROGRAM"):
             found[name] = ast.literal_eval(node.value)
         elif name == "SHAPE" and isinstance(node.value, ast.Call):
             found[name] = {str(k.arg): ast.literal_eval(k.value) for k in node.value.keywords}
@@ -114,7 +130,7 @@ def _require_once(tree: ast.Module) -> None:
             bound.append(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             bound += [alias.asname or alias.name for alias in node.names]
-    for name in ("HEADER", "CODE", "SHAPE", "code"):
+    for name in ("HEADER", "CODE", "PROGRAM", "SHAPE", "code"):
         if bound.count(name) > 1:
             raise ValueError(f"{name} is bound more than once")
 

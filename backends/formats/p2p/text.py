@@ -26,13 +26,19 @@ _MESSAGE = re.compile(r"(\S+) ([<>]) (\d+)")
 
 def write(one: Round) -> str:
     """Return the line of a round; a round in which the rank does nothing is an empty one."""
-    talk = [f"{_part(m.part)} > {m.peer}" for m in one.sends]
-    talk += [f"{_part(m.part)} < {m.peer}" for m in one.recvs]
-    work = [f"{_part(w.into)} = {' + '.join(map(_part, w.terms))}" for w in one.work]
+    talk = [f"{part_text(m.part)} > {m.peer}" for m in one.sends]
+    talk += [f"{part_text(m.part)} < {m.peer}" for m in one.recvs]
+    work = [work_text(w) for w in one.work]
     return ", ".join(talk) + (f"; {', '.join(work)}" if work else "")
 
 
-def _part(part: ChunkRange) -> str:
+def work_text(one: LocalOperation) -> str:
+    """``o[3] = i[3] + s[0]``."""
+    return f"{part_text(one.into)} = {' + '.join(map(part_text, one.terms))}"
+
+
+def part_text(part: ChunkRange) -> str:
+    """``o[3]`` or ``s[0:2]``."""
     end = f":{part.first + part.count}" if part.count > 1 else ""
     return f"{part.buffer}[{part.first}{end}]"
 
@@ -51,24 +57,34 @@ def parse(line: str, where: str = "round") -> Round:
         if not match:
             raise _bad(text, "a message such as o[3] > 1 or s[0] < 2", where)
         (sends if match[2] == ">" else recvs).append(
-            Message(_read_part(match[1], where), int(match[3]))
+            Message(read_part(match[1], where), int(match[3]))
         )
-    return Round(tuple(sends), tuple(recvs), tuple(_work(x, where) for x in _pieces(work)))
+    return Round(tuple(sends), tuple(recvs), tuple(read_work(x, where) for x in _pieces(work)))
 
 
 def _pieces(text: str) -> list[str]:
     return [piece.strip() for piece in text.split(",")] if text.strip() else []
 
 
-def _work(text: str, where: str) -> LocalOperation:
+def read_work(text: str, where: str) -> LocalOperation:
+    """Read what :func:`work_text` writes.
+
+    Raises:
+        BadFile: anything else.
+    """
     into, equals, rest = text.partition(" = ")
-    terms = tuple(_read_part(term, where) for term in rest.split(" + "))
+    terms = tuple(read_part(term, where) for term in rest.split(" + "))
     if not equals or len(terms) > 2:
         raise _bad(text, "work such as o[3] = i[3] + s[0]", where)
-    return LocalOperation(_read_part(into, where), terms)
+    return LocalOperation(read_part(into, where), terms)
 
 
-def _read_part(text: str, where: str) -> ChunkRange:
+def read_part(text: str, where: str) -> ChunkRange:
+    """Read what :func:`part_text` writes.
+
+    Raises:
+        BadFile: anything else.
+    """
     match = _PART.fullmatch(text)
     if not match:
         raise _bad(text, "chunks such as o[3] or s[0:2]", where)

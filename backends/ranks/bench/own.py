@@ -34,6 +34,19 @@ def mpi(comm: Any, units: Collective) -> Call | None:
     return calls.get(units.kind)
 
 
+def jax(axis: str, units: Collective) -> Callable[[Any], Any] | None:
+    """XLA's, of one array over a mesh axis; None if it has none of that kind."""
+    from jax import lax
+
+    calls: dict[Kind, Callable[[Any], Any]] = {
+        Kind.ALLREDUCE: lambda x: lax.psum(x, axis),
+        Kind.ALLGATHER: lambda x: lax.all_gather(x, axis, tiled=True),
+        Kind.REDUCE_SCATTER: lambda x: lax.psum_scatter(x, axis, tiled=True),
+        Kind.ALLTOALL: lambda x: lax.all_to_all(x, axis, 0, 0, tiled=True),
+    }
+    return calls.get(units.kind)
+
+
 def torch(dist: Any, units: Collective) -> Call | None:
     """torch.distributed's, on the default group; None if it has none of that kind."""
     root = units.roots[0] if units.roots else 0

@@ -19,6 +19,7 @@ from weft.dsl.base.processes import end_with_owner
 
 from ...formats.p2p.data import Exam
 from ...formats.p2p.execute import arguments, loaded
+from ..jax import AXIS, Devices
 from ..launcher import FOUND, PLAN, leave
 from ..profile.gpus import connected
 from ..rank import Loan, Spare
@@ -156,7 +157,8 @@ def attend(
         everybody = member.gather(mine)
         if everybody is not None:
             rows += [
-                _row(bench.bytes(length), name, [one[name] for one in everybody]) for name in calls
+                row_of(bench.bytes(length), name, [one[name] for one in everybody])
+                for name in calls
             ]
     return rows if not member.rank else None
 
@@ -176,7 +178,7 @@ def _size(bench: Bench, exam: Exam, calls: dict[str, own.Call], member: Member) 
     while not last:
         late = turn > WARM_UP and time.monotonic() - begun > bench.seconds
         last = member.agree(late or turn + 1 >= WARM_UP + bench.repeat)
-        for name in order[turn % len(order) :] + order[: turn % len(order)]:
+        for name in turned(order, turn):
             member.meet()
             begin = member.clock()
             calls[name](loans[name].send, loans[name].recv)
@@ -190,7 +192,49 @@ def _size(bench: Bench, exam: Exam, calls: dict[str, own.Call], member: Member) 
     return {name: (seconds[name], wrong[name]) for name in calls}
 
 
-def _row(size: int, name: str, ranks: list[tuple[list[float], str | None]]) -> dict[str, Any]:
+def turned(names: list[str], turn: int) -> list[str]:
+    """Return names beginning with another one in each turn."""
+    return names[turn % len(names) :] + names[: turn % len(names)]
+
+
+def on_devices(bench: Bench, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return what :func:`attend` does, of ranks that are JAX's devices: one process calls all.
+
+    Raises:
+        Missing: there are too few devices.
+    """
+    devices = Devices(bench.units.ranks)
+    calls = {
+        one.name: devices.mapped(partial(loaded(one.text).collective, axis_name=AXIS))
+        for one in bench.contestants
+    }
+    native = own.jax(AXIS, bench.units)
+    if native:
+        calls["XLA"] = devices.mapped(native)
+    rows = []
+    for number, length in enumerate(bench.lengths, 1):
+        tell(f"size {number} of {len(bench.lengths)}")
+        exam = bench.exam(length)
+        x = devices.put(exam)
+        first = {name: devices.timed(call, x)[0] for name, call in calls.items()}
+        wrong = {
+            name: next(filter(None, devices.wrong(exam, result)), None)
+            for name, result in first.items()
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in calls}
+        begun = time.monotonic()
+        for turn in range(bench.repeat):
+            for name in turned(list(calls), turn):
+                seconds[name].append(devices.timed(calls[name], x)[1])
+            if time.monotonic() - begun > bench.seconds:
+                break
+        size = bench.bytes(length)
+        rows += [row_of(size, name, [(seconds[name], wrong[name])]) for name in calls]
+    return rows
+
+
+def row_of(size: int, name: str, ranks: list[tuple[list[float], str | None]]) -> dict[str, Any]:
+    """Return the µs of each turn, of the slowest rank, and the first error."""
     slowest = [1e6 * max(turn) for turn in zip(*(one[0] for one in ranks), strict=True)]
     wrong = next((one[1] for one in ranks if one[1]), None)
     return {"bytes": size, "name": name, "us": slowest, "wrong": wrong}
@@ -206,6 +250,9 @@ def serve(on: str, place: str) -> None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
+    if on == "jax":
+        leave(folder / FOUND, on_devices(bench, tell))
+        return
     member = member_of(on, bench, folder)
     rows = attend(bench, member, tell if not member.rank else lambda _: None)
     if rows is not None:

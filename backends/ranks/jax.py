@@ -1,0 +1,130 @@
+"""Ranks that are JAX's devices, all driven by one process: those of the host, as a rule.
+
+As a program: run the job in a folder (:mod:`.launcher` started it), and write the reports of all
+ranks. The host has as many devices as XLA is told to make before JAX starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.errors import Missing
+
+from ..formats.p2p.data import Exam
+from ..formats.p2p.execute import loaded
+from .job import Case, Done, EmittedFile, RankJob
+from .serve import serve_all
+
+AXIS = "ranks"
+"""Name of the mesh axis."""
+
+
+UNSET = "unset JAX_PLATFORMS: the host has as many devices as are needed"
+
+
+class Devices:
+    """The first devices of JAX, as a mesh of one axis.
+
+    Raises:
+        Missing: there are fewer.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        import jax
+
+        try:
+            devices = jax.devices()
+        except (AssertionError, RuntimeError) as error:
+            wanted = f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS')}"
+            reason = f": {error}" if str(error) else ""
+            raise Missing(f"JAX finds no device with {wanted}{reason}", hint=UNSET) from error
+        if len(devices) < ranks:
+            raise Missing(
+                f"the program is for {ranks} ranks; JAX has {len(devices)} devices "
+                f"({devices[0].platform})",
+                hint=UNSET,
+            )
+        self.jax: Any = jax
+        self.ranks = ranks
+        self.mesh: Any = jax.sharding.Mesh(np.array(devices[:ranks]), (AXIS,))
+        self.spec: Any = jax.sharding.PartitionSpec(AXIS)
+
+    def mapped(self, inside: Callable[[Any], Any], *, donated: bool = False) -> Any:
+        """Return a function of one rank's array as a compiled one of all ranks' arrays."""
+        mapped = self.jax.shard_map(
+            inside, mesh=self.mesh, in_specs=self.spec, out_specs=self.spec, check_vma=False
+        )
+        return self.jax.jit(mapped, donate_argnums=0 if donated else ())
+
+    def put(self, exam: Exam) -> Any:
+        """Return the inputs of all ranks, on their devices; ranks that have none get filler."""
+        own = [exam.given(rank) for rank in range(self.ranks)]
+        filler = exam.filler(exam.units.input_chunks)
+        whole = np.concatenate([filler if one is None else one for one in own])
+        sharding = self.jax.sharding.NamedSharding(self.mesh, self.spec)
+        return self.jax.device_put(whole, sharding)
+
+    def timed(self, function: Any, x: Any) -> tuple[Any, float]:
+        """Return the result of a call, and its seconds."""
+        begin = time.perf_counter()
+        result = self.jax.block_until_ready(function(x))
+        return result, time.perf_counter() - begin
+
+    def wrong(self, exam: Exam, result: Any) -> list[str | None]:
+        """Return the error of each rank's result, or None."""
+        host: AnyArray = np.asarray(result).reshape(self.ranks, -1)
+        return [exam.wrong(rank, host[rank]) for rank in range(self.ranks)]
+
+
+def attend_all(job: RankJob, say: Callable[[str], None]) -> list[tuple[Done | None, ...]]:
+    """Do all cases in order; return the results of each rank.
+
+    Raises:
+        Missing: there are too few devices. Whatever a file's function raises.
+    """
+    groups = {n: Devices(n) for n in {piece.units.ranks for piece in job.pieces} | {job.ranks}}
+    programs = [loaded(piece.text) for piece in job.pieces]
+    done: list[list[Done | None]] = [[] for _ in range(job.ranks)]
+    for number, case in enumerate(job.cases, 1):
+        piece = job.pieces[case.piece]
+        say(f"is in case {number} of {len(job.cases)}: {piece.function}, {case}")
+        found = _case(groups[piece.units.ranks], programs[case.piece], piece, case)
+        first = job.ranks - len(found)  # a group of the last ones, as on other runtimes
+        for rank, own in enumerate(done):
+            own.append(found[rank - first] if rank >= first else None)
+    return [tuple(own) for own in done]
+
+
+def _case(devices: Devices, program: Any, piece: EmittedFile, case: Case) -> list[Done]:
+    """Run a case: the call that is compared, those that are timed, and the last is compared too."""
+    exam = case.exam(piece.units)
+    function = devices.mapped(lambda x: program.collective(x, AXIS), donated=case.in_place)
+    wrong: list[str | None] = [None] * devices.ranks
+    seconds: list[float] = []
+    x = devices.put(exam)
+    before = np.asarray(x).copy()
+    for turn in range(1 + case.repeat):
+        if turn and case.in_place:  # a donated array is gone
+            x = devices.put(exam)
+        result, spent = devices.timed(function, x)
+        seconds += [spent] if turn else []
+        if turn in (0, case.repeat):
+            wrong = [a or b for a, b in zip(wrong, devices.wrong(exam, result), strict=True)]
+    if not case.in_place and not np.array_equal(before.view(np.uint8), _bytes(x)):
+        wrong[0] = wrong[0] or "an input was overwritten"
+    return [Done(text, tuple(seconds)) for text in wrong]
+
+
+def _bytes(x: Any) -> AnyArray:
+    return np.asarray(x).view(np.uint8)
+
+
+if __name__ == "__main__":
+    serve_all(sys.argv[1], attend_all)

@@ -1,0 +1,81 @@
+"""``weft`` on programs for JAX: every verb takes them, and refuses them in one message."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from weft.backends.ranks import launcher
+
+RING = "classic:ring{collective=allreduce,ranks=2}"
+
+needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="no JAX")
+
+
+@needs_jax
+def test_too_few_devices_are_a_lack_of_this_machine(weft, monkeypatch, tmp_path):
+    path = tmp_path / "ring.py"
+    assert weft("compile", RING, "--to", "jax", "-o", path).code == 0
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    ran = weft("run", path, "--on", "jax", "--size", "1KiB", "--dtype", "int32")
+    assert ran.code == 4, ran.err
+    assert "JAX finds no device with JAX_PLATFORMS=cuda" in ran.err
+    assert "unset JAX_PLATFORMS" in ran.err
+
+
+def test_the_file_of_another_runtime_is_refused(weft, tmp_path):
+    path = tmp_path / "ring.py"
+    assert weft("compile", RING, "--to", "jax", "-o", path).code == 0
+    ran = weft("run", path, "--on", "mpi")
+    assert (ran.code, "the file is for jax" in ran.err, "--on jax" in ran.err) == (2, True, True)
+    assert weft("run", path, "--size", "1KiB", "--repeat", 1).code == 0  # NumPy takes any
+
+
+def test_without_jax_its_extra_is_named(weft, monkeypatch):
+    monkeypatch.setattr(launcher, "find_spec", lambda name: None)
+    for verb in ("run", "bench"):
+        ran = weft(verb, RING, "--on", "jax")
+        assert (ran.code, "weft[jax]" in ran.err) == (4, True)
+
+
+@needs_jax
+def test_a_bench_compares_with_xla(weft):
+    name = "classic:ring{collective=reduce_scatter,ranks=2}"
+    ran = weft("bench", name, "--on", "jax", "--sizes", "1KiB:1KiB", "--repeat", 2, "--json")
+    assert ran.code == 0, ran.err
+    assert [one["name"] for one in ran.json["sizes"]] == [name.removeprefix("classic:"), "XLA"]
+    assert all(one["wrong"] is None and one["turns"] == 2 for one in ran.json["sizes"])
+
+
+def test_every_verb_takes_the_file(weft, tmp_path):
+    path, other = tmp_path / "ring.py", tmp_path / "mpi.py"
+    made = weft("compile", RING, "--to", "jax", "-o", path, "--json")
+    assert made.json["to"] == "jax"
+    assert made.json["permutations"] == 2
+    assert made.json["padding"] == 0
+    assert weft("compile", RING, "--to", "mpi", "-o", other).code == 0
+    assert weft("check", path).code == 0
+    assert weft("show", path).out == weft("show", other).out
+    assert weft("diff", path, other).code == 0
+    assert "not simulated" in weft("simulate", path, "-t", "ring:2").err
+    assert "-t ring" not in weft("run", path, "--size", "1KiB", "--repeat", 1).err
+
+
+def test_a_torus_is_seen_in_the_schedule(weft, tmp_path):
+    schedule, path = tmp_path / "torus.json", tmp_path / "torus.py"
+    question = ("-t", "torus:3x3", "-c", "allgather", "-e", "packing", "--objective", "bandwidth")
+    assert weft("synth", *question, "-o", schedule).code == 0
+    assert weft("compile", schedule, "--to", "jax", "-o", path).code == 0
+    text = path.read_text()
+    assert '"grid": (3, 3)' in text
+    assert "shift along one axis" in text
+    assert weft("check", path).code == 0
+
+
+def test_flags_that_say_nothing(weft, tmp_path):
+    path = tmp_path / "ring.py"
+    ran = weft("compile", RING, "--to", "jax", "--instances", 2, "-o", path)
+    assert (ran.code, "--instances says nothing" in ran.err, path.exists()) == (2, True, False)
+    ran = weft("run", RING, "--on", "jax", "--trace", tmp_path / "trace.json")
+    assert (ran.code, "--on jax cannot record rounds" in ran.err) == (2, True)
