@@ -252,7 +252,7 @@ def _compared(found: Sequence[CaseResult]) -> Check:
         return Check("results", False, f"{text} ({one.case}){more}")
     rough = " and within the error bound of summation" if any(x.case.rough for x in found) else ""
     place = "in place" if found[0].case.in_place else "out of place"
-    return Check("results", True, f"{len(found)} cases {place}: all right, exactly{rough}")
+    return Check("results", True, f"{count(len(found), 'case')} {place}: all right, exactly{rough}")
 
 
 Predict = Callable[[int], float | None]
