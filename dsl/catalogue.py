@@ -19,6 +19,7 @@ from .importers import read_any
 from .importers.origin import OF_ANY, with_origin
 from .importers.taccl_pair import read_pair
 from .importers.taccl_sketch import TacclSketch
+from .machines.capable import capable, split_capable
 from .machines.cluster import HostTemplate, cluster, host_of
 from .machines.fabric_links import asked_fabric
 from .machines.failures import Down, find, nic_down, without
@@ -52,8 +53,8 @@ def topology(text: str) -> Topology:
     (``topo.xml:nodes=4``), hosts of several kinds (``a.txt*3+b.txt*2:fabric=rails``), or ``-`` for
     standard input. ``dead=0-1`` is accepted by all of them:
     the cables between two nodes are broken, in both directions (see :mod:`.failures` for other
-    failures). So are ``without=mlx5_4``: NICs that are left out, and ``family=h100``: whose numbers
-    the times of programs are made of.
+    failures). So are ``without=mlx5_4``: NICs that are left out, ``family=h100``: whose numbers
+    the times of programs are made of, and ``capable=rail0:multicast+reduces``: what a switch does.
 
     Raises:
         UnknownName: no such machine or option. UserError: an invalid value.
@@ -117,6 +118,24 @@ def file_of(text: str) -> str | None:
     return next((path for path, _ in _splits(text) if _is_there(path)), None)
 
 
+def with_options(text: str, options: str) -> str:
+    """Return the text of a machine with further options."""
+    path = file_of(text)
+    has_options = ":" in text if path is None else len(text) > len(path)
+    return f"{text}{',' if has_options else ':'}{options}"
+
+
+def with_capable(machine: str, asked: Sequence[str]) -> str:
+    """Return the text of a machine with the option ``capable=`` of ``rail0=multicast+reduces``.
+
+    Raises:
+        UserError: a text without a switch or without words.
+    """
+    texts = [one for text in asked for one in text.split(",")]
+    pairs = [split_capable(text, "--capable") for text in texts]
+    return with_options(machine, "capable=" + ",".join(f"{name}:{able}" for name, able in pairs))
+
+
 def _is_there(path: str) -> bool:
     if path == "-" or os.path.exists(path):
         return True
@@ -133,6 +152,8 @@ def _finished(made: Topology, spec: MachineSpec) -> Topology:
         gone += [nic_down(made, value.text, value.span) for value in spec.words("without")]
     if gone:
         made = without(made, {link for down in gone for link in down.links})
+    if spec.words("capable"):
+        made = capable(made, [(value.text, value.span) for value in spec.words("capable")])
     family, _ = spec.word("family", made.timing.family)
     if family != made.timing.family:
         made = replace(made, timing=replace(made.timing, family=family))
@@ -177,7 +198,7 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
 # --- hosts of several kinds -----------------------------------------------------------------------
 
 _COUNTED = re.compile(r"(.*)\*(\d{1,5})(?::(.*))?")
-_OF_CLUSTER = ("fabric", "hosts", "oversub", *sorted(OF_ANY - {"without"}))
+_OF_CLUSTER = ("fabric", "hosts", "oversub", "sharp", *sorted(OF_ANY - {"without"}))
 """Options of all hosts together, which stand in the last term."""
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
-from weft.dsl.catalogue import file_of
 from weft.dsl.catalogue import topology as topology_named
+from weft.dsl.catalogue import with_options
 from weft.dsl.nouns.hops import islands
 from weft.dsl.nouns.library import MANIFEST, read
 
@@ -74,9 +74,7 @@ def without_nics(text: str, nics: Sequence[str]) -> str:
     """Return the text of a machine with the option that leaves NICs out."""
     if not nics:
         return text
-    path = file_of(text)
-    has_options = ":" in text if path is None else len(text) > len(path)
-    return f"{text}{',' if has_options else ':'}without={','.join(nics)}"
+    return with_options(text, f"without={','.join(nics)}")
 
 
 def read_topology(text: str) -> Topology:

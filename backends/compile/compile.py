@@ -25,7 +25,7 @@ from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
 from weft.dsl.nouns.program import NOBODY, Program, Protocol, offsets, protocol_of
 from weft.dsl.nouns.runtime import MSCCL, Target
 from weft.dsl.nouns.runtime import target as target_of
-from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.schedule import Schedule, refuse_casts
 
 from .analyses.flow import Flow
 from .analyses.planned import Order
@@ -106,6 +106,7 @@ def lower_schedule(schedule: Schedule, options: CompileOptions | None = None) ->
         UserError: something the target, or the form, cannot express, in words.
         CheckFailed: the schedule is wrong (a rank sends what it does not hold).
     """
+    refuse_casts(schedule, "a program cannot express what switches sum or copy")
     o = _settled(options or CompileOptions(), 1, Protocol.SIMPLE)
     c = schedule.collective
     o = replace(o, name=o.name or label([schedule.topology.name, str(c.kind)], c, o))

@@ -19,7 +19,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.runtime import target as target_of
-from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.schedule import Schedule, refuse_casts
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.packing.trees.quantize import quantize
 from weft.synth.judge.verify import require_valid
@@ -179,9 +179,10 @@ def of_schedule(
     """Return a schedule, verified, with shares that the format ``to`` can express.
 
     Raises:
-        CheckFailed: it is wrong.
+        CheckFailed: it is wrong. UserError: switches sum or copy in it.
     """
     require_valid(given)
+    refuse_casts(given, f"{to} cannot express what switches sum or copy")
     schedule, remarks = fitted(given, to, segments)
     if schedule is not given:
         require_valid(schedule)

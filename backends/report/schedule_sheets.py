@@ -11,7 +11,7 @@ from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns import schedule
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.fabric.fabric import fabric_of
-from weft.synth.fabric.occupancy import transfer_of_link
+from weft.synth.fabric.occupancy import links_used
 
 from ..formats.listings import Sheet, Value, digest_of
 from .sheets import MOST_LISTED, link_names, plain
@@ -31,8 +31,9 @@ def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
         "steps": s.steps,
         "rounds": sum(s.rounds) or None,
         "transfers": len(s),
+        **({"casts": len(s.casts)} if len(s.casts) else {}),
         "segments": s.segments,
-        "planned order": s.priority is not None,
+        "planned order": s.planned,
         "made for bytes": s.bytes,
         **{key: plain(made.get(key)) for key in ("engine", "found_by", "seed")},
         "digest": digest_of(schedule.dumps(replace(s, provenance={}))),
@@ -40,6 +41,8 @@ def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
     sheets: dict[str, Sheet] = {"facts": facts, f"bytes of {format_bytes(UNIT)}": _loads(s)}
     if len(s) <= MOST_LISTED:
         sheets["transfers"] = _transfers(s)
+    if 0 < len(s.casts) <= MOST_LISTED:
+        sheets["casts"] = _casts(s)
     return sheets
 
 
@@ -47,13 +50,26 @@ def _loads(s: Schedule) -> Sheet:
     """Return the bytes over each link and resource that is used."""
     t = s.topology
     fabric = fabric_of(t)
-    position, rows = fabric.resources_of(s.route_links.astype(np.int64))
-    grains = s.collective.grains[s.chunk[transfer_of_link(s)[position]]]
+    links, _, chunk = links_used(s)
+    position, rows = fabric.resources_of(links)
+    grains = s.collective.grains[chunk[position]]
     load = np.zeros(fabric.resources)
     np.add.at(load, rows, grains)
     load *= UNIT / s.collective.message_chunks
     names = [*link_names(t), *(f"shared {r.name}" for r in t.resources)]
     return {name: float(x) for name, x in zip(names, load, strict=True) if x}
+
+
+def _casts(s: Schedule) -> Sheet:
+    """Return every cast with its links."""
+    names = link_names(s.topology)
+    sheet: Sheet = {}
+    for i, one in enumerate(s.casts):
+        ends = " -> ".join(",".join(map(str, x)) for x in (one.sources, one.destinations))
+        does = "adds" if one.reduce else "stores"
+        way = ", ".join(names[k] for k in one.links)
+        sheet[f"cast {i}"] = f"step {one.step}: chunk {one.chunk} {ends} {does} over {way}"
+    return sheet
 
 
 def _transfers(s: Schedule) -> Sheet:

@@ -76,9 +76,12 @@ def topology_sheets(t: Topology) -> dict[str, Sheet]:
 
 
 def _node(x: Any) -> str:
-    able = [word for word in ("multicast", "reduces") if getattr(x, word)]
     host = [] if x.host is None else [f"host {x.host}"]
-    return ", ".join([str(x.kind), *host, *able])
+    limits = [
+        f"{key} {' '.join(value) if isinstance(value, list) else value}"
+        for key, value in x.limits.to_json().items()
+    ]
+    return ", ".join([str(x.kind), *host, *x.capabilities, *limits])
 
 
 # --- programs -------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from weft.dsl.nouns.hops import find_hops, islands
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
+from weft.synth.fabric.occupancy import links_used
 
 MATRIX_RANKS = 32
 """Largest number of ranks shown as a matrix; a larger machine is shown by its kinds of links."""
@@ -41,6 +42,7 @@ def topology_text(topology: Topology) -> str:
             ("nodes", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
             ("hosts", topology.hosts),
             ("links", len(topology.links)),
+            ("in switches", _able(topology)),
             ("round", f"{_short(topology.round_bandwidth())} GB/s" if topology.links else None),
             ("symmetries", f"{len(topology.symmetries)} declared" if topology.symmetries else None),
             ("islands", _islands(topology)),
@@ -59,6 +61,19 @@ def topology_text(topology: Topology) -> str:
     if topology.notes:
         parts.append("notes:\n" + "\n".join(f"  {note}" for note in topology.notes))
     return "\n\n".join(parts)
+
+
+def _able(topology: Topology) -> str | None:
+    """Return which switches do more than forward: ``multicast+reduces: nvswitch0, nvswitch1``."""
+    able: dict[str, list[str]] = {}
+    for node in topology.nodes:
+        if node.capabilities:
+            able.setdefault("+".join(node.capabilities), []).append(node.name)
+    shown = [
+        f"{words}: {', '.join(names[:LONGEST_LIST])}{', …' * (len(names) > LONGEST_LIST)}"
+        for words, names in able.items()
+    ]
+    return "; ".join(shown) or None
 
 
 def _ends_of(topology: Topology, nic: Nic) -> str:
@@ -187,6 +202,7 @@ def schedule_text(schedule: Schedule) -> str:
             ("steps", s.steps),
             ("rounds", f"{rounds} ({per_chunk} per chunk)" if rounds else ""),
             ("transfers", len(s)),
+            ("casts", len(s.casts) or ""),
             ("segments", s.segments if s.segments > 1 else ""),
             ("made for", format_bytes(s.bytes) if s.bytes else ""),
             ("made by", provenance),
@@ -194,6 +210,8 @@ def schedule_text(schedule: Schedule) -> str:
     )
     load = _load(s)
     parts = [head, _steps(s, load), _links(s, load)]
+    if len(s.casts):
+        parts.append(_casts(s))
     if s.topology.ranks <= GANTT_RANKS and s.steps:
         parts.append(_gantt(s, load))
     return "\n\n".join(parts)
@@ -202,11 +220,34 @@ def schedule_text(schedule: Schedule) -> str:
 def _load(s: Schedule) -> Ints:
     """Return the grains (a chunk is one, where all are equal) over each link in each step; shape
     (links, steps)."""
-    length = np.diff(s.route_start)
     load = np.zeros((len(s.topology.links), s.steps), np.int64)
-    grains = np.repeat(s.collective.grains[s.chunk], length)
-    np.add.at(load, (s.route_links, np.repeat(s.step, length)), grains)
+    links, step, chunk = links_used(s)
+    np.add.at(load, (links, step), s.collective.grains[chunk])
     return load
+
+
+def _casts(s: Schedule) -> str:
+    """Return what switches sum and copy, each way once, with how many chunks go that way."""
+    ways: dict[tuple[object, ...], list[int]] = {}
+    for one in s.casts:
+        ways.setdefault((one.step, one.sources, one.destinations, one.links), []).append(one.chunk)
+    names = [node.name for node in s.topology.nodes]
+    rows = []
+    for (step, sources, destinations, links), chunks in ways.items():
+        switches = {s.topology.links[k].src for k in links} - set(range(s.topology.ranks))
+        does = "sum" if len(sources) > 1 else "copy"
+        rows.append(
+            (
+                step + 1,
+                does + (" and copy" if len(sources) > 1 and len(destinations) > 1 else ""),
+                ", ".join(names[v] for v in sorted(switches)),
+                _ranks(list(sources)),
+                _ranks(list(destinations)),
+                len(chunks),
+            )
+        )
+    head = ("step", "switches", "which", "of ranks", "to ranks", "chunks")
+    return cut_table("casts", table(head, rows))
 
 
 def _busy(s: Schedule, load: Ints) -> Floats:
@@ -224,6 +265,7 @@ def _busy(s: Schedule, load: Ints) -> Floats:
 def _steps(s: Schedule, load: Ints) -> str:
     busy = _busy(s, load)
     has_rounds = len(s.rounds) == s.steps
+    sums = np.diff(s.casts.source_start) > 1
     rows = []
     for step in range(s.steps):
         mine = s.step == step
@@ -232,8 +274,8 @@ def _steps(s: Schedule, load: Ints) -> str:
             (
                 step + 1,
                 s.rounds[step] if has_rounds else None,
-                int(mine.sum()),
-                int(s.reduce[mine].sum()),
+                int(mine.sum()) + int((s.casts.step == step).sum()),
+                int(s.reduce[mine].sum()) + int(sums[s.casts.step == step].sum()),
                 int(used.sum()),
                 f"{busy[used, step].mean():.0%}" if used.any() else "-",
             )

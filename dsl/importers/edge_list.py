@@ -2,7 +2,8 @@
 
 An edge is [source, destination, GB/s, µs]; ``gpu_ids`` lists the nodes that are GPUs, in rank
 order; every other node is a switch that only forwards. Other keys are ignored, ``topology`` or
-``name`` is the name. With ``"parallel": true`` an edge may occur more than once.
+``name`` is the name. With ``"parallel": true`` an edge may occur more than once. ``"switches":
+{"NODE": ["multicast", "reduces", "turns", "issuer_in_group"]}`` lists the switches that do more.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..base.errors import BadFile, UserError
+from ..base.errors import BadFile, UnknownName, UserError
 from ..base.units import exact
 from ..machines.spec import MAX_GPUS, MAX_LINKS, MachineSpec
+from ..nouns.capabilities import as_fields, read_capabilities
 from ..nouns.topology import Link, Node, NodeKind, Topology
 from ..symmetry.symmetry import GUESSED, guess
 from .defaults import CABLE_ALPHA
@@ -51,7 +53,11 @@ def read_edge_list(data: Any, where: str, options: MachineSpec) -> Topology:
         except UserError as error:
             raise BadFile(error.message, where=f"{where}: edge {i}") from None
         links.append(Link(*ends, width, delay))
-    nodes = tuple(_nodes(places, len(ids)))
+    able = _capable(data.get("switches"), places, len(ids), where)
+    nodes = tuple(
+        replace(node, **as_fields(able[i])) if i in able else node
+        for i, node in enumerate(_nodes(places, len(ids)))
+    )
     made = Topology(_name(data, options), nodes, tuple(links), notes=tuple(notes))
     return replace(made, symmetries=guess(made)) if made.ranks <= GUESSED else made
 
@@ -96,6 +102,30 @@ def _edges(edges: Any, where: str) -> Iterator[tuple[str, str, Any, Any]]:
             raise BadFile("an edge is [source, destination, GB/s, µs]", where=place)
         src, dst = _node_name(edge[0], place), _node_name(edge[1], place)
         yield src, dst, edge[2], edge[3] if len(edge) == 4 else None
+
+
+def _capable(data: Any, places: dict[str, int], gpus: int, where: str) -> dict[int, frozenset[str]]:
+    """Return the capabilities of switches by node.
+
+    Raises:
+        BadFile: not an object, a GPU, or a node of no edge.
+    """
+    if data is None:
+        return {}
+    where = f"{where}: switches"
+    if not isinstance(data, dict):
+        raise BadFile('switches is an object: {"sw0": ["multicast", "reduces"]}', where=where)
+    found = {}
+    for name, words in data.items():
+        if name not in places:
+            others = [key for key, i in places.items() if i >= gpus]
+            raise UnknownName("switch", name[:60], others, where=where)
+        if places[name] < gpus:
+            raise BadFile(
+                f"{name} is a GPU", where=where, hint="only nodes that are not in gpu_ids compute"
+            )
+        found[places[name]] = read_capabilities(words, f"{where}: {name}")
+    return found
 
 
 def _node_name(value: Any, where: str) -> str:

@@ -57,6 +57,18 @@ class Generation:
         """Return the family of the times of programs."""
         return self.family or self.name
 
+    @property
+    def sums_in_switch(self) -> bool:
+        """Return True if its NVSwitch, of the third generation or later, multicasts and reduces.
+
+        NVLink SHARP came with Hopper, the first GPUs of NVIDIA on PCIe 5.
+        """
+        return self.medium is Medium.NVLINK and not self.card and self.pcie >= GEN5
+
+
+NVLS = frozenset({"multicast", "reduces", "issuer_in_group"})
+"""Capabilities of such an NVSwitch: sums are pulled by a member of the group."""
+
 
 def _card(
     name: str,

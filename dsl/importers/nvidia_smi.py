@@ -30,7 +30,7 @@ from .defaults import (
     NVSWITCH_ALPHA,
     PCIE_ALPHA,
 )
-from .generations import GENERATIONS, Generation, family_of, generation_of
+from .generations import GENERATIONS, NVLS, Generation, family_of, generation_of
 from .host_plan import (
     Cable,
     HostPart,
@@ -302,8 +302,9 @@ def _over_nvlink(smi: _Smi) -> Topology:
         fewer = tuple((g, smi.lane * k) for g, k in ports.items() if k < count)
         port = smi.lane * count
         trays = _trays(smi)
-        one = HostSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA, False, False, fewer)
-        switches = (replace(one, hosts=trays),)
+        able = NVLS if smi.generation.sums_in_switch else frozenset()
+        one = HostSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA, able)
+        switches = (replace(one, ports=fewer, hosts=trays),)
         most = "every pair shows" if not fewer else "pairs show up to"
         notes.append(f"{most} NV{count}: the GPUs are on an NVSwitch, {count} links each")
     else:

@@ -15,7 +15,7 @@ from ..base.spans import Source
 from ..machines.spec import MachineSpec, parse_options
 from ..nouns.topology import Topology
 
-OF_ANY = frozenset({"dead", "family", "without"})
+OF_ANY = frozenset({"capable", "dead", "family", "without"})
 """Options of every machine, which need no text."""
 
 
@@ -49,7 +49,7 @@ def machine_again(
             f"{where} is a machine of its own, and takes no {asked[0]}=",
             where=options.keys[asked[0]],
             hint="files of weft topo import keep their text and take its options; "
-            "known: dead, family, without",
+            f"known: {', '.join(sorted(OF_ANY))}",
         )
     fields = Fields(data["imported"], f"{where}: imported")
     text, given = fields.get("text", str), fields.get("options", str)

@@ -10,12 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..base.errors import BadTopology
+from ..base.errors import BadTopology, UserError
 from ..nouns.parts import Medium
 from ..nouns.timing import NO_TIMING, MachineTiming
 from ..nouns.topology import Link, Node, Topology
 from ..symmetry.symmetry import GUESSED, Image, extend, guess
 from .fabric_links import FabricSpec, Port, join
+from .hosts import asked_capable, with_sharp
 from .spec import MachineSpec, check_size
 
 
@@ -76,7 +77,7 @@ def cluster(
     """Return the machine of all hosts on a fabric, in the order of the parts.
 
     Raises:
-        UserError: too many GPUs. BadTopology: ``direct`` with other than two hosts.
+        UserError: too many GPUs, ``sharp=nvls``. BadTopology: ``direct`` with other than two hosts.
     """
     hosts = [template for template, count in parts for _ in range(count)]
     gpus = sum(host.gpus for host in hosts)
@@ -92,6 +93,15 @@ def cluster(
         links += (replace(x, src=place[x.src], dst=place[x.dst]) for x in host.links)
         ports += (replace(p, node=place[p.node], host=h) for p in host.ports)
     made = join(Topology(spec.title(), tuple(nodes), tuple(links)), tuple(ports), fabric)
+    able = asked_capable(spec)
+    if able.hosts:
+        raise UserError(
+            "sharp= of several kinds of hosts is of their network",
+            where=spec.keys["sharp"],
+            hint="sharp=fabric; nvls=on in the term of each host that has it",
+        )
+    if able.fabric:
+        made = with_sharp(made, len(nodes))
     families = {host.timing.family for host, _ in parts}
     timing = hosts[0].timing if len({host.timing for host in hosts}) == 1 else NO_TIMING
     notes = [f"{host.name}: {note}" for host, _ in parts for note in host.notes]

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ..base.errors import BadFile, UserError
 from ..base.files import SCHEMA, Fields
 from ..base.units import exact, parse_bandwidth, parse_microseconds
+from ..nouns.capabilities import CAPABILITIES, read_limits
 from ..nouns.timing import MachineTiming, TimingNumber, flattened
 from .fabric_links import parse_fabric
 from .hosts import Cables, Host, HostSwitch, Nics
@@ -114,9 +115,11 @@ def _read_switch(data: Any, gpus: int, where: str) -> HostSwitch:
         _read_gpus(fields.get("gpus", list, list(range(gpus))), gpus, where),
         _bandwidth(fields, "bandwidth", where),
         _quantity(parse_microseconds, fields.get("alpha", str), where),
-        fields.get("multicast", bool, False),
-        fields.get("reduces", bool, False),
+        able=frozenset(word for word in CAPABILITIES if fields.get(word, bool, False)),
+        limits=read_limits(fields, where),
     )
+    if "turns" in one.able and "reduces" not in one.able:
+        raise BadFile("turns is true and reduces is not", where=where, hint="turns needs reduces")
     _cited(fields)
     return one
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
+from ..nouns.capabilities import NO_LIMITS, CastLimits, as_fields
 from ..nouns.parts import Medium
 from ..nouns.timing import NO_TIMING
 from ..nouns.topology import (
@@ -41,16 +42,17 @@ Pairs = tuple[tuple[int, int], ...]
 class HostSwitch:
     """A switch inside a host; ``bandwidth`` and ``alpha`` are those of one port, each way.
 
-    ``ports``: GB/s by GPU, of those with fewer links than the others. ``hosts``: so many hosts next
-    to each other share it.
+    ``able``: its capabilities (:mod:`weft.dsl.nouns.capabilities`), used where they are asked for,
+    within ``limits``. ``ports``: GB/s by GPU, of those with fewer links than the others. ``hosts``:
+    so many hosts next to each other share it.
     """
 
     name: str
     gpus: tuple[int, ...]
     bandwidth: Fraction
     alpha: Fraction
-    multicast: bool = False
-    reduces: bool = False
+    able: frozenset[str] = frozenset()
+    limits: CastLimits = NO_LIMITS
     ports: tuple[tuple[int, Fraction], ...] = ()
     hosts: int = 1
 
@@ -118,8 +120,9 @@ def build(host: Host, spec: MachineSpec) -> Topology:
     """Build the hosts and their fabric from the options.
 
     Options: ``nodes=``, ``bw=`` and ``alpha=`` (of a switch port or a lane), ``nics=`` (per host,
-    one number or one for each), ``nic_bw=``, ``nic_alpha=``, ``fabric=``, ``oversub=``, and
-    ``sharp=on`` (the switch multicasts and reduces, where the hardware can).
+    one number or one for each), ``nic_bw=``, ``nic_alpha=``, ``fabric=``, ``oversub=``,
+    ``nvls=on`` (the switches of the hosts multicast and reduce, where the hardware can), and
+    ``sharp=fabric`` (those of the network that hosts are attached to do), ``nvls``, or ``all``.
 
     Raises:
         UserError: an invalid option. BadTopology: several hosts without a fabric.
@@ -133,23 +136,77 @@ def build(host: Host, spec: MachineSpec) -> Topology:
                 raise UserError(
                     f"{key}= needs several hosts", where=spec.keys[key], hint="add nodes=2"
                 )
+        if asked_capable(spec).fabric and spec.word("sharp")[0] == "fabric":
+            raise UserError(
+                "sharp=fabric needs several hosts", where=spec.keys["sharp"], hint="add nodes=2"
+            )
         return with_symmetries(inner, host, 1)
     joined = _joined(inner, host, spec, nodes)
+    if asked_capable(spec).fabric:
+        joined = with_sharp(joined, len(inner.nodes))
     return with_symmetries(joined, host, nodes)
 
 
+@dataclass(frozen=True, slots=True)
+class AskedCapable:
+    """Which switches of a machine multicast and reduce: those of hosts, those of the network."""
+
+    hosts: bool
+    fabric: bool
+
+
+def asked_capable(spec: MachineSpec) -> AskedCapable:
+    """Return what the options ``nvls=`` and ``sharp=`` ask for; ``sharp=on`` is ``nvls``.
+
+    Raises:
+        UnknownName: another value. UserError: one says on, the other off.
+    """
+    nvls = spec.choice("nvls", "off", ("on", "off"))
+    sharp = spec.choice("sharp", "off", ("off", "on", "nvls", "fabric", "all"))
+    in_hosts = sharp in ("on", "nvls", "all")
+    if in_hosts and spec.has("nvls") and nvls == "off":
+        raise UserError(
+            f"sharp={sharp} and nvls=off exclude each other",
+            where=spec.keys["nvls"],
+            hint="sharp=fabric is the network alone",
+        )
+    return AskedCapable(in_hosts or nvls == "on", sharp in ("fabric", "all"))
+
+
+SHARP = ("multicast", "reduces", "turns")
+"""What InfiniBand's switches do (SHARP): they are roots of allreduces, and push."""
+
+
+def with_sharp(joined: Topology, first: int) -> Topology:
+    """Return hosts on a network whose leaves (or rails) compute: those that hosts are attached to.
+
+    Nodes from ``first`` on are the network's, beside NICs.
+    """
+    network = range(first, len(joined.nodes))
+    leaves = {
+        x.dst
+        for x in joined.links
+        if x.dst in network
+        and joined.nodes[x.dst].kind is NodeKind.SWITCH
+        and (x.src < first or joined.nodes[x.src].kind is NodeKind.NIC)
+    }
+    return joined.with_capabilities(dict.fromkeys(leaves, SHARP))
+
+
 def side_by_side(host: Host, spec: MachineSpec, nodes: int) -> Topology:
-    """Build hosts without a fabric; options ``bw=``, ``alpha=`` and ``sharp=``.
+    """Build hosts without a fabric; options ``bw=``, ``alpha=``, ``nvls=`` and ``sharp=``.
 
     Raises:
         UserError: an invalid option.
     """
     alpha = spec.microseconds("alpha", Fraction(-1))
     width = spec.bandwidth("bw", Fraction(0))
-    sharp = spec.choice("sharp", "off", ("on", "off")) == "on"
-    if sharp and not any(s.multicast or s.reduces for s in host.switches):
+    nvls = asked_capable(spec).hosts
+    if nvls and not any(s.able for s in host.switches):
         raise UserError(
-            f"no switch of {host.name} can multicast or reduce", where=spec.keys["sharp"]
+            f"no switch of {host.name} can multicast or reduce",
+            where=spec.keys["sharp" if spec.has("sharp") else "nvls"],
+            hint="sharp=fabric: switches of the network do",
         )
     own = host.gpu_names or ((),) * host.gpus
     gpus = [
@@ -170,7 +227,7 @@ def side_by_side(host: Host, spec: MachineSpec, nodes: int) -> Topology:
         for one in host.switches:
             place = shared.setdefault((one.name, b // one.hosts), len(gpus) + len(switches))
             if place == len(gpus) + len(switches):
-                switches.append(_switch_node(one, b, sharp, alone=min(nodes, one.hosts) == 1))
+                switches.append(_switch_node(one, b, nvls, alone=min(nodes, one.hosts) == 1))
             delay = one.alpha if alpha < 0 else alpha
             for g in one.gpus:
                 medium = Medium.NVLINK if one.hosts > 1 else None
@@ -178,11 +235,12 @@ def side_by_side(host: Host, spec: MachineSpec, nodes: int) -> Topology:
     return Topology(spec.source.text, (*gpus, *switches), tuple(links), timing=host.timing)
 
 
-def _switch_node(one: HostSwitch, host: int, sharp: bool, *, alone: bool) -> Node:
+def _switch_node(one: HostSwitch, host: int, nvls: bool, *, alone: bool) -> Node:
     """Return a switch of a host, or of several, which is then numbered by itself."""
     name = f"{one.name}{host // one.hosts}"
     place = host if alone else None
-    return Node(name, NodeKind.SWITCH, place, sharp and one.multicast, sharp and one.reduces)
+    node = Node(name, NodeKind.SWITCH, place)
+    return replace(node, limits=one.limits, **as_fields(one.able)) if nvls else node
 
 
 def _joined(inner: Topology, host: Host, spec: MachineSpec, nodes: int) -> Topology:

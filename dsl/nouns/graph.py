@@ -3,7 +3,9 @@
 A topology becomes a ``MultiDiGraph`` whose nodes are the topology's node names. Attributes:
 
 * nodes: ``kind`` (gpu, switch, nic, host), ``rank`` (GPUs), ``host`` (int), ``multicast``,
-  ``reduces`` (where true), ``names`` of the machine's own tools, joined by ``;`` (where known);
+  ``reduces``, ``turns``, ``issuer_in_group`` (where true) and their limits (``groups``,
+  ``least_group``, ``types`` and ``operators`` joined by ``;``), ``names`` of the machine's own
+  tools, joined by ``;`` (where known);
 * edges, one for each directed link, keyed by the link's index: ``bandwidth`` in GB/s, ``latency``
   in µs, ``lanes`` (where not 1), ``medium`` (where it is named), ``shared``: the shared resources
   that the link loads, as ``name=GB/s`` joined by ``;``, ``names`` as of nodes.
@@ -29,10 +31,13 @@ from numbers import Real
 from typing import Any
 
 from ..base.errors import BadTopology, UserError, WrongType, an, suggest
+from ..base.files import Fields
 from ..base.units import exact, parse_bandwidth, parse_microseconds
+from .capabilities import CAPABILITIES, NO_LIMITS, CastLimits, read_limits
 from .parts import Link, Medium, Node, NodeKind, Resource
 
-NODE_ATTRIBUTES = frozenset({"kind", "rank", "host", "multicast", "reduces", "names"})
+LIMITS = ("groups", "least_group", "types", "operators")
+NODE_ATTRIBUTES = frozenset({"kind", "rank", "host", "names", *CAPABILITIES, *LIMITS})
 EDGE_ATTRIBUTES = frozenset({"bandwidth", "latency", "lanes", "medium", "shared", "names"})
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -133,10 +138,9 @@ def _node_attributes(index: int, node: Node) -> dict[str, Any]:
         attributes["rank"] = index
     if node.host is not None:
         attributes["host"] = node.host
-    if node.multicast:
-        attributes["multicast"] = True
-    if node.reduces:
-        attributes["reduces"] = True
+    attributes |= dict.fromkeys(node.capabilities, True)
+    for key, value in node.limits.to_json().items():
+        attributes[key] = ";".join(value) if isinstance(value, list) else value
     if node.names:
         attributes["names"] = ";".join(node.names)
     return attributes
@@ -178,10 +182,26 @@ def _node(key: Any, data: Mapping[str, Any]) -> Node:
         str(key),
         NodeKind(kind),
         _integer(data, "host", where),
-        _boolean(data, "multicast", where),
-        _boolean(data, "reduces", where),
-        _own_names(data),
+        names=_own_names(data),
+        limits=_limits(data, where),
+        **{word: _boolean(data, word, where) for word in CAPABILITIES},
     )
+
+
+def _limits(data: Mapping[str, Any], where: str) -> CastLimits:
+    """Return the limits of a switch; numbers may be texts, as GraphML writes them."""
+    if not any(key in data for key in LIMITS):
+        return NO_LIMITS
+    numbers = {key: _integer(data, key, where) for key in ("groups", "least_group") if key in data}
+    words = {
+        key: [word.strip() for word in str(data[key]).split(";") if word.strip()]
+        for key in ("types", "operators")
+        if key in data
+    }
+    try:
+        return read_limits(Fields({**numbers, **words}, where), where)
+    except UserError as error:
+        raise BadTopology(f"{where}: {error.message}", hint=error.hint) from None
 
 
 def _own_names(data: Mapping[str, Any]) -> tuple[str, ...]:

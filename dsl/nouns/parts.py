@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from .capabilities import CAPABILITIES, NO_LIMITS, CastLimits
+
 
 class NodeKind(StrEnum):
     """Kind of a node; only GPUs store data, the others forward."""
@@ -27,10 +29,11 @@ class Medium(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; ``host`` is the number of its server; a switch may ``multicast`` or ``reduce``.
+    """A node; ``host`` is the number of its server.
 
     ``names``: what the machine's own tools call it (``mlx5_3``, a PCI bus id), without the host; no
-    schedule depends on them.
+    schedule depends on them. ``multicast``, ``reduces``, ``turns``, ``issuer_in_group``: what a
+    switch does beside forwarding (:mod:`.capabilities`), within its ``limits``.
     """
 
     name: str
@@ -39,11 +42,24 @@ class Node:
     multicast: bool = False
     reduces: bool = False
     names: tuple[str, ...] = ()
+    turns: bool = False
+    issuer_in_group: bool = False
+    limits: CastLimits = NO_LIMITS
 
     @property
     def stores(self) -> bool:
         """Return True if chunks can stay here between steps: GPUs only."""
         return self.kind is NodeKind.GPU
+
+    @property
+    def computes(self) -> bool:
+        """Return True if the node copies or sums what passes through it."""
+        return self.multicast or self.reduces
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Return the words of what it does beside forwarding."""
+        return tuple(word for word in CAPABILITIES if getattr(self, word))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Schedules: chunk, source, destination, route and step of every transfer, in columns.
 
+Beside its transfers a schedule may have :mod:`.casts`: what switches that copy or sum do.
+
 **Transfers of one step read the state before that step; their results can be used from the next
 step on.** So verification, simulation and lowering are single passes over the steps.
 
@@ -30,6 +32,7 @@ from ..base.tables import count
 from ..base.unique_rows import rows_of
 from ..base.units import format_bytes
 from ..base.views import Tabled, Viewed
+from .casts import NO_CASTS, Cast, CastRanges, Casts, read_casts
 from .collective import Collective
 from .topology import Topology
 
@@ -64,7 +67,8 @@ class Schedule(Viewed, Tabled):
     ``priority`` is given, the transfer with the smallest ``priority + slice * stride`` of those
     that wait for a link goes first, otherwise the one that has waited longest. ``rounds`` holds the
     rounds of each step if the engine works in rounds. ``bytes`` is the message size M the schedule
-    was made for, if any.
+    was made for, if any. ``casts`` stand beside the transfers, in the same steps; where both plan
+    their order, it is one order, and of equals transfers go first.
     """
 
     _view: ClassVar = "schedule"
@@ -87,6 +91,7 @@ class Schedule(Viewed, Tabled):
     priority: Ints32 | None = None
     stride: int = 0
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    casts: Casts = NO_CASTS
 
     @staticmethod
     def of(
@@ -96,6 +101,7 @@ class Schedule(Viewed, Tabled):
         *,
         rounds: tuple[int, ...] = (),
         provenance: Mapping[str, Any] | None = None,
+        casts: Iterable[Cast] = (),
     ) -> Schedule:
         """Return a schedule from transfers in any order (small schedules; engines use columns)."""
         rows = list(transfers)
@@ -115,6 +121,7 @@ class Schedule(Viewed, Tabled):
             links,
             rounds=rounds,
             provenance=provenance,
+            casts=Casts.of(casts),
         )
 
     @staticmethod
@@ -134,6 +141,7 @@ class Schedule(Viewed, Tabled):
         stride: int = 0,
         segments: int = 1,
         provenance: Mapping[str, Any] | None = None,
+        casts: Casts = NO_CASTS,
     ) -> Schedule:
         """Return a schedule from columns in any order, sorted by step with a stable sort.
 
@@ -161,6 +169,7 @@ class Schedule(Viewed, Tabled):
             stride=stride,
             provenance=dict(provenance or {}),
             priority=None if priority is None else _column(priority, np.int32, order),
+            casts=casts,
         )
         for column in (
             schedule.chunk,
@@ -179,6 +188,8 @@ class Schedule(Viewed, Tabled):
     def __repr__(self) -> str:
         what = self.collective.name or str(self.collective.kind)
         parts = [count(self.steps, "step"), count(len(self), "transfer")]
+        if len(self.casts):
+            parts.append(count(len(self.casts), "cast"))
         if self.segments > 1:
             parts.append(count(self.segments, "segment"))
         if self.bytes is not None:
@@ -215,7 +226,12 @@ class Schedule(Viewed, Tabled):
     @property
     def steps(self) -> int:
         """Return the number of steps: one more than the last step used."""
-        return int(self.step.max(initial=-1)) + 1
+        return max(int(self.step.max(initial=-1)), int(self.casts.step.max(initial=-1))) + 1
+
+    @property
+    def planned(self) -> bool:
+        """Return whether the schedule plans its order by priorities."""
+        return self.priority is not None or self.casts.priority is not None
 
     def anchors(self) -> tuple[Any, ...]:
         """Return all but size, times and provenance: the key of results cached for a schedule.
@@ -236,6 +252,7 @@ class Schedule(Viewed, Tabled):
             self.rounds,
             self.segments,
             self.stride,
+            *self.casts.anchors(),
         )
 
     def columns(self) -> dict[str, Any]:
@@ -254,6 +271,22 @@ class Schedule(Viewed, Tabled):
     def with_provenance(self, **entries: Any) -> Schedule:
         """Return the schedule with entries added to its provenance."""
         return replace(self, provenance={**self.provenance, **entries})
+
+
+def refuse_casts(schedule: Schedule, what: str) -> None:
+    """Refuse a schedule in which switches sum or copy.
+
+    ``what`` cannot express it: "MSCCL XML has no instruction …", without a full stop.
+
+    Raises:
+        UserError: the schedule has casts.
+    """
+    if casts := len(schedule.casts):
+        raise UserError(
+            f"{what}, and the schedule has {count(casts, 'cast')}",
+            where=f"{schedule.collective} on {schedule.topology.name}",
+            hint="nvls=off, sharp=off or --capable 'SWITCH=none' gives a schedule of transfers",
+        )
 
 
 def _column(values: npt.ArrayLike, kind: type[np.generic], order: Ints | None) -> AnyArray:
@@ -277,7 +310,7 @@ def _described(schedule: Schedule) -> dict[str, Any]:
         "bytes": schedule.bytes,
         "segments": schedule.segments,
         "rounds": list(schedule.rounds),
-        **({} if schedule.priority is None else {"stride": schedule.stride}),
+        **({"stride": schedule.stride} if schedule.planned else {}),
         "transfers": {
             "chunk": schedule.chunk,
             "src": schedule.src,
@@ -289,6 +322,7 @@ def _described(schedule: Schedule) -> dict[str, Any]:
             "end_us": schedule.end_us,
             **({} if schedule.priority is None else {"priority": schedule.priority}),
         },
+        **({"casts": schedule.casts.described()} if len(schedule.casts) else {}),
         "provenance": dict(schedule.provenance),
     }
 
@@ -348,7 +382,16 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     ends = (int(priority.min(initial=0)), int(priority.max(initial=0)), stride)
     if not all(0 <= p < 1 << 31 for p in ends):
         raise BadFile("a priority is outside 0 … 2^31 - 1", where=f"{where}: transfers")
-    if stride and not planned:
+    ranges = CastRanges(collective.chunks, topology.ranks, len(topology.links))
+    casts = fields.get("casts", dict, None)
+    held = NO_CASTS if casts is None else read_casts(casts, ranges, where)
+    if len(held) and len(routes) and planned != (held.priority is not None):
+        raise BadFile(
+            "transfers have priorities and casts have none, or the other way round",
+            where=where,
+            hint="one order is planned for both, or for neither",
+        )
+    if stride and not planned and held.priority is None:
         raise BadFile(
             "a stride spaces the priorities of slices, and transfers have none",
             where=where,
@@ -374,6 +417,7 @@ def load(data: Any, where: str = "schedule") -> Schedule:
         provenance=provenance,
         priority=priority if planned else None,
         stride=stride,
+        casts=held,
     )
     if any(t is not None for t in times) and np.any(np.diff(columns["step"]) < 0):
         raise BadFile("transfers with times must be sorted by step", where=where)

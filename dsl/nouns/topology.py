@@ -15,7 +15,7 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -30,6 +30,7 @@ from ..base.files import SCHEMA, Fields, require_kind
 from ..base.tables import count
 from ..base.units import exact
 from ..base.views import Viewed
+from .capabilities import CAPABILITIES, NO_LIMITS, as_fields, read_limits
 from .graph import graph_of, json_list, json_object, parts_of
 from .parts import Link as Link
 from .parts import Medium as Medium
@@ -194,9 +195,28 @@ class Topology(Viewed):
         return grain, 1 if least <= FINEST_ROUND * grain else int(least / grain)
 
     def reversed(self) -> Topology:
-        """Return the topology with every link reversed (indices kept), for reversed reductions."""
+        """Return the topology with every link reversed (indices kept), for reversed reductions.
+
+        A switch that copies sums backwards, and one that sums copies.
+        """
         turned = tuple(replace(x, src=x.dst, dst=x.src) for x in self.links)
-        return replace(self, name=f"{self.name} reversed", links=turned)
+        nodes = tuple(
+            replace(n, multicast=n.reduces, reduces=n.multicast, turns=n.turns and n.multicast)
+            if n.computes
+            else n
+            for n in self.nodes
+        )
+        return replace(self, name=f"{self.name} reversed", nodes=nodes, links=turned)
+
+    def with_capabilities(self, of: Mapping[int, Iterable[str]]) -> Topology:
+        """Return the machine with the capabilities of some nodes replaced; limits stay.
+
+        Declared symmetries are kept as they are: they are verified before use.
+        """
+        nodes = list(self.nodes)
+        for node, words in of.items():
+            nodes[node] = replace(nodes[node], **as_fields(words))
+        return replace(self, nodes=tuple(nodes))
 
     def restricted_to(self, group: Iterable[int]) -> Topology:
         """Return the machine of a process group: other GPUs removed, ranks renumbered by position.
@@ -399,6 +419,20 @@ def _check_nodes(topology: Topology) -> None:
     for name, times in Counter(n.name for n in topology.nodes).items():
         if times > 1:
             raise BadTopology(f"{topology.name}: two nodes are named {name!r}")
+    for node in topology.nodes:
+        if node.capabilities or node.limits != NO_LIMITS:
+            _check_capabilities(topology, node)
+
+
+def _check_capabilities(topology: Topology, node: Node) -> None:
+    where = f"{topology.name}: {node.name}"
+    if node.stores:
+        words = ", ".join(node.capabilities) or "limits of casts"
+        raise BadTopology(f"{where} is a GPU and has {words}", hint="switches multicast and reduce")
+    if node.turns and not node.reduces:
+        raise BadTopology(
+            f"{where} turns sums round and does not reduce", hint="turns needs reduces"
+        )
 
 
 def _check_ends(topology: Topology, index: int, one: Link) -> None:
@@ -486,13 +520,10 @@ def _node(node: Node) -> dict[str, Any]:
     data: dict[str, Any] = {"name": node.name, "kind": str(node.kind)}
     if node.host is not None:
         data["host"] = node.host
-    if node.multicast:
-        data["multicast"] = True
-    if node.reduces:
-        data["reduces"] = True
+    data |= dict.fromkeys(node.capabilities, True)
     if node.names:
         data["names"] = list(node.names)
-    return data
+    return data | node.limits.to_json()
 
 
 def _read_node(data: Any, where: str) -> Node:
@@ -504,9 +535,9 @@ def _read_node(data: Any, where: str) -> Node:
         fields.get("name", str),
         NodeKind(kind),
         fields.get("host", (int, type(None)), None),
-        fields.get("multicast", bool, False),
-        fields.get("reduces", bool, False),
-        _read_names(fields.get("names", list, []), where),
+        names=_read_names(fields.get("names", list, []), where),
+        limits=read_limits(fields, where),
+        **{word: fields.get(word, bool, False) for word in CAPABILITIES},
     )
     fields.finish()
     return node

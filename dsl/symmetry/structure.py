@@ -105,7 +105,7 @@ def structure_of(topology: Topology) -> Structure:
             (kind, *sorted(a)) for kind, a in zip(link_class.tolist(), above, strict=True)
         )
     order = np.lexsort((link_class, ends[:, 1], ends[:, 0]))
-    node_class = _numbered((n.kind, n.multicast, n.reduces) for n in topology.nodes)
+    node_class = _numbered((n.kind, *n.capabilities, n.limits) for n in topology.nodes)
     return Structure(topology.ranks, node_class, ends, link_class, held, resource_class, order)
 
 

@@ -36,19 +36,29 @@ def step_runs(schedule: Schedule) -> list[tuple[int, int]]:
 def step_loads(schedule: Schedule, fabric: Fabric | None = None) -> tuple[Ints, Ints, Ints]:
     """Load of each resource in each step: columns (step, resource, grains), loads > 0 only.
 
-    A resource that holds two links of one route is loaded twice by it. O(links of all routes).
+    A resource that holds two links of one route is loaded twice by it; a cast loads each of its
+    links once. O(links of all routes).
     """
     fabric = fabric or fabric_of(schedule.topology)
-    links = schedule.route_links.astype(np.int64)
+    links, step, chunk = links_used(schedule)
     position, rows = fabric.resources_of(links)
-    transfer = transfer_of_link(schedule)[position]
     width = fabric.resources
-    keys = schedule.step.astype(np.int64)[transfer] * width + rows
+    keys = step[position] * width + rows
     order = np.argsort(keys, kind="stable")
-    keys, grains = keys[order], schedule.collective.grains[schedule.chunk[transfer[order]]]
+    keys, grains = keys[order], schedule.collective.grains[chunk[position[order]]]
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     sums = np.add.reduceat(grains, first) if len(first) else grains
     return keys[first] // width, keys[first] % width, sums
+
+
+def links_used(schedule: Schedule) -> tuple[Ints, Ints, Ints]:
+    """Return all links that transfers and casts use, with the step and the chunk of each."""
+    casts, of_transfer = schedule.casts, transfer_of_link(schedule)
+    cast = np.repeat(np.arange(len(casts)), np.diff(casts.link_start))
+    links = np.concatenate((schedule.route_links, casts.links))
+    step = np.concatenate((schedule.step[of_transfer], casts.step[cast]))
+    chunk = np.concatenate((schedule.chunk[of_transfer], casts.chunk[cast]))
+    return links.astype(np.int64), step.astype(np.int64), chunk.astype(np.int64)
 
 
 @kept()
@@ -63,6 +73,10 @@ def us_per_byte(schedule: Schedule) -> Fraction:
         grains = schedule.collective.grains[schedule.chunk[block]]
         position, rows = fabric.resources_of(links)
         np.add.at(load, rows, np.repeat(grains, np.diff(start))[position])
+    if len(casts := schedule.casts):
+        position, rows = fabric.resources_of(casts.links.astype(np.int64))
+        grains = np.repeat(schedule.collective.grains[casts.chunk], np.diff(casts.link_start))
+        np.add.at(load, rows, grains[position])
     busiest = max(
         (Fraction(x) / b for x, b in zip(load.tolist(), fabric.bandwidth, strict=True)),
         default=Fraction(0),

@@ -22,8 +22,11 @@ def prune(schedule: Schedule) -> Schedule:
 
     Redundant: what it brings is there already. Useless: what it brings is neither wanted at the
     end nor sent on. Steps keep their numbers; ``rounds`` lose those of steps that fall off the end.
-    The columns must be in range (see :func:`.verify`). Cost as for the replay.
+    The columns must be in range (see :func:`.verify`). Cost as for the replay. A schedule with
+    casts is returned as it is.
     """
+    if len(schedule.casts):  # a transfer may feed one of them
+        return schedule
     fresh = ~replay(schedule).redundant
     kept = fresh & _live(schedule, fresh)
     return schedule if kept.all() else select(schedule, kept)

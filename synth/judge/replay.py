@@ -8,6 +8,10 @@ reported for the transfer that does it:
 * DOUBLE: a reduction adds a contribution that is already in the sum;
 * LOST: a plain transfer replaces what it does not contain.
 
+A cast (:mod:`weft.dsl.nouns.casts`) is replayed as a place of its own: it holds what its sources
+held before the step, together, and every destination gets that as by a transfer. EMPTY: a source
+lacks its part; DOUBLE: two parts have a contribution in common.
+
 Bits are words of ``uint64``. A chunk that starts everywhere with the same content (all copying
 collectives) needs one bit, in a byte; only chunks that are summed need one bit per contributor.
 Chunks do not interact, so large schedules are replayed in blocks of chunks and memory stays
@@ -25,7 +29,8 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
 from weft.dsl.base.kept import kept
-from weft.dsl.base.unique_rows import any_twice
+from weft.dsl.base.unique_rows import any_twice, rows_of
+from weft.dsl.nouns.casts import NO_CASTS, Casts
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
@@ -63,7 +68,9 @@ class Replay:
         unmet_count: how many there are in all.
         empty_at_end: places (chunk * ranks + rank) asked for by ``local_reduce`` groups that
             hold nothing at the end.
-        meet: True if some transfers of one step arrive at one place.
+        meet: True if some transfers or casts of one step arrive at one place.
+        cast_fault: one code per cast.
+        cast_redundant: casts that brought every destination what was there already.
     """
 
     fault: npt.NDArray[np.int8]
@@ -72,11 +79,17 @@ class Replay:
     unmet_count: int
     empty_at_end: Ints
     meet: bool
+    cast_fault: npt.NDArray[np.int8]
+    cast_redundant: Bools
 
 
 @dataclass(frozen=True, eq=False)
 class _TransferColumns:
-    """The columns of a schedule that its contents depend on: not its machine, nor its routes."""
+    """The columns of a schedule that its contents depend on: not its machine, nor its routes.
+
+    ``cast``: of the arrivals of casts, one for each destination, the number of the cast; -1 of
+    transfers. ``casts``: the casts themselves.
+    """
 
     collective: Collective
     chunk: Ints32
@@ -84,12 +97,39 @@ class _TransferColumns:
     dst: Ints32
     step: Ints32
     reduce: Bools
+    casts: Casts = NO_CASTS
+    cast: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.chunk)
 
     def anchors(self) -> tuple[object, ...]:
-        return self.collective, self.chunk, self.src, self.dst, self.step, self.reduce
+        own = self.collective, self.chunk, self.src, self.dst, self.step, self.reduce
+        return own + self.casts.anchors()
+
+    def with_arrivals(self) -> _TransferColumns:
+        """Return the columns with a row for each destination of each cast, sorted by step."""
+        c = self.casts
+        if not len(c):
+            return self
+        which = np.repeat(np.arange(len(c)), np.diff(c.destination_start))
+        step = np.concatenate((self.step, c.step[which]))
+        order = np.argsort(step, kind="stable")
+
+        def joined(own: AnyArray, of_casts: AnyArray) -> AnyArray:
+            return np.concatenate((own, of_casts))[order]
+
+        none = np.full(len(self), -1, np.int64)
+        return _TransferColumns(
+            self.collective,
+            joined(self.chunk, c.chunk[which]),
+            joined(self.src, np.zeros(len(which), np.int32)),
+            joined(self.dst, c.destinations),
+            step[order],
+            joined(self.reduce, c.reduce[which]),
+            c,
+            joined(none, which),
+        )
 
 
 def replay(schedule: Schedule) -> Replay:
@@ -99,14 +139,16 @@ def replay(schedule: Schedule) -> Replay:
     (read-only) columns the result is kept.
     """
     s = schedule
-    return _replayed(_TransferColumns(s.collective, s.chunk, s.src, s.dst, s.step, s.reduce))
+    columns = (s.collective, s.chunk, s.src, s.dst, s.step, s.reduce, s.casts)
+    return _replayed(_TransferColumns(*columns))
 
 
 @kept(most=8)
-def _replayed(moves: _TransferColumns) -> Replay:
-    collective = moves.collective
+def _replayed(own: _TransferColumns) -> Replay:
+    moves, collective = own.with_arrivals(), own.collective
     fault = np.zeros(len(moves), np.int8)
     redundant = np.zeros(len(moves), bool)
+    cast_fault = np.zeros(len(own.casts), np.int8)
     order, wave = _waves(moves)
     wanted_places = _group_places(collective)
     unmet: list[Unmet] = []
@@ -125,7 +167,13 @@ def _replayed(moves: _TransferColumns) -> Replay:
         transfers = order[mine]
         places = block.index[moves.chunk[transfers]] * collective.ranks
         state = block.initial()
-        _run(moves, transfers, places, wave[mine], state, fault, redundant)
+        source = places + moves.src[transfers]
+        meeting = _Meeting.of(moves, transfers, block, source, state)
+        if meeting is not None:
+            state = meeting.state
+        _run(moves, transfers, places, source, wave[mine], state, fault, redundant, meeting)
+        if meeting is not None:
+            cast_fault[meeting.casts] = meeting.fault
         wrong = block.wrong_at_end(state)
         unmet += block.describe(wrong[:_TOLD], state)
         unmet_count += len(wrong)
@@ -133,7 +181,36 @@ def _replayed(moves: _TransferColumns) -> Replay:
     unmet.sort(key=lambda u: (u.chunk, u.rank))
     empty_at_end = np.sort(np.concatenate(empty))
     meet = bool(wave.any())
-    return Replay(fault, redundant, tuple(unmet), unmet_count, empty_at_end, meet)
+    cast_redundant = np.zeros(0, bool)
+    if moves.cast is not None:
+        fault, redundant, cast_redundant = _of_casts(moves, fault, redundant, cast_fault)
+    return Replay(
+        fault,
+        redundant,
+        tuple(unmet),
+        unmet_count,
+        empty_at_end,
+        meet,
+        cast_fault,
+        cast_redundant,
+    )
+
+
+def _of_casts(
+    moves: _TransferColumns,
+    fault: npt.NDArray[np.int8],
+    redundant: Bools,
+    cast_fault: npt.NDArray[np.int8],
+) -> tuple[npt.NDArray[np.int8], Bools, Bools]:
+    """Return the columns of transfers alone and which casts are redundant; add casts' faults."""
+    assert moves.cast is not None
+    own = moves.cast < 0
+    which, codes = moves.cast[~own], fault[~own]
+    arrived = np.flatnonzero((codes != FINE) & (cast_fault[which] == FINE))[::-1]
+    cast_fault[which[arrived]] = codes[arrived]  # the first one of a cast is told
+    useful = np.zeros(len(cast_fault), bool)
+    useful[which[~redundant[~own]]] = True
+    return fault[own], redundant[own], ~useful
 
 
 def _waves(moves: _TransferColumns) -> tuple[Ints, Ints]:
@@ -157,20 +234,101 @@ def _waves(moves: _TransferColumns) -> tuple[Ints, Ints]:
     return order, wave[order]
 
 
+@dataclass(eq=False)
+class _Meeting:
+    """The casts of one block, sorted by step: what their sources hold together is a place.
+
+    Attributes:
+        state: that of the block, with a row for each of these casts behind it.
+        casts: their numbers in the schedule.
+        step: of each.
+        sources, start: places that cast i reads, ``sources[start[i]:start[i + 1]]``.
+        first: the row of the first cast.
+        fault: one code for each.
+        done: how many have been read.
+    """
+
+    state: _Bits
+    casts: Ints
+    step: Ints32
+    sources: Ints
+    start: Ints
+    first: int
+    fault: npt.NDArray[np.int8]
+    done: int = 0
+
+    @staticmethod
+    def of(
+        moves: _TransferColumns, transfers: Ints, block: _ChunkBlock, source: Ints, state: _Bits
+    ) -> _Meeting | None:
+        """Return the casts of a block, and point their arrivals in ``source`` at their rows."""
+        if moves.cast is None:
+            return None
+        c, ranks = moves.casts, moves.collective.ranks
+        casts = np.flatnonzero(block.index[c.chunk] >= 0)
+        row = np.full(len(c), -1, np.int64)
+        row[casts] = len(state) + np.arange(len(casts))
+        mine = moves.cast[transfers]
+        source[mine >= 0] = row[mine[mine >= 0]]
+        start, at = rows_of(c.source_start, casts)
+        chunks = np.repeat(block.index[c.chunk[casts]], np.diff(start))
+        more = np.zeros((len(casts), state.shape[1]), state.dtype)
+        return _Meeting(
+            np.concatenate((state, more)),
+            casts,
+            c.step[casts],
+            chunks * ranks + c.sources[at],
+            start,
+            len(state),
+            np.zeros(len(casts), np.int8),
+        )
+
+    def read(self, step: int) -> None:
+        """Bring together what the sources of all casts of a step hold."""
+        end = int(np.searchsorted(self.step, step, side="right"))
+        for i in range(self.done, end):
+            parts = self.state[self.sources[self.start[i] : self.start[i + 1]]]
+            union = np.bitwise_or.reduce(parts, axis=0)
+            apart = np.bitwise_xor.reduce(parts, axis=0)
+            if not parts.any(axis=1).all():
+                self.fault[i] = EMPTY
+            elif len(parts) > 1 and _any_common(parts, union, apart):
+                self.fault[i] = DOUBLE
+            else:
+                self.state[self.first + i] = union
+        self.done = end
+
+
+def _any_common(parts: _Bits, union: _Bits, apart: _Bits) -> bool:
+    """Return whether two sets have a member in common."""
+    if (union != apart).any():  # a member an even number of times
+        return True
+    seen = np.zeros_like(union)
+    for part in parts:
+        if (seen & part).any():
+            return True
+        seen |= part
+    return False
+
+
 def _run(
     moves: _TransferColumns,
     transfers: Ints,
     places: Ints,
+    source: Ints,
     wave: Ints,
     state: _Bits,
     fault: npt.NDArray[np.int8],
     redundant: Bools,
+    meeting: _Meeting | None,
 ) -> None:
     """Move the bits of one block; ``places`` is chunk * ranks within it."""
-    source, target = places + moves.src[transfers], places + moves.dst[transfers]
+    target = places + moves.dst[transfers]
     add = moves.reduce[transfers]
     step = moves.step[transfers]
     for begin, end in _runs(step):
+        if meeting is not None:
+            meeting.read(int(step[begin]))
         arriving = state[source[begin:end]]
         for low, high in _runs(wave[begin:end]):
             at = slice(begin + low, begin + high)

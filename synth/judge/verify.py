@@ -4,7 +4,7 @@ It shares no code with any engine. The conditions that it checks:
 
 1. *shape*: indices in range, sorted by step, no rank sends to itself;
 2. *routes*: each is a walk over links from source to destination, over nodes that do not store,
-   no node twice;
+   no node twice; casts (:mod:`.casts`) are trees of links over switches that can do what they do;
 3. *contents*: transfers of one step read what held before that step; a source holds what it
    sends; a reduction adds disjoint sets (adding to nothing stores); a plain transfer loses
    nothing (what it replaces is contained in what it brings); of several arrivals at one place in
@@ -38,6 +38,7 @@ from weft.dsl.nouns.sketch import Sketch
 
 from ..fabric.fabric import Fabric, fabric_of
 from ..fabric.occupancy import resource_name, step_loads, step_runs, transfer_name, transfer_of_link
+from .casts import cast_name, cast_problems, cast_shape_problems
 from .replay import DOUBLE, EMPTY, LOST, Replay, Unmet, replay
 from .sketch_rules import broken_rules
 
@@ -57,6 +58,7 @@ class Verdict:
             the cause of the others.
         transfers, steps: size of the schedule.
         redundant: number of transfers that bring only data that is there already: allowed, useless.
+        casts: how many casts it has beside the transfers.
     """
 
     ok: bool
@@ -64,6 +66,7 @@ class Verdict:
     transfers: int
     steps: int
     redundant: int = 0
+    casts: int = 0
 
     def __bool__(self) -> bool:
         return self.ok
@@ -82,7 +85,7 @@ def verify(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
     redundant = 0
     if not problems:
         result = replay(schedule)
-        redundant = int(result.redundant.sum())
+        redundant = int(result.redundant.sum() + result.cast_redundant.sum())
         problems = list(islice(_problems(schedule, sketch, result), PROBLEMS_TOLD + 1))
     if len(problems) > PROBLEMS_TOLD:
         problems[PROBLEMS_TOLD:] = ["… and more"]
@@ -90,8 +93,9 @@ def verify(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
         not problems,
         tuple(problems),
         len(schedule),
-        int(schedule.step.max(initial=-1)) + 1,
+        schedule.steps,
         redundant,
+        len(schedule.casts),
     )
 
 
@@ -118,13 +122,16 @@ def require_valid(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
 def _problems(schedule: Schedule, sketch: Sketch | None, result: Replay) -> Iterator[str]:
     table = fabric_of(schedule.topology)
     yield from _route_problems(schedule, table)
+    yield from cast_problems(schedule)
     if result.meet:
         yield from _arrival_problems(schedule)
     yield from _content_problems(schedule, result)
     yield from _end_problems(schedule, result)
     yield from _time_problems(schedule, result)
     yield from _round_problems(schedule, table)
-    if sketch is not None:
+    if sketch is not None and len(schedule.casts):
+        yield "the sketch has no rules for casts, and the schedule has some"
+    elif sketch is not None:
         yield from broken_rules(schedule, sketch, result.redundant)
 
 
@@ -164,6 +171,7 @@ def _shape_problems(s: Schedule) -> Iterator[str]:
         yield f"{transfer_name(s, i)} stands after one of step {s.step[i - 1]}: not sorted by step"
     for i in np.flatnonzero(s.src == s.dst).tolist():
         yield f"{transfer_name(s, i)}: a rank sends to itself"
+    yield from cast_shape_problems(s)
 
 
 # --- routes ---------------------------------------------------------------------------------------
@@ -274,15 +282,27 @@ def _node(s: Schedule, ends: Ints, link: int) -> str:
 
 def _arrival_problems(s: Schedule) -> Iterator[str]:
     """Several arrivals at one place in one step, unless all are added up."""
-    place = s.chunk.astype(np.int64) * s.collective.ranks + s.dst
-    order = np.lexsort((place, s.step))
-    follows = (np.diff(s.step[order]) == 0) & (np.diff(place[order]) == 0)
+    c, n = s.casts, len(s)
+    which = np.repeat(np.arange(len(c)), np.diff(c.destination_start))
+    step = np.concatenate((s.step, c.step[which]))
+    chunk = np.concatenate((s.chunk, c.chunk[which]))
+    dst, adds = np.concatenate((s.dst, c.destinations)), np.concatenate((s.reduce, c.reduce[which]))
+
+    def named(row: int) -> str:
+        if row < n:
+            return transfer_name(s, row)
+        return cast_name(c[int(which[row - n])], int(which[row - n]))
+
+    place = chunk.astype(np.int64) * s.collective.ranks + dst
+    order = np.lexsort((place, step))
+    follows = (np.diff(step[order]) == 0) & (np.diff(place[order]) == 0)
     for k in np.flatnonzero(follows).tolist():
         i, j = int(order[k]), int(order[k + 1])
-        if not (s.reduce[i] and s.reduce[j]):
+        if not (adds[i] and adds[j]):
+            origin = f"from rank {s.src[i]}" if i < n else f"by cast {which[i - n]}"
             yield (
-                f"{transfer_name(s, j)}: rank {s.dst[j]} also gets chunk {s.chunk[j]} from rank "
-                f"{s.src[i]} in that step, and not both are reductions"
+                f"{named(j)}: rank {dst[j]} also gets chunk {chunk[j]} {origin} in that step, "
+                "and not both are reductions"
             )
 
 
@@ -298,6 +318,17 @@ def _content_problems(s: Schedule, result: Replay) -> Iterator[str]:
         text = _FAULTS[int(result.fault[i])]
         detail = text.format(src=s.src[i], dst=s.dst[i], chunk=s.chunk[i])
         yield f"{transfer_name(s, i)}: {detail}"
+    for i in np.flatnonzero(result.cast_fault).tolist():
+        one = s.casts[i]
+        yield f"{cast_name(one, i)}: {_CAST_FAULTS[int(result.cast_fault[i])]}"
+
+
+_CAST_FAULTS = {
+    EMPTY: "one of its sources holds nothing of the chunk yet",
+    DOUBLE: "a contribution would be in a sum twice: in two of its sources, or in what a "
+    "destination adds to",
+    LOST: "a destination loses contributions that it holds and this does not bring",
+}
 
 
 def _end_problems(s: Schedule, result: Replay) -> Iterator[str]:

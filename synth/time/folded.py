@@ -63,6 +63,8 @@ def folded(schedule: Schedule) -> FoldedSchedule | None:
     None for schedules of fewer than :data:`MANY` jobs, too. O(links of all routes), in arrays.
     """
     machine = schedule.topology
+    if len(schedule.casts):
+        return None
     if len(schedule) * schedule.segments < MANY or machine.ranks > len(schedule):
         return None
     group = orbits_of(machine)

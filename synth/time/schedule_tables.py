@@ -32,7 +32,7 @@ from weft.dsl.base.jit import fast
 from weft.dsl.base.kept import kept
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
-from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.schedule import Schedule, refuse_casts
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import Fabric, fabric_of
@@ -332,6 +332,7 @@ def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
 
     The tables of one schedule are made once.
     """
+    refuse_casts(schedule, "times of what switches sum or copy are not simulated yet")
     model = model or CostModel()
     waits = barriers(schedule) if model.barrier else data_waits(schedule)
     return Prepared(schedule, model, routes_of(schedule, model.store_and_forward), waits)

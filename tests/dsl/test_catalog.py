@@ -15,7 +15,7 @@ from weft.dsl.catalogue import names, topology
 from weft.dsl.machines.host_file import host_names, load_host
 from weft.dsl.nouns.hops import hop_distances, islands
 from weft.dsl.nouns.topology import NodeKind, Topology
-from weft.dsl.symmetry.symmetry import generate, is_semiregular, orbits, verified
+from weft.dsl.symmetry.symmetry import generate, is_automorphism, is_semiregular, orbits, verified
 
 NAMES = {
     "cube": "dgx1",
@@ -241,11 +241,60 @@ def test_a_machine_without_nics_cannot_be_joined() -> None:
         topology("z52:nodes=2")
 
 
+NVLS = ("multicast", "reduces", "issuer_in_group")
+SHARP = ("multicast", "reduces", "turns")
+
+
+def able(text: str) -> dict[str, tuple[str, ...]]:
+    return {n.name: n.capabilities for n in topology(text).nodes if n.capabilities}
+
+
 def test_sharp_is_for_switches_that_can() -> None:
-    assert topology("dgx-h100:sharp=on").nodes[8].multicast
-    assert not topology("dgx-h100").nodes[8].multicast
-    with pytest.raises(UserError, match="no switch"):
-        topology("dgx-a100:sharp=on")
+    assert able("dgx-h100") == {}
+    assert able("dgx-h100:nvls=on") == able("dgx-h100:sharp=on") == {"nvswitch0": NVLS}
+    assert able("dgx-a100:nodes=2,nics=1,sharp=fabric") == {"rail0": SHARP}
+    assert able("dgx-h100:nodes=2,nics=1,sharp=all") == {
+        "nvswitch0": NVLS,
+        "nvswitch1": NVLS,
+        "rail0": SHARP,
+    }
+    assert set(able("dgx-h100:nodes=4,fabric=pods:2,sharp=fabric")) == {"pod0", "pod1"}
+    both = "dgx-h100:nvls=on*1+dgx-a100*2:fabric=rails,sharp=fabric"
+    assert set(able(both)) == {"nvswitch0", *(f"rail{i}" for i in range(8))}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("dgx-a100:sharp=on", "no switch"),
+        ("dgx-a100:nvls=on", "no switch"),
+        ("dgx-h100:sharp=fabric", "several hosts"),
+        ("dgx-h100:sharp=all,nvls=off", "exclude"),
+        ("dgx-h100*2+dgx-a100*1:sharp=nvls", "of their network"),
+        ("hub:4,capable=hub:turns", "does not reduce"),
+        ("hub:4,capable=hub:sums", "unknown capability"),
+        ("hub:4,capable=gpu1:multicast", "is a GPU"),
+        ("hub:4,capable=hub", "names no switch"),
+        ("hub:4,capable=rail0:multicast", "unknown node"),
+    ],
+)
+def test_capabilities_that_make_no_sense_are_refused(text: str, says: str) -> None:
+    with pytest.raises(UserError, match=says) as caught:
+        topology(text)
+    assert caught.value.exit_code == 2
+
+
+def test_capabilities_of_single_switches_are_replaced_and_keep_what_symmetry_is_left() -> None:
+    text = "dgx-h100:nodes=4,nvls=on,capable=rail0..1:multicast+reduces+turns,nvswitch3:none"
+    made = topology(text)
+    assert able(text) == {
+        "nvswitch0": NVLS,
+        "nvswitch1": NVLS,
+        "nvswitch2": NVLS,
+        "rail0": SHARP,
+        "rail1": SHARP,
+    }
+    assert all(is_automorphism(made, image) for image in made.symmetries)
 
 
 @pytest.mark.parametrize(

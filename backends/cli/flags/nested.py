@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from . import shared
-from .shared import Flags, NestedVerbs, Ranks, flag
+from .shared import CapableFlags, Flags, NestedVerbs, Ranks, flag
 from .values import ranks
 
 # --- topo -----------------------------------------------------------------------------------------
@@ -20,7 +20,7 @@ class TopoListFlags(Flags):
 
 
 @dataclass(frozen=True)
-class TopoShowFlags(Flags):
+class TopoShowFlags(CapableFlags):
     """Flags of ``weft topo show``."""
 
     HELP: ClassVar[str] = "one topology in words and numbers"
@@ -30,7 +30,7 @@ class TopoShowFlags(Flags):
 
 
 @dataclass(frozen=True)
-class TopoImportFlags(Flags):
+class TopoImportFlags(CapableFlags):
     """Flags of ``weft topo import``."""
 
     HELP: ClassVar[str] = (

@@ -11,8 +11,8 @@ from weft.dsl.base.units import SizeRange, parse_size_range
 from . import shared
 from .shared import (
     OBJECTIVES,
+    CapableFlags,
     DownFlags,
-    Flags,
     MaybeProblemFlags,
     ModelFlags,
     ProblemFlags,
@@ -99,7 +99,7 @@ Texts = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class SweepFlags(Flags):
+class SweepFlags(CapableFlags):
     """Flags of ``weft sweep``."""
 
     EXAMPLES: ClassVar[str] = """examples:
@@ -314,7 +314,7 @@ def per_question(default: float) -> Any:
 
 
 @dataclass(frozen=True)
-class SeveralProblemsFlags(Flags):
+class SeveralProblemsFlags(CapableFlags):
     """A machine, collectives on it and message sizes."""
 
     topology: str = shared.topology(group="problem", required=True)

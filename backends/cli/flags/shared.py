@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
 from weft.dsl.base.environment import SOLVER_MEMORY
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import parse_bytes
 
 from .values import Once, amount, ranks, seconds, sizes, valued, whole
@@ -123,6 +124,36 @@ def topology(**spec: Any) -> Any:
     """Flag ``-t``: a machine."""
     spec = {"help": "a catalogue name (dgx1, torus:4x4), a file, or -", **spec}
     return flag("-t", "--topology", metavar="TOPO", **spec)
+
+
+@dataclass(frozen=True)
+class CapableFlags(Flags):
+    """Flag ``--capable``: what single switches of the machine of ``-t`` do."""
+
+    capable: tuple[str, ...] = flag(
+        "--capable",
+        metavar="SWITCH=WORDS",
+        group="problem",
+        action="append",
+        help="what a switch of -t does beside forwarding, instead of what its machine says: "
+        "rail0=multicast+reduces+turns, nvswitch0..3=none; repeatable",
+    )
+
+    @classmethod
+    def of(cls, read: argparse.Namespace) -> Self:
+        """Return the flags, with the capabilities in the text of the machine."""
+        made = super().of(read)
+        if not made.capable:
+            return made
+        from weft.dsl.catalogue import with_capable  # loads NumPy
+
+        machine = getattr(made, "topology", None)
+        if not machine:
+            raise UserError("--capable is of the machine of -t", hint="add -t TOPO")
+        if isinstance(machine, str):
+            return replace(made, topology=with_capable(machine, made.capable))  # type: ignore[call-arg]
+        each = tuple(with_capable(text, made.capable) for text in machine)
+        return replace(made, topology=each)  # type: ignore[call-arg]
 
 
 def size(**spec: Any) -> Any:
@@ -263,7 +294,7 @@ class CollectiveFlags(Flags):
 
 
 @dataclass(frozen=True)
-class MaybeProblemFlags(Flags):
+class MaybeProblemFlags(CapableFlags):
     """Flags of a machine and a collective on it, where a file does not state them."""
 
     topology: str | None = topology(group="problem", action=Once)

@@ -79,6 +79,12 @@ def test_parallel_edges_must_be_meant(tmp_path: Path) -> None:
         ({"gpu_ids": []}, "gpu_ids is missing"),
         ({"gpu_ids": ["a", "b", "a"]}, "is listed twice"),
         ({"gpu_ids": "ab"}, "gpu_ids is missing"),
+        ({"switches": ["sw"]}, "switches is an object"),
+        ({"switches": {"sw": "multicast"}}, "a list of words"),
+        ({"switches": {"sw": ["copies"]}}, "unknown capability"),
+        ({"switches": {"sw": ["turns"]}}, "does not reduce"),
+        ({"switches": {"a": ["reduces"]}}, "a is a GPU"),
+        ({"switches": {"sx": ["reduces"]}}, "unknown switch"),
     ],
 )
 def test_bad_edge_lists_say_what_is_wrong(
@@ -96,6 +102,13 @@ def test_bad_edge_lists_say_what_is_wrong(
 def test_hostile_json_is_one_clear_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadFile):
         read(tmp_path, text)
+
+
+def test_switches_say_what_they_do_beside_forwarding(tmp_path: Path) -> None:
+    able = ["multicast", "reduces", "turns", "issuer_in_group"]
+    made = read(tmp_path, {**LINE, "switches": {"sw": able}})
+    assert list(made.nodes[2].capabilities) == able
+    assert not read(tmp_path, {**LINE, "switches": {"sw": []}}).nodes[2].computes
 
 
 def test_disconnected_gpus_are_read_and_left_to_the_problem(tmp_path: Path) -> None:

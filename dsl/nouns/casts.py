@@ -1,0 +1,244 @@
+"""Casts: what switches that copy or sum do with one chunk in one pass.
+
+A transfer has one source, one destination and one route. A *cast* has several of one or of both,
+and uses a tree of links through switches: the data of all its sources meets on its way up (at
+switches that ``reduces``) and is copied on its way down (at switches that ``multicast``); a switch
+that does both ``turns``. A switch that does neither passes one copy on, so several switches may lie
+on the tree. Every destination gets the same value: the sum of what all sources hold.
+
+How one is stored: ``links`` has every link of the tree once, each behind those that lead to the
+switch where it starts. A *leg* is one link. A source is where links start that no link leads to, a
+destination where they end; a rank may be both (its copy goes up, the result comes down), and that
+is how the *issuer* of a switch with ``issuer_in_group`` is stored: a load-reduce of NVLink has all
+members as sources, the issuer too, and the issuer as the one destination; a multicast store has the
+issuer as its one source and all members as destinations, the issuer too. ``reduce``: destinations
+add the result to what they hold instead of storing it. ``issuer``: the rank that starts the cast,
+or -1 where all sources push (SHARP). Everything that a cast reads held before its step.
+
+>>> one = Cast(0, (0, 1, 2), (0,), (0, 2, 4, 1), issuer=0)
+>>> casts = Casts.of([one])
+>>> len(casts), casts[0] == one
+(1, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Self
+
+import numpy as np
+
+from ..base.arrays import AnyArray, Bools, Ints, Ints32
+from ..base.errors import BadFile
+from ..base.files import Fields, only
+from ..base.json_text import RaggedRows
+from ..base.unique_rows import rows_of
+
+PUSHED = -1
+"""Issuer of a cast that all its sources push."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """One cast; see the module's text. ``links`` are indices of the machine's links."""
+
+    chunk: int
+    sources: tuple[int, ...]
+    destinations: tuple[int, ...]
+    links: tuple[int, ...]
+    step: int = 0
+    reduce: bool = False
+    issuer: int = PUSHED
+
+
+@dataclass(frozen=True, eq=False)
+class Casts:
+    """The casts of a schedule in columns, one entry for each, sorted by step.
+
+    Rows of different lengths are two columns: the sources of cast i are
+    ``sources[source_start[i]:source_start[i+1]]``, and so are ``destinations`` and ``links``.
+    ``priority`` as of a schedule's transfers: the smallest ``priority + slice * stride`` of those
+    that wait for a link goes first.
+    """
+
+    chunk: Ints32
+    step: Ints32
+    issuer: Ints32
+    reduce: Bools
+    source_start: Ints
+    sources: Ints32
+    destination_start: Ints
+    destinations: Ints32
+    link_start: Ints
+    links: Ints32
+    priority: Ints32 | None = None
+
+    @classmethod
+    def of(cls, casts: Iterable[Cast], priority: Sequence[int] | None = None) -> Self:
+        """Return the columns of casts in any order; ``priority`` has one number for each."""
+        rows = list(casts)
+        order = sorted(range(len(rows)), key=lambda i: rows[i].step)
+        rows = [rows[i] for i in order]
+
+        def column(values: Iterable[int]) -> Ints32:
+            return _frozen(np.fromiter(values, np.int32, len(rows)))
+
+        ragged = [
+            _ragged([getattr(one, name) for one in rows])
+            for name in ("sources", "destinations", "links")
+        ]
+        return cls(
+            column(one.chunk for one in rows),
+            column(one.step for one in rows),
+            column(one.issuer for one in rows),
+            _frozen(np.array([one.reduce for one in rows], np.bool_)),
+            *chain.from_iterable(ragged),
+            priority=None if priority is None else column(priority[i] for i in order),
+        )
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def __iter__(self) -> Iterator[Cast]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> Cast:
+        return Cast(
+            int(self.chunk[i]),
+            self._row(self.source_start, self.sources, i),
+            self._row(self.destination_start, self.destinations, i),
+            self._row(self.link_start, self.links, i),
+            int(self.step[i]),
+            bool(self.reduce[i]),
+            int(self.issuer[i]),
+        )
+
+    @staticmethod
+    def _row(start: Ints, values: Ints32, i: int) -> tuple[int, ...]:
+        return tuple(values[start[i] : start[i + 1]].tolist())
+
+    def select(self, kept: Bools) -> Casts:
+        """Return those of a mask, in the same order."""
+        rows = np.flatnonzero(kept)
+        source_start, source = rows_of(self.source_start, rows)
+        destination_start, destination = rows_of(self.destination_start, rows)
+        link_start, link = rows_of(self.link_start, rows)
+        return Casts(
+            self.chunk[rows],
+            self.step[rows],
+            self.issuer[rows],
+            self.reduce[rows],
+            source_start,
+            self.sources[source],
+            destination_start,
+            self.destinations[destination],
+            link_start,
+            self.links[link],
+            None if self.priority is None else self.priority[rows],
+        )
+
+    def anchors(self) -> tuple[Any, ...]:
+        """Return the columns: the key of results that are kept for a schedule."""
+        if not len(self):
+            return ()
+        return (
+            self.chunk,
+            self.step,
+            self.issuer,
+            self.reduce,
+            self.source_start,
+            self.sources,
+            self.destination_start,
+            self.destinations,
+            self.link_start,
+            self.links,
+            self.priority,
+        )
+
+    def described(self) -> dict[str, Any]:
+        """Return the JSON object, with arrays as columns (``docs/formats.md``)."""
+        return {
+            "chunk": self.chunk,
+            "sources": RaggedRows(self.source_start, self.sources),
+            "destinations": RaggedRows(self.destination_start, self.destinations),
+            "links": RaggedRows(self.link_start, self.links),
+            "issuer": self.issuer,
+            "reduce": self.reduce.astype(np.int8),
+            "step": self.step,
+            **({} if self.priority is None else {"priority": self.priority}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CastRanges:
+    """How many chunks, ranks and links there are: what indices of casts are below."""
+
+    chunks: int
+    ranks: int
+    links: int
+
+
+def read_casts(data: Mapping[str, Any], within: CastRanges, where: str) -> Casts:
+    """Parse the object that :meth:`Casts.described` describes.
+
+    Raises:
+        BadFile: columns of different lengths, or an index outside the machine or collective.
+    """
+    where = f"{where}: casts"
+    fields = Fields(data, where)
+    columns = {k: fields.integers(k) for k in ("chunk", "issuer", "reduce", "step")}
+    rows = {k: fields.get(k, list) for k in ("sources", "destinations", "links")}
+    priority = fields.integers("priority") if "priority" in data else None
+    fields.finish()
+    lengths = {len(x) for x in (*columns.values(), *rows.values())}
+    if len(lengths) != 1 or (priority is not None and {len(priority)} != lengths):
+        raise BadFile("columns of different lengths", where=where)
+    limits = {"chunk": (0, within.chunks), "issuer": (PUSHED, within.ranks), "reduce": (0, 2)}
+    for name, (low, high) in {**limits, "step": (0, 1 << 24)}.items():
+        for i, value in enumerate(columns[name]):
+            if not low <= value < high:
+                raise BadFile(
+                    f"cast {i}: {name} {value} is outside {low} … {high - 1}", where=where
+                )
+    for name, lists in rows.items():
+        _check_rows(name, lists, within.links if name == "links" else within.ranks, where)
+    if priority is not None and not all(0 <= p < 1 << 31 for p in priority):
+        raise BadFile("a priority is outside 0 … 2^31 - 1", where=where)
+    listed = zip(
+        columns["chunk"],
+        map(tuple, rows["sources"]),
+        map(tuple, rows["destinations"]),
+        map(tuple, rows["links"]),
+        columns["step"],
+        map(bool, columns["reduce"]),
+        columns["issuer"],
+        strict=True,
+    )
+    return Casts.of((Cast(*one) for one in listed), priority)
+
+
+def _check_rows(name: str, lists: list[Any], limit: int, where: str) -> None:
+    for i, row in enumerate(lists):
+        if type(row) is not list or not row or not only(row, int):
+            raise BadFile(f"cast {i}: {name} must be a list of integers, not empty", where=where)
+        for value in row:
+            if not 0 <= value < limit:
+                raise BadFile(f"cast {i}: {name} {value} is outside 0 … {limit - 1}", where=where)
+
+
+def _ragged(rows: list[tuple[int, ...]]) -> tuple[Ints, Ints32]:
+    start = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=start[1:])
+    flat = np.fromiter(chain.from_iterable(rows), np.int32, int(start[-1]))
+    return _frozen(start), _frozen(flat)
+
+
+def _frozen(column: AnyArray) -> Any:
+    column.setflags(write=False)
+    return column
+
+
+NO_CASTS = Casts.of(())
+"""The casts of a schedule of transfers alone."""

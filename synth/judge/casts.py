@@ -1,0 +1,172 @@
+"""The verifier of casts: their trees of links, and what switches on them must be able to do.
+
+The contents of casts are replayed with those of transfers (:mod:`.replay`). Here, from the links
+alone, and without any engine's code:
+
+* the links form one tree: no link twice, links start at sources or switches and end at
+  destinations or switches, every switch on it is entered and left, every source reaches every
+  destination, and nothing meets behind a place where copies were made;
+* a switch that more than one link enters must reduce, one that more than one leaves must multicast,
+  one of both must turn sums round; its member set has at least as many as its least group;
+* where the issuer is in the group, its own copy crosses the switch too, both ways;
+* a switch keeps at most as many different member sets as it has groups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from weft.dsl.nouns.casts import PUSHED, Cast
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+
+Groups = dict[int, set[frozenset[int]]]
+"""The member sets that a switch keeps, by switch: nodes next to it."""
+
+
+def cast_name(one: Cast, i: int) -> str:
+    """Name of a cast: ``cast 3 (chunk 0, ranks 0, 1, 2 -> 0, step 4)``."""
+    ends = " -> ".join(_ranks(side) for side in (one.sources, one.destinations))
+    return f"cast {i} (chunk {one.chunk}, {ends}, step {one.step})"
+
+
+def _ranks(side: tuple[int, ...]) -> str:
+    shown = ", ".join(map(str, side[:8])) + (", …" if len(side) > 8 else "")
+    return f"rank{'s' if len(side) > 1 else ''} {shown}"
+
+
+def cast_shape_problems(s: Schedule) -> Iterator[str]:
+    """Yield indices of casts that are out of range, and casts that are not sorted by step."""
+    c = s.casts
+    ends = (len(c) + 1, len(c) + 1, len(c) + 1)
+    if (len(c.source_start), len(c.destination_start), len(c.link_start)) != ends:
+        yield "the columns of the casts have different lengths"
+        return
+    before = 0
+    for i, one in enumerate(c):
+        name = cast_name(one, i)
+        if not 0 <= one.chunk < s.collective.chunks:
+            yield f"{name}: its chunk is outside 0 … {s.collective.chunks - 1}"
+        if not all(0 <= r < s.topology.ranks for r in (*one.sources, *one.destinations)):
+            yield f"{name}: a rank is outside 0 … {s.topology.ranks - 1}"
+        if not all(0 <= k < len(s.topology.links) for k in one.links):
+            yield f"{name}: it names a link that does not exist"
+        if one.issuer != PUSHED and one.issuer not in (*one.sources, *one.destinations):
+            yield f"{name}: its issuer, rank {one.issuer}, takes no part"
+        if one.step < before:
+            yield f"{name} stands after one of step {before}: not sorted by step"
+        before = max(before, one.step)
+
+
+def cast_problems(s: Schedule) -> Iterator[str]:
+    """Yield what is wrong with trees, capabilities and groups; indices are in range."""
+    groups: Groups = defaultdict(set)
+    known: dict[tuple[object, ...], tuple[str, ...]] = {}
+    for i, one in enumerate(s.casts):
+        key = (one.sources, one.destinations, one.links, one.issuer)
+        if key not in known:  # many chunks go the same way
+            known[key] = tuple(_problems_of(s.topology, one, groups))
+        for text in known[key]:
+            yield f"{cast_name(one, i)}: {text}"
+    for switch, sets in sorted(groups.items()):
+        node = s.topology.nodes[switch]
+        if node.limits.groups is not None and len(sets) > node.limits.groups:
+            yield (
+                f"the casts use {len(sets)} groups of {node.name}, which has {node.limits.groups}"
+            )
+
+
+def _problems_of(topology: Topology, one: Cast, groups: Groups) -> Iterator[str]:
+    enters: dict[int, list[int]] = defaultdict(list)
+    leaves: dict[int, list[int]] = defaultdict(list)
+    for k in one.links:
+        leaves[topology.links[k].src].append(k)
+        enters[topology.links[k].dst].append(k)
+    broken = list(_tree_problems(topology, one, enters, leaves))
+    yield from broken
+    if broken:
+        return
+    for v in range(topology.ranks, len(topology.nodes)):
+        if v in enters:
+            before = [topology.links[k].src for k in enters[v]]
+            after = [topology.links[k].dst for k in leaves[v]]
+            yield from _switch_problems(topology, one, v, (before, after), groups)
+
+
+def _tree_problems(
+    topology: Topology, one: Cast, enters: dict[int, list[int]], leaves: dict[int, list[int]]
+) -> Iterator[str]:
+    ranks, name = topology.ranks, topology.nodes
+    if len(set(one.links)) < len(one.links):
+        yield "it uses a link twice"
+    for label, side, ends in (
+        ("source", one.sources, leaves),
+        ("destination", one.destinations, enters),
+    ):
+        if len(set(side)) < len(side):
+            yield f"a {label} is listed twice"
+        for r in side:
+            if len(ends[r]) != 1:
+                yield f"its {label} {name[r].name} has {len(ends[r])} of its links, and needs one"
+    for ends, side, verb in ((leaves, one.sources, "leaves"), (enters, one.destinations, "enters")):
+        for v in sorted(v for v in ends if ends[v]):
+            if v < ranks and v not in side:
+                yield f"a link {verb} {name[v].name}, which takes no part on that side"
+    for v in sorted({*enters, *leaves}):
+        if v >= ranks and not (enters[v] and leaves[v]):
+            yield f"its links {'end' if enters[v] else 'start'} at {name[v].name}, a switch"
+    yield from _order_problems(topology, one, leaves)
+
+
+def _order_problems(topology: Topology, one: Cast, leaves: dict[int, list[int]]) -> Iterator[str]:
+    """Follow what is on each link: which sources, and whether copies of it went elsewhere."""
+    ranks = topology.ranks
+    expected = Counter(topology.links[k].dst for k in one.links)
+    arrived: Counter[int] = Counter()
+    held: dict[int, frozenset[int]] = {}
+    copied: dict[int, bool] = defaultdict(bool)
+    for k in one.links:
+        x = topology.links[k]
+        if x.src >= ranks and arrived[x.src] < expected[x.src]:
+            yield f"link {k} stands before one that leads to where it starts"
+            return
+        here = frozenset((x.src,)) if x.src < ranks else held.get(x.src, frozenset())
+        was_copied = x.src >= ranks and (copied[x.src] or len(leaves[x.src]) > 1)
+        arrived[x.dst] += 1
+        if x.dst >= ranks:
+            if arrived[x.dst] > 1 and (was_copied or copied[x.dst]):
+                yield f"copies meet again at {topology.nodes[x.dst].name}"
+            held[x.dst] = held.get(x.dst, frozenset()) | here
+            copied[x.dst] = copied[x.dst] or was_copied
+        elif here != frozenset(one.sources):
+            missing = sorted(set(one.sources) - here)
+            yield f"what rank {x.dst} gets lacks that of {_ranks(tuple(missing))}"
+
+
+def _switch_problems(
+    topology: Topology, one: Cast, v: int, ends: tuple[list[int], list[int]], groups: Groups
+) -> Iterator[str]:
+    node, (before, after) = topology.nodes[v], ends
+    many_in, many_out = len(before) > 1, len(after) > 1
+    if not many_in and not many_out:
+        return
+    if many_in and not node.reduces:
+        yield f"{node.name} sums {len(before)} of its links and does not reduce"
+    if many_out and not node.multicast:
+        yield f"{node.name} copies to {len(after)} of its links and does not multicast"
+    if many_in and many_out and not node.turns:
+        yield f"{node.name} sums and copies in one pass and does not turn sums round"
+    members = frozenset((*(before if many_in else ()), *(after if many_out else ())))
+    if len(members) < node.limits.least:
+        yield f"a group of {len(members)} of {node.name}, whose least has {node.limits.least}"
+    groups[v].add(members)
+    if not node.issuer_in_group:
+        return
+    if one.issuer == PUSHED:
+        yield f"it has no issuer, and {node.name} acts for one"
+    elif one.issuer not in before or one.issuer not in after:
+        yield (
+            f"{node.name} has its issuer in the group: the copy of rank {one.issuer} crosses it, "
+            "up and down"
+        )

@@ -1,0 +1,90 @@
+"""The verifier of casts: right ones pass, and each kind of mistake is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from casts import FREE, NVLS, TURNING, down, star, two_shot, up
+
+from weft.dsl.nouns.casts import Cast, Casts
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology
+from weft.synth.judge.verify import verify
+
+
+@pytest.mark.parametrize("able", [NVLS, FREE, TURNING])
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_what_switches_sum_and_copy_is_an_allreduce(able: str, ranks: int):
+    verdict = verify(two_shot(ranks, able))
+    assert verdict.ok, verdict.problems
+    assert verdict.casts == (ranks if able == TURNING else 2 * ranks)
+
+
+def changed(of: Schedule, change: Callable[[Cast], Cast | None], which: int = 1) -> Schedule:
+    rows = [change(one) if i == which else one for i, one in enumerate(of.casts)]
+    return replace(of, casts=Casts.of(one for one in rows if one is not None))
+
+
+def on(machine: Topology, of: Schedule) -> Schedule:
+    return replace(of, topology=machine)
+
+
+SUM = two_shot(4)
+
+WRONG = [
+    (changed(SUM, lambda c: replace(c, sources=c.sources[:-1])), "takes no part on that side"),
+    (
+        changed(SUM, lambda c: replace(c, sources=c.sources[:-1], links=(0, 2, 4, 3))),
+        "lacks the contributions of 3",
+    ),
+    (changed(SUM, lambda c: replace(c, links=(0, 2, 4, 6))), "end at hub, a switch"),
+    (changed(SUM, lambda c: replace(c, links=(3, 0, 2, 4, 6))), "stands before one that leads"),
+    (changed(SUM, lambda c: replace(c, links=(*c.links, 3))), "uses a link twice"),
+    (changed(SUM, lambda c: replace(c, issuer=2)), "has its issuer in the group"),
+    (changed(SUM, lambda c: replace(c, issuer=-1)), "it has no issuer"),
+    (changed(SUM, lambda c: replace(c, reduce=True)), "in a sum twice"),
+    (changed(SUM, lambda c: None), "lacks the contributions"),
+    (changed(SUM, lambda c: replace(c, chunk=2)), "also gets chunk 2|lacks"),
+    (changed(SUM, lambda c: replace(c, destinations=(1, 2))), "needs one"),
+    (changed(SUM, lambda c: replace(c, step=0), 5), "contributions|in that step"),
+    (on(star(4, "multicast+issuer_in_group"), SUM), "does not reduce"),
+    (on(star(4, "reduces+issuer_in_group"), SUM), "does not multicast"),
+    (on(star(4, FREE), two_shot(4, TURNING)), "does not turn"),
+]
+
+
+@pytest.mark.parametrize(("schedule", "says"), WRONG)
+def test_mistakes_are_told(schedule: Schedule, says: str):
+    verdict = verify(schedule)
+    assert not verdict.ok
+    assert any(part in problem for problem in verdict.problems for part in says.split("|")), (
+        verdict.problems
+    )
+
+
+def test_a_switch_keeps_as_many_groups_as_it_has():
+    free = two_shot(4, FREE)
+    hub = free.topology.nodes[4]
+    few = replace(hub, limits=replace(hub.limits, groups=3))
+    assert verify(free).ok
+    machine = replace(free.topology, nodes=(*free.topology.nodes[:4], few))
+    assert "4 groups of hub, which has 3" in " ".join(verify(on(machine, free)).problems)
+    least = replace(hub, limits=replace(hub.limits, least=4))
+    machine = replace(free.topology, nodes=(*free.topology.nodes[:4], least))
+    assert "a group of 3 of hub" in " ".join(verify(on(machine, free)).problems)
+
+
+def test_members_that_lack_their_part_are_told_and_transfers_may_bring_it():
+    machine, c = star(3, FREE), make("reduce", 3, roots=[0])
+    late = Cast(0, (0, 1), (2,), (up(0), up(1), down(2)), 0, reduce=True)
+    back = Transfer(0, 2, 0, (up(2), down(0)), 1)
+    assert verify(Schedule.of(machine, c, [back], casts=[late])).ok
+    scatter = make("broadcast", 3, roots=[0])
+    early = Cast(0, (1,), (2, 0), (up(1), down(2), down(0)), 0)
+    sent = Transfer(0, 0, 1, (up(0), down(1)), 0)
+    problems = verify(Schedule.of(machine, scatter, [sent], casts=[early])).problems
+    assert "one of its sources holds nothing" in problems[0]
+    assert verify(Schedule.of(machine, scatter, [sent], casts=[replace(early, step=1)])).ok
