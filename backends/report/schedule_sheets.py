@@ -63,7 +63,7 @@ def _loads(s: Schedule) -> Sheet:
 def _casts(s: Schedule) -> Sheet:
     """Return every cast with its links."""
     names = link_names(s.topology)
-    sheet: Sheet = {}
+    sheet: dict[str, Value] = {}
     for i, one in enumerate(s.casts):
         ends = " -> ".join(",".join(map(str, x)) for x in (one.sources, one.destinations))
         does = "adds" if one.reduce else "stores"

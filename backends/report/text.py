@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +16,7 @@ from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.tables import facts, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.machines.nics import Nic, nics_of
+from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import find_hops, islands
 from weft.dsl.nouns.placement import Placement
@@ -228,22 +230,23 @@ def _load(s: Schedule) -> Ints:
 
 def _casts(s: Schedule) -> str:
     """Return what switches sum and copy, each way once, with how many chunks go that way."""
-    ways: dict[tuple[object, ...], list[int]] = {}
+    ways: dict[Cast, int] = {}
     for one in s.casts:
-        ways.setdefault((one.step, one.sources, one.destinations, one.links), []).append(one.chunk)
+        way = replace(one, chunk=0)
+        ways[way] = ways.get(way, 0) + 1
     names = [node.name for node in s.topology.nodes]
     rows = []
-    for (step, sources, destinations, links), chunks in ways.items():
-        switches = {s.topology.links[k].src for k in links} - set(range(s.topology.ranks))
-        does = "sum" if len(sources) > 1 else "copy"
+    for way, chunks in ways.items():
+        switches = {s.topology.links[k].src for k in way.links} - set(range(s.topology.ranks))
+        many_in, many_out = len(way.sources) > 1, len(way.destinations) > 1
         rows.append(
             (
-                step + 1,
-                does + (" and copy" if len(sources) > 1 and len(destinations) > 1 else ""),
+                way.step + 1,
+                " and ".join(["sum"] * many_in + ["copy"] * many_out),
                 ", ".join(names[v] for v in sorted(switches)),
-                _ranks(list(sources)),
-                _ranks(list(destinations)),
-                len(chunks),
+                _ranks(list(way.sources)),
+                _ranks(list(way.destinations)),
+                chunks,
             )
         )
     head = ("step", "switches", "which", "of ranks", "to ranks", "chunks")

@@ -15,7 +15,7 @@ line (``none`` for no capability).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,7 +138,7 @@ def parse_capabilities(text: str, where: str | Span) -> frozenset[str]:
     return read_capabilities([] if words == [NO_CAPABILITY] else words, where)
 
 
-def as_fields(words: Iterable[str]) -> Mapping[str, bool]:
+def as_fields(words: Iterable[str]) -> dict[str, Any]:
     """Return a set of capabilities as the fields of a node."""
     held = set(words)
     return {word: word in held for word in CAPABILITIES}

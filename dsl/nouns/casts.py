@@ -83,19 +83,25 @@ class Casts:
         rows = [rows[i] for i in order]
 
         def column(values: Iterable[int]) -> Ints32:
-            return _frozen(np.fromiter(values, np.int32, len(rows)))
+            found = np.fromiter(values, np.int32, len(rows))
+            found.setflags(write=False)
+            return found
 
-        ragged = [
-            _ragged([getattr(one, name) for one in rows])
-            for name in ("sources", "destinations", "links")
-        ]
+        source_start, sources = _ragged([one.sources for one in rows])
+        destination_start, destinations = _ragged([one.destinations for one in rows])
+        link_start, links = _ragged([one.links for one in rows])
         return cls(
             column(one.chunk for one in rows),
             column(one.step for one in rows),
             column(one.issuer for one in rows),
             _frozen(np.array([one.reduce for one in rows], np.bool_)),
-            *chain.from_iterable(ragged),
-            priority=None if priority is None else column(priority[i] for i in order),
+            source_start,
+            sources,
+            destination_start,
+            destinations,
+            link_start,
+            links,
+            None if priority is None else column(priority[i] for i in order),
         )
 
     def __len__(self) -> int:
