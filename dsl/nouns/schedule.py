@@ -377,26 +377,10 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     size = fields.get("bytes", (int, type(None)), None)
     segments = fields.get("segments", int, 1)
     stride = fields.get("stride", int, 0)
-    if planned and len(priority) != len(routes):
-        raise BadFile("priority must be one number per transfer", where=f"{where}: transfers")
-    ends = (int(priority.min(initial=0)), int(priority.max(initial=0)), stride)
-    if not all(0 <= p < 1 << 31 for p in ends):
-        raise BadFile("a priority is outside 0 … 2^31 - 1", where=f"{where}: transfers")
     ranges = CastRanges(collective.chunks, topology.ranks, len(topology.links))
     casts = fields.get("casts", dict, None)
     held = NO_CASTS if casts is None else read_casts(casts, ranges, where)
-    if len(held) and len(routes) and planned != (held.priority is not None):
-        raise BadFile(
-            "transfers have priorities and casts have none, or the other way round",
-            where=where,
-            hint="one order is planned for both, or for neither",
-        )
-    if stride and not planned and held.priority is None:
-        raise BadFile(
-            "a stride spaces the priorities of slices, and transfers have none",
-            where=where,
-            hint="add the column priority, or drop the stride",
-        )
+    _check_order(_PlannedOrder(planned, priority, stride, len(routes)), held, where)
     provenance = fields.get("provenance", dict, {})
     fields.finish()
     for name, value in (("bytes", size), ("segments", segments)):
@@ -423,6 +407,37 @@ def load(data: Any, where: str = "schedule") -> Schedule:
         raise BadFile("transfers with times must be sorted by step", where=where)
     start, end = (_times(t, len(schedule), where) for t in times)
     return replace(schedule, bytes=size, segments=segments, start_us=start, end_us=end)
+
+
+@dataclass(frozen=True, eq=False)
+class _PlannedOrder:
+    """What a file says of the order of its transfers: whether it plans one, and which."""
+
+    planned: bool
+    priority: Ints
+    stride: int
+    transfers: int
+
+
+def _check_order(order: _PlannedOrder, casts: Casts, where: str) -> None:
+    """Refuse priorities that do not fit the transfers, or fit only some of what they order."""
+    if order.planned and len(order.priority) != order.transfers:
+        raise BadFile("priority must be one number per transfer", where=f"{where}: transfers")
+    ends = (int(order.priority.min(initial=0)), int(order.priority.max(initial=0)), order.stride)
+    if not all(0 <= p < 1 << 31 for p in ends):
+        raise BadFile("a priority is outside 0 … 2^31 - 1", where=f"{where}: transfers")
+    if len(casts) and order.transfers and order.planned != (casts.priority is not None):
+        raise BadFile(
+            "transfers have priorities and casts have none, or the other way round",
+            where=where,
+            hint="one order is planned for both, or for neither",
+        )
+    if order.stride and not order.planned and casts.priority is None:
+        raise BadFile(
+            "a stride spaces the priorities of slices, and transfers have none",
+            where=where,
+            hint="add the column priority, or drop the stride",
+        )
 
 
 def _times(values: list[Any] | None, count: int, where: str) -> Floats | None:
