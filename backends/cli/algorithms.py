@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.dsl.base.tables import table
 from weft.synth.engines.classic.hierarchical import Hierarchical
+from weft.synth.engines.classic.laned import Laned, LaneStructure
 from weft.synth.engines.classic.model import Flat
 from weft.synth.engines.classic.place import ClassicAlgorithm, all_algorithms
 
@@ -14,6 +15,12 @@ EXAMPLE = 8
 """Number of ranks for which costs are shown; hierarchical ones have them in two hosts."""
 
 BOXES = (4, 2)
+
+LANES = 2
+"""Number of lanes for which costs are shown."""
+
+LANED_ON = {LaneStructure.RINGS: "several rings", LaneStructure.RAILS: "even boxes"}
+"""Machines of the algorithms in lanes."""
 
 SIZES = range(2, 65)
 
@@ -51,7 +58,7 @@ def listing(found: Iterable[dict[str, Any]]) -> str:
     return (
         f"{table(head, rows)}\n\n"
         f"steps and share of M on the busiest link: on {EXAMPLE} ranks; per level, innermost "
-        f"first, on {BOXES[1]} boxes of {BOXES[0]}\n"
+        f"first, on {BOXES[1]} boxes of {BOXES[0]}; rings: {LANES} of them\n"
         "weft compile 'classic:NAME{collective=…,ranks=…}', weft synth -e 'classic{algorithm=NAME}'"
     )
 
@@ -61,6 +68,9 @@ def _entry(one: ClassicAlgorithm) -> dict[str, Any]:
         shape = BOXES
         costs = [*one.cost(shape)]
         ranks, levels = _levels(one), list(shape)
+    elif isinstance(one, Laned):
+        costs = [one.cost(EXAMPLE, LANES)]
+        ranks, levels = LANED_ON[one.structure], [EXAMPLE]
     else:
         costs = [one.cost(EXAMPLE)]
         ranks, levels = _ranks(one), [EXAMPLE]

@@ -31,17 +31,25 @@ PIECES = (1, 4)
 """Pipeline pieces of classic algorithms, besides those of their best."""
 
 BASELINES = {
-    Kind.ALLREDUCE: ("ring", "double_tree", "two_level", "recursive_doubling"),
-    Kind.ALLGATHER: ("ring", "two_level", "recursive_doubling"),
-    Kind.REDUCE_SCATTER: ("ring", "two_level", "recursive_halving"),
+    Kind.ALLREDUCE: (
+        "ring",
+        "rings",
+        "double_tree",
+        "rail_tree",
+        "two_level",
+        "recursive_doubling",
+    ),
+    Kind.ALLGATHER: ("ring", "rings", "two_level", "recursive_doubling"),
+    Kind.REDUCE_SCATTER: ("ring", "rings", "two_level", "recursive_halving"),
     Kind.ALLTOALL: ("pairwise", "spread_out"),
-    Kind.BROADCAST: ("ring", "double_tree", "chain", "binomial"),
-    Kind.REDUCE: ("double_tree", "chain", "binomial"),
+    Kind.BROADCAST: ("ring", "rings", "double_tree", "chain", "binomial"),
+    Kind.REDUCE: ("rings", "double_tree", "chain", "binomial"),
     Kind.GATHER: ("direct", "binomial"),
     Kind.SCATTER: ("direct", "binomial"),
 }
-"""Baselines, available to a runtime without a synthesizer: rings, trees and hierarchies (NCCL's
-tuning, ``src/graph/tuning.cc``), doubling and halving (MPICH), direct sends for alltoall."""
+"""Baselines, available to a runtime without a synthesizer: rings, trees and hierarchies, one or
+several at once (NCCL's tuning, ``src/graph/tuning.cc``), doubling and halving (MPICH), direct sends
+for alltoall."""
 
 
 @dataclass(frozen=True, slots=True)

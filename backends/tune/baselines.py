@@ -70,9 +70,6 @@ MOST_RING_MOVES = 20_000
 PAIRS = 12
 """Peers that NCCL's channels are shared among in an alltoall: two channels for each."""
 
-LANE_STEPS = 20_000
-"""Hops that a search for rings on direct cables may try."""
-
 
 THREADS = 512
 """Threads of a channel's block."""
@@ -251,7 +248,7 @@ class _BaselineSite:
                 longer = LongerRings(part, steps)
                 yield replace(one, longer=longer, ceilings=self._ring_ceilings())
             return
-        rings = _few(machine_rings(self.topology), self.topology.ranks)
+        rings = _few(Site(self.topology).rings, self.topology.ranks)
         if not (write := _ring_writer(self.kind, rings)):
             return
         name = f"{len(rings)} ring{'s' if len(rings) > 1 else ''}"
@@ -383,22 +380,11 @@ def _joined(clock: ProgramClock) -> bool:
     return True
 
 
-def machine_rings(topology: Topology) -> tuple[lanes.Ring, ...]:
-    """NCCL's rings: one for each rail between hosts, as many as share no cable in one, else one."""
-    site = Site(topology)
-    if topology.hosts > 1:
-        try:
-            return lanes.rail_rings(site.two_levels)
-        except WeftError:
-            return (site.ring,)
-    return lanes.lane_rings(topology, LANE_STEPS) or (site.ring,)
-
-
 def fewer_hosts(topology: Topology) -> Topology | None:
     """The machine with an even number of hosts whose rings have few messages; None: all have."""
     if topology.hosts < 3:
         return None
-    rings, each = len(machine_rings(topology)), topology.ranks // topology.hosts
+    rings, each = len(Site(topology).rings), topology.ranks // topology.hosts
     hosts = math.isqrt(MOST_RING_MOVES // (2 * rings)) // each // 2 * 2
     if not 2 <= hosts < topology.hosts or topology.ranks % topology.hosts:
         return None

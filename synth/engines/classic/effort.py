@@ -47,6 +47,7 @@ class ClassicEffort(Effort):
         "CP-SAT's deterministic seconds for one ring, and in proportion more beyond 32 ranks; no "
         "clock is read",
     )
+    lane_hops: int = setting(20_000, "hops tried where rings that share no cable are searched for")
     torus_placements: int = setting(
         20_000, "placements tried where a torus of unknown numbering is looked for"
     )

@@ -29,7 +29,7 @@ from ...time.schedule_time import simulate, simulation_steps
 from .effort import ClassicEffort
 from .grid import RankGrid
 from .model import Flat
-from .place import ClassicAlgorithm, Site, find_algorithm, names_for
+from .place import ClassicAlgorithm, Site, find_algorithm, has_levels, names_for
 from .schedule import to_schedule
 
 STEPS_PER_MOVE = 20
@@ -42,7 +42,7 @@ class Classic:
 
     Options:
         algorithm: name of the algorithm (``weft list algorithms``), or ``auto``: the best
-            of all that fit.
+            of all that fit, without those in lanes (``rings``, ``rail_tree``), which need a search.
         chunks: pieces of a pipeline, or of every block; 0 tries a few.
         shape: sizes of the levels of a hierarchical algorithm, innermost first (``8+2``); by
             default those of the machine.
@@ -93,7 +93,7 @@ class Classic:
         one = find_algorithm(
             self.algorithm, collective.kind
         )  # raises, and says for which ones it is
-        if self.shape and isinstance(one, Flat):
+        if self.shape and not has_levels(one):
             raise UserError(
                 f"classic: {one.name} has no levels, so a shape of {shape} says nothing",
                 hint="leave shape out, or name a hierarchical algorithm; weft list algorithms",

@@ -18,14 +18,15 @@ lane: six on a DGX-1, seven on eight MI300X).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 from weft.dsl.author.builder import Builder
 from weft.dsl.nouns.topology import Topology
 
+from ...base.meter import Meter
 from .double_tree import pair
 from .grid import RankGrid
 from .model import HockneyCost
@@ -71,77 +72,96 @@ def rail_rings(grid: RankGrid) -> tuple[Ring, ...]:
     return tuple(found)
 
 
-def lane_rings(topology: Topology, steps: int) -> tuple[Ring, ...]:
+def lane_rings(topology: Topology, steps: int, meter: Meter | None = None) -> tuple[Ring, ...]:
     """Rings over direct cables that share no lane; as many as were found in ``steps`` of search.
 
-    A lane has the bandwidth of the narrowest cable. Empty where the GPUs have switches between
-    them, or there is no ring.
+    A lane has the bandwidth of the narrowest cable; ``meter`` counts the search. Empty where the
+    GPUs have switches between them, or there is no ring.
     """
     cables = [x for x in topology.links if max(x.src, x.dst) < topology.ranks]
     if len(cables) < len(topology.links) or not cables:
         return ()
     lane = min(x.bandwidth for x in cables)
-    free = [[0] * topology.ranks for _ in range(topology.ranks)]
-    for x in cables:
-        free[x.src][x.dst] += int(x.bandwidth / lane)
-    return tuple(_LaneSearch(free, steps).find())
+    free: list[dict[int, int]] = [{} for _ in range(topology.ranks)]
+    for x in sorted(cables, key=lambda x: (x.src, x.dst)):
+        free[x.src][x.dst] = free[x.src].get(x.dst, 0) + int(x.bandwidth / lane)
+    search = _LaneSearch(free, steps)
+    found = search.find()
+    if meter is not None:
+        meter.spend(STEPS_PER_HOP * (steps - search.steps))
+    return tuple(found)
+
+
+STEPS_PER_HOP = 5
+"""Steps of work for a hop of the search: about so many µs, with ten ways on."""
 
 
 @dataclass(slots=True)
 class _LaneSearch:
     """Depth-first search for rings from rank 0, one after another, the widest pairs first.
 
-    ``free``: lanes of each ordered pair that no ring has. ``steps``: hops that may still be tried.
+    ``free``: lanes of each ordered pair that no ring has, by source. ``steps``: hops that may still
+    be tried. A trail holds rings of ``len(free)`` ranks one behind the other, each from rank 0; so
+    the search needs no recursion, which would be as deep as all its rings are long.
     """
 
-    free: list[list[int]]
+    free: list[dict[int, int]]
     steps: int
-    rings: list[Ring] = field(default_factory=list)
-    best: list[Ring] = field(default_factory=list)
 
     def find(self) -> list[Ring]:
         """The largest set of rings that was found."""
-        self._extend([0])
-        return self.best
-
-    def _extend(self, path: list[int]) -> bool:
-        """Try all ways on; True if the search is over."""
-        here, ranks = path[-1], len(self.free)
-        self.steps -= 1
-        if self.steps < 0:
-            return True
-        if len(path) == ranks:
-            return self.free[here][0] > 0 and self._close(path)
-        ways = [v for v in range(ranks) if self.free[here][v] and v not in path]
-        if len(path) == 1:  # rings have no order: one of them has the first of these hops
-            ways = ways[:1]
-        else:
-            ways.sort(
-                key=lambda v: (-self.free[here][v], self._ways_on(v, path), (v - here) % ranks)
-            )
-        for there in ways:
+        ranks, trail, best = len(self.free), [0], 0
+        rings: list[Ring] = []
+        frames: list[Iterator[int]] = []
+        seen = _only_first(ranks)
+        while True:
+            if len(frames) < len(trail):  # at a new place
+                self.steps -= 1
+                if self.steps < 0:
+                    return rings
+                frames.append(iter(self._ways((len(trail) - 1) % ranks, trail[-1], seen)))
+            here, there = trail[-1], next(frames[-1], None)
+            if there is None:
+                frames.pop()
+                trail.pop()
+                if not frames:
+                    return rings
+                self.free[trail[-1]][here] += 1
+                if len(trail) % ranks:
+                    seen[here] = False
+                else:  # the ring before it is open again
+                    seen = bytearray(b"\1" * ranks)
+                continue
             self.free[here][there] -= 1
-            path.append(there)
-            if self._extend(path):
-                return True
-            path.pop()
-            self.free[here][there] += 1
-        return False
+            trail.append(there)
+            seen[there] = True
+            if len(trail) % ranks == 1:  # a ring is closed, the next one begins
+                seen = _only_first(ranks)
+                if len(trail) // ranks > best:
+                    best = len(trail) // ranks
+                    rings = [tuple(trail[k * ranks : (k + 1) * ranks]) for k in range(best)]
+                if not any(self.free[0].values()):
+                    return rings
 
-    def _ways_on(self, rank: int, path: Sequence[int]) -> int:
-        return sum(lanes > 0 and w not in path for w, lanes in enumerate(self.free[rank]))
+    def _ways(self, hops: int, here: int, seen: bytearray) -> list[int]:
+        """Where a ring may go on after so many hops, the most promising first."""
+        ranks, free = len(self.free), self.free[here]
+        if hops == ranks - 1:
+            return [0] if free.get(0) else []
+        ways = [v for v, lanes in free.items() if lanes and not seen[v]]
+        if not hops:  # rings have no order: one of them has the first of these hops
+            return ways[:1]
+        return sorted(ways, key=lambda v: (-free[v], self._ways_on(v, seen), (v - here) % ranks))
 
-    def _close(self, path: Sequence[int]) -> bool:
-        """Take a ring, and look for the next one."""
-        self.free[path[-1]][0] -= 1
-        self.rings.append(tuple(path))
-        if len(self.rings) > len(self.best):
-            self.best = list(self.rings)
-        if not any(self.free[0]) or self._extend([0]):
-            return True
-        self.rings.pop()
-        self.free[path[-1]][0] += 1
-        return False
+    def _ways_on(self, rank: int, seen: bytearray) -> int:
+        return sum(lanes > 0 and not seen[w] for w, lanes in self.free[rank].items())
+
+
+def _only_first(ranks: int) -> bytearray:
+    """Ranks that a ring has been to: the first."""
+    seen = bytearray(ranks)
+    seen[0] = True
+    return seen
 
 
 # --- algorithms on rings --------------------------------------------------------------------------
@@ -156,12 +176,20 @@ def _send(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
 
 
 def _shares(p: Builder, rings: Sequence[Ring]) -> list[tuple[int, Ring, list[int]]]:
-    """(lane, ring, chunks): of the block of each member, in order, the piece of every ring."""
+    """(lane, ring, chunks): of the block of each member, in order, a piece of every ring.
+
+    Once for each piece that a ring has of a block.
+    """
     found = []
     for lane, ring in enumerate(rings):
-        blocks = blocks_in_order(p, ring)
-        found.append((lane, ring, [block[lane * len(block) // len(rings)] for block in blocks]))
+        pieces = [block[_share(lane, len(rings), len(block))] for block in blocks_in_order(p, ring)]
+        found += [(lane, ring, list(chunks)) for chunks in zip(*pieces, strict=True)]
     return found
+
+
+def _share(lane: int, lanes: int, chunks: int) -> slice:
+    """The part of so many chunks that a lane has."""
+    return slice(lane * chunks // lanes, (lane + 1) * chunks // lanes)
 
 
 def _around(p: Builder, rings: Sequence[Ring], *, sums: bool, copies: bool) -> None:
@@ -259,6 +287,15 @@ def half_cost(n: int, rings: int) -> HockneyCost:
 def allreduce_cost(n: int, rings: int) -> HockneyCost:
     """Both."""
     return HockneyCost(2 * (n - 1), Fraction(2 * (n - 1), n * rings))
+
+
+def tree_cost(g: int, hosts: int, chunks: int = 1) -> HockneyCost:
+    """Allreduce by two trees a rail, in hosts of g.
+
+    A rank inside one tree of a rail is a leaf of the other: its NIC sends four messages of 1/2g.
+    """
+    steps = 2 * (g - 1 + max(tree.height for tree in pair(hosts)))
+    return HockneyCost(steps + chunks - 1, Fraction(2, g), chained=chunks == 1)
 
 
 def rooted_cost(n: int, rings: int, chunks: int = 1) -> HockneyCost:

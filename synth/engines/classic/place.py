@@ -24,20 +24,22 @@ from .effort import CLASSIC_EFFORT, ClassicEffort
 from .grid import RankGrid, plain_grid
 from .hierarchical import HIERARCHICAL, Hierarchical, MachineStructure, Shape
 from .hierarchy import host_grid, levels, torus
+from .laned import LANED, Laned, LaneStructure
+from .lanes import Ring, lane_rings, rail_rings
 from .leaders import NestedPartitions
 from .mapping import ring_order, tree_order
 from .model import Flat
 from .routes import GpuRoutes
 
-ClassicAlgorithm = Flat | Hierarchical
+ClassicAlgorithm = Flat | Hierarchical | Laned
 
 ALONG_RINGS = frozenset({"ring", "biring", "chain", "swing"})
 """Flat algorithms whose ranks stand along a ring; the others number them as trees do."""
 
 
 def all_algorithms() -> tuple[ClassicAlgorithm, ...]:
-    """All classic algorithms, flat and hierarchical."""
-    return (*CLASSICS, *HIERARCHICAL)
+    """All classic algorithms: flat, hierarchical, and in lanes."""
+    return (*CLASSICS, *HIERARCHICAL, *LANED)
 
 
 def find_algorithm(name: str, kind: str | Kind) -> ClassicAlgorithm:
@@ -74,6 +76,13 @@ def names_for(kind: str | Kind) -> tuple[str, ...]:
     return tuple(one.name for one in all_algorithms() if one.kind == str(kind))
 
 
+def has_levels(one: ClassicAlgorithm) -> bool:
+    """Return True if the levels of a machine, or a shape, say something to an algorithm."""
+    if isinstance(one, Laned):
+        return one.structure is LaneStructure.RAILS
+    return isinstance(one, Hierarchical)
+
+
 class Site:
     """Structures of a machine for classic algorithms: rings, tree orders, levels.
 
@@ -107,6 +116,19 @@ class Site:
             return ring_order(self.topology, self.effort, self.meter)
         except BadTopology:
             return tuple(range(self.topology.ranks))
+
+    @cached_property
+    def rings(self) -> tuple[Ring, ...]:
+        """NCCL's rings: between hosts one for each rail, in a host as many as share no cable.
+
+        One where there are no such rings, or the machine has no rails.
+        """
+        if self.topology.hosts > 1:
+            try:
+                return rail_rings(self.two_levels)
+            except WeftError:
+                return (self.ring,)
+        return lane_rings(self.topology, self.effort.lane_hops, self.meter) or (self.ring,)
 
     @cached_property
     def tree(self) -> tuple[int, ...]:
@@ -152,6 +174,8 @@ class Site:
         """
         if isinstance(one, Hierarchical):
             return one.parts(self._structure(one.structure)[1])
+        if isinstance(one, Laned):
+            return one.parts(self.topology.ranks, self._lanes(one))
         return one.parts(self.topology.ranks)
 
     def algorithm(
@@ -181,6 +205,8 @@ class Site:
         one = find_algorithm(name, kind)
         if isinstance(one, Hierarchical):
             return self._hierarchical(one, chunks, root, in_place, builder)
+        if isinstance(one, Laned):
+            return self._laned(one, chunks, root, in_place, builder)
         order = self.ring if name in ALONG_RINGS else self.tree
         return classic_algorithm(
             name,
@@ -207,13 +233,54 @@ class Site:
                 f"levels of {'x'.join(map(str, shape))} do not hold {self.topology.ranks} ranks",
                 hint="their sizes multiply to the number of ranks",
             )
-        roots = (root,) if one.kind in ROOTED else ()
-        collective = make(
-            one.kind, self.topology.ranks, chunks=one.parts(shape) * max(1, chunks), roots=roots
-        )
-        p = Builder(collective, name=f"{one.name}_{one.kind}", in_place=in_place, **builder)
+        p = self._builder(one, one.parts(shape) * max(1, chunks), root, in_place, builder)
         one.write(p, where, **one.options(shape))
         return p.algorithm()
+
+    def _laned(
+        self, one: Laned, chunks: int, root: int, in_place: bool, builder: dict[str, Any]
+    ) -> Algorithm:
+        where = self._lanes(one)
+        parts = one.parts(self.topology.ranks, where) * max(1, chunks)
+        p = self._builder(one, parts, root, in_place, builder)
+        one.write(p, where, **({"root": root} if one.kind in ROOTED else {}))
+        return p.algorithm()
+
+    def _builder(
+        self,
+        one: Hierarchical | Laned,
+        parts: int,
+        root: int,
+        in_place: bool,
+        builder: dict[str, Any],
+    ) -> Builder:
+        """A builder for an algorithm on all ranks, whose unit is cut into so many parts."""
+        roots = (root,) if one.kind in ROOTED else ()
+        collective = make(one.kind, self.topology.ranks, chunks=parts, roots=roots)
+        return Builder(collective, name=f"{one.name}_{one.kind}", in_place=in_place, **builder)
+
+    def _lanes(self, one: Laned) -> tuple[Ring, ...] | RankGrid:
+        """Return the rings or the grid that an algorithm in lanes is written for.
+
+        Raises:
+            UserError: the machine has one ring only, or no rails.
+        """
+        if one.structure is LaneStructure.RINGS:
+            if len(self.rings) < 2:
+                raise UserError(
+                    f"{self.topology.name} has one ring, not several with cables or rails of "
+                    "their own",
+                    hint="the algorithm ring has one",
+                )
+            return self.rings
+        grid = self.two_levels
+        if len(grid.shape) != 2 or min(grid.shape) < 2:
+            raise UserError(
+                f"{one.name} needs several hosts of several ranks each, not "
+                f"{'x'.join(map(str, grid.shape))}",
+                hint="the algorithm double_tree needs none",
+            )
+        return grid
 
     def _structure(self, wanted: MachineStructure) -> tuple[RankGrid | NestedPartitions, Shape]:
         """Return the structure that an algorithm is written for, and its shape.
@@ -231,9 +298,12 @@ class Site:
         return grid, grid.shape
 
     def defined(self, kind: str | Kind) -> Iterator[ClassicAlgorithm]:
-        """The algorithms for a collective that fit this machine, as far as can be told cheaply."""
+        """The algorithms for a collective that fit this machine, as far as can be told cheaply.
+
+        Those in lanes are left out: what they need is found by a search.
+        """
         for one in all_algorithms():
-            if one.kind != str(kind):
+            if one.kind != str(kind) or isinstance(one, Laned):
                 continue
             if isinstance(one, Flat):
                 if not one.defined(self.topology.ranks):

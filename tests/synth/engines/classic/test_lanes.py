@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import lower_algorithm
 from weft.dsl.author.builder import Builder
+from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
-from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.collective import ROOTED, make
 from weft.dsl.nouns.runtime import MSCCL
+from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.engines.classic import lanes
+from weft.synth.engines.classic.laned import LANED, Laned, LaneStructure
 from weft.synth.engines.classic.place import Site
+from weft.synth.engines.classic.schedule import to_schedule
+from weft.synth.judge.verify import require_valid
 
 
 def hops(ring: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -65,6 +73,74 @@ def test_rings_in_fully_connected_hosts_use_every_cable_at_most_once() -> None:
     rings = lanes.rail_rings(Site(made).two_levels)
     used = [hop for ring in rings for hop in hops(ring)]
     assert len(set(used)) == len(used)
+
+
+def test_the_search_needs_no_recursion_on_a_thousand_ranks() -> None:
+    machine = topology("torus:32x32")
+    rings = Site(machine).rings
+    assert len(rings) == 2
+    used = [hop for ring in rings for hop in hops(ring)]
+    assert len(set(used)) == len(used) == 2 * machine.ranks
+    assert set(used) <= {(x.src, x.dst) for x in machine.links}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(3, 7), st.randoms(use_true_random=False))
+def test_rings_of_random_machines_share_no_lane(ranks: int, draw: random.Random) -> None:
+    """Cables of one to three lanes, some missing: every ring is one, and no lane has two."""
+    wires = [
+        wire
+        for a in range(ranks)
+        for b in range(a)
+        if draw.random() < 0.8
+        for wire in both_ways(a, b, 25 * draw.randint(1, 3))
+    ]
+    if not wires:
+        return
+    machine = Topology("random", tuple(map(gpu, range(ranks))), tuple(wires))
+    lane = min(x.bandwidth for x in machine.links)
+    free = {(x.src, x.dst): int(x.bandwidth / lane) for x in machine.links}
+    for ring in lanes.lane_rings(machine, 2_000):
+        assert sorted(ring) == list(range(ranks))
+        for hop in hops(ring):
+            free[hop] -= 1
+    assert min(free.values()) >= 0
+
+
+ON_MACHINES = [
+    (one, name)
+    for one in LANED
+    for name in ("dgx1", "dgx-a100:nodes=2", "ndv2:nodes=2")
+    if one.structure is LaneStructure.RINGS or "nodes" in name
+]
+
+
+@pytest.mark.parametrize(("one", "name"), ON_MACHINES, ids=lambda x: getattr(x, "kind", x))
+def test_algorithms_in_lanes_are_schedules_of_as_many_steps_as_they_cost(
+    one: Laned, name: str
+) -> None:
+    made, root = topology(name), 3 if one.kind in ROOTED else 0
+    site = Site(made)
+    schedule = to_schedule(site.algorithm(one.name, one.kind, root=root), made)
+    require_valid(schedule)
+    assert schedule.steps == one.cost(made.ranks, len(site.rings)).steps
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "broadcast"])
+def test_more_pieces_are_a_pipeline_or_finer_blocks(kind: str) -> None:
+    made = topology("dgx1")
+    schedule = to_schedule(Site(made).algorithm("rings", kind, chunks=2), made)
+    require_valid(schedule)
+
+
+def test_one_ring_is_no_rings_and_one_host_no_rails() -> None:
+    with pytest.raises(UserError, match="has one ring"):
+        Site(topology("dgx-a100")).algorithm("rings", "allreduce")
+    with pytest.raises(UserError, match="no hierarchy"):
+        Site(topology("dgx1")).algorithm("rail_tree", "allreduce")
+    assert Site(topology("dgx1"), (4, 2)).algorithm("rail_tree", "allreduce").moves
+    with pytest.raises(UserError, match="several hosts"):
+        Site(topology("dgx1"), (8, 1)).algorithm("rail_tree", "allreduce")
 
 
 WRITERS = {
