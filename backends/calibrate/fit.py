@@ -1,9 +1,10 @@
 """Fit numbers of the runtime model to measured collectives, as far as the measurements tell them.
 
 What was measured is NCCL's (or RCCL's) own kernels, so what is fitted are the baselines' simulated
-times (:mod:`weft.backends.tune.baselines`). A number is fitted only if the times depend on it, and
-not in the same way as on numbers chosen before it: of one collective with one number of steps, for
-example, start and α are one number. Everything else keeps its default, with the reason.
+times (:mod:`weft.backends.tune.baselines`); where a file ran in their place, its program's. A
+number is fitted only if the times depend on it, and not in the same way as on numbers chosen before
+it: of one collective with one number of steps, for example, start and α are one number. Everything
+else keeps its default, with the reason.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import Certainty, calibrated_model, host_us
+from weft.synth.time.program_time import ProgramClock
 
 from ..tune.baselines import best_of, nccl_baselines
 
@@ -58,13 +61,24 @@ PROTOCOLS = ("LL", "Simple", "LL128")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTime:
-    """Time in µs of a collective of a message in bytes; ``where``: file and line."""
+    """Time in µs of a collective of a message in bytes; ``where``: file and line.
+
+    ``program``: of the file that ran in place of the runtime's own algorithms, by ``target``.
+    """
 
     kind: Kind
     bytes: int
     us: float
     gpus_per_process: int
     where: str
+    program: Program | None = None
+    target: str = ""
+
+    @property
+    def same(self) -> tuple[Kind, int, int, str]:
+        """What times that do not contradict each other are of."""
+        name = self.program.name if self.program else ""
+        return self.kind, self.bytes, self.gpus_per_process, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +131,8 @@ class Calibration:
 
 def check_times(times: Sequence[MeasuredTime]) -> None:
     """Raise UserError if two measurements of the same thing contradict each other."""
-    order = sorted(times, key=lambda t: (t.kind, t.bytes, t.gpus_per_process))
-    for _, group in groupby(order, key=lambda t: (t.kind, t.bytes, t.gpus_per_process)):
+    order = sorted(times, key=lambda t: t.same)
+    for _, group in groupby(order, key=lambda t: t.same):
         same = sorted(group, key=lambda t: t.us)
         if same[-1].us > CONTRADICTION * same[0].us:
             raise UserError(
@@ -179,7 +193,15 @@ def _predicted(
 ) -> list[tuple[float, str, str]]:
     """Return µs, what runs, and why it cannot be fitted, for each time."""
     found = []
+    clocks: dict[int, ProgramClock] = {}
     for one in times:
+        if one.program is not None:
+            clock = clocks.get(id(one.program))
+            if clock is None:
+                model = calibrated_model(topology, one.target)
+                clock = clocks[id(one.program)] = ProgramClock(one.program, topology, model)
+            found.append((clock.time_us(one.bytes), one.program.name, ""))
+            continue
         baselines = nccl_baselines(topology, one.kind, runtime, one.gpus_per_process)
         best = best_of(baselines, one.bytes)
         if best is None:

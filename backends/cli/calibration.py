@@ -70,13 +70,7 @@ def _times(
     Raises:
         UserError: of another number of GPUs or hosts, or of a collective that is not known.
     """
-    if len(run.hosts) != topology.ranks or len(set(run.hosts)) != topology.hosts:
-        hosts = count(len(set(run.hosts)), "host")
-        raise UserError(
-            f"{count(len(run.hosts), 'GPU')} in {hosts}, but {machine_line(topology)}",
-            where=path,
-            hint="name the machine that ran it, such as dgx-a100:nodes=2",
-        )
+    require_machine(run, path, topology)
     kind = _kind(given) if given else run.kind
     if kind is None:
         named = f"{run.test}_perf is no collective of weft" if run.test else "no test is named"
@@ -86,6 +80,17 @@ def _times(
             f"the text is of {run.kind}, not of {kind}", where=path, hint="leave out -c"
         )
     return [MeasuredTime(kind, r.bytes, r.us, run.gpus_per_process, r.where) for r in run.rows]
+
+
+def require_machine(run: NcclTestsRun, path: str, topology: Topology) -> None:
+    """Raise UserError if a run was on another number of GPUs or hosts than a machine has."""
+    if len(run.hosts) != topology.ranks or len(set(run.hosts)) != topology.hosts:
+        hosts = count(len(set(run.hosts)), "host")
+        raise UserError(
+            f"{count(len(run.hosts), 'GPU')} in {hosts}, but {machine_line(topology)}",
+            where=path,
+            hint="name the machine that ran it, such as dgx-a100:nodes=2",
+        )
 
 
 def _kind(name: str) -> Kind:

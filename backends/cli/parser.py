@@ -32,6 +32,8 @@ VERBS = {
     "profile": "measure a machine, and write its topology",
     "bench": "time plans against the runtime's own collective",
     "tune": "the best plan for every message size, as a library",
+    "deploy": "settings and launch lines that make a runtime use a library, and how to prove it",
+    "verify-run": "did our files run: nccl-tests output and debug logs against predictions",
     "show": "print or draw any file",
     "diff": "compare two files of one kind",
     "topo": "topologies: list, show, import",
@@ -42,7 +44,7 @@ VERBS = {
     "completion": "complete weft's command lines in bash, zsh or fish",
     "doctor": "what is installed, and what to install",
 }
-"""Verbs, each with its line in ``weft --help``; its module has the same name."""
+"""Verbs, each with its line in ``weft --help``; its module has the same name (``_`` for ``-``)."""
 
 
 class Verb(Protocol):
@@ -65,6 +67,8 @@ FLAGS = {
     "compile": "files:CompileFlags",
     "simulate": "files:SimulateFlags",
     "run": "files:RunFlags",
+    "deploy": "cluster:DeployFlags",
+    "verify-run": "cluster:VerifyRunFlags",
     "show": "files:ShowFlags",
     "diff": "files:DiffFlags",
     "profile": "machines:ProfileFlags",
@@ -101,7 +105,7 @@ def flags_of(name: str) -> type[Flags] | NestedVerbs | None:
 def verb_of(name: str) -> Verb:
     """Return the module of a verb; those of other packages are loaded by their entry point."""
     if name in VERBS:
-        return cast(Verb, import_module(f"{__package__}.verbs.{name}"))
+        return cast(Verb, import_module(f"{__package__}.verbs.{name.replace('-', '_')}"))
     return cast(Verb, registry.VERBS.load(name))
 
 

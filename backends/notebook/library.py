@@ -14,9 +14,12 @@ from weft.dsl.base.files import check_replaceable, write_folder
 from weft.dsl.base.integers import integer
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.language.load import find_sketch
+from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Library
+from weft.dsl.nouns.topology import Topology
 
 from ..cli.flags.values import split_arguments
+from ..deploy.settings import machine_target
 from ..jobs.executor import Executor
 from ..jobs.local import local
 from ..report.html.library_text import REPORT, library_html
@@ -48,7 +51,7 @@ def tune(
     seed: int = 0,
     within: float = 0.03,
     to: str | Sequence[str] = "msccl-xml",
-    target: str = "msccl",
+    target: str | None = None,
     engines: Sequence[str] = (),
     sketches: Sequence[str] = (),
     jobs: int | None = None,
@@ -59,9 +62,10 @@ def tune(
     """Return the best plan for every message size, as ``weft tune`` does; its files are with it.
 
     ``effort`` and ``time`` are of each question to an engine; ``within``: a plan may be so much
-    slower than the best at a size, so that fewer plans do. ``jobs``: processes. ``output``: also
-    write the folder; ``force``: replace the library there. ``tell`` is called
-    with a label and a text for each finished step.
+    slower than the best at a size, so that fewer plans do. ``target``: the runtime of MSCCL XML, by
+    default one that is built for the machine's GPUs. ``jobs``: processes. ``output``: also write
+    the folder; ``force``: replace the library there. ``tell`` is called with a label and a text for
+    each finished step.
 
     Raises:
         UserError: a wrong argument, or a folder that holds files of others.
@@ -75,9 +79,7 @@ def tune(
         raise UserError("collectives must be given, and each once")
     for text in engines:
         ENGINES.make(text, "engines")
-    wanted = Wanted(require_formats([to] if isinstance(to, str) else list(to)), target)
-    for one in found:
-        require_expressible(wanted, one)
+    wanted = _wanted([to] if isinstance(to, str) else list(to), target, machine, found)
     options = TuneOptions(
         range_of(sizes),
         wanted,
@@ -109,6 +111,16 @@ def tune(
     if output is not None:
         write_folder(str(output), files, force=force, replaces={*files_in(str(output)), REPORT})
     return replace(library, files=files)
+
+
+def _wanted(
+    formats: Sequence[str], target: str | None, machine: Topology, asked: Sequence[Collective]
+) -> Wanted:
+    """Return what files are wanted; the runtime is by default built for the machine's GPUs."""
+    wanted = Wanted(require_formats(formats), target or machine_target(machine))
+    for one in asked:
+        require_expressible(wanted, one)
+    return wanted
 
 
 def _provenance(options: TuneOptions, sketches: Sequence[str]) -> dict[str, Any]:

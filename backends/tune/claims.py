@@ -17,9 +17,10 @@ from weft.dsl.base.errors import WeftError
 from weft.dsl.base.files import read_text
 from weft.dsl.base.tables import microseconds
 from weft.dsl.base.units import SizeRange, format_binary
+from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Library, RuntimeTimes, Tuned, TunedPlan
 from weft.dsl.nouns.library_fields import Times
-from weft.dsl.nouns.program import protocol_of
+from weft.dsl.nouns.program import Program, protocol_of
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds, lower_bound_us
 from weft.synth.time.program_time import ProgramClock
@@ -117,8 +118,7 @@ class Claims:
     def _clock(self, plan: TunedPlan, schedule: Schedule | None) -> Callable[[int], float] | None:
         """Return the clock of a plan's program; None if it has no file and is not compiled."""
         if file := self._file(plan):
-            algo = read_msccl_xml(read_text(self.folder / file), file)
-            program = program_of(algo, fit(self.one.collective, algo))
+            program = file_program(self.folder, file, self.one.collective)
             return ProgramClock(program, self.library.topology, library_model(self.library)).time_us
         runtime = library_runtime(self.library)
         if schedule is None or runtime is None:
@@ -227,6 +227,16 @@ class Claims:
                     f"runtime.{key} is {_us(us)} at {format_binary(size)}, "
                     f"by the model {_us(right)}"
                 )
+
+
+def file_program(folder: Path, file: str, collective: Collective) -> Program:
+    """Return the program in an MSCCL XML file of a library.
+
+    Raises:
+        WeftError: it cannot be read, or is not of the collective.
+    """
+    algo = read_msccl_xml(read_text(folder / file), file)
+    return program_of(algo, fit(collective, algo))
 
 
 def _us(time: float | None) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isfinite
@@ -34,7 +34,23 @@ _TEST = re.compile(r"\b(\w+)_perf\b")
 _FAILED = re.compile(
     r"Test (?:NCCL|CUDA|HIP)? ?failure|: unhandled |Out of bounds values : .*FAILED"
 )
+_LOOPS = re.compile(r"\bwarmup iters: (\d+) iters: (\d+)")
 _END = re.compile(r"#\s+(?:Out of bounds values|Avg bus bandwidth)\b")
+
+_LABEL = re.compile(r"(?:\[\d+(?:,\d+)?\](?:<std(?:out|err)>:?)?|\s*\d+:)[ \t]?")
+"""What launchers put before a line: ``[0] `` of Hydra, ``[1,0]<stdout>:`` of Open MPI, ``0: `` of
+Slurm."""
+
+_DEBUG = re.compile(
+    r"(?:\[\d+\] )?\S*\w:\d+:\d+ \[\d+\] (?:NCCL|RCCL|MSCCLPP) |\bNCCL (?:INFO|WARN) "
+)
+"""Begin of a line of a debug log."""
+
+_LEAD = re.compile(r"\s*\d+\s+\d+\s+\w+(?:\s+[a-z]\w*)?(?:\s+(?:-1|\d+))?")
+"""First columns of a row, which are printed before the test of that size runs."""
+
+_HALF_ROW = re.compile(r"\s*(?:[\d.]+\s+){3}(?:N/A|\d[\d.]*(?:e[+-]\d+)?)")
+"""Columns of one half: time, algbw, busbw, errors."""
 
 MOST_OLD_ERROR = 1e-2
 """Largest value of the column ``error`` of versions before 2.13 that is rounding."""
@@ -42,7 +58,7 @@ MOST_OLD_ERROR = 1e-2
 SHORTEST_CALL_US, LONGEST_CALL_US = 1e-3, 1e10
 """Least and largest µs of a call that are believed: a nanosecond, and three hours."""
 
-_KINDS = {
+TESTS = {
     "all_reduce": Kind.ALLREDUCE,
     "all_gather": Kind.ALLGATHER,
     "reduce_scatter": Kind.REDUCE_SCATTER,
@@ -52,13 +68,15 @@ _KINDS = {
     "gather": Kind.GATHER,
     "scatter": Kind.SCATTER,
 }
+"""Collectives by the names of their programs, without ``_perf``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
     """Out-of-place columns of one row: bytes, µs, GB/s.
 
-    ``wrong``: of each half of the row, elements that were wrong, or the error.
+    ``wrong``: of each half of the row, elements that were wrong, or the error. ``in_place_us``: of
+    the other half; None where there is none.
     """
 
     line: int
@@ -67,15 +85,18 @@ class _Measured:
     algbw: float
     busbw: float
     wrong: tuple[str, ...] = ()
+    in_place_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NcclTestsRow:
-    """Time of a message, out of place; ``where``: file and line."""
+    """Time of a message, out of place, and in place where it was measured; ``where``: file and
+    line."""
 
     bytes: int
     us: float
     where: str
+    in_place_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +104,8 @@ class NcclTestsRun:
     """Measurements of one program of nccl-tests.
 
     ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank;
-    ``gpus_per_process``: at most; ``family``: of its GPUs (empty: not known).
+    ``gpus_per_process``: at most; ``family``: of its GPUs (empty: not known);
+    ``warm``: False where no call came before those that were timed.
     """
 
     test: str
@@ -91,16 +113,29 @@ class NcclTestsRun:
     gpus_per_process: int
     rows: tuple[NcclTestsRow, ...]
     family: str = ""
+    warm: bool = True
 
     @property
     def kind(self) -> Kind | None:
         """The collective; None where the text names none that weft has."""
-        return _KINDS.get(self.test)
+        return TESTS.get(self.test)
 
 
 def looks_like_nccl_tests(text: str) -> bool:
     """Return True if some line is the head of the table."""
-    return any(map(_HEAD.match, text[:200_000].splitlines()))
+    return any(map(_HEAD.match, plain_lines(text[:200_000])))
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of an output without what launchers put before them.
+
+    A label is taken off where most lines have one.
+    """
+    lines = text.replace("\r", "").splitlines()
+    labels = [_LABEL.match(line) for line in lines]
+    if 2 * sum(map(bool, labels)) < len(lines):
+        return lines
+    return [line[m.end() :] if m else line for line, m in zip(lines, labels, strict=True)]
 
 
 def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
@@ -109,7 +144,7 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
     Raises:
         BadFile: no ranks, no row with data, or an invalid row, with its line.
     """
-    lines = text.replace("\r", "").splitlines()
+    lines = plain_lines(text)
     hosts = _hosts(lines, where)
     rows = [row for row in _rows(lines, where) if row.bytes and row.us > 0]
     if len({row.bytes for row in rows}) < 2:
@@ -146,7 +181,7 @@ def read_run(text: str, where: str) -> NcclTestsRun:
         BadFile: the test failed or had wrong results, its end is missing, sizes fall, or as
             :func:`read_nccl_tests`; with the line.
     """
-    lines = text.replace("\r", "").splitlines()
+    lines = plain_lines(text)
     for number, line in enumerate(lines, 1):
         if _FAILED.search(line):
             raise BadFile(
@@ -174,8 +209,13 @@ def read_run(text: str, where: str) -> NcclTestsRun:
         test[1] if test else "",
         tuple(hosts),
         max(together.values(), default=1),
-        tuple(NcclTestsRow(r.bytes, r.us, f"{where}:{r.line}") for r in rows if r.bytes and r.us),
+        tuple(
+            NcclTestsRow(r.bytes, r.us, f"{where}:{r.line}", r.in_place_us)
+            for r in rows
+            if r.bytes and r.us
+        ),
         family_of(_devices(lines)),
+        (loops := _LOOPS.search(text)) is None or int(loops[1]) > 0,
     )
 
 
@@ -269,29 +309,86 @@ def _devices(lines: list[str]) -> list[str]:
 
 
 def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
+    """Yield the rows of the table.
+
+    Of a run with a debug log one row comes in up to three parts, between lines of the log: sizes
+    are printed before the test, each half after it.
+    """
     head: list[str] = []
+    begun: list[str] = []
+    at = 0
     for number, line in enumerate(lines, 1):
         if _HEAD.match(line):
-            head = line.lstrip("# ").split()
-        words = line.split()
-        if not head or not words or not re.fullmatch(r"-?\d+", words[0]):
+            head, begun = line.lstrip("# ").split(), []
+        if not head or line.startswith("#"):
+            continue
+        words, cut = _told(line)
+        if begun and words and all(map(_is_number, words)) and len(words) in _HALVES:
+            words = begun + words
+        elif not words or not re.fullmatch(r"-?\d+", words[0]):
             continue  # output of a launcher or library between the lines
-        at = head.index("time")
-        try:
-            if len(words) != len(head) or len(words) < at + 4:
-                raise ValueError
-            us, algbw, busbw = (float(word) for word in words[at : at + 3])
-            if int(words[0]) < 0 or not all(map(isfinite, (us, algbw, busbw))):
-                raise BadFile(
-                    f"a row of {words[0]} bytes, {words[at]} µs and {words[at + 2]} GB/s",
-                    where=f"{where}:{number}",
-                    hint="sizes are at least 0, times and bandwidths finite numbers",
-                )
-            wrong = tuple(words[at + 3 :: 4][:2])
-            yield _Measured(number, int(words[0]), us, algbw, busbw, wrong)
-        except ValueError:
-            raise BadFile(
-                f"the row is not of the {len(head)} columns in the head",
-                where=f"{where}:{number}",
-                hint=" ".join(head),
-            ) from None
+        elif begun:
+            raise _torn(at, head, where)
+        else:
+            at = number
+        first = head.index("time")
+        if (
+            len(words) in (first, first + _HALF)
+            and len(words) < len(head)
+            and (cut or begun or len(words) == first)
+        ):
+            begun = words
+            continue
+        begun = []
+        yield _row(words, head, at, where)
+    if begun:
+        raise _torn(at, head, where)
+
+
+_HALF = 4
+_HALVES = (_HALF, 2 * _HALF)
+"""Columns of a half of a row: time, algbw, busbw and errors."""
+
+
+def _told(line: str) -> tuple[list[str], bool]:
+    """Return the words of a line before a debug log begins in it; True if one does."""
+    if (log := _DEBUG.search(line)) is None:
+        return line.split(), False
+    for part in (_LEAD, _HALF_ROW):
+        told = part.match(line)  # the host's name may stand right behind the last number
+        if told and log.start() <= told.end() + 1:
+            return told[0].split(), True
+    return [], True
+
+
+def _is_number(word: str) -> bool:
+    return word == "N/A" or re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?", word) is not None
+
+
+def _torn(number: int, head: Sequence[str], where: str) -> BadFile:
+    return BadFile(
+        f"the row is not of the {len(head)} columns in the head",
+        where=f"{where}:{number}",
+        hint=" ".join(head),
+    )
+
+
+def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> _Measured:
+    """Return a row from its words."""
+    at = head.index("time")
+    try:
+        if len(words) != len(head) or len(words) < at + _HALF:
+            raise ValueError
+        us, algbw, busbw = (float(word) for word in words[at : at + 3])
+        other = float(words[at + _HALF]) if len(words) == at + 2 * _HALF else None
+    except ValueError:
+        raise _torn(number, head, where) from None
+    if int(words[0]) < 0 or not all(map(isfinite, (us, algbw, busbw))):
+        raise BadFile(
+            f"a row of {words[0]} bytes, {words[at]} µs and {words[at + 2]} GB/s",
+            where=f"{where}:{number}",
+            hint="sizes are at least 0, times and bandwidths finite numbers",
+        )
+    wrong = tuple(words[at + 3 :: 4][:2])
+    believed = other if other and SHORTEST_CALL_US <= other <= LONGEST_CALL_US else None
+    return _Measured(number, int(words[0]), us, algbw, busbw, wrong, believed)

@@ -1,4 +1,5 @@
-"""Limits and payloads of the runtimes that execute MSCCL XML: one table, as data.
+"""Runtimes that execute our files, as data: limits and payloads of those that read MSCCL XML, and
+for all of them the GPUs that they are built for, how they are given files, and what they print.
 
 The numbers are those the parsers and kernels check, or break on without checking; every limit is
 held at emission, so that no file leaves that one rank accepts and another rejects. Compiler,
@@ -8,7 +9,9 @@ judges and timing share this table, and no code that computes with it. See also
 Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``msccl.h``, ``init.cc``, ``devcomm.h``,
 ``enqueue.cc``), ROCm/rccl (``msccl_setup.cc``, ``device.h``) and Azure/msccl-executor-nccl
 (``msccl_parser.cc``, ``msccl_struct.h``, ``device.h``); NCCL's protocols as in "Demystifying NCCL"
-(arXiv:2507.04786).
+(arXiv:2507.04786). Of loaders: the same, ``msccl_lifecycle.cc`` of the last two, and
+microsoft/mscclpp 0.9 (``src/ext/nccl/nccl.cc``, ``python/mscclpp/_core/algorithm.py``,
+``src/ext/collectives/algorithm_collection_builder.cc``).
 """
 
 from __future__ import annotations
@@ -262,3 +265,122 @@ def target(name: str | Target) -> Target:
     if name not in TARGETS:
         raise UnknownName("target", name, TARGETS)
     return TARGETS[name]
+
+
+# --- how runtimes are given files -----------------------------------------------------------------
+
+_AMPERE = ("p100", "v100", "t4", "a100", "a800", "a10", "a30", "a40")
+_HOPPER = ("h100", "h800", "h20", "h200", "gh200", "l4", "l40s")
+_BLACKWELL = ("b200", "b300", "gb200", "gb300")
+_INSTINCT = ("mi50", "mi100", "mi250", "mi300x", "mi325x", "mi355x")
+"""Families of machines, as :attr:`~weft.dsl.nouns.timing.MachineTiming.family` names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """A runtime that is given our files: which, on which GPUs, how, and what it prints then.
+
+    Attributes:
+        name: that of its :class:`Target` if it reads MSCCL XML.
+        title: the project, and what it is built on.
+        format: the files that it takes.
+        families: of machines whose GPUs its kernels are built for.
+        why_not: why not on others, in words.
+        preload: the library that takes the place of NCCL's, as its build names it; empty: the
+            library that is there reads files itself.
+        debug: variables that make it print what it read.
+        proof: what it prints, in words; ``{file}`` stands for a file, ``{folder}`` for theirs.
+        read: pattern of a line that says that a file, or a folder of them, was read.
+        single: it takes one GPU of a process only.
+    """
+
+    name: str
+    title: str
+    format: str
+    families: tuple[str, ...]
+    why_not: str
+    preload: str = ""
+    debug: tuple[tuple[str, str], ...] = (
+        ("NCCL_DEBUG", "INFO"),
+        ("NCCL_DEBUG_SUBSYS", "INIT,ENV,TUNING"),
+    )
+    proof: str = ""
+    read: str = ""
+    single: bool = False
+
+
+MSCCL_LOADER = Loader(
+    MSCCL.name,
+    "microsoft/msccl, a fork of NCCL 2.12 (2023)",
+    "msccl-xml",
+    _AMPERE,
+    "a fork of NCCL 2.12 of 2023: no kernels for Hopper and later, CUDA 12 untested",
+    preload="msccl/build/lib/libnccl.so",
+    proof="NCCL INFO Parsed MSCCL Algorithm {file} successfully.",
+    read=r"Parsed MSCCL Algorithm (\S+) successfully",
+)
+
+EXECUTOR_LOADER = Loader(
+    EXECUTOR.name,
+    "Azure/msccl-executor-nccl, on NCCL 2.23.4 (December 2024)",
+    "msccl-xml",
+    (*_AMPERE, *_HOPPER),
+    "on NCCL 2.23.4, which has no kernels for Blackwell",
+    preload="msccl-executor-nccl/build/lib/libnccl.so",
+    proof="NCCL INFO MSCCL: Initialization finished",
+    read=r"MSCCL: (?:Initialization finished|Parsing algorithm (\S+))",
+    single=True,
+)
+
+MSCCLPP_LOADER = Loader(
+    "mscclpp",
+    "microsoft/mscclpp 0.9, in place of NCCL or by its executor",
+    "mscclpp-json",
+    ("a100", "a800", *_HOPPER[:5], *_BLACKWELL, "mi250", "mi300x", "mi325x"),
+    "its documents name NVIDIA GPUs from A100 on, and MI250X and MI300X",
+    preload="mscclpp/lib/libmscclpp_nccl.so",
+    debug=(
+        ("MSCCLPP_DEBUG", "INFO"),
+        ("MSCCLPP_LOG_LEVEL", "INFO"),
+        ("NCCL_DEBUG", "INFO"),
+        ("NCCL_DEBUG_SUBSYS", "INIT,ENV,TUNING"),
+    ),
+    proof="weft: registered {file} with MSCCL++",
+    read=r"weft: registered (\S+) with MSCCL\+\+|Loading plan: \"?([^\s\"]+)",
+    single=True,
+)
+
+RCCL_LOADER = Loader(
+    RCCL.name,
+    "RCCL of ROCm up to 7.2.4 (RCCL 2.27.7); MSCCL is removed from later ones",
+    "msccl-xml",
+    _INSTINCT,
+    "for AMD's GPUs",
+    proof="NCCL INFO Using MSCCL files from {folder}",
+    read=r"Using MSCCL files from (\S+)",
+    single=True,
+)
+
+LOADERS: Mapping[str, Loader] = MappingProxyType(
+    {x.name: x for x in (MSCCLPP_LOADER, EXECUTOR_LOADER, MSCCL_LOADER, RCCL_LOADER)}
+)
+"""Runtimes that load our files, alive ones first: the default is the first that fits."""
+
+
+def loaders_for(family: str) -> tuple[Loader, ...]:
+    """Return the runtimes that are built for a family of machines; empty if none, or not known."""
+    return tuple(x for x in LOADERS.values() if family in x.families)
+
+
+def usual_target(family: str, *, amd: bool = False) -> str:
+    """Return the runtime for which MSCCL XML is made on a family of machines, if none is named.
+
+    microsoft/msccl where it runs: its files may be longest. Where nothing that reads MSCCL XML is
+    built for the family, the newest that does. ``amd``: the GPUs are AMD's, of whatever family.
+    """
+    if amd:
+        return RCCL.name
+    fit = [x.name for x in loaders_for(family) if x.name in RUNTIMES]
+    if family in _BLACKWELL:
+        return EXECUTOR.name
+    return MSCCL.name if not fit or MSCCL.name in fit else fit[0]

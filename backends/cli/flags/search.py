@@ -411,9 +411,8 @@ class TuningFlags(ModelFlags, DownFlags):
     target: str | None = flag(
         "--target",
         choices=("msccl", "rccl", "executor"),
-        default="msccl",
         group="files",
-        help="the runtime of MSCCL XML (default: msccl)",
+        help="the runtime of MSCCL XML (default: one built for the machine's GPUs, else msccl)",
     )
     placement: str | None = flag(
         "--placement",

@@ -13,8 +13,10 @@ from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.library import Library
+from weft.dsl.nouns.runtime import LOADERS, MSCCL, RCCL
 
 from ...compile.source import BY_MESSAGES
+from ...deploy.settings import machine_target
 from ...report.html.library_text import REPORT, library_html
 from ...report.model_numbers import assumed_json, assumed_text
 from ...tune.artefacts import Wanted, require_expressible, require_formats
@@ -49,6 +51,7 @@ def run(args: TuneFlags, console: Console) -> int:
     topology, collectives = _read(args, console)
     topology = timed_machine(topology, args)
     options = options_of(args, topology, collectives)
+    _tell_target(args, options, topology, console)
     # Loaded when the question is known to be right: they take a second.
     made: list[TuneResult] = []
     with TuningPool(console, args.jobs, "Tuning") as pool:
@@ -118,9 +121,8 @@ def options_of(
     measuring = Measuring(args.measure) if args.measure else None
     usual = measuring.format if measuring else "msccl-xml"
     formats = require_formats(_formats(usual if args.to is None else args.to))
-    assert args.target is not None
     assert args.placement is not None
-    wanted = Wanted(formats, args.target, PLACES[args.placement])
+    wanted = Wanted(formats, args.target or machine_target(topology), PLACES[args.placement])
     for one in collectives if measuring is None else ():
         require_expressible(wanted, one)
     sized = [name for name in formats if name in BY_MESSAGES]
@@ -148,6 +150,20 @@ def options_of(
         measuring=measuring,
         model=chosen_model(args).name,
     )
+
+
+def _tell_target(
+    args: TuneFlags, options: TuneOptions, topology: Topology, console: Console
+) -> None:
+    """Say which runtime was chosen for the machine's GPUs, where it is not the first one."""
+    chosen, family = options.wanted.runtime, topology.timing.family
+    if args.target or chosen == MSCCL.name or "msccl-xml" not in options.wanted.formats:
+        return
+    if chosen == RCCL.name:
+        console.say("Chosen", f"--target {chosen}: the GPUs are AMD's")
+    else:
+        why = LOADERS[MSCCL.name].why_not
+        console.say("Chosen", f"--target {chosen} for {family}; microsoft/msccl is {why}")
 
 
 def _formats(text: str) -> list[str]:
@@ -207,6 +223,9 @@ def finish(
         if args.output:
             write_folder(args.output, texts, force=args.force, replaces=replaceable(args.output))
             console.say("Wrote", f"{len(texts)} files in {args.output}")
+            console.say(
+                "Next", f"weft deploy {args.output}: what makes a runtime use it, and proof"
+            )
         console.result(
             "\n\n".join(filter(None, (tables(library), more))),
             {

@@ -20,6 +20,7 @@ from ..plan_words import candidate_words, idea_words, source_of
 from .assumed import assumed_section
 from .chart import Series
 from .curves import size_charts
+from .deploy import deploy_section
 from .lanes import MOST_BARS
 from .machine import machine_map
 from .page import byte_words, figure, microseconds
@@ -66,6 +67,7 @@ def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS)
     sections.append(views_section("Each plan", EACH) if views else None)
     protocols = {protocol_of(plan.protocol) for _, plan in plans}
     sections.append(assumed_section(library_model(library), protocols))
+    sections.append(deploy_section(library))
     return sheet(
         "library",
         f"{library.name}: {', '.join(one.name for one in library.tuned)} on {t.name}",

@@ -90,6 +90,23 @@ def test_more_files_than_it_loads_by_name_come_in_a_list(tmp_path: Path) -> None
     assert {r.get("proto") for r in rows} == {"LL"}
 
 
+def test_the_list_is_made_beside_the_library_and_again_where_it_was_moved(tmp_path: Path) -> None:
+    """Nothing in a temporary folder: other hosts do not have it, and it would be left behind."""
+    first = tmp_path / "a & b|c"
+    first.mkdir()
+    one = sourced(environment(library(5)), first, "MSCCL_CONFIG")["MSCCL_CONFIG"]
+    assert Path(one).parent == first
+    before = sorted(path.name for path in first.iterdir())
+    assert f'"{first}/msccl-xml/p0.xml"' in Path(one).read_text()
+    stamp = Path(one).stat().st_mtime_ns
+    sourced({}, first, "MSCCL_CONFIG")
+    assert Path(one).stat().st_mtime_ns == stamp
+    assert sorted(path.name for path in first.iterdir()) == before
+    moved = first.rename(tmp_path / "moved")
+    again = sourced({}, moved, "MSCCL_CONFIG")["MSCCL_CONFIG"]
+    assert f'"{moved}/msccl-xml/p0.xml"' in Path(again).read_text()
+
+
 @pytest.mark.parametrize("target", ["rccl", "executor"])
 def test_others_load_a_folder(target: str, tmp_path: Path) -> None:
     found = sourced(environment(library(6, target)), tmp_path, "MSCCL_ALGO_DIR", "MSCCL_CONFIG")

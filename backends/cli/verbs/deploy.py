@@ -1,0 +1,90 @@
+"""``weft deploy``: what makes a runtime use a library on a cluster, and how to prove it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import write_folder
+from weft.dsl.nouns.library import MANIFEST, Library, read
+from weft.dsl.nouns.runtime import LOADERS, Loader
+
+from ...deploy.guide import Guide, guide, guide_json, guide_text
+from ...deploy.launchers import assigned
+from ...deploy.settings import loaders_of
+from ..console import Console, columns
+from ..exit_codes import Exit
+from ..flags.cluster import DeployFlags
+from ..machines import is_library
+from ..outputs import require_writable
+
+SETTINGS, GUIDE = "weft.env", "guide.txt"
+NAMES = {
+    "mpirun": "run-mpirun.sh",
+    "slurm": "run-slurm.sbatch",
+    "torchrun": "run-torchrun.sh",
+    "kubernetes": "mpijob.yaml",
+}
+"""Files of launchers."""
+
+
+def run(args: DeployFlags, console: Console) -> int:
+    """Print the guide, and write its files."""
+    if not is_library(args.library):
+        raise UserError(
+            "no library is there",
+            where=args.library,
+            hint="weft tune -t MACHINE -c COLLECTIVE -o DIR writes one",
+        )
+    library = read(args.library)
+    if args.at is not None and not args.at.startswith("/"):
+        raise UserError("not an absolute path", where=f"--at {args.at}", hint="--at /shared/weft")
+    folder = args.at or str(Path(args.library).resolve())
+    found = guide(library, folder.rstrip("/"), _loader(args, library), args.preload, args.launcher)
+    for note in found.notes if args.quiet else ():
+        console.detail(note)
+    written = None
+    if args.output is not None:
+        written = _write(found, args, console)
+    console.result(
+        guide_text(found, args.launcher, columns()),
+        {"status": "ok", **guide_json(found), "file": written},
+    )
+    return Exit.DONE
+
+
+def _loader(args: DeployFlags, library: Library) -> Loader | None:
+    """Return the runtime that was asked for.
+
+    Raises:
+        UserError: the library has no files for it.
+    """
+    if args.runtime is None:
+        return None
+    asked = LOADERS[args.runtime]
+    able = loaders_of(library)
+    if asked not in able:
+        has = ", ".join(one.name for one in able) or "none that loads files by itself"
+        flag = f"--target {asked.name}" if asked.format == "msccl-xml" else f"--to {asked.format}"
+        raise UserError(
+            f"its files are for {has}, not for {asked.name}",
+            where=f"{args.library}/{MANIFEST}",
+            hint=f"weft tune … {flag} makes files for it",
+        )
+    return asked
+
+
+def _write(found: Guide, args: DeployFlags, console: Console) -> str:
+    """Write settings, launch files and guide into a folder; return its path."""
+    assert args.output is not None
+    if args.output == "-":
+        raise UserError("the files are a folder: stdout takes one file", hint="-o DIR")
+    require_writable(Path(args.output), args.output)
+    texts = {GUIDE: guide_text(found, args.launcher) + "\n", **found.files}
+    if found.settings is not None:
+        texts[SETTINGS] = "".join(f"{assigned(*one)}\n" for one in found.variables)
+        texts |= {NAMES[name]: text + "\n" for name, text in found.launch.items()}
+    names = {GUIDE, SETTINGS, *NAMES.values(), *found.files}
+    write_folder(args.output, texts, force=args.force, replaces=names)
+    console.say("Wrote", f"{len(texts)} files in {args.output}")
+    return args.output

@@ -1,0 +1,257 @@
+"""``weft verify-run``: did a library's files run, how near are predictions, what is measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import read_text, write_text
+from weft.dsl.base.tables import count, table
+from weft.dsl.base.units import format_binary
+from weft.dsl.importers.nccl_log import NcclLog, read_log
+from weft.dsl.importers.nccl_tests import NcclTestsRun, looks_like_nccl_tests, read_run
+from weft.dsl.nouns.library import Library, read
+from weft.dsl.nouns.topology import Topology
+
+from ...calibrate.fit import MeasuredTime
+from ...calibrate.fit import calibrate as fit
+from ...deploy.settings import is_amd
+from ...verify_run.evidence import FILES, OWNS, Answer, SizeVerdict, answer, is_ours, verdicts
+from ...verify_run.predictions import Predictions
+from ..calibration import require_machine
+from ..console import Console, columns
+from ..exit_codes import Exit
+from ..flags.cluster import VerifyRunFlags
+from ..machines import facts_of, is_library, read_topology
+from ..outputs import check_file_output
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One file: its table (None: a log alone), its log, and what is said of the table's sizes."""
+
+    path: str
+    run: NcclTestsRun | None
+    log: NcclLog
+    found: tuple[SizeVerdict, ...] = ()
+
+
+def run(args: VerifyRunFlags, console: Console) -> int:
+    """Read the logs, judge, compare, and write the measured machine."""
+    check_file_output(args, console)
+    library = _library(args)
+    topology = _machine(args, library)
+    if args.output is not None and topology is None:
+        raise UserError("no machine is named", where="-o", hint="--library DIR, or -t TOPO")
+    texts = [_one(path, console) for path in args.files]
+    asked = Predictions(library, Path(args.library or "."), topology)
+    read_by = [is_ours(one.log, asked.files()) for one in texts]
+    told = True if True in read_by else False if False in read_by else None
+    # A run without a log of its own has the settings of one that has: which, its times say.
+    ours = [told is True and (mine is not False) for mine in read_by]
+    judged = [
+        _judged(one, mine, asked, topology, console) for one, mine in zip(texts, ours, strict=True)
+    ]
+    found = [size for one in judged for size in one.found]
+    refused = [why for one in judged for why in one.log.refused]
+    said = answer(found, told, refused) if library else None
+    machine = _measured(judged, asked, topology, args, console) if args.output else None
+    facts = _facts(judged, said, found)
+    console.result(_text(judged, said, found), {**facts, **(machine or {}), "file": args.output})
+    return Exit.DONE if said is None or said.yes else Exit.NO
+
+
+def _library(args: VerifyRunFlags) -> Library | None:
+    if args.library is None:
+        return None
+    if not is_library(args.library):
+        raise UserError("no library is there", where=f"--library {args.library}")
+    return read(args.library)
+
+
+def _machine(args: VerifyRunFlags, library: Library | None) -> Topology | None:
+    if args.topology is not None:
+        return read_topology(args.topology)
+    return library.topology if library else None
+
+
+def _one(path: str, console: Console) -> _Read:
+    """Read a file as a table, a log, or both.
+
+    Raises:
+        BadFile: it is neither.
+    """
+    text = read_text(path)
+    log = read_log(text)
+    table_there = looks_like_nccl_tests(text)
+    if not table_there and not log.lines:
+        raise BadFile(
+            "neither a table of nccl-tests nor a debug log of NCCL",
+            where=path,
+            hint="the output of all_reduce_perf, or what NCCL_DEBUG=INFO prints",
+        )
+    found = read_run(text, path) if table_there else None
+    parts = [] if found is None else [f"{found.test or 'a test'}, {count(len(found.rows), 'size')}"]
+    parts += [f"{count(log.lines, 'line')} of a debug log"] if log.lines else []
+    parts += [log.library] if log.library else []
+    console.say("Read", f"{path}: {', '.join(parts)}")
+    for why in log.refused:
+        console.warn(f"{path}: {why}")
+    return _Read(path, found, log)
+
+
+def _judged(
+    one: _Read, ours: bool, asked: Predictions, topology: Topology | None, console: Console
+) -> _Read:
+    if one.run is None:
+        return one
+    if topology is not None:
+        require_machine(one.run, one.path, topology)
+    if not one.run.warm:
+        console.say("Left", f"{one.path}: its times, as no call came before those that were timed")
+    predict = asked.of(one.run)
+    found = tuple(verdicts(one.run, one.log, ours, predict))
+    return _Read(one.path, one.run, one.log, found)
+
+
+def _measured(
+    judged: Sequence[_Read],
+    asked: Predictions,
+    topology: Topology | None,
+    args: VerifyRunFlags,
+    console: Console,
+) -> dict[str, Any]:
+    """Fit the machine to the times of which it is known what ran, write it, and return facts."""
+    assert args.output is not None
+    assert topology is not None
+    times: list[MeasuredTime] = []
+    for one in judged:
+        if one.run is None or not one.run.warm or one.run.kind is None:
+            continue
+        for size in one.found:
+            program = (
+                asked.program(one.run.kind, size.predicted.file) if size.ran in FILES else None
+            )
+            if (size.ran in FILES and program is None) or size.ran not in (*FILES, *OWNS):
+                continue
+            together = one.run.gpus_per_process
+            target = asked.target if program else ""
+            times.append(
+                MeasuredTime(
+                    one.run.kind, size.bytes, size.us, together, size.where, program, target
+                )
+            )
+    if not times:
+        raise UserError("of no time it is known what ran, so that nothing can be fitted")
+    source = f"fitted to {', '.join(Path(one.path).name for one in judged if one.run)}"
+    found = fit(topology, times, "rccl" if is_amd(topology) else "nccl", source)
+    text = json.dumps(found.topology.to_json(), indent=1) + "\n"
+    write_text(args.output, text, force=args.force)
+    before, after = found.error(fitted=False), found.error(fitted=True)
+    console.say(
+        "Wrote",
+        f"{args.output}: {count(len(found.told), 'number')} fitted to "
+        f"{count(len(times), 'time')}; median error {before:.1%} before, {after:.1%} after",
+    )
+    return {
+        **facts_of(found.topology),
+        "fitted": [{"key": x.key, "default": x.default, "value": x.value} for x in found.told],
+        "median_error": {"default": before, "fitted": after},
+    }
+
+
+# --- text and JSON --------------------------------------------------------------------------------
+
+
+def _text(judged: Sequence[_Read], said: Answer | None, found: Sequence[SizeVerdict]) -> str:
+    parts = [_table(one) for one in judged if one.run is not None]
+    parts += [_read_text(one) for one in judged if one.log.lines]
+    errors = [abs(one.error) for one in found if one.error is not None]
+    last = []
+    if errors:
+        last.append(f"predictions of what ran: median error {median(errors):.0%}")
+    if said is not None:
+        last.append(f"did the library's files run? {said.word}: {said.why}")
+    return "\n\n".join([*parts, "\n".join(last)] if last else parts)
+
+
+def _table(one: _Read) -> str:
+    assert one.run is not None
+    hosts = len(set(one.run.hosts))
+    machine = f"{count(len(one.run.hosts), 'GPU')} on {count(hosts, 'host')}"
+    head = ("size", "placement", "measured µs", "file µs", "own µs", "ran", "because")
+    rows = [
+        (
+            format_binary(size.bytes),
+            "in" if size.in_place else "out",
+            f"{size.us:.4g}",
+            _us(size.predicted.file_us),
+            _us(size.predicted.own_us),
+            str(size.ran),
+            size.why,
+        )
+        for size in one.found
+    ]
+    return f"{one.path}: {one.run.test or 'a test'} on {machine}\n{table(head, rows, columns())}"
+
+
+def _us(time: float | None) -> str:
+    return "" if time is None else f"{time:.4g}"
+
+
+def _read_text(one: _Read) -> str:
+    log = one.log
+    told = [log.library or "a runtime"]
+    told.append(
+        f"read by {' and '.join(log.by)}: {', '.join(log.read) or 'files'}" if log.by else ""
+    )
+    told.append("" if log.by else "no file of algorithms was read")
+    own = dict.fromkeys(f"{x.algorithm} {x.protocol}" for x in log.choices)
+    told.append(f"its own: {', '.join(own)}" if own else "")
+    return f"{one.path}, debug log: {'; '.join(filter(None, told))}"
+
+
+def _facts(
+    judged: Sequence[_Read], said: Answer | None, found: Sequence[SizeVerdict]
+) -> dict[str, Any]:
+    errors = [abs(one.error) for one in found if one.error is not None]
+    return {
+        "status": "ok" if said is None or said.yes else "failed",
+        "ran": said.word if said else None,
+        "why": said.why if said else None,
+        "median_error_of_predictions": median(errors) if errors else None,
+        "runs": [
+            {
+                "file": one.path,
+                "test": one.run.test if one.run else None,
+                "ranks": len(one.run.hosts) if one.run else None,
+                "library": one.log.library or None,
+                "read": list(one.log.read),
+                "by": list(one.log.by),
+                "refused": list(one.log.refused),
+                "sizes": [_size(size) for size in one.found],
+            }
+            for one in judged
+        ],
+    }
+
+
+def _size(one: SizeVerdict) -> dict[str, Any]:
+    return {
+        "bytes": one.bytes,
+        "in_place": one.in_place,
+        "us": one.us,
+        "file": one.predicted.file or None,
+        "file_us": one.predicted.file_us,
+        "own_us": one.predicted.own_us,
+        "own": one.predicted.own_how or None,
+        "ran": str(one.ran),
+        "why": one.why,
+        "error": one.error,
+        "where": one.where,
+    }

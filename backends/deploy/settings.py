@@ -1,0 +1,133 @@
+"""Settings that make a runtime use the files of a library: variables, and a list where it needs
+one.
+
+Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``tuning.cc``), ROCm/rccl and
+Azure/msccl-executor-nccl (``msccl_lifecycle.cc``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.library import Artefact, Library, TunedPlan
+from weft.dsl.nouns.parts import Medium
+from weft.dsl.nouns.runtime import LOADERS, MSCCL, RCCL, RUNTIMES, Loader, usual_target
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import inner_medium
+
+XML = "msccl-xml"
+
+MOST_NAMED = 4
+"""Largest number of ``MSCCL_XML_FILES`` that microsoft/msccl loads; more need a
+``MSCCL_CONFIG``."""
+
+CONFIG = "msccl-config.xml"
+"""List of a library's files, with :data:`PLACE` for the library's folder."""
+
+HERE = "msccl-config-here.xml"
+"""The same with the folder's path: microsoft/msccl takes no relative paths. It is made beside the
+library, once, by ``env.sh``."""
+
+PLACE = "@LIBRARY@"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What makes a runtime use a library in a folder.
+
+    Attributes:
+        loader: the runtime. ``variables``: names and values for the environment of all ranks.
+        files: the library's files that it takes. ``config``: the text of :data:`CONFIG`, if it
+            needs one.
+    """
+
+    loader: Loader
+    variables: tuple[tuple[str, str], ...]
+    files: tuple[str, ...]
+    config: str = ""
+
+
+def is_amd(topology: Topology) -> bool:
+    """Return True if the links inside its hosts are AMD's."""
+    return inner_medium(topology) is Medium.XGMI
+
+
+def machine_target(topology: Topology) -> str:
+    """Return the runtime of MSCCL XML on a machine, if none is named."""
+    return usual_target(topology.timing.family, amd=is_amd(topology))
+
+
+def loaders_of(library: Library) -> tuple[Loader, ...]:
+    """Return the runtimes that take the library's files as they are."""
+    made = {(a.format, a.target) for _, a in _artefacts(library)}
+    targets = {target for format, target in made if format == XML}
+    return tuple(
+        one
+        for one in LOADERS.values()
+        if (one.format == XML and one.name in targets)
+        or (one.format != XML and one.format in {format for format, _ in made})
+    )
+
+
+def usual_loader(library: Library) -> Loader | None:
+    """Return the runtime to deploy a library for: of those that take its files one that is built
+    for the machine's GPUs; else the usual one that takes them; None if none does."""
+    family, able = library.topology.timing.family, loaders_of(library)
+    fit = [one for one in able if family in one.families]
+    usual = [one for one in able if one.name == machine_target(library.topology)]
+    return next(iter((*fit, *usual, *able)), None)
+
+
+def settings_of(library: Library, loader: Loader, folder: str) -> Settings:
+    """Return the settings with which a runtime uses the library in a folder."""
+    named = [(p, a) for p, a in _artefacts(library) if _takes(loader, a)]
+    files = tuple(a.file for _, a in named)
+    if loader.format != XML:
+        return Settings(loader, (), files)
+    if loader.name != MSCCL.name:
+        found = [("MSCCL_ALGO_DIR", f"{folder}/{XML}")]
+        if loader.name == RCCL.name:
+            found += [("RCCL_MSCCL_ENABLE", "1"), ("RCCL_MSCCL_FORCE_ENABLE", "1")]
+        return Settings(loader, tuple(found), files)
+    found = []
+    if any(t.collective.kind is Kind.ALLREDUCE for t in library.tuned):
+        # The one collective that asks for leave: elsewhere a file that fits is taken.
+        found.append(("NCCL_ALGO", "MSCCL,RING,TREE"))
+    if any(plan.protocol != "Simple" for plan, _ in named):
+        used = dict.fromkeys(("Simple", *(plan.protocol for plan, _ in named)))
+        found.append(("NCCL_PROTO", ",".join(used)))
+    if len(named) <= MOST_NAMED:
+        found.append(("MSCCL_XML_FILES", ":".join(f"{folder}/{file}" for file in files)))
+        return Settings(loader, tuple(found), files)
+    found.append(("MSCCL_CONFIG", f"{folder}/{HERE}"))
+    rows = [_load(plan, a.file) for plan, a in named]
+    config = "\n".join(["<msccl_algos>", *rows, "</msccl_algos>", ""])
+    return Settings(loader, tuple(found), files, config)
+
+
+def _takes(loader: Loader, artefact: Artefact) -> bool:
+    if artefact.format != loader.format:
+        return False
+    return artefact.format != XML or artefact.target == loader.name
+
+
+def _artefacts(library: Library) -> Iterator[tuple[TunedPlan, Artefact]]:
+    for one in library.tuned:
+        for plan in one.plans:
+            for artefact in plan.artefacts:
+                yield plan, artefact
+
+
+def xml_target(library: Library) -> str:
+    """Return the runtime that a library's MSCCL XML was made for; empty if it has none."""
+    found = (a.target for _, a in _artefacts(library) if a.format == XML)
+    return next((target for target in found if target in RUNTIMES), "")
+
+
+def _load(plan: TunedPlan, file: str) -> str:
+    return (
+        f'  <load path="{PLACE}/{file}" minbytes="{plan.low}" maxbytes="{plan.high + 1}" '
+        f'proto="{plan.protocol}"/>'
+    )

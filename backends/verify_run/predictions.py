@@ -1,0 +1,104 @@
+"""Predicted times of a run of nccl-tests: of a library's files, and of NCCL's own algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from weft.dsl.base.errors import WeftError
+from weft.dsl.importers.nccl_tests import NcclTestsRun
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.library import Artefact, Library, Tuned, TunedPlan
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import NCCL
+from weft.synth.time.program_time import ProgramClock
+
+from ..deploy.settings import XML, is_amd, usual_loader
+from ..tune.baselines import TimedOption, best_of, nccl_baselines
+from ..tune.claims import file_program
+from ..tune.library_model import library_model
+from .evidence import Predict, Prediction
+
+
+class Predictions:
+    """Times by a library in a folder and a machine, either of which may be missing."""
+
+    def __init__(self, library: Library | None, folder: Path, topology: Topology | None) -> None:
+        self._library, self._folder, self._topology = library, folder, topology
+        self._programs: dict[str, Program | None] = {}
+        self._clocks: dict[str, ProgramClock] = {}
+        loader = usual_loader(library) if library else None
+        self._loader = loader
+
+    @property
+    def target(self) -> str:
+        """Return the runtime that the library's files are for; empty if none."""
+        return self._loader.name if self._loader else ""
+
+    def files(self) -> tuple[str, ...]:
+        """Return the files that the runtime takes, by their paths in the library."""
+        return tuple(artefact.file for _, _, artefact in self._artefacts())
+
+    def program(self, kind: Kind, file: str) -> Program | None:
+        """Return the program in a file; None where it is no MSCCL XML, or cannot be read."""
+        if file not in self._programs:
+            self._programs[file] = None
+            for tuned, _, artefact in self._artefacts():
+                if artefact.file == file and tuned.collective.kind is kind:
+                    self._programs[file] = self._read(artefact, tuned)
+        return self._programs[file]
+
+    def _read(self, artefact: Artefact, tuned: Tuned) -> Program | None:
+        if artefact.format != XML:
+            return None
+        try:
+            return file_program(self._folder, artefact.file, tuned.collective)
+        except WeftError:
+            return None
+
+    def of(self, run: NcclTestsRun) -> Predict:
+        """Return what is predicted of a run's sizes."""
+        kind, t = run.kind, self._topology
+        own = () if kind is None or t is None else self._own(kind, t, run.gpus_per_process)
+
+        def predict(size: int, in_place: bool) -> Prediction:
+            file = "" if kind is None else self._file(kind, size, in_place)
+            best = best_of(own, size) if own else None
+            return Prediction(
+                file,
+                self._file_us(kind, file, size) if kind is not None and file else None,
+                best.us if best else None,
+                best.how if best else "",
+            )
+
+        return predict
+
+    def _own(self, kind: Kind, topology: Topology, together: int) -> tuple[TimedOption, ...]:
+        return nccl_baselines(topology, kind, "rccl" if is_amd(topology) else NCCL, together)
+
+    def _artefacts(self) -> Iterator[tuple[Tuned, TunedPlan, Artefact]]:
+        for tuned in self._library.tuned if self._library else ():
+            for plan in tuned.plans:
+                for one in plan.artefacts:
+                    if self._loader is None or one.format != self._loader.format:
+                        continue
+                    if one.format != XML or one.target == self._loader.name:
+                        yield tuned, plan, one
+
+    def _file(self, kind: Kind, size: int, in_place: bool) -> str:
+        """Return the file for a message; empty if there is none."""
+        for tuned, plan, one in self._artefacts():
+            fits = tuned.collective.kind is kind and one.in_place == in_place
+            if fits and plan.low <= size <= plan.high:
+                return one.file
+        return ""
+
+    def _file_us(self, kind: Kind, file: str, size: int) -> float | None:
+        program = self.program(kind, file)
+        if program is None or self._topology is None or self._library is None:
+            return None
+        if file not in self._clocks:
+            model = library_model(self._library)
+            self._clocks[file] = ProgramClock(program, self._topology, model)
+        return self._clocks[file].time_us(size)

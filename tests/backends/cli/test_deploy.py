@@ -1,0 +1,236 @@
+"""``weft deploy``: settings with absolute paths, launchers, the runtime by the machine's GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from weft.backends.deploy.guide import guide, is_temporary
+from weft.backends.deploy.launchers import LAUNCHERS
+from weft.backends.deploy.settings import machine_target
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import Artefact, Candidate, Library, Tuned, TunedPlan, dumps
+from weft.dsl.nouns.runtime import LOADERS, TARGETS, usual_target
+from weft.synth.bounds import bounds
+from weft.synth.time.calibrated import families
+
+PLACE = "/shared/weft lib"
+
+
+def library(
+    machine: str = "line:2", *, format: str = "msccl-xml", target: str = "", files: int = 1
+):
+    t = topology(machine)
+    target = target or (machine_target(t) if format == "msccl-xml" else "")
+    plans = tuple(
+        TunedPlan(
+            f"p{i}",
+            1024 * 4**i,
+            1024 * 4 ** (i + 1) - 1,
+            "c",
+            "classic",
+            "LL",
+            artefacts=(Artefact(format, f"{format}/p{i}.x", target),),
+        )
+        for i in range(files)
+    )
+    tuned = Tuned(
+        make("allreduce", t.ranks),
+        {},
+        (1024,),
+        (1.0,),
+        (1.0,),
+        (None,),
+        (Candidate("c", (1.0,)),),
+        plans,
+    )
+    return Library(t.name, t, 1024, plans[-1].high, {}, (tuned,))
+
+
+@pytest.fixture
+def folder(tmp_path: Path):
+    def made(one: Library) -> Path:
+        (tuned,) = one.tuned
+        bound = bounds(one.topology, tuned.collective).to_json()
+        whole = replace(one, timing={"by": "simulation"}, tuned=(replace(tuned, bound=bound),))
+        (tmp_path / "library.json").write_text(dumps(whole))
+        return tmp_path
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("machine", "target"),
+    [
+        ("dgx1", "msccl"),
+        ("dgx-a100:nodes=2", "msccl"),
+        ("dgx-h100", "executor"),
+        ("mi300x", "rccl"),
+        ("mi250", "rccl"),
+        ("ring:4", "msccl"),
+    ],
+)
+def test_the_runtime_of_xml_follows_the_machine(machine: str, target: str) -> None:
+    assert machine_target(topology(machine)) == target
+
+
+def test_every_family_has_a_runtime_that_exists_and_every_runtime_only_known_families() -> None:
+    assert {usual_target(family) for family in families()} <= set(TARGETS)
+    for one in LOADERS.values():
+        assert set(one.families) <= set(families()), one.name
+        assert one.name in TARGETS or one.format != "msccl-xml"
+
+
+def test_on_h100_the_old_fork_is_not_taken_and_it_is_said_why(weft, folder) -> None:
+    out = weft("deploy", folder(library("dgx-h100")), "--json")
+    assert out.code == 0, out.err
+    told = json.loads(out.out)
+    assert told["runtime"] == "executor"
+    rows = {row["name"]: row for row in told["runtimes"]}
+    assert rows["msccl"]["built"] is False
+    assert "2.12" in rows["msccl"]["why"]
+    assert "--to mscclpp-json" in rows["mscclpp"]["why"]
+
+
+def test_files_for_another_generation_are_deployed_with_a_warning() -> None:
+    found = guide(library("dgx-h100", target="msccl"), PLACE)
+    assert found.settings is not None
+    assert found.settings.loader.name == "msccl"
+    assert any("not known to run" in note and "2.12" in note for note in found.notes)
+
+
+def test_all_paths_are_absolute_and_below_the_place_that_hosts_see() -> None:
+    for target, files in (("msccl", 2), ("msccl", 6), ("rccl", 6), ("executor", 6)):
+        found = guide(library("line:2", target=target, files=files), PLACE)
+        for name, value in found.variables:
+            for path in value.split(":") if "/" in value and name != "LD_PRELOAD" else ():
+                assert path.startswith(f"{PLACE}/"), (name, value)
+        assert not any("/tmp" in text for text in found.launch.values())
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "slurm", "torchrun"])
+def test_a_shell_hands_on_what_is_meant(launcher: str, tmp_path: Path) -> None:
+    """Paths with blanks and values with commas arrive: each line is run with a stand-in."""
+    found = guide(
+        library("dgx-a100:nodes=2", target="msccl", files=2), PLACE, preload="/opt/x y.so"
+    )
+    name = {"slurm": "srun"}.get(launcher, launcher)
+    stand_in = tmp_path / name
+    if launcher == "mpirun":
+        stand_in.write_text('#!/bin/bash\nfor a in "$@"; do echo "$a"; done\n')
+    else:
+        stand_in.write_text("#!/bin/bash\nunset LD_PRELOAD_SEEN\nenv\n")
+    stand_in.chmod(0o755)
+    # A loader complains about a missing LD_PRELOAD on stderr, and goes on.
+    text = found.launch[launcher].replace("LD_PRELOAD", "PRELOADED")
+    done = subprocess.run(
+        ["bash", "-c", text],
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HEAD": "h"},
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    for key, value in found.variables:
+        assert f"{key.replace('LD_PRELOAD', 'PRELOADED')}={value}" in lines
+    if launcher == "mpirun":
+        assert lines[:4] == ["-np", "16", "--map-by", "ppr:8:node"]
+
+
+def test_a_job_of_kubernetes_is_yaml_with_the_same_variables() -> None:
+    found = guide(library("mi300x"), "/shared/weft")
+    text = found.launch["kubernetes"]
+    (command,) = [line for line in text.splitlines() if line.strip().startswith("command:")]
+    words = json.loads(command.partition(":")[2])
+    for key, value in found.variables:
+        assert f"{key}={value}" in words
+    assert "amd.com/gpu: 8" in text
+    assert text.count('mountPath: "/shared/weft"') == 2
+    depths = [len(line) - len(line.lstrip()) for line in text.splitlines()]
+    assert all(depth % 2 == 0 for depth in depths)
+
+
+def test_tests_before_and_after_name_the_sizes_of_the_library() -> None:
+    one = library("dgx-a100:nodes=2", target="msccl", files=3)
+    found = guide(one, "/shared/weft")
+    before, after = found.tests["all_reduce before"], found.tests["all_reduce after"]
+    assert "MSCCL" not in before
+    assert f"-b 1024 -e {one.high} " in before
+    assert all(f"-x {shlex.quote(f'{k}={v}')}" in after for k, v in found.variables)
+    assert "NCCL_DEBUG=INFO" in found.tests["all_reduce proof"]
+    assert "NCCL_DEBUG" not in after  # a line for each call would be timed
+
+
+def test_plans_of_mscclpp_are_registered_by_a_file(weft, folder, tmp_path: Path) -> None:
+    out = weft(
+        "deploy",
+        folder(library("dgx-h100", format="mscclpp-json", files=2)),
+        *("--at", "/shared/weft", "-o", tmp_path / "out"),
+    )
+    assert out.code == 0, out.err
+    text = (tmp_path / "out" / "mscclpp_plans.py").read_text()
+    compile(text, "mscclpp_plans.py", "exec")
+    assert "RANKS, RANKS_PER_NODE = 8, 8" in text
+    assert '"mscclpp-json/p1.x"' in text
+    assert "weft: registered" in out.out
+
+
+def test_files_are_written_once_and_replaced_with_f(weft, folder, tmp_path: Path) -> None:
+    asked = ("deploy", folder(library()), "--at", "/shared/weft", "-o", tmp_path / "out")
+    assert weft(*asked).code == 0
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [
+        *("guide.txt", "mpijob.yaml", "run-mpirun.sh", "run-slurm.sbatch", "run-torchrun.sh"),
+        "weft.env",
+    ]
+    assert weft(*asked).code == 2
+    assert weft(*asked, "-f").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--runtime", "rccl"), "not for rccl"),
+        (("--at", "shared"), "not an absolute path"),
+        (("-o", "-"), "a folder"),
+    ],
+)
+def test_what_cannot_be_deployed(weft, folder, arguments, told) -> None:
+    out = weft("deploy", folder(library()), *arguments)
+    assert out.code == 2
+    assert told in out.err
+
+
+def test_a_folder_that_is_no_library(weft, tmp_path: Path) -> None:
+    out = weft("deploy", tmp_path)
+    assert out.code == 2
+    assert "weft tune" in out.err
+
+
+def test_a_library_of_programs_alone_has_no_settings() -> None:
+    found = guide(library(format="mpi"), PLACE)
+    assert found.settings is None
+    assert any("docs/running.md" in note for note in found.notes)
+
+
+def test_folders_of_one_host_are_told(tmp_path: Path) -> None:
+    assert is_temporary(str(tmp_path))
+    assert not is_temporary("/shared/tmp")
+    assert any("temporary" in note for note in guide(library(), "/tmp/x").notes)
+
+
+def test_the_page_is_the_same_wherever_the_library_lies() -> None:
+    from weft.backends.report.html.deploy import deploy_section
+
+    section = deploy_section(replace(library("dgx-h100"), files={}))
+    told = json.dumps(section)
+    assert "$WEFT_LIBRARY/msccl-xml" in told
+    assert "2.12" in told
+    assert set(LAUNCHERS) == {"mpirun", "slurm", "torchrun", "kubernetes"}

@@ -1,0 +1,254 @@
+"""``weft verify-run``: logs of six runtimes and versions say what ran, times what they are near."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from run_logs import log_text
+
+from weft.backends.tune.claims import file_program
+from weft.backends.tune.library_model import library_model
+from weft.dsl.importers.nccl_log import read_log
+from weft.dsl.importers.nccl_tests import read_run
+from weft.dsl.nouns.library import read
+from weft.synth.time.program_time import ProgramClock
+
+SIZES = (16 << 10, 64 << 10, 256 << 10)
+READ = "MSCCL: Initialization finished"
+NONE = "MSCCL: No external scheduler found, using internal implementation"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    """A library of an H100 pair, for the executor, of 16KiB to 256KiB."""
+    from weft.backends.cli import main
+
+    folder = tmp_path_factory.mktemp("made") / "library"
+    asked = ["tune", "-t", "dgx-h100", "--group", "0,1", "-c", "allreduce", "-q", "--jobs", "1"]
+    asked += ["--sizes", "16KiB:256KiB", "-e", "classic", "--protocols", "LL", "-o", str(folder)]
+    assert main(asked) == 0
+    return folder
+
+
+def file_us(folder: Path, size: int) -> float:
+    """What is predicted of the file for a size, out of place."""
+    made = read(folder)
+    tuned = made.tuned[0]
+    (file,) = [a.file for a in tuned.pick(size).artefacts if not a.in_place]
+    program = file_program(folder, file, tuned.collective)
+    return ProgramClock(program, made.topology, library_model(made)).time_us(size)
+
+
+def times(folder: Path, factor: float = 1.0) -> dict[int, tuple[float, float]]:
+    """Times a factor from what is predicted of the files."""
+    return {size: (factor * file_us(folder, size),) * 2 for size in SIZES}  # type: ignore[misc]
+
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture
+def verify(weft, tmp_path: Path):
+    def asked(*texts: str, more: tuple[object, ...] = ()):
+        paths = []
+        for number, text in enumerate(texts):
+            paths.append(tmp_path / f"{number}.txt")
+            paths[-1].write_text(text)
+        out = weft("verify-run", *paths, *more, "--json")
+        return out, json.loads(out.out)
+
+    return asked
+
+
+def tuning(size: int) -> list[str]:
+    return [f"AllReduce: {size} Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..15}}"]
+
+
+def test_a_size_without_a_line_of_nccls_own_ran_the_file(verify, library: Path) -> None:
+    """The executor: it reads a folder, and NCCL is silent where a file runs."""
+    text = log_text(
+        "all_reduce",
+        times(library, 1.1),
+        gpus=2,
+        name=H100,
+        before=["NCCL version 2.23.4+cuda12.4", NONE, READ],
+        said=lambda size: tuning(size) if size == SIZES[-1] else [],
+    )
+    out, told = verify(text, more=("--library", library))
+    assert (out.code, told["ran"]) == (0, "yes"), out.out
+    rows = {(row["bytes"], row["in_place"]): row for row in told["runs"][0]["sizes"]}
+    assert rows[SIZES[0], False]["ran"] == "file"
+    assert rows[SIZES[0], False]["error"] == pytest.approx(1 / 1.1 - 1, abs=0.01)
+    assert "ring ll" in rows[SIZES[-1], False]["why"]
+    assert told["runs"][0]["library"] == "NCCL 2.23.4"
+
+
+def test_nccls_own_at_every_size_is_a_no(verify, library: Path) -> None:
+    text = log_text(
+        "all_reduce", times(library), gpus=2, name=H100, before=["NCCL version 2.23.4"], said=tuning
+    )
+    out, told = verify(text, more=("--library", library))
+    assert (out.code, told["ran"]) == (1, "no")
+    assert {row["ran"] for row in told["runs"][0]["sizes"]} == {"own"}
+
+
+def test_rows_that_the_log_cuts_are_put_together(verify, library: Path) -> None:
+    """Hydra's labels; sizes, log, a half, log, the other half; algorithms by number."""
+    mine = times(library)
+    text = log_text(
+        "all_reduce",
+        mine,
+        gpus=2,
+        name=H100,
+        before=["NCCL version 2.20.5+cuda12.3", "16 coll channels, 16 nvls channels"],
+        said=lambda size: [f"{size} Bytes -> Algo 0 proto 1 time 37.798233"] * 2,
+        label="[0] ",
+        cut=True,
+    )
+    run = read_run(text, "log")
+    assert [(r.bytes, r.us, r.in_place_us) for r in run.rows] == [
+        (size, pytest.approx(us, abs=0.01), pytest.approx(us, abs=0.01))
+        for size, (us, _) in mine.items()
+    ]
+    log = read_log(text)
+    assert {(c.algorithm, c.protocol) for c in log.choices} == {("tree", "ll128")}
+    assert log.channels == 16
+
+
+def test_a_row_whose_end_is_missing_is_told_with_its_line() -> None:
+    text = log_text("all_reduce", {8: (5.0, 5.0)}, gpus=2, said=tuning, cut=True)
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.split()[:1] == ["5.00"])
+    with pytest.raises(Exception, match="not of the 13 columns") as error:
+        read_run("\n".join(lines[:at] + lines[at + 1 :]), "log")
+    assert "log:" in str(error.value.where)
+
+
+@pytest.mark.parametrize("label", ["[1,0]<stdout>:", "0: ", " 0: ", "[0] ", "[12] "])
+def test_labels_of_launchers_are_no_part_of_a_line(label: str) -> None:
+    text = log_text("all_reduce", {8: (5.0, 6.0), 16: (7.0, 8.0)}, gpus=2, hosts=2, label=label)
+    run = read_run(text, "log")
+    assert run.hosts == ("node-0", "node-0", "node-1", "node-1")
+    assert [r.in_place_us for r in run.rows] == [6.0, 8.0]
+
+
+def test_the_fork_names_files_and_numbers_them_as_an_algorithm() -> None:
+    """microsoft/msccl: 2 is MSCCL; in NCCL from 2.13 on it is collnet_direct."""
+    lines = [
+        "MSCCL_XML_FILES set by environment to /shared/lib/msccl-xml/allreduce-1.xml.",
+        "Parsed MSCCL Algorithm /shared/lib/msccl-xml/allreduce-1.xml successfully.",
+        "Connected 1 MSCCL algorithms",
+        "4096 Bytes -> Algo 2 proto 0 time 12.5",
+    ]
+    log = read_log("\n".join(f"h:1:2 [0] NCCL INFO {line}" for line in lines))
+    assert log.by == ("msccl",)
+    assert log.read == ("/shared/lib/msccl-xml/allreduce-1.xml",)
+    assert [(c.bytes, c.algorithm) for c in log.choices] == [(4096, "msccl")]
+    assert log.settings["MSCCL_XML_FILES"] == "/shared/lib/msccl-xml/allreduce-1.xml"
+    plain = read_log("h:1:2 [0] NCCL INFO 4096 Bytes -> Algo 2 proto 0 time 12.5")
+    assert [c.algorithm for c in plain.choices] == ["collnet_direct"]
+
+
+def test_rccls_own_files_are_not_ours(verify, library: Path) -> None:
+    text = log_text(
+        "all_reduce",
+        times(library, 3.0),
+        gpus=2,
+        name=H100,
+        before=[
+            "RCCL version 2.20.5-HEAD:eb8c1c1",
+            NONE,
+            "Using MSCCL files from /opt/rocm-6.2.0/lib/../share/rccl/msccl-algorithms",
+            f"{READ}, localSize 400",
+        ],
+    )
+    out, told = verify(text, more=("--library", library))
+    assert (out.code, told["ran"]) == (1, "no"), out.out
+    assert told["runs"][0]["library"] == "RCCL 2.20.5"
+    assert told["runs"][0]["by"] == ["rccl"]
+
+
+def test_several_gpus_in_a_process_get_no_file_and_it_is_said(verify, library: Path) -> None:
+    why = "MSCCL doesn't support multiple GPUs in one process and is not available"
+    text = log_text("all_reduce", times(library), gpus=2, name=H100, before=[why])
+    out, told = verify(text, more=("--library", library))
+    assert (out.code, told["ran"]) == (1, "no")
+    assert told["why"] == why
+
+
+def test_a_refused_file_is_the_reason(verify, library: Path) -> None:
+    text = log_text("all_reduce", times(library), gpus=2, name=H100)
+    warning = "MSCCL: algorithm /shared/lib/a.xml failed to initialize. Will be ignored."
+    out, told = verify(text, f"h:1:2 [0] NCCL WARN {warning}\n", more=("--library", library))
+    assert told["ran"] == "no"
+    assert told["why"] == warning
+    assert warning in out.err
+
+
+def test_without_a_log_times_tell_where_predictions_differ(verify, library: Path) -> None:
+    out, told = verify(
+        log_text("all_reduce", times(library, 1.02), gpus=2, name=H100), more=("--library", library)
+    )
+    ran = {row["ran"] for row in told["runs"][0]["sizes"]}
+    assert ran <= {"file, by its time", "not shown"}
+    rows = told["runs"][0]["sizes"]
+    apart = [r for r in rows if max(r["file_us"] / r["own_us"], r["own_us"] / r["file_us"]) > 1.15]
+    assert (told["ran"] == "likely") == bool(apart)
+    assert out.code == (0 if apart else 1)
+
+
+def test_the_measured_machine_is_fitted_to_files_and_to_nccls_own(
+    verify, library: Path, tmp_path: Path
+) -> None:
+    """Files that took a start of 9.9 µs more: the number is found by their own program."""
+    out_file = tmp_path / "measured.json"
+    model = {size: (us + 3.3, us + 3.3) for size, (us, _) in times(library).items()}
+    text = log_text(
+        "all_reduce",
+        model,
+        gpus=2,
+        name=H100,
+        before=[NONE, READ],
+        said=lambda size: tuning(size) if size > SIZES[-1] else [],
+    )
+    proof = log_text(
+        "all_reduce",
+        {1 << 20: (50.0, 50.0)},
+        gpus=2,
+        name=H100,
+        before=[NONE, READ],
+        said=tuning,
+        warm=False,
+    )
+    extra = "h:1:2 [0] NCCL INFO " + tuning(1 << 20)[0] + "\n"
+    out, told = verify(text + extra, proof, more=("--library", library, "-o", out_file))
+    assert out.code == 0, out.err
+    found = {x["key"]: x["value"] for x in told["fitted"]}
+    assert found["start.LL"] == pytest.approx(6.6 + 3.3, rel=0.15) or len(found) > 1
+    assert told["median_error"]["fitted"] < told["median_error"]["default"]
+    assert json.loads(out_file.read_text())["weft"] == "topology"
+    assert "no call came before" in out.err
+
+
+def test_what_cannot_be_verified(weft, library: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("hello\n")
+    assert "neither a table" in weft("verify-run", tmp_path / "x.txt").err
+    (tmp_path / "y.txt").write_text(log_text("all_reduce", {8: (5.0, 5.0)}, gpus=4))
+    out = weft("verify-run", tmp_path / "y.txt", "--library", library)
+    assert out.code == 2
+    assert "4 GPUs" in out.err
+    assert weft("verify-run", tmp_path / "y.txt", "-o", tmp_path / "m.json").code == 2
+    assert weft("verify-run", tmp_path / "y.txt").code == 0
+    assert weft("verify-run", tmp_path / "y.txt", "--library", tmp_path).code == 2
+
+
+def test_counts_of_one_rank_are_told_apart() -> None:
+    """From 2.23 on an allgather's line has the bytes of one rank; nccl-tests those of all."""
+    (one,) = read_log(
+        "h:1:2 [0] NCCL INFO AllGather: 1024 Bytes -> Algo PAT proto SIMPLE channel{Lo..Hi}={0..3}"
+    ).choices
+    assert (one.message_bytes(8), one.algorithm, one.channels) == (8192, "pat", 4)
+    assert replace(one, kind=None).message_bytes(8) == 1024
