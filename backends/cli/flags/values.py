@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import UserError, suggest
+from weft.dsl.base.spans import Span
 from weft.dsl.base.spec import Item, colon_text, split
 from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
@@ -153,13 +154,9 @@ def split_arguments(text: str) -> tuple[str, dict[str, int]]:
     Raises:
         UserError: a value that is not an integer.
     """
-    name, given = colon_text(text, "--sketch")
-    if given is None or os.path.exists(text):
-        return text, {}
+    name, given = _colon_items(text, "--sketch")
     arguments = {}
-    for part in split(given, braces=False):
-        item = Item.of(part)
-        key, value = item.key.text.strip() if item.key else "", item.value.text.strip()
+    for key, value, part in given:
         if not (re.fullmatch(r"\w+", key) and re.fullmatch(r"-?\d{1,9}", value)):
             raise UserError(
                 f"{part.text!r} is not the value of a parameter",
@@ -168,3 +165,35 @@ def split_arguments(text: str) -> tuple[str, dict[str, int]]:
             )
         arguments[key] = int(value)
     return name, arguments
+
+
+def file_words(text: str, known: Collection[str]) -> tuple[str, dict[str, str]]:
+    """Parse ``ring.txt:algorithm=ring,protocol=ll`` as a path and the words behind it.
+
+    Raises:
+        UserError: a key that is not known, or no value.
+    """
+    path, given = _colon_items(text, "")
+    found = {}
+    for key, value, part in given:
+        if key not in known or not value:
+            raise UserError(
+                f"{part.text!r} is no option of a file",
+                hint=suggest(key, known) or f"{next(iter(known))}=…",
+                where=part,
+            )
+        found[key] = value
+    return path, found
+
+
+def _colon_items(text: str, origin: str) -> tuple[str, list[tuple[str, str, Span]]]:
+    """Split ``NAME:key=value,…`` into the name, and key, value and place of each option; a text
+    that is a path has none."""
+    name, given = colon_text(text, origin)
+    if given is None or os.path.exists(text):
+        return text, []
+    found = []
+    for part in split(given, braces=False):
+        item = Item.of(part)
+        found.append((item.key.text.strip() if item.key else "", item.value.text.strip(), part))
+    return name, found

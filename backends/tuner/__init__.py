@@ -1,0 +1,1 @@
+"""Tuner files: which of NCCL's own algorithms for which sizes, from measured times."""
