@@ -16,8 +16,8 @@ from weft.dsl.importers.nccl_tests import TESTS
 from weft.dsl.nouns.library import Library
 from weft.dsl.nouns.runtime import LOADERS, Loader
 
-from .launchers import LAUNCHERS, Job, assigned, mpirun, slurm_line
-from .settings import HERE, Settings, is_amd, loaders_of, settings_of, usual_loader
+from .launchers import LAUNCHERS, LaunchJob, assigned, mpirun, slurm_line
+from .settings import HERE, RuntimeSettings, is_amd, loaders_of, settings_of, usual_loader
 
 TAKES = {"msccl-xml": "MSCCL XML", "mscclpp-json": "MSCCL++ plans"}
 """Formats in words."""
@@ -68,7 +68,7 @@ class Guide:
     library: Library
     folder: str
     runtimes: tuple[RuntimeRow, ...]
-    settings: Settings | None
+    settings: RuntimeSettings | None
     variables: tuple[tuple[str, str], ...] = ()
     launch: Mapping[str, str] = field(default_factory=dict)
     tests: Mapping[str, str] = field(default_factory=dict)
@@ -124,15 +124,15 @@ def _rows(library: Library, chosen: Loader | None) -> tuple[RuntimeRow, ...]:
 
 def _job(
     library: Library, folder: str, variables: tuple[tuple[str, str], ...], command: str
-) -> Job:
+) -> LaunchJob:
     t = library.topology
-    return Job(t.hosts, max(1, t.ranks // t.hosts), variables, command, folder, is_amd(t))
+    return LaunchJob(t.hosts, max(1, t.ranks // t.hosts), variables, command, folder, is_amd(t))
 
 
 # --- proof ----------------------------------------------------------------------------------------
 
 
-def _proof(library: Library, settings: Settings, folder: str) -> list[str]:
+def _proof(library: Library, settings: RuntimeSettings, folder: str) -> list[str]:
     """Return the lines that are printed where files are read, and how to tell that they ran."""
     loader = settings.loader
     file = f"{folder}/{settings.files[0]}" if settings.files else ""
@@ -182,7 +182,7 @@ def _tests(
 # --- MSCCL++ --------------------------------------------------------------------------------------
 
 
-def plans_text(library: Library, settings: Settings, folder: str) -> str:
+def plans_text(library: Library, settings: RuntimeSettings, folder: str) -> str:
     """Return a Python file that registers a library's plans with MSCCL++."""
     t = library.topology
     listed = "\n".join(f'    "{file}",' for file in settings.files)
@@ -223,7 +223,7 @@ def register(rank):
 # --- notes ----------------------------------------------------------------------------------------
 
 
-def _notes(library: Library, folder: str, settings: Settings | None) -> list[str]:
+def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> list[str]:
     found = []
     if is_temporary(folder):
         found.append(

@@ -13,7 +13,7 @@ PYTHON = "train.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class LaunchJob:
     """A program on hosts that have equally many GPUs, one process for each.
 
     Attributes:
@@ -42,7 +42,7 @@ def assigned(name: str, value: str) -> str:
     return f"{name}={shlex.quote(value)}"
 
 
-def mpirun(job: Job) -> str:
+def mpirun(job: LaunchJob) -> str:
     """Return the line for Open MPI; ``-x`` hands a variable to all hosts."""
     options = [f"-x {assigned(*one)}" for one in job.variables]
     return _broken(
@@ -50,7 +50,7 @@ def mpirun(job: Job) -> str:
     )
 
 
-def srun(job: Job) -> str:
+def srun(job: LaunchJob) -> str:
     """Return a script for ``sbatch``: values may have commas, which ``--export`` takes for ends."""
     return "\n".join(
         [
@@ -64,14 +64,14 @@ def srun(job: Job) -> str:
     )
 
 
-def slurm_line(job: Job) -> str:
+def slurm_line(job: LaunchJob) -> str:
     """Return one command for a shell that may call ``srun`` itself."""
     size = f"--nodes={job.hosts} --ntasks-per-node={job.gpus} --gpus-per-node={job.gpus}"
     words = [assigned(*one) for one in job.variables]
     return _broken([*words, f"srun {size} --mpi=pmix", job.command])
 
 
-def torchrun(job: Job) -> str:
+def torchrun(job: LaunchJob) -> str:
     """Return the line that each host runs; the first host's name stands for ``$HEAD``."""
     many = (
         f"--nnodes {job.hosts} --rdzv-backend c10d --rdzv-endpoint $HEAD:29500"
@@ -83,7 +83,7 @@ def torchrun(job: Job) -> str:
     return _broken([*variables, start])
 
 
-def kubernetes(job: Job) -> str:
+def kubernetes(job: LaunchJob) -> str:
     """Return an MPIJob of the Kubeflow MPI operator; the claim ``shared`` holds the library."""
     resource = "amd.com/gpu" if job.amd else "nvidia.com/gpu"
     line = ["mpirun", "-np", str(job.hosts * job.gpus), "--map-by", f"ppr:{job.gpus}:node"]
@@ -130,7 +130,7 @@ def kubernetes(job: Job) -> str:
     )
 
 
-LAUNCHERS: Mapping[str, Callable[[Job], str]] = MappingProxyType(
+LAUNCHERS: Mapping[str, Callable[[LaunchJob], str]] = MappingProxyType(
     {"mpirun": mpirun, "slurm": srun, "torchrun": torchrun, "kubernetes": kubernetes}
 )
 """All launchers by the value of ``--for``."""

@@ -1,5 +1,4 @@
-"""Settings that make a runtime use the files of a library: variables, and a list where it needs
-one.
+"""Settings that make a runtime use a library's files: variables, and a list where it needs one.
 
 Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``tuning.cc``), ROCm/rccl and
 Azure/msccl-executor-nccl (``msccl_lifecycle.cc``).
@@ -34,7 +33,7 @@ PLACE = "@LIBRARY@"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RuntimeSettings:
     """What makes a runtime use a library in a folder.
 
     Attributes:
@@ -80,17 +79,17 @@ def usual_loader(library: Library) -> Loader | None:
     return next(iter((*fit, *usual, *able)), None)
 
 
-def settings_of(library: Library, loader: Loader, folder: str) -> Settings:
+def settings_of(library: Library, loader: Loader, folder: str) -> RuntimeSettings:
     """Return the settings with which a runtime uses the library in a folder."""
     named = [(p, a) for p, a in _artefacts(library) if _takes(loader, a)]
     files = tuple(a.file for _, a in named)
     if loader.format != XML:
-        return Settings(loader, (), files)
+        return RuntimeSettings(loader, (), files)
     if loader.name != MSCCL.name:
         found = [("MSCCL_ALGO_DIR", f"{folder}/{XML}")]
         if loader.name == RCCL.name:
             found += [("RCCL_MSCCL_ENABLE", "1"), ("RCCL_MSCCL_FORCE_ENABLE", "1")]
-        return Settings(loader, tuple(found), files)
+        return RuntimeSettings(loader, tuple(found), files)
     found = []
     if any(t.collective.kind is Kind.ALLREDUCE for t in library.tuned):
         # The one collective that asks for leave: elsewhere a file that fits is taken.
@@ -100,11 +99,11 @@ def settings_of(library: Library, loader: Loader, folder: str) -> Settings:
         found.append(("NCCL_PROTO", ",".join(used)))
     if len(named) <= MOST_NAMED:
         found.append(("MSCCL_XML_FILES", ":".join(f"{folder}/{file}" for file in files)))
-        return Settings(loader, tuple(found), files)
+        return RuntimeSettings(loader, tuple(found), files)
     found.append(("MSCCL_CONFIG", f"{folder}/{HERE}"))
     rows = [_load(plan, a.file) for plan, a in named]
     config = "\n".join(["<msccl_algos>", *rows, "</msccl_algos>", ""])
-    return Settings(loader, tuple(found), files, config)
+    return RuntimeSettings(loader, tuple(found), files, config)
 
 
 def _takes(loader: Loader, artefact: Artefact) -> bool:

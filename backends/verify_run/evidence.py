@@ -33,7 +33,7 @@ FILES, OWNS = (Ran.FILE, Ran.LIKE_FILE), (Ran.OWN, Ran.LIKE_OWN)
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class SizePrediction:
     """Times in µs that are predicted at a size; None where nothing is.
 
     ``file``: name of the plan's file that is for this size and placement; empty if none is.
@@ -52,7 +52,7 @@ class SizeVerdict:
     bytes: int
     in_place: bool
     us: float
-    predicted: Prediction
+    predicted: SizePrediction
     ran: Ran
     why: str
     where: str
@@ -65,7 +65,7 @@ class SizeVerdict:
         return None if told is None else told / self.us - 1
 
 
-Predict = Callable[[int, bool], Prediction]
+Predict = Callable[[int, bool], SizePrediction]
 """Function of a message's bytes and whether it is in place."""
 
 
@@ -96,7 +96,7 @@ def _choices(
 
 
 def _judged(
-    us: float, told: Prediction, own: Sequence[NcclChoice], log: NcclLog, ours: bool
+    us: float, told: SizePrediction, own: Sequence[NcclChoice], log: NcclLog, ours: bool
 ) -> tuple[Ran, str]:
     named = " and ".join(dict.fromkeys(f"{one.algorithm} {one.protocol}" for one in own))
     if any(one.algorithm == "msccl" for one in own):
@@ -115,7 +115,7 @@ def _judged(
     return _by_time(us, told)
 
 
-def _by_time(us: float, told: Prediction) -> tuple[Ran, str]:
+def _by_time(us: float, told: SizePrediction) -> tuple[Ran, str]:
     """Return to which of the two predictions a time is nearer, where these differ enough."""
     if told.file_us is None or told.own_us is None:
         return Ran.UNKNOWN, "nothing is predicted of NCCL's own, or of the file"
@@ -142,7 +142,7 @@ def is_ours(log: NcclLog, files: Iterable[str]) -> bool | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RunAnswer:
     """The answer for all runs: did the library's files run.
 
     ``word``: yes, likely, no, unlikely, or not shown; ``why``: in words.
@@ -157,23 +157,25 @@ class Answer:
         return self.word in ("yes", "likely")
 
 
-def answer(found: Sequence[SizeVerdict], read: bool | None, refused: Sequence[str]) -> Answer:
+def answer(found: Sequence[SizeVerdict], read: bool | None, refused: Sequence[str]) -> RunAnswer:
     """Return the answer from the verdicts of all sizes for which there are files."""
     covered = [one for one in found if one.predicted.file]
     counts = {ran: sum(one.ran is ran for one in covered) for ran in Ran}
     of = f"of {len(covered)} sizes and placements that have a file"
     if refused and not counts[Ran.FILE]:
-        return Answer("no", refused[0])
+        return RunAnswer("no", refused[0])
     if counts[Ran.FILE]:
-        return Answer("yes", f"at {counts[Ran.FILE]} {of}, by the log")
+        return RunAnswer("yes", f"at {counts[Ran.FILE]} {of}, by the log")
     if covered and counts[Ran.OWN] == len(covered):
-        return Answer("no", f"NCCL's own algorithms ran at all {len(covered)}")
+        return RunAnswer("no", f"NCCL's own algorithms ran at all {len(covered)}")
     if read is False:
-        return Answer("no", "the debug log names no file of the library")
+        return RunAnswer("no", "the debug log names no file of the library")
     if not covered:
-        return Answer("no", "no size and placement of the runs has a file")
+        return RunAnswer("no", "no size and placement of the runs has a file")
     if counts[Ran.LIKE_FILE] > counts[Ran.LIKE_OWN]:
-        return Answer("likely", f"by the time, at {counts[Ran.LIKE_FILE]} {of}")
+        return RunAnswer("likely", f"by the time, at {counts[Ran.LIKE_FILE]} {of}")
     if counts[Ran.LIKE_OWN]:
-        return Answer("unlikely", f"NCCL's own, by the time, at {counts[Ran.LIKE_OWN]} {of}")
-    return Answer("not shown", "run it once more with NCCL_DEBUG=INFO (weft deploy has the line)")
+        return RunAnswer("unlikely", f"NCCL's own, by the time, at {counts[Ran.LIKE_OWN]} {of}")
+    return RunAnswer(
+        "not shown", "run it once more with NCCL_DEBUG=INFO (weft deploy has the line)"
+    )

@@ -18,7 +18,7 @@ from ..deploy.settings import XML, is_amd, usual_loader
 from ..tune.baselines import TimedOption, best_of, nccl_baselines
 from ..tune.claims import file_program
 from ..tune.library_model import library_model
-from .evidence import Predict, Prediction
+from .evidence import Predict, SizePrediction
 
 
 class Predictions:
@@ -62,10 +62,10 @@ class Predictions:
         kind, t = run.kind, self._topology
         own = () if kind is None or t is None else self._own(kind, t, run.gpus_per_process)
 
-        def predict(size: int, in_place: bool) -> Prediction:
+        def predict(size: int, in_place: bool) -> SizePrediction:
             file = "" if kind is None else self._file(kind, size, in_place)
             best = best_of(own, size) if own else None
-            return Prediction(
+            return SizePrediction(
                 file,
                 self._file_us(kind, file, size) if kind is not None and file else None,
                 best.us if best else None,

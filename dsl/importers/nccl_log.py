@@ -24,7 +24,7 @@ _VERSION = re.compile(r"\b(NCCL|RCCL) version ?:? ?(\d[\w.]*)")
 _SET = re.compile(r"(\w+) set by environment to (\S.*?)\.?$")
 _CHOICE = re.compile(
     r"(?:\b(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+)"
-    r"(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?"
+    r"(?: channel\SLo\.\.Hi\S\S\S(\d+)\.\.(\d+))?"
 )
 _CHANNELS = re.compile(r"\b(\d+) coll channels\b")
 _CONNECTED = re.compile(r"Connected (\d+) MSCCL algorithms")

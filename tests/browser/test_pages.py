@@ -200,3 +200,18 @@ def test_every_control_has_a_name_and_headings_do_not_jump(opened, made, relayed
     )
     assert levels[0] == 1
     assert all(b <= a + 1 for a, b in pairwise(levels))
+
+
+def test_a_machine_of_many_hosts_opens_one_and_closes_it(opened, made, tmp_path):
+    page = opened(made("dgx-a100:nodes=16"))
+    assert page.many(".map .node") == 17  # hosts, and their rails together
+    page.one('.map .node[data-node="3"]').click()
+    assert page.many(".map .node") == 9
+    assert page.one(".hosts").input_value() == "3"
+    texts = page.page.locator(".map .node.gpu text").all_text_contents()
+    assert texts == [str(rank) for rank in range(24, 32)]
+    page.one(".map").click(position={"x": 2, "y": 2})
+    assert page.many(".map .node") == 17
+    page.one(".hosts").select_option("15")
+    assert page.many(".map .node") == 9
+    look(page, tmp_path / "host.png")

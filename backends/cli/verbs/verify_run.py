@@ -21,7 +21,7 @@ from weft.dsl.nouns.topology import Topology
 from ...calibrate.fit import MeasuredTime
 from ...calibrate.fit import calibrate as fit
 from ...deploy.settings import is_amd
-from ...verify_run.evidence import FILES, OWNS, Answer, SizeVerdict, answer, is_ours, verdicts
+from ...verify_run.evidence import FILES, OWNS, RunAnswer, SizeVerdict, answer, is_ours, verdicts
 from ...verify_run.predictions import Predictions
 from ..calibration import require_machine
 from ..console import Console, columns
@@ -168,7 +168,7 @@ def _measured(
 # --- text and JSON --------------------------------------------------------------------------------
 
 
-def _text(judged: Sequence[_Read], said: Answer | None, found: Sequence[SizeVerdict]) -> str:
+def _text(judged: Sequence[_Read], said: RunAnswer | None, found: Sequence[SizeVerdict]) -> str:
     parts = [_table(one) for one in judged if one.run is not None]
     parts += [_read_text(one) for one in judged if one.log.lines]
     errors = [abs(one.error) for one in found if one.error is not None]
@@ -217,7 +217,7 @@ def _read_text(one: _Read) -> str:
 
 
 def _facts(
-    judged: Sequence[_Read], said: Answer | None, found: Sequence[SizeVerdict]
+    judged: Sequence[_Read], said: RunAnswer | None, found: Sequence[SizeVerdict]
 ) -> dict[str, Any]:
     errors = [abs(one.error) for one in found if one.error is not None]
     return {

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from strategies import topologies
 
+from weft.backends.report.folded import folded
 from weft.backends.report.grid_layout import grid_of
+from weft.backends.report.html.machine import machine_map
 from weft.backends.report.layout import NODE, half_width, layout, link_paths, node_label
 from weft.dsl.catalogue import topology
-from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.topology import Topology, both_ways, gpu, switch
 
 MACHINES = (
     "dgx1 dgx1:nodes=2 dgx2:nodes=2 ndv2:nodes=2 ndv2:nodes=5 dgx-a100 dgx-a100:nodes=4 mi250 "
@@ -117,3 +119,57 @@ def test_rows_of_hosts_are_balanced(hosts: int) -> None:
         rows[frame.y] = rows.get(frame.y, 0) + 1
     assert max(rows.values()) - min(rows.values()) <= 1
     assert found.width > 0.8 * found.height
+
+
+MANY = ("dgx-a100:nodes=16", "dgx-h100:nodes=64", "dgx1:nodes=16", "mi250:nodes=8")
+
+
+@pytest.mark.parametrize("spec", MANY)
+def test_hosts_of_a_folded_machine_do_not_overlap(spec: str) -> None:
+    found = folded(topology(spec))
+    assert found is not None
+    assert overlaps(found.topology) == []
+    assert outside(found.topology) == []
+
+
+@pytest.mark.parametrize("spec", MANY)
+def test_a_folded_machine_has_all_bandwidth_between_hosts(spec: str) -> None:
+    machine = topology(spec)
+    found = folded(machine)
+    assert found is not None
+    widths = [0] * len(found.topology.links)
+    for link, at in zip(machine.links, found.link_of, strict=True):
+        a, b = found.node_of[link.src], found.node_of[link.dst]
+        assert (at < 0) == (a == b)
+        if at >= 0:
+            assert (found.topology.links[at].src, found.topology.links[at].dst) == (a, b)
+            widths[at] += link.bandwidth
+    assert widths == [x.bandwidth for x in found.topology.links]
+    assert sorted(r for mine in found.ranks for r in mine) == list(range(machine.ranks))
+
+
+def test_small_machines_and_those_without_hosts_stay_open() -> None:
+    assert folded(topology("dgx-a100:nodes=12")) is None  # 96 ranks
+    assert folded(topology("torus:16x32")) is None
+
+
+def test_hosts_behind_one_switch_are_a_rack_and_rails_are_one_node() -> None:
+    """Thirteen hosts of eight, in racks of five, five and three, behind two spines."""
+    hosts = [5, 5, 3]
+    racks = [rack for rack, many in enumerate(hosts) for _ in range(many)]
+    nodes = [gpu(i, i // 8) for i in range(8 * len(racks))]
+    first = len(nodes)
+    nodes += [switch(f"leaf{k}") for k in range(3)] + [switch(f"spine{k}") for k in range(2)]
+    links = [x for i in range(first) for x in both_ways(i, first + racks[i // 8], 50)]
+    links += [x for k in range(3) for s in (3, 4) for x in both_ways(first + k, first + s, 400)]
+    machine = Topology("racks", tuple(nodes), tuple(links))
+    found = folded(machine)
+    assert found is not None
+    names = [node.name for node in found.topology.nodes]
+    assert names[13:] == ["leaf0", "leaf1", "leaf2", "spine0…spine1"]
+    assert [node.host for node in found.topology.nodes[:13]] == racks
+    assert found.out_GBps(0) == 400
+    assert overlaps(found.topology) == []
+    drawn = machine_map(machine)["folded"]
+    assert [box[0] for box in drawn["boxes"]] == ["rack 0", "rack 1", "rack 2"]
+    assert drawn["hosts"][12] == "host 12: GPUs 96…103, 400 GB/s out"

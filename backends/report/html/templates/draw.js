@@ -27,15 +27,47 @@ function shade(share) { return share <= 0 ? 0 : Math.min(5, 1 + Math.floor(share
 
 // ---- the machine --------------------------------------------------------------------------------
 
-function drawMap(svg, map, view, id) {
-  svg.setAttribute("viewBox", `0 0 ${map.width} ${map.height}`);
+// A machine of many hosts is drawn as hosts; `open`, the number of one of them, is drawn by itself.
+function drawMachine(svg, map, view, id, open) {
+  const small = map.folded;
+  svg.dataset.open = open === null ? "" : String(open);
+  if (!small) return drawMap(svg, map, view, id, null);
+  if (open !== null) return drawMap(svg, map, view, id, new Set([...map.nodes.keys()].filter((n) => small.at[n] === open)));
+  return drawMap(svg, small, view && foldedUse(map, view), id, null);
+}
+
+// Use of the links of hosts together: that of the busiest of them.
+function foldedUse(map, view) {
+  const share = new Array(map.folded.links.length).fill(0);
+  map.folded.of.forEach((to, link) => {
+    if (to >= 0 && view.share[link] > share[to]) share[to] = view.share[link];
+  });
+  return { share, links: share.length };
+}
+
+// The part of the drawing in which some nodes stand, with their frames left out.
+function around(map, nodes) {
+  let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+  for (const at of nodes) {
+    const [, , x, y, half] = map.nodes[at];
+    [left, right] = [Math.min(left, x - half), Math.max(right, x + half)];
+    [top, bottom] = [Math.min(top, y - 13), Math.max(bottom, y + 13)];
+  }
+  const edge = 24;
+  return [left - edge, top - edge, right - left + 2 * edge, bottom - top + 2 * edge];
+}
+
+function drawMap(svg, map, view, id, only) {
+  const box = only ? around(map, only) : [0, 0, map.width, map.height];
+  svg.setAttribute("viewBox", box.join(" "));
+  svg.style.maxWidth = `${1.45 * box[2]}px`;
   svg.replaceChildren(arrows(id));
   const layers = ["boxes", "shared", "links", "picked", "nodes"].map((name) => {
     const layer = make("g", { class: name });
     svg.append(layer);
     return layer;
   });
-  for (const [name, x, y, width, height] of map.boxes) {
+  for (const [name, x, y, width, height] of only ? [] : map.boxes) {
     layers[0].append(make("rect", { x, y, width, height, rx: 10 }));
     layers[4].append(make("text", { x: x + 10, y: y + 18, class: "host" }, name));
   }
@@ -43,12 +75,13 @@ function drawMap(svg, map, view, id) {
   const paths = new Map();
   const wraps = new Set(map.wraps);
   map.links.forEach((link, at) => {
+    if (only && !(only.has(link[0]) && only.has(link[1]))) return;
     const d = link[3], number = map.index[at];
     const share = view ? view.share[number] : 0;
-    const width = (1.1 + 2.2 * Math.sqrt(link[2] / widest)).toFixed(2);
+    const width = ((map.of ? 0.4 : 1) * (1.1 + 2.2 * Math.sqrt(link[2] / widest))).toFixed(2);
     const path = make("path", { d, "stroke-width": width,
       class: `link u${shade(share)}${wraps.has(number) ? " wrap" : ""}` });
-    path.dataset.link = number;
+    path.dataset.link = map.of ? `of hosts ${number}` : number;
     path.append(make("title", {}, linkWords(map, at, view)));
     layers[2].append(path);
     paths.set(number, path);
@@ -59,6 +92,7 @@ function drawMap(svg, map, view, id) {
     group.dataset.link = row;
     const told = `${name}, shared by ${members.length} links: ${digits(speed)} GB/s`;
     group.append(make("title", {}, view ? `${told}, busy ${percent(share)} of the time` : told));
+    if (only && !members.some((link) => paths.has(link))) return;
     for (const link of members) {
       const path = paths.get(link);
       if (path) group.append(make("path", { d: path.getAttribute("d") }));
@@ -66,9 +100,10 @@ function drawMap(svg, map, view, id) {
     layers[1].append(group);
   });
   map.nodes.forEach(([name, kind, x, y, half, own, text], at) => {
+    if (only && !only.has(at)) return;
     const node = make("g", { class: `node ${kind}`, transform: `translate(${x} ${y})` });
     node.dataset.node = at;
-    node.append(kind === "gpu" ? make("circle", { r: 13 })
+    node.append(kind === "gpu" || kind === "host" ? make("circle", { r: 13 })
       : make("rect", { x: -half, y: -10, width: 2 * half, height: 20, rx: 4 }));
     node.append(make("text", { y: 4 }, text), make("title", {}, `${kind} ${name}${own ? ` (${own})` : ""}`));
     layers[4].append(node);

@@ -29,7 +29,9 @@ class View {
     this.facts.links = this.map ? this.facts.share.length - this.map.resources.length : 0;
     this.index();
     if (this.map) {
-      drawMap(this.one(".map"), this.map, this.facts, `v${this.number}`);
+      const draw = (open) => drawMachine(this.one(".map"), this.map, this.facts, `v${this.number}`, open);
+      openable(this.one(".map"), this.one(".hosts"), this.map, (open) => { draw(open); this.mark(); });
+      draw(null);
       this.one(".map").addEventListener("click", (event) => this.onMap(event));
     }
     this.fill();
@@ -149,7 +151,7 @@ class View {
 
   onMap(event) {
     const link = event.target.closest("[data-link]");
-    if (link) this.light(Number(link.dataset.link));
+    if (link && !link.dataset.link.startsWith("of")) this.light(Number(link.dataset.link));
   }
 
   // A link or resource is marked in the map and in the charts.
@@ -265,9 +267,11 @@ class View {
     const svg = this.one(".map"), layer = svg.querySelector(".picked");
     layer.replaceChildren();
     for (const node of svg.querySelectorAll(".node")) node.classList.remove("from", "reached");
-    const lit = new Set(items.flatMap((item) => this.route(item)));
+    const closed = this.map.folded && svg.dataset.open === "" ? this.map.folded : null;
+    const shown = (node) => closed ? closed.at[node] : node;
+    const lit = new Set(items.flatMap((item) => this.route(item)).map((one) => closed ? closed.of[one] : one));
     for (const number of lit) {
-      const path = svg.querySelector(`.links [data-link="${number}"]`);
+      const path = svg.querySelector(`.links [data-link="${closed ? "of hosts " : ""}${number}"]`);
       if (!path) continue;
       const copy = make("path", { d: path.getAttribute("d"), "marker-end": `url(#v${this.number}-arrow)` });
       copy.dataset.picked = number;
@@ -277,8 +281,8 @@ class View {
     for (const item of items) {
       const route = this.route(item).map((number) => this.map.links[this.map.index.indexOf(number)]);
       if (!route.length || !route[0] || !route[route.length - 1]) continue;
-      from.add(route[0][0]);
-      to.add(route[route.length - 1][1]);
+      from.add(shown(route[0][0]));
+      to.add(shown(route[route.length - 1][1]));
     }
     for (const node of svg.querySelectorAll(".node")) {
       const number = Number(node.dataset.node);
@@ -335,6 +339,25 @@ function tip(text, event) {
   place.style.top = `${event.clientY + 16}px`;
 }
 
+// Hosts open by a click or by name, and close by a click beside them.
+function openable(svg, list, map, draw) {
+  if (!map.folded) return;
+  const go = (open) => {
+    if (list) list.value = open === null ? "" : String(open);
+    draw(open);
+  };
+  svg.addEventListener("click", (event) => {
+    const node = event.target.closest(".node");
+    if (svg.dataset.open === "") {
+      const at = node ? Number(node.dataset.node) : -1;
+      if (at >= 0 && at < map.folded.hosts.length) go(at);
+    } else if (!event.target.closest("[data-link]") && !node) {
+      go(null);
+    }
+  });
+  if (list) list.addEventListener("change", () => go(list.value === "" ? null : Number(list.value)));
+}
+
 const views = [...document.querySelectorAll("[data-view]")].map((element) => new View(element));
 const chooser = document.getElementById("chooser");
 
@@ -354,7 +377,10 @@ for (const link of document.querySelectorAll("[data-goto]")) {
 }
 choose(chooser ? Number(chooser.value) : 0);
 for (const svg of document.querySelectorAll("svg.map[data-map]")) {
-  drawMap(svg, data.maps[Number(svg.dataset.map)], null, "m");
+  const map = data.maps[Number(svg.dataset.map)];
+  const draw = (open) => drawMachine(svg, map, null, "m", open);
+  openable(svg, svg.parentElement.querySelector(".hosts"), map, draw);
+  draw(null);
 }
 
 let waiting = 0;
