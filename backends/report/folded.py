@@ -47,11 +47,12 @@ def folded(topology: Topology) -> FoldedMachine | None:
     place = {host: i for i, host in enumerate(hosts)}
     between = [i for i, node in enumerate(topology.nodes) if node.host not in place]
     number, alike = _alike(topology, between, place, len(hosts))
-    node_of = tuple(
-        number[i] if i in number else place[node.host]
+    of_host = number | {
+        i: place[node.host]
         for i, node in enumerate(topology.nodes)
-        if i in number or node.host is not None
-    )
+        if node.host is not None and node.host in place
+    }
+    node_of = tuple(of_host[i] for i in range(len(topology.nodes)))
     ends = [(node_of[x.src], node_of[x.dst]) for x in topology.links]
     widths: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
     for pair, link in zip(ends, topology.links, strict=True):
@@ -90,7 +91,10 @@ def _alike(
         for a, b in ((x.src, x.dst), (x.dst, x.src)):
             if a in near:
                 host = topology.nodes[b].host
-                near[a].add(("node", b) if host is None else ("host", place[host]))
+                joined = (
+                    ("host", place[host]) if host is not None and host in place else ("node", b)
+                )
+                near[a].add(joined)
     kinds: dict[frozenset[tuple[str, int]], list[int]] = defaultdict(list)
     for i in between:
         kinds[frozenset(near[i])].append(i)
