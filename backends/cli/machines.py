@@ -13,6 +13,7 @@ from weft.dsl.catalogue import topology as topology_named
 from weft.dsl.catalogue import with_options
 from weft.dsl.nouns.hops import islands
 from weft.dsl.nouns.library import MANIFEST, read
+from weft.synth.time.calibrated import require_known
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
@@ -78,7 +79,13 @@ def without_nics(text: str, nics: Sequence[str]) -> str:
 
 
 def read_topology(text: str) -> Topology:
-    """Return a topology by catalogue name, path or ``-``, or that of a library by its folder."""
+    """Return a topology by catalogue name, path or ``-``, or that of a library by its folder.
+
+    Raises:
+        UnknownName: it has a number of no key of the runtime model, told with its file.
+    """
     if is_library(text):
         return read(text).topology
-    return topology_named(text)
+    found = topology_named(text)
+    require_known((one.key for one in found.timing.numbers), f"{text}: timing")
+    return found

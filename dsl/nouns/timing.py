@@ -109,9 +109,10 @@ class MachineTiming:
         family, rows = fields.get("family", str, ""), fields.get("numbers", list, [])
         fields.finish()
         try:
-            return cls(family, tuple(_number(row, where) for row in rows))
+            numbers = tuple(_number(row, f"{where}.numbers[{i}]") for i, row in enumerate(rows))
+            return cls(family, numbers)
         except UserError as error:
-            raise BadFile(error.message, where=where, hint=error.hint) from None
+            raise BadFile(error.message, where=error.where or where, hint=error.hint) from None
 
 
 def _shown(value: Fraction) -> str:
@@ -140,4 +141,7 @@ def flattened(table: Mapping[str, Any]) -> dict[str, Any]:
 def _number(row: Any, where: str) -> TimingNumber:
     if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
         raise BadFile("a number is [key, value, source]", where=where)
-    return TimingNumber(row[0], exact(row[1], f"{where}: {row[0]}"), str(row[2]))
+    try:
+        return TimingNumber(row[0], exact(row[1], f"{where}: {row[0]}"), str(row[2]))
+    except UserError as error:
+        raise BadFile(error.message, where=error.where or where, hint=error.hint) from None

@@ -193,6 +193,17 @@ def timing_keys() -> tuple[str, ...]:
     return _table().keys
 
 
+def require_known(keys: Iterable[str], where: str) -> None:
+    """Refuse keys that are none of the runtime model.
+
+    Raises:
+        UnknownName: one of them.
+    """
+    for key in keys:
+        if key not in timing_keys():
+            raise UnknownName("key of the runtime model", key, timing_keys(), where=where)
+
+
 def fitted_defaults() -> tuple[SourcedNumbers, ...]:
     """The defaults that were fitted to published times of whole collectives."""
     return tuple(one for one in _table().groups if one.certainty is Certainty.FITTED)
@@ -415,10 +426,7 @@ class _NumberFinder:
         self.table, self.runtime = _table(), runtime
         self.line = self.table.line(topology.timing.family)
         self.own = {one.key: one for one in (*topology.timing.numbers, *given)}
-        for key in self.own:
-            if key not in timing_keys():
-                where = f"{topology.name}: timing"
-                raise UnknownName("key of the runtime model", key, timing_keys(), where=where)
+        require_known(self.own, f"{topology.name}: timing")
         known = {*link_media(topology), inner_medium(topology)} - {None}
         self.media = [one for one in Medium if one in known]
         self.used: dict[str, ModelNumber] = {}

@@ -10,8 +10,9 @@ the model's fitted numbers as the other machines tell them.
 
 Bands: small to 64 KiB, mid to 16 MiB, large above. Rows whose sums are made in switches (NVLS,
 SHARP) are no program of ours: they are listed apart, with the reason, and so are spikes: rows that
-took longer than a smaller *and* a larger message whose times are alike. Rows that MSCCL files are
-predicted for (not a library's own kernels) are summed up beside the bands.
+took longer than a smaller *and* a larger message whose times are alike. Rows predicted by MSCCL files
+and by MSCCL++'s packets are summed up beside the bands as well. Settings that a table names
+(``NCCL_PROTO=LL``) are kept.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ from weft.synth.time.calibrated import fitted_defaults
 BANDS = (("small", 64 << 10), ("mid", 16 << 20), ("large", math.inf))
 """Bands of message sizes, by the largest of each."""
 
-FILES = "MSCCL file"
-"""Beginning of the names of programs that a library reads from files."""
+FILES, PACKETS = "MSCCL file", "packets"
+"""Beginning of the names of programs that a library reads from files, and of MSCCL++'s kernels."""
+
+UNPREDICTABLE = (WeftError, ValueError, LookupError, ArithmeticError)
+"""Faults of a table that has facts of no machine of ours, or of one on which nothing runs."""
 
 WITHIN = 0.5
 """Largest error of rows that count as within."""
@@ -86,7 +90,11 @@ def rows_of(table: MeasuredTable, given: tuple[TimingNumber, ...] = ()) -> Itera
         if row.wrong or why:
             yield Row(table.name, band, row.bytes, row.us, math.nan, "", row.wrong or why)
             continue
-        found = best_of(options, row.bytes)
+        try:
+            found = best_of(options, row.bytes)
+        except UNPREDICTABLE as error:
+            yield Row(table.name, band, row.bytes, row.us, math.nan, "", _reason(error))
+            continue
         assert found is not None
         apart = found.apart or spikes.get(row.bytes, "")
         yield Row(table.name, band, row.bytes, row.us, found.us, found.how, apart)
@@ -100,9 +108,15 @@ def _options(table: MeasuredTable, given: tuple[TimingNumber, ...]) -> tuple[Opt
         return [], table.why_apart
     try:
         found = baselines_of(table, given)
-    except (WeftError, ValueError, LookupError, ArithmeticError) as error:
-        return [], f"cannot be modelled: {error}"
+    except UNPREDICTABLE as error:
+        return [], _reason(error)
     return found, "" if found else f"no program of the library is known for {table.kind}"
+
+
+def _reason(error: Exception) -> str:
+    """Why a program cannot be timed, in one line."""
+    told = error.message if isinstance(error, WeftError) else str(error)
+    return f"cannot be modelled: {told}"
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -118,8 +132,8 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def files_summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """:func:`summary` of the rows of MSCCL files, with the worst error."""
+def group_summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """:func:`summary` of some rows, with the worst error."""
     worst = max((row.error for row in rows), key=abs, default=None)
     return {**summary(rows), "worst": None if worst is None else round(worst, 4)}
 
@@ -153,7 +167,8 @@ def report(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "schema": 1,
         "bands": {name: summary([row for row in counted if row.band == name]) for name, _ in BANDS},
-        "files": files_summary([row for row in counted if row.how.startswith(FILES)]),
+        "files": group_summary([row for row in counted if row.how.startswith(FILES)]),
+        "packets": group_summary([row for row in counted if row.how.startswith(PACKETS)]),
         "tables": by_table(counted),
         "apart": [
             {
@@ -243,10 +258,10 @@ def text(found: dict[str, Any]) -> str:
                 f"{name:7}{one['rows']:5} rows  median {one['median']:.1%}  "
                 f"within ±50 % {one['within_50']:.1%}"
             )
-    if (one := found["files"])["rows"]:
-        lines.append(
-            f"{FILES}s: {one['rows']} rows  median {one['median']:.1%}  worst {one['worst']:+.1%}"
-        )
+    for one, what in ((found["files"], f"{FILES}s"), (found["packets"], f"MSCCL++ {PACKETS}")):
+        if one["rows"]:
+            told = f"median {one['median']:.1%}  worst {one['worst']:+.1%}"
+            lines.append(f"{what}: {one['rows']} rows  {told}")
     return "\n".join(lines)
 
 

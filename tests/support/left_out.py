@@ -134,7 +134,8 @@ def _logs(
 
 def _counts(unknown: FittedUnknown, table: MeasuredTable) -> bool:
     """Whether the model of the table's machine takes its number from there."""
-    machine, runtime = machine_of(table), runtime_of(table)
+    machine = machine_of(table)
+    runtime = runtime_of(table, machine)
     found = [
         default_number(machine, unknown.keys[0], name)
         for name in ((NCCL, NCCL_TREE) if runtime == NCCL else (runtime,))
@@ -197,7 +198,9 @@ def _effect(one: TableEffects, unknown: FittedUnknown) -> float:
 
 def _plain(unknown: FittedUnknown, table: MeasuredTable) -> float:
     """What the model takes where nothing was fitted; next to nothing where it has no default."""
-    found = default_number(machine_of(table), unknown.keys[0], runtime_of(table), unknown.group)
+    machine = machine_of(table)
+    runtime = runtime_of(table, machine)
+    found = default_number(machine, unknown.keys[0], runtime, unknown.group)
     return unknown.shipped / RANGE if found is None else max(float(found.value), 1e-3)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from measured_machines import machine_of
 from measured_tables import MeasuredTable
@@ -19,12 +21,14 @@ from weft.backends.tune.baselines import (
     host_time,
     nccl_baselines,
 )
+from weft.backends.tune.compared import library_of
+from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.catalog import classic_algorithm
-from weft.synth.time.calibrated import MSCCLPP, NCCL, calibrated_model
+from weft.synth.time.calibrated import MSCCLPP, NCCL, calibrated_model, channels_of
 from weft.synth.time.program_time import ProgramClock
 
 
@@ -57,27 +61,99 @@ def gpus_per_process(table: MeasuredTable, gpus: int) -> int:
     return gpus if launch == LAUNCH_OF_SEVERAL else 1
 
 
-def runtime_of(table: MeasuredTable) -> str:
-    """The runtime whose kernels ran."""
+def runtime_of(table: MeasuredTable, machine: Topology) -> str:
+    """The runtime whose kernels ran; that of the machine's maker where no library is named.
+
+    Raises:
+        UserError: another library, of which there is no model.
+    """
     library = table.text("library").lower()
     if "mscclpp" in library or "msccl++" in library:
         return MSCCLPP
-    return "rccl" if "rccl" in library else NCCL
+    if not library:
+        return library_of(machine, NCCL)
+    if found := re.search(r"\b(nccl|rccl)", library):
+        return found[1]
+    raise UserError(f"there is no model of the library {table.text('library')!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run was told by NCCL's variables.
+
+    ``algorithms``, ``protocols``: that it may take, empty: all. ``channels``: at most, 0: any
+    number. ``sums``: whether switches may sum.
+    """
+
+    algorithms: frozenset[str] = frozenset()
+    protocols: frozenset[str] = frozenset()
+    channels: int = 0
+    sums: bool = True
+
+    @staticmethod
+    def of(table: MeasuredTable) -> Settings:
+        """The settings that the facts of a table name (``NCCL_PROTO=LL``)."""
+        told = " ".join(table.text(key) for key in ("chosen", "launch", "library", "note"))
+        found = {name.upper(): value for name, value in re.findall(r"(NCCL_\w+)=(\S+)", told, re.I)}
+        most = re.match(r"\d+", found.get("NCCL_MAX_NCHANNELS", ""))
+        return Settings(
+            _listed(found.get("NCCL_ALGO", ""), ("ring", "tree", "nvls")),
+            _listed(found.get("NCCL_PROTO", ""), [str(one).lower() for one in Protocol]),
+            int(most[0]) if most else 0,
+            found.get("NCCL_NVLS_ENABLE", "1")[:1] != "0",
+        )
+
+    def on(self, machine: Topology) -> Topology:
+        """The machine with as many channels as were allowed, if fewer than usual."""
+        if not 0 < self.channels < channels_of(machine):
+            return machine
+        number = TimingNumber("channels", Fraction(self.channels), "NCCL_MAX_NCHANNELS")
+        return replace(machine, timing=machine.timing.with_numbers((number,)))
+
+    def allowed(self, found: Sequence[Baseline | SwitchSums]) -> Iterator[Baseline | SwitchSums]:
+        """What may run, in the protocols that may."""
+        for one in found:
+            if isinstance(one, SwitchSums):
+                # Switches sum under Simple alone.
+                algorithm = not self.algorithms or "nvls" in self.algorithms
+                if self.sums and algorithm and self._takes(Protocol.SIMPLE):
+                    yield one
+                continue
+            word = "tree" if "tree" in one.name else "ring"
+            if self.algorithms and word not in self.algorithms and "pairs" not in one.name:
+                continue
+            if mine := tuple(x for x in one.protocols if self._takes(x)):
+                yield replace(one, protocols=mine, empty_us={})
+
+    def _takes(self, protocol: Protocol) -> bool:
+        return not self.protocols or str(protocol).lower() in self.protocols
+
+
+def _listed(text: str, known: Sequence[str]) -> frozenset[str]:
+    """The known words of ``LL,Simple``, or all but those of ``^LL``; empty where there are none."""
+    named = {word for word in re.findall(r"\w+", text.lower()) if word in known}
+    return frozenset(set(known) - named if text.startswith("^") else named)
 
 
 def baselines_of(table: MeasuredTable, given: tuple[TimingNumber, ...] = ()) -> Options:
-    """What may have run; empty where no program of ours can. ``given``: replaces defaults."""
+    """What may have run; empty where no program of ours can. ``given``: replaces defaults.
+
+    Raises:
+        UserError: no machine or no library of the model is told.
+    """
     if table.why_apart:
         return []
     machine = machine_of(table)
+    settings = Settings.of(table)
     machine = replace(machine, timing=machine.timing.with_numbers(given))
+    machine = settings.on(machine)
     gpus = gpus_per_process(table, machine.ranks // machine.hosts)
-    chosen, runtime = table.text("chosen").lower(), runtime_of(table)
+    chosen, runtime = table.text("chosen").lower(), runtime_of(table, machine)
     kind = table.kind
     assert kind is not None  # else it is apart
     if runtime == MSCCLPP:
         return [*_packets(machine, kind)]
-    found: Options = list(nccl_baselines(machine, kind, runtime, gpus))
+    found: Options = [*settings.allowed(nccl_baselines(machine, kind, runtime, gpus))]
     if runtime == "rccl" and "msccl" in chosen and machine.ranks == 8:
         files = _rccl_files(machine, host_time(machine, gpus))
         ranges = [(one.low, one.high) for one in files]

@@ -135,7 +135,8 @@ def _row(row: Any) -> MeasuredRow:
         size = _bytes(row)
         us = _us(row, size)
     except (WeftError, ValueError, TypeError, LookupError, ArithmeticError) as error:
-        return MeasuredRow(size, math.nan, f"cannot be read: {row!r:.60} ({error})")
+        told = error.message if isinstance(error, WeftError) else str(error)
+        return MeasuredRow(size, math.nan, f"cannot be read: {row!r:.60} ({told})")
     if size <= 0:
         return MeasuredRow(0, us, "an empty message")
     if not (math.isfinite(us) and us > 0):
@@ -146,7 +147,7 @@ def _row(row: Any) -> MeasuredRow:
 def _bytes(row: Any) -> int:
     given = row["bytes"] if isinstance(row, dict) else row[0]
     if isinstance(given, str):
-        return parse_bytes(given)
+        return int(given) if given.strip().isdecimal() else parse_bytes(given)
     if isinstance(given, bool) or int(given) != given:
         raise ValueError("not a number of bytes")
     return int(given)

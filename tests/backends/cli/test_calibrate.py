@@ -14,6 +14,8 @@ from weft.backends.tune.baselines import best_of, nccl_baselines
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.timing import TimingNumber
 
+ASKED = ("-c", "allgather", "--objective", "time", "--size", "1MiB")
+
 TESTS = {"allreduce": "all_reduce", "allgather": "all_gather"}
 SIZES = tuple(1 << k for k in range(3, 31, 3))
 
@@ -132,3 +134,28 @@ def test_a_text_of_other_gpus_is_told(calibrate):
     ran = calibrate(re.sub(r"\] GPU", "] NVIDIA H100 80GB HBM3", text("allreduce")))
     assert ran.code == 0, ran.err
     assert "measured on h100, fitted to a machine of a100" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message", "where"),
+    [
+        ([["alpha.LL", "1", "mine"]], "unknown key of the runtime model 'alpha.LL'", "timing"),
+        (
+            [["start.LL", "9", "mine"], ["alpha.nvlink.LL", "-3/2", "mine"]],
+            "alpha.nvlink.LL is -1.5, which is negative",
+            "timing.numbers[1]",
+        ),
+    ],
+)
+def test_a_number_without_a_class_and_a_negative_one_are_told_with_their_file(
+    weft, tmp_path, numbers, message, where
+):
+    file, out = tmp_path / "box.json", tmp_path / "ring.json"
+    data = topology("dgx1").to_json()
+    file.write_text(json.dumps({**data, "timing": {"family": "v100", "numbers": numbers}}))
+    for verb in (("topo", "show", file), ("synth", "-t", file, *ASKED, "-o", out)):
+        ran = weft(*verb)
+        assert ran.code == 2
+        assert message in ran.err
+        assert f"{file}: {where}" in re.sub(r"\s+", " ", ran.err)
+    assert not out.exists()

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured_runs import baselines_of
+from measured_tables import MeasuredTable
+
+from weft.backends.tune.baselines import best_of
 
 SCRIPT = Path(__file__).parents[3] / "tests" / "grade" / "calibration.py"
 ROWS = [[1024, 30.0], [64 << 20, 900.0]]
@@ -48,6 +52,11 @@ NOT_PREDICTED = {
     "one_shot is no algorithm for allgather": table(
         "x", "H100", library="MSCCL++", collective="allgather"
     ),
+    "there is no model of the library 'gloo'": table("x", "A100", library="gloo"),
+    "no link or switch joins them": table(
+        "x", "MI250X", "mi250", library="RCCL", chosen="MSCCL XML", rows_bytes_us=[[2048, 20.0]]
+    ),
+    "no program of the library is known for allreduce": table("x", "A100", chosen="NCCL_ALGO=NVLS"),
     "an empty message": table("x", "A100", rows_bytes_us=[[0, 3.0]]),
     "no time was measured": table("x", "A100", rows_bytes_us=[[8, 0], [8, -1]]),
     "cannot be read": table("x", "A100", rows_bytes_us=[[8, None], ["eight", 1], 7, [8, "3 yr"]]),
@@ -88,6 +97,28 @@ def test_a_spike_is_apart_and_files_are_summed_up(tmp_path: Path) -> None:
     ]
     assert found["bands"]["small"]["rows"] == found["files"]["rows"] == len(rows) - 1
     assert found["files"]["worst"] == min(one["worst"] for one in found["tables"])
+
+
+def times(**facts: Any) -> list[tuple[str, float]]:
+    """How and in what time two messages run on eight H100, by the facts of their table."""
+    facts = {"gpu": "H100", "topology": "dgx-h100", "collective": "allreduce", **facts}
+    options = baselines_of(MeasuredTable("x", facts, ()))
+    best = [best_of(options, size) for size in (1 << 10, 1 << 26)]
+    return [(one.how, one.us) for one in best if one is not None]
+
+
+def test_settings_of_a_run_are_kept() -> None:
+    free = times(library="NCCL 2.27")
+    assert [how for how, _ in free] == ["1 ring LL", "NVLS"]
+    assert times() == free
+    assert [how for how, _ in times(chosen="NCCL_PROTO=LL")] == ["1 ring LL"] * 2
+    assert [how for how, _ in times(launch="-g 1, NCCL_PROTO=^LL,LL128 NCCL_NVLS_ENABLE=0")] == [
+        "1 ring Simple"
+    ] * 2
+    (_, small), (how, large) = times(chosen="NCCL_ALGO=Ring NCCL_MAX_NCHANNELS=1")
+    assert how == "1 ring Simple"
+    assert small == pytest.approx(free[0][1], rel=0.02)  # few bytes have one channel anyway
+    assert large > 5 * free[1][1]
 
 
 @pytest.mark.parametrize("data", [{}, [], {"tables": 1}, {"tables": [1]}])

@@ -34,7 +34,7 @@ def test_a_number_out_of_the_range_of_its_key_is_refused(
 def test_a_number_out_of_range_in_a_file_is_told_with_its_place() -> None:
     with pytest.raises(BadFile, match="is 1000") as found:
         MachineTiming.from_json({"numbers": [["reach.nvlink", "1000", ""]]}, "box.json: timing")
-    assert found.value.where == "box.json: timing"
+    assert found.value.where == "box.json: timing.numbers[0]"
 
 
 def test_a_number_in_range_is_kept() -> None:
