@@ -15,12 +15,14 @@ from weft.synth.time.schedule_time import simulate
 
 from ..ranks.recording import Call, load
 from ..report.dot import machine_dot
+from ..report.plan_chart import add_plan, plan_chart
 from ..report.svg import drawing, machine_piece, program_chart, schedule_chart
 from ..report.trace import TraceFile
 from ..report.trace_check import require_sound
 from ..report.trace_runs import add_measured, add_program, add_schedule
 from .flags.files import ShowFlags
 from .noun import DEFAULT_BYTES, FileKind, Subject
+from .plan_noun import judged_plan
 from .program_noun import ProgramNoun
 from .schedule_noun import verified_schedule
 from .timelines import program_timeline, schedule_timeline
@@ -38,6 +40,8 @@ def perfetto(subject: Subject, args: ShowFlags) -> Drawn:
         UserError: a kind of file that is not simulated.
     """
     trace = TraceFile()
+    if subject.kind == FileKind.PLAN:
+        return _plan_trace(trace, subject)
     call = _measured(args)
     group = "predicted: " if call else ""
     if call:
@@ -51,6 +55,17 @@ def perfetto(subject: Subject, args: ShowFlags) -> Drawn:
     require_sound(text)
     about = f"{about}, {microseconds(us)} µs at {format_bytes(size)}"
     return text, {"about": about, "bytes": size, "us": number(us)}
+
+
+def _plan_trace(trace: TraceFile, subject: Subject) -> Drawn:
+    """Return the trace of a plan of a workload."""
+    plan = judged_plan(subject)
+    add_plan(trace, plan)
+    trace.about = {"times": "planned by weft", "file": subject.where}
+    text = trace.text()
+    require_sound(text)
+    about = f"{count(len(plan.pieces), 'piece')}, {microseconds(plan.us)} µs"
+    return text, {"about": about, "us": number(plan.us)}
 
 
 def _measured(args: ShowFlags) -> Call | None:
@@ -106,6 +121,10 @@ def svg(subject: Subject, args: ShowFlags) -> Drawn:
     if subject.kind == FileKind.TOPOLOGY:
         machine = subject.topology()
         return drawing(machine.name, [machine_piece(machine)]), {"about": machine.name}
+    if subject.kind == FileKind.PLAN:
+        plan = judged_plan(subject)
+        about = f"{plan.workload.name}, {microseconds(plan.us)} µs"
+        return drawing(plan.workload.name, [plan_chart(plan)]), {"about": about}
     if isinstance(subject.noun, ProgramNoun):
         ran = program_timeline(subject.noun, subject, args, "drawn")
         what = f"{ran.program.name}: {ran.program.collective}"

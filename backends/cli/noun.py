@@ -24,6 +24,8 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.schedule import load as load_schedule
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import Workload
+from weft.dsl.nouns.workload_plan import WorkloadPlan
+from weft.dsl.nouns.workload_plan import load as load_plan
 
 from ..check.checks import Check
 from ..formats.format import Format, Requirements
@@ -57,6 +59,7 @@ class FileKind(StrEnum):
     STREAM = "stream"
     RESULT = "result"
     WORKLOAD = "workload"
+    PLAN = "plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,10 @@ class Subject:
     def workload(self) -> Workload:
         """Return the workload in the file, whatever its format."""
         return workload_in(self.text, self.where)
+
+    def plan(self) -> WorkloadPlan:
+        """Return the plan of a workload in the file, well formed but not judged."""
+        return load_plan(self.data, self.where)
 
     def machine(self) -> Topology | None:
         """Return the machine that a file or a name states; None if there is none."""

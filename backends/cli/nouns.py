@@ -29,6 +29,10 @@ def noun_of(kind: FileKind) -> Noun:
             from .workload_noun import WorkloadNoun
 
             return WorkloadNoun()
+        case FileKind.PLAN:
+            from .plan_noun import PlanNoun
+
+            return PlanNoun()
         case FileKind.TOPOLOGY:
             return TopologyNoun()
         case FileKind.COLLECTIVE:

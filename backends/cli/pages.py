@@ -18,6 +18,7 @@ from ..report.html.bench_page import results_page
 from ..report.html.convergence import convergence_section
 from ..report.html.library_page import library_page
 from ..report.html.page import Make, byte_words
+from ..report.html.plan_page import plan_page
 from ..report.html.program_page import ShownProgram, program_page
 from ..report.html.schedule_page import Shown, frontier_page, pair_page, schedule_page
 from ..report.html.text_page import text_page, topology_page
@@ -26,6 +27,7 @@ from .flags.files import ShowFlags
 from .machines import is_library, on_machine, read_topology
 from .models import chosen_model
 from .noun import DEFAULT_BYTES, FileKind, Subject
+from .plan_noun import judged_plan
 from .program_noun import FormatNoun, ProgramNoun
 from .streams import is_stream
 from .subjects import read_subject
@@ -58,6 +60,8 @@ def _single(subject: Subject, args: ShowFlags) -> Make:
             page = topology_page(topology, topology_text(topology), subject.named)
         case FileKind.LIBRARY:
             return _library(subject)
+        case FileKind.PLAN:
+            page = plan_page(judged_plan(subject), subject.named)
         case FileKind.STREAM:
             raise UserError(
                 "a stream of transfers is too large for a page",

@@ -185,6 +185,7 @@ SAID = (
     FileKind.COLLECTIVE,
     FileKind.LIBRARY,
     FileKind.WORKLOAD,
+    FileKind.PLAN,
 )
 """Kinds that files name in their key ``weft``."""
 

@@ -101,6 +101,28 @@ class CpModel:
         tails, heads, literals = (list(column) for column in zip(*arcs, strict=True))
         self._add(f"circuit{{tails:{tails} heads:{heads} literals:{literals}}}")
 
+    def interval(self, start: int, length: int, end: int) -> int:
+        """Return the number of an interval of fixed length between two variables."""
+        self.linear([(end, 1), (start, -1)], least=length, most=length)
+        self.terms += 2
+        self._add(
+            f"interval{{start{{vars:{start} coeffs:1}} end{{vars:{end} coeffs:1}} "
+            f"size{{offset:{length}}}}}"
+        )
+        return len(self._constraints) - 1
+
+    def no_overlap(self, intervals: Sequence[int]) -> None:
+        """Require that no two intervals run at one time."""
+        self.terms += len(intervals)
+        self._add(f"no_overlap{{intervals:{list(intervals)}}}")
+
+    def cumulative(self, users: Sequence[tuple[int, int]], capacity: int) -> None:
+        """Require that the demands of the intervals that run at one time fit into a capacity."""
+        self.terms += 2 * len(users)
+        demands = "".join(f" demands{{offset:{demand}}}" for _, demand in users)
+        intervals = [interval for interval, _ in users]
+        self._add(f"cumulative{{capacity{{offset:{capacity}}} intervals:{intervals}{demands}}}")
+
     def minimize(self, terms: Iterable[Term]) -> None:
         """Ask for the least sum."""
         numbers, factors = self._sum(terms)

@@ -464,3 +464,35 @@ class ResynthFlags(TuningFlags):
     time: float | None = shared.cut_off("each question", group="race")
     target: str | None = unset(TuningFlags, "target")
     placement: str | None = unset(TuningFlags, "placement")
+
+
+ORDER_EFFORT = 0.4
+"""Default effort of ``weft plan`` in ordering: 160 operations take less."""
+
+
+@dataclass(frozen=True)
+class PlanFlags(Flags):
+    """Flags of ``weft plan``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft plan step.json
+  weft plan step.json -o plan.json --json
+  weft plan first.json second.json --shift"""
+
+    workloads: tuple[str, ...] = flag(
+        metavar="WORKLOAD", nargs="+", help="files of workloads (several: with --shift), or -"
+    )
+    topology: str | None = shared.topology(help="the machine, where collectives need one")
+    shift: bool = flag(
+        "--shift", action="store_true", help="shift jobs in time so that they share resources best"
+    )
+    judge: int | None = flag(
+        "--judge",
+        metavar="PIECES",
+        parse=whole(1, 64),
+        help="let CP-SAT judge the order too, with each communication cut in so many pieces",
+    )
+    effort: float = shared.effort("moves in the order", ORDER_EFFORT)
+    seed: int = shared.seed("of the moves")
+    output: str | None = shared.output("a file for the plan")
+    force: bool = shared.force()

@@ -1,0 +1,95 @@
+"""``weft plan``: a whole job in time, and jobs beside each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import write_text
+from weft.dsl.base.tables import number
+from weft.dsl.importers.workloads.read import read_workload
+from weft.dsl.nouns.workload import Workload, require_ranks
+from weft.dsl.nouns.workload_plan import WorkloadPlan
+from weft.synth.base.meter import STEPS, Meter
+from weft.synth.ordering.jobs import Sharing, shared_jobs
+from weft.synth.ordering.judge import judged
+from weft.synth.ordering.plan import graph_of, plan_in_time
+
+from ...report.plan_text import plan_facts, plan_text
+from ...report.shift_text import shift_facts, shift_text
+from ..console import Console
+from ..exit_codes import Exit
+from ..flags.search import PlanFlags
+from ..machines import read_topology
+from ..outputs import check_file_output
+
+
+def run(args: PlanFlags, console: Console) -> int:
+    """Plan one workload, or shift several."""
+    check_file_output(args, console, args.workloads[0])
+    if len(args.workloads) > 1 and not args.shift:
+        raise UserError(
+            f"{len(args.workloads)} workloads are several jobs",
+            hint="--shift says when each should start; or put them into one file as one job",
+        )
+    workloads = [read_workload(path) for path in args.workloads]
+    plans = [_planned(args, one) for one in workloads]
+    if args.shift:
+        return _shift(args, plans, console)
+    return _one(args, plans[0], console)
+
+
+def _planned(args: PlanFlags, workload: Workload) -> WorkloadPlan:
+    """Return the plan of one workload."""
+    machine = ""
+    if args.topology is not None:
+        topology = read_topology(args.topology)
+        require_ranks(workload, topology.ranks, topology.name)
+        machine = topology.name
+    meter = Meter(int(args.effort * STEPS))
+    return plan_in_time(workload, meter, machine=machine, seed=args.seed)
+
+
+def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
+    """Write and print the plan of one workload."""
+    facts: dict[str, Any] = {"status": "ok", **plan_facts(plan), "file": args.output}
+    text = plan_text(plan)
+    if args.judge is not None:
+        verdict, data = _judged(args, plan)
+        facts["judge"] = data
+        text += f"\n\n{verdict}"
+    for note in plan.workload.notes:
+        console.say("Assumed", note)
+    if args.output is not None:
+        write_text(args.output, json.dumps(plan.to_json()) + "\n", force=args.force)
+        if args.output != "-":
+            console.say("Wrote", args.output)
+    if args.output != "-":
+        console.result(text, facts)
+    return Exit.DONE
+
+
+def _judged(args: PlanFlags, plan: WorkloadPlan) -> tuple[str, dict[str, Any]]:
+    """Return CP-SAT's answer, in words and as facts."""
+    assert args.judge is not None
+    found = judged(graph_of(plan), args.judge, seed=args.seed)
+    if found is None or found.us is None:
+        why = "too many pieces" if found is None else "nothing found within its steps"
+        return f"CP-SAT: {why}", {"us": None, "optimal": False, "pieces": args.judge}
+    best = "no order is better" if found.optimal else "the best it found"
+    text = f"CP-SAT, {args.judge} pieces each: {float(found.us):,.6g} µs, {best}"
+    facts = {"us": number(found.us), "optimal": found.optimal, "pieces": args.judge}
+    return text, facts
+
+
+def _shift(args: PlanFlags, plans: Sequence[WorkloadPlan], console: Console) -> int:
+    """Print the shifts of several jobs."""
+    if len(plans) < 2:
+        raise UserError("one job has nobody to give way to", hint="name two workloads or more")
+    if args.output is not None:
+        raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
+    found: Sharing = shared_jobs(plans, args.workloads, args.seed)
+    console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
+    return Exit.DONE

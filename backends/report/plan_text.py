@@ -1,0 +1,166 @@
+"""Texts and facts of plans of workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from weft.dsl.base.tables import count, exact, facts, microseconds, number, table
+from weft.dsl.nouns.workload_plan import PlanProofStep, WorkloadPlan
+from weft.synth.ordering.plan import graph_of
+
+MOST_NAMES = 6
+"""Operations of a path that are named; of longer ones the middle is left out."""
+
+MOST_ORDER = 40
+"""Classes, and operations of the order, that are named in a text."""
+
+
+def plan_text(plan: WorkloadPlan) -> str:
+    """Return bound and time, those of other ways of sharing, classes, and the order."""
+    name = plan.workload.name + (f" on {plan.machine}" if plan.machine else "")
+    operations = count(len(plan.workload.operations), "operation")
+    head = facts(
+        [
+            ("workload", f"{name}, {operations}"),
+            ("bound", f"{exact(plan.bound_us)} µs: {certificate_text(plan.proof)}"),
+            ("plan", f"{microseconds(plan.us)} µs, {_quality(plan)}"),
+            *((label, _against(plan, us, how)) for label, us, how in _others(plan)),
+        ]
+    )
+    rows = [
+        (one["name"], one["operations"], microseconds(one["alone_us"]), microseconds(one["end_us"]))
+        for one in class_times(plan)
+    ]
+    parts = [head]
+    if rows:
+        names = ("class", "operations", "alone µs", "ends µs")
+        parts.append(table(names, rows[:MOST_ORDER]))
+    if len(rows) > MOST_ORDER:
+        parts.append(f"… and {len(rows) - MOST_ORDER} more classes")
+    sending = [x for x in plan.order if _communicates(plan, x)]
+    shown = ", ".join(sending[:MOST_ORDER])
+    more = f" and {len(sending) - MOST_ORDER} more" if len(sending) > MOST_ORDER else ""
+    parts.append(f"first goes first: {shown}{more}" if sending else "nothing is sent")
+    parts += [f"note: {remark}" for remark in plan.remarks]
+    return "\n\n".join(parts)
+
+
+def _communicates(plan: WorkloadPlan, name: str) -> bool:
+    return any(one.name == name and one.communicates for one in plan.workload.operations)
+
+
+def _quality(plan: WorkloadPlan) -> str:
+    if is_best(plan):
+        return "proved best"
+    return f"at most {plan.us / float(plan.bound_us) - 1:.2%} above the bound"
+
+
+def is_best(plan: WorkloadPlan) -> bool:
+    """Return True if the plan meets its bound, but for rounding."""
+    return plan.us <= float(plan.bound_us) * (1 + 1e-9)
+
+
+def _others(plan: WorkloadPlan) -> list[tuple[str, float, str]]:
+    return [
+        ("fair sharing", plan.times.fair, "several communicators, all slowed alike"),
+        ("one queue", plan.times.queue, "one communicator, in the order of readiness"),
+        ("no overlap", plan.times.sequence, "one after another"),
+    ]
+
+
+def _against(plan: WorkloadPlan, us: float, how: str) -> str:
+    ratio = us / plan.us if plan.us else 1.0
+    return f"{microseconds(us)} µs (×{ratio:.2f}): {how}"
+
+
+def certificate_text(steps: Sequence[PlanProofStep]) -> str:
+    """Return in words why nothing can be quicker."""
+    last = steps[-1]
+    if last.path and (last.head or last.tail):
+        return (
+            f"{last.path[0]} cannot start before {_us(last.head)} µs, and {_us(last.tail)} µs "
+            f"follow: resources are busy, by {count(len(steps), 'step')} of the certificate"
+        )
+    more = ""
+    if len(steps) > 1:
+        more = f", with {count(len(steps) - 1, 'step')} before it in the certificate"
+    if last.path:
+        path = list(last.path)
+        if len(path) > MOST_NAMES:
+            path = [*path[: MOST_NAMES // 2], "…", *path[-MOST_NAMES // 2 :]]
+        return f"critical path of {count(len(last.path), 'operation')}: {' → '.join(path)}{more}"
+    load = last.us - last.head - last.tail
+    operations = count(len(last.tasks), "operation")
+    reasons = [f"{last.resource} is busy for {_us(load)} µs with {operations}"]
+    if last.head:
+        reasons.append(f"none of which can start before {_us(last.head)} µs")
+    if last.tail:
+        reasons.append(f"after each of which {_us(last.tail)} µs pass")
+    return ", ".join(reasons) + more
+
+
+def _us(value: Fraction) -> str:
+    return f"{float(value):,.6g}"
+
+
+def class_times(plan: WorkloadPlan) -> list[dict[str, Any]]:
+    """Return of each class its name, µs alone, and its end in the plan.
+
+    Alone: all of its operations at once, and nothing else.
+    """
+    graph = graph_of(plan)
+    spans = plan.spans()
+    found = []
+    for name, which in plan.workload.classes.items():
+        busy: dict[int, int] = {}
+        for at in which:
+            for resource, load in graph.tasks[at].loads:
+                busy[resource] = busy.get(resource, 0) + load
+        alone = max([*busy.values(), *(graph.tasks[at].ticks for at in which)])
+        ends = [span[1] for at in which if (span := spans[at])]
+        found.append(
+            {
+                "name": name,
+                "operations": len(which),
+                "alone_us": number(graph.us(alone)),
+                "end_us": number(max(ends, default=0.0)),
+            }
+        )
+    return found
+
+
+def plan_facts(plan: WorkloadPlan) -> dict[str, Any]:
+    """Return the object of ``--json``."""
+    spans = plan.spans()
+    return {
+        "workload": plan.workload.name,
+        "digest": plan.workload.digest(),
+        "topology": plan.machine or None,
+        "bound": {
+            "us": number(plan.bound_us),
+            "exact_us": str(plan.bound_us),
+            "certificate": {
+                "kind": "path" if plan.proof[-1].path else "resource",
+                "text": certificate_text(plan.proof),
+                "data": {"steps": [step.to_json() for step in plan.proof]},
+            },
+        },
+        "value": number(plan.us),
+        "optimal": is_best(plan),
+        "alone_us": number(plan.times.alone),
+        "sequence_us": number(plan.times.sequence),
+        "together_us": number(plan.times.together),
+        "fair_us": number(plan.times.fair),
+        "queue_us": number(plan.times.queue),
+        "late_us": number(plan.late_us),
+        "classes": class_times(plan),
+        "operations": [
+            {"name": one.name, "start_us": number(span[0]), "end_us": number(span[1])}
+            for one, span in zip(plan.workload.operations, spans, strict=True)
+            if span
+        ],
+        "order": list(plan.order),
+        "remarks": list(plan.remarks),
+    }

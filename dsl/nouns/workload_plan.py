@@ -1,0 +1,294 @@
+"""Plans of workloads: which operation goes first, when each runs, and how good that could be.
+
+A plan is plain data: priorities, pieces of time, a lower bound with its certificate, and the times
+under other ways of sharing. ``synth/ordering`` makes and judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from ..base.errors import BadFile
+from ..base.files import SCHEMA, Fields, only, require_kind
+from ..base.units import exact
+from .workload import Workload, exact_json
+from .workload_file import load as load_workload
+from .workload_file import placed
+
+KIND = "plan"
+
+SIDES = ("head", "tail", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPiece:
+    """Part of an operation (its index): from start to end in µs, at a share of its full rate."""
+
+    operation: int
+    start: float
+    end: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCost:
+    """µs of an operation alone on the machine, and µs for which it occupies resources."""
+
+    us: Fraction
+    loads: tuple[tuple[str, Fraction], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProofStep:
+    """A step of the bound's certificate; times in µs, operations and resources by name.
+
+    At least ``us`` pass until ``task`` may start (``side`` head), after its end (tail), or until
+    the end of all: because operations of ``path`` follow each other, or because ``resource`` is
+    busy with ``tasks``, none of which starts before ``head`` and after which ``tail`` passes.
+    """
+
+    side: str
+    us: Fraction
+    task: str = ""
+    path: tuple[str, ...] = ()
+    resource: str = ""
+    head: Fraction = Fraction(0)
+    tail: Fraction = Fraction(0)
+    tasks: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of a file; empty parts are left out."""
+        data: dict[str, Any] = {"side": self.side, "us": exact_json(self.us)}
+        if self.task:
+            data["task"] = self.task
+        if self.path:
+            data["path"] = list(self.path)
+        if self.resource:
+            data |= {"resource": self.resource, "tasks": list(self.tasks)}
+        if self.head:
+            data["head_us"] = exact_json(self.head)
+        if self.tail:
+            data["tail_us"] = exact_json(self.tail)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTimes:
+    """µs under other ways of sharing.
+
+    Attributes:
+        alone: if each operation had all resources for itself. ``sequence``: nothing at the same
+            time. ``together``: own routes, at once, in the best order found.
+        fair: communicators that are slowed alike. ``queue``: one communicator, in the order in
+            which operations become ready.
+    """
+
+    alone: float
+    sequence: float
+    together: float
+    fair: float
+    queue: float
+
+
+@dataclass(frozen=True)
+class WorkloadPlan:
+    """A plan.
+
+    Attributes:
+        machine: its name; empty if none is needed. ``costs``: by name, of the operations that
+            need it.
+        order: names of the operations, the one with the highest priority first.
+        pieces: in order of their starts.
+        bound_us: lower bound in µs. ``proof``: steps of its certificate, the last one for it.
+        times: what it is compared with. ``late_us``: by how much a due time is missed at most.
+        remarks: what was found, in words.
+    """
+
+    workload: Workload
+    machine: str
+    order: tuple[str, ...]
+    pieces: tuple[PlanPiece, ...]
+    bound_us: Fraction
+    proof: tuple[PlanProofStep, ...]
+    times: PlanTimes
+    costs: Mapping[str, OperationCost] = field(default_factory=dict)
+    late_us: float = 0.0
+    remarks: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<WorkloadPlan of {self.workload.name}: {self.us:,.6g} µs>"
+
+    @property
+    def us(self) -> float:
+        """Return the end of the last operation in µs."""
+        return max((one.end for one in self.pieces), default=0.0)
+
+    def spans(self) -> list[tuple[float, float] | None]:
+        """Return start and end of each operation; None of one that takes no time."""
+        found: list[tuple[float, float] | None] = [None] * len(self.workload.operations)
+        for one in self.pieces:
+            start, end = found[one.operation] or (one.start, one.end)
+            found[one.operation] = (min(start, one.start), max(end, one.end))
+        return found
+
+    def launches(self) -> list[tuple[str, float, float]]:
+        """Return the order of launches of communications, equal on all ranks: name and part.
+
+        An operation that is interrupted is launched in slices: from one share of it to another.
+        No launch waits for one that comes after it, so it cannot deadlock.
+        """
+        done = [0.0] * len(self.workload.operations)
+        whole = [0.0] * len(done)
+        for one in self.pieces:
+            whole[one.operation] += one.rate * (one.end - one.start)
+        found: list[tuple[str, float, float]] = []
+        last: dict[str, int] = {}
+        for one in self.pieces:
+            operation = self.workload.operations[one.operation]
+            if not operation.communicates:
+                continue
+            begin = done[one.operation] / whole[one.operation]
+            done[one.operation] += one.rate * (one.end - one.start)
+            end = min(1.0, done[one.operation] / whole[one.operation])
+            if found and last.get(operation.name) == len(found) - 1:
+                found[-1] = (operation.name, found[-1][1], end)
+            else:
+                last[operation.name] = len(found)
+                found.append((operation.name, begin, end))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of a file."""
+        return {
+            "weft": KIND,
+            "schema": SCHEMA,
+            "workload": self.workload.to_json(),
+            "machine": self.machine,
+            "costs": {
+                name: {
+                    "us": exact_json(cost.us),
+                    "loads": {resource: exact_json(us) for resource, us in cost.loads},
+                }
+                for name, cost in self.costs.items()
+            },
+            "order": list(self.order),
+            "pieces": [[one.operation, one.start, one.end, one.rate] for one in self.pieces],
+            "launches": [list(one) for one in self.launches()],
+            "bound": {
+                "us": exact_json(self.bound_us),
+                "steps": [step.to_json() for step in self.proof],
+            },
+            "times": {
+                "alone_us": self.times.alone,
+                "sequence_us": self.times.sequence,
+                "together_us": self.times.together,
+                "fair_us": self.times.fair,
+                "queue_us": self.times.queue,
+            },
+            "late_us": self.late_us,
+            "remarks": list(self.remarks),
+        }
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def load(data: Any, where: str) -> WorkloadPlan:
+    """Return the plan in an object of a file; it is well formed, but not judged.
+
+    Raises:
+        BadFile: it is not one.
+    """
+    require_kind(data, KIND, where)
+    fields = Fields(data, where)
+    workload = load_workload(fields.get("workload", dict), f"{where}: workload")
+    bound = Fields(fields.get("bound", dict), f"{where}: bound")
+    times = Fields(fields.get("times", dict), f"{where}: times")
+    launches = fields.get("launches", list)
+    remarks = fields.get("remarks", list, [])
+    if not only(remarks, str):
+        raise BadFile("'remarks' must hold texts", where=where)
+    plan = WorkloadPlan(
+        workload,
+        fields.get("machine", str, ""),
+        _names(fields.get("order", list), {one.name for one in workload.operations}, where),
+        tuple(
+            _piece(row, len(workload.operations), f"{where}: pieces[{at}]")
+            for at, row in enumerate(fields.get("pieces", list))
+        ),
+        _exact(bound.get("us", (int, str)), where),
+        tuple(_step(one, f"{where}: bound") for one in bound.get("steps", list)),
+        PlanTimes(
+            *(
+                float(times.get(f"{name}_us", (int, float)))
+                for name in ("alone", "sequence", "together", "fair", "queue")
+            )
+        ),
+        {
+            name: _cost(one, f"{where}: costs: {name}")
+            for name, one in fields.get("costs", dict, {}).items()
+        },
+        float(fields.get("late_us", (int, float), 0.0)),
+        tuple(remarks),
+    )
+    for part in (fields, bound, times):
+        part.finish()
+    if launches != [list(one) for one in plan.launches()]:
+        raise BadFile("'launches' is not the order in which the pieces start", where=where)
+    return plan
+
+
+def _names(values: list[Any], known: set[str], where: str) -> tuple[str, ...]:
+    if not only(values, str) or set(values) != known or len(values) != len(known):
+        raise BadFile("'order' must name each operation once", where=where)
+    return tuple(values)
+
+
+def _piece(row: Any, operations: int, where: str) -> PlanPiece:
+    if not isinstance(row, list) or len(row) != 4 or not only(row, int, float):
+        raise BadFile("a piece is [operation, start, end, rate]", where=where)
+    at, start, end, rate = row
+    if not isinstance(at, int) or not 0 <= at < operations or not 0 <= start <= end:
+        raise BadFile("a piece of no operation, or that ends before it starts", where=where)
+    return PlanPiece(at, float(start), float(end), float(rate))
+
+
+def _cost(data: Any, where: str) -> OperationCost:
+    fields = Fields(data, where)
+    us = _exact(fields.get("us", (int, str)), where)
+    loads = fields.get("loads", dict)
+    fields.finish(ignore=())
+    return OperationCost(us, tuple((name, _exact(x, where)) for name, x in loads.items()))
+
+
+def _step(data: Any, where: str) -> PlanProofStep:
+    fields = Fields(data, where)
+    side = fields.get("side", str)
+    if side not in SIDES:
+        raise BadFile(f"unknown side {side!r}", where=where)
+    lists = {key: fields.get(key, list, []) for key in ("path", "tasks")}
+    for key, values in lists.items():
+        if not only(values, str):
+            raise BadFile(f"{key!r} must hold names", where=where)
+    step = PlanProofStep(
+        side,
+        _exact(fields.get("us", (int, str)), where),
+        fields.get("task", str, ""),
+        tuple(lists["path"]),
+        fields.get("resource", str, ""),
+        _exact(fields.get("head_us", (int, str), 0), where),
+        _exact(fields.get("tail_us", (int, str), 0), where),
+        tuple(lists["tasks"]),
+    )
+    fields.finish(ignore=())
+    return step
+
+
+def _exact(value: Any, where: str) -> Fraction:
+    number = placed(lambda: exact(value, "a time"), where)
+    if number < 0:
+        raise BadFile(f"a negative time, {number}", where=where)
+    return number

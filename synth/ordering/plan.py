@@ -1,0 +1,195 @@
+"""Plans in time of workloads: made from tasks, and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.workload import Workload, WorkloadOperation
+from weft.dsl.nouns.workload_plan import (
+    OperationCost,
+    PlanPiece,
+    PlanProofStep,
+    PlanTimes,
+    WorkloadPlan,
+)
+
+from ..base.meter import Meter
+from .bound import BoundStep, OrderBound, Side
+from .check import bound_faults, timeline_faults
+from .order import Ordered, meets, order_tasks
+from .simulate import Piece, TaskTimeline
+from .tasks import Cost, CostOf, TaskGraph, tasks_of
+
+
+def plan_in_time(
+    workload: Workload,
+    meter: Meter,
+    *,
+    machine: str = "",
+    cost_of: CostOf | None = None,
+    seed: int = 0,
+) -> WorkloadPlan:
+    """Return the best plan found within the work of ``meter``, judged.
+
+    ``cost_of`` says what operations cost that need a machine; it is asked once for each.
+
+    Raises:
+        UserError: an operation needs a machine, and there is none.
+        AssertionError: the plan is wrong; a bug in weft.
+    """
+    costs: dict[str, OperationCost] = {}
+
+    def priced(one: WorkloadOperation) -> Cost:
+        if cost_of is None:
+            raise UserError(
+                f"{one.name}: {one.kind} takes a time only on a machine", hint="-t TOPO names one"
+            )
+        found = cost_of(one)
+        costs[one.name] = OperationCost(found.us, tuple(found.loads.items()))
+        return found
+
+    graph = tasks_of(workload, priced)
+    found = order_tasks(graph, meter, seed)
+    plan = WorkloadPlan(
+        workload,
+        machine,
+        tuple(graph.tasks[at].name for at in _in_order(found)),
+        tuple(PlanPiece(x.task, x.start, x.end, x.rate) for x in found.line.pieces),
+        found.bound.us,
+        tuple(_proof_step(graph, step) for step in found.bound.steps),
+        PlanTimes(
+            float(
+                graph.us(max(h + x.ticks for h, x in zip(graph.heads, graph.tasks, strict=True)))
+            ),
+            found.apart.us,
+            found.line.us,
+            found.fair.us,
+            found.queue.us,
+        ),
+        costs,
+        found.late_us,
+        tuple(_remarks(found)),
+    )
+    faults = plan_faults(plan)
+    if faults:
+        raise AssertionError(f"a wrong plan: {'; '.join(faults[:5])}")
+    return plan
+
+
+def _in_order(found: Ordered) -> list[int]:
+    return sorted(range(len(found.rank)), key=lambda at: found.rank[at])
+
+
+def _remarks(found: Ordered) -> list[str]:
+    """Return what a user should know of the comparison."""
+    us = found.line.us
+    remarks = []
+    if found.optimal and meets(found.fair.us, found.bound.us):
+        remarks.append("fair sharing is already optimal: no order gains anything over it")
+    elif meets(found.fair.us, Fraction(us).limit_denominator(10**6)):
+        remarks.append("no order was found that is better than fair sharing")
+    if meets(found.queue.us, found.bound.us):
+        remarks.append("one queue, in the order of readiness, is already optimal")
+    if meets(found.apart.us, found.bound.us):
+        remarks.append("nothing can overlap: one after another is already optimal")
+    if found.late_us:
+        remarks.append(f"a due time is missed by {found.late_us:,.6g} µs")
+    return remarks
+
+
+def _proof_step(graph: TaskGraph, step: BoundStep) -> PlanProofStep:
+    """Return a step with names for numbers, and µs for ticks."""
+
+    def named(tasks: tuple[int, ...]) -> tuple[str, ...]:
+        return tuple(graph.tasks[at].name for at in tasks)
+
+    return PlanProofStep(
+        str(step.side),
+        graph.us(step.ticks),
+        graph.tasks[step.task].name if step.task >= 0 else "",
+        named(step.path),
+        graph.resources[step.resource] if step.resource >= 0 else "",
+        graph.us(step.head),
+        graph.us(step.tail),
+        named(step.tasks),
+    )
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def graph_of(plan: WorkloadPlan) -> TaskGraph:
+    """Return the tasks of a plan, with the costs that it states.
+
+    Raises:
+        UserError: a cost is missing.
+    """
+
+    def cost_of(one: WorkloadOperation) -> Cost:
+        if one.name not in plan.costs:
+            raise UserError(f"{one.name}: the plan does not say what it costs")
+        cost = plan.costs[one.name]
+        return Cost(cost.us, dict(cost.loads))
+
+    return tasks_of(plan.workload, cost_of)
+
+
+def line_of(plan: WorkloadPlan, graph: TaskGraph) -> TaskTimeline:
+    """Return the timeline of a plan; what takes no time happens once its predecessors ended."""
+    spans = plan.spans()
+    starts, ends = [0.0] * len(spans), [0.0] * len(spans)
+    for at in graph.order:
+        before = max((ends[other] for other in graph.tasks[at].before), default=0.0)
+        starts[at], ends[at] = spans[at] or (before, before)
+    pieces = tuple(Piece(x.operation, x.start, x.end, x.rate) for x in plan.pieces)
+    return TaskTimeline(tuple(starts), tuple(ends), pieces)
+
+
+def plan_faults(plan: WorkloadPlan) -> list[str]:
+    """Return what is wrong with a plan: its timeline, its bound, or its priorities."""
+    graph = graph_of(plan)
+    faults = timeline_faults(graph, line_of(plan, graph))
+    try:
+        bound = _bound_of(plan, graph)
+    except KeyError as error:
+        return [*faults, f"the certificate names {error}, which is not there"]
+    faults += bound_faults(graph, bound)
+    if plan.us < float(plan.bound_us) * (1 - 1e-9):
+        faults.append("the plan is below its bound")
+    return faults + _priority_faults(plan)
+
+
+def _bound_of(plan: WorkloadPlan, graph: TaskGraph) -> OrderBound:
+    """Return the bound with numbers for names; KeyError for an unknown one."""
+    tasks = {one.name: at for at, one in enumerate(graph.tasks)}
+    resources = {name: at for at, name in enumerate(graph.resources)}
+    steps = tuple(
+        BoundStep(
+            Side(step.side),
+            _ticks(graph, step.us),
+            tasks[step.task] if step.task else -1,
+            tuple(tasks[name] for name in step.path),
+            resources[step.resource] if step.resource else -1,
+            _ticks(graph, step.head),
+            _ticks(graph, step.tail),
+            tuple(tasks[name] for name in step.tasks),
+        )
+        for step in plan.proof
+    )
+    return OrderBound(plan.bound_us, steps)
+
+
+def _ticks(graph: TaskGraph, us: Fraction) -> int:
+    """Return a time in ticks; one between two ticks is rounded up, so that it proves nothing."""
+    return -int(-us * graph.scale // 1)
+
+
+def _priority_faults(plan: WorkloadPlan) -> list[str]:
+    """Return where the order contradicts priorities that the workload states."""
+    given: Mapping[str, int | None] = {x.name: x.priority for x in plan.workload.operations}
+    stated = [p for name in plan.order if (p := given[name]) is not None]
+    if stated != sorted(stated):
+        return ["the order contradicts the priorities of the workload"]
+    return []
