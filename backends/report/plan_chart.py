@@ -35,7 +35,7 @@ class PlanRow:
 def plan_rows(plan: WorkloadPlan, graph: TaskGraph) -> list[PlanRow]:
     """Return a row for each set of GPUs with computations, and rows for each class."""
     by_row: dict[tuple[bool, str], list[PlanPiece]] = {}
-    for number, name in enumerate(graph.resources):
+    for number, name in enumerate(graph.occupied):
         if name.startswith(GPU):
             by_row[True, name] = [
                 piece
@@ -161,7 +161,7 @@ def add_plan(trace: TraceFile, plan: WorkloadPlan) -> None:
 
 def _add_use(trace: TraceFile, plan: WorkloadPlan, graph: TaskGraph) -> None:
     """Add a counter for the use of each resource that is not a GPU's."""
-    shared = [r for r, name in enumerate(graph.resources) if not name.startswith(GPU)]
+    shared = [r for r, name in enumerate(graph.occupied) if not name.startswith(GPU)]
     if not shared:
         return
     process = trace.process("use of resources")
@@ -174,5 +174,5 @@ def _add_use(trace: TraceFile, plan: WorkloadPlan, graph: TaskGraph) -> None:
                 share = load / task.ticks * one.rate
                 times += [one.start, one.end]
                 changes += [share, -share]
-        name = graph.resources[number]
+        name = graph.occupied[number]
         trace.counter(process, name, "share", np.array(times), np.array(changes))

@@ -6,10 +6,10 @@ from fractions import Fraction
 from typing import Any
 
 from weft.dsl.base.tables import facts, microseconds, number, table
-from weft.synth.ordering.jobs import Sharing
+from weft.synth.ordering.jobs import SharedJobs
 
 
-def shift_text(found: Sharing) -> str:
+def shift_text(found: SharedJobs) -> str:
     """Return shifts and iterations of the jobs, and how sure it is."""
     shifts = found.shifts
     rows = [
@@ -42,11 +42,11 @@ def shift_text(found: Sharing) -> str:
     )
 
 
-def _excess(found: Sharing, us: Fraction) -> str:
+def _excess(found: SharedJobs, us: Fraction) -> str:
     return f"{float(us):,.6g} µs of {float(found.shifts.common_us):,.6g} µs"
 
 
-def _proof(found: Sharing) -> str:
+def _proof(found: SharedJobs) -> str:
     if not found.shifts.excess:
         return "so the jobs do not touch"
     if found.shifts.optimal:
@@ -54,7 +54,7 @@ def _proof(found: Sharing) -> str:
     return f"at least {float(found.shifts.bound):,.6g} µs is proved"
 
 
-def _drift(found: Sharing) -> str | None:
+def _drift(found: SharedJobs) -> str | None:
     drift = found.shifts.drift_us
     if drift is None:
         return None
@@ -63,7 +63,7 @@ def _drift(found: Sharing) -> str | None:
     return f"a job may be late or early by {float(drift):,.6g} µs"
 
 
-def verdict(found: Sharing) -> str:
+def verdict(found: SharedJobs) -> str:
     """Return in one sentence what shifts gain."""
     shifts = found.shifts
     if not shifts.by_resource:
@@ -79,7 +79,7 @@ def verdict(found: Sharing) -> str:
     return "it holds while the periods stay as told: jobs that drift meet again"
 
 
-def shift_facts(found: Sharing) -> dict[str, Any]:
+def shift_facts(found: SharedJobs) -> dict[str, Any]:
     """Return the object of ``--json``."""
     shifts = found.shifts
     data: dict[str, Any] = {
@@ -112,7 +112,7 @@ def shift_facts(found: Sharing) -> dict[str, Any]:
     return data
 
 
-def _kilobytes(found: Sharing) -> Fraction:
+def _kilobytes(found: SharedJobs) -> Fraction:
     """Return the excess in GB/s times µs, that is in 1000 bytes."""
     by_resource = found.shifts.by_resource.items()
     return sum((us * found.widths[name] for name, us in by_resource), Fraction(0))

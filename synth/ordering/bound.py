@@ -16,10 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from .effort import ORDER_EFFORT
 from .tasks import TaskGraph
-
-MOST_WORK = 40_000_000
-"""Pairs of tasks times heads beyond which heads and tails are not strengthened."""
 
 
 class Side(StrEnum):
@@ -71,7 +69,7 @@ def stronger_bound(graph: TaskGraph) -> OrderBound:
 
     O(tasks³ · resources) at most; that of :func:`order_bound` where this is too much.
     """
-    if len(graph.tasks) ** 3 > MOST_WORK * 8:
+    if len(graph.tasks) > ORDER_EFFORT.strengthened:
         return order_bound(graph)
     heads, steps = _strengthened(graph, Side.HEAD)
     tails, more = _strengthened(graph, Side.TAIL)
@@ -89,7 +87,7 @@ def _final(
     step = BoundStep(Side.ALL, most, path=(at,), head=heads[at], tail=tails[at])
     if not known:
         step = BoundStep(Side.ALL, most, path=_longest(graph, length))
-    for number in range(len(graph.resources)):
+    for number in range(len(graph.occupied)):
         loads = _loads(graph, number)
         found = busiest(loads, heads, tails)
         if found.ticks > step.ticks:
@@ -175,7 +173,7 @@ def _strengthened(graph: TaskGraph, side: Side) -> tuple[list[int], tuple[BoundS
             for far, way in distance[other].items():
                 if way + ticks > mine.get(far, -1):
                     mine[far] = way + ticks
-        for number in range(len(graph.resources)):
+        for number in range(len(graph.occupied)):
             some = [(i, loads[i][number]) for i in distance[at] if number in loads[i]]
             if not some:
                 continue

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .bound import BoundStep, OrderBound, Side
+from .effort import ORDER_EFFORT
 from .simulate import TaskTimeline
 from .tasks import TaskGraph
-
-CLOSE = 1e-6
-"""Relative error that float64 times may have."""
 
 
 def bound_faults(graph: TaskGraph, bound: OrderBound) -> list[str]:
@@ -117,11 +115,15 @@ def timeline_faults(graph: TaskGraph, line: TaskTimeline) -> list[str]:
     """Return what is wrong with a timeline: order, work that is not done, crowded resources."""
     faults = []
     done = [0.0] * len(graph.tasks)
-    close = CLOSE * max(line.us, 1.0)
+    close = ORDER_EFFORT.close * max(line.us, 1.0)
     for piece in line.pieces:
         done[piece.task] += piece.rate * (piece.end - piece.start)
         inside = line.starts[piece.task] - close <= piece.start <= piece.end
-        if not inside or piece.end > line.ends[piece.task] + close or piece.rate > 1 + CLOSE:
+        if (
+            not inside
+            or piece.end > line.ends[piece.task] + close
+            or piece.rate > 1 + ORDER_EFFORT.close
+        ):
             faults.append(f"{graph.tasks[piece.task].name} runs outside its time, or too fast")
     for at, one in enumerate(graph.tasks):
         us = one.ticks / graph.scale
@@ -138,7 +140,7 @@ def timeline_faults(graph: TaskGraph, line: TaskTimeline) -> list[str]:
 def _crowded(graph: TaskGraph, line: TaskTimeline, close: float) -> list[str]:
     """Return the resources of which more than all is used at some time: a sweep over the pieces."""
     faults = []
-    use: list[list[tuple[float, float]]] = [[] for _ in graph.resources]
+    use: list[list[tuple[float, float]]] = [[] for _ in graph.occupied]
     for piece in line.pieces:
         one = graph.tasks[piece.task]
         for r, load in one.loads:
@@ -149,6 +151,6 @@ def _crowded(graph: TaskGraph, line: TaskTimeline, close: float) -> list[str]:
         for _, change in sorted(events):
             level += change
             most = max(most, level)
-        if most > 1 + 1e-6:
-            faults.append(f"{graph.resources[r]} is used {most:.6g} times")
+        if most > 1 + ORDER_EFFORT.close:
+            faults.append(f"{graph.occupied[r]} is used {most:.6g} times")
     return faults

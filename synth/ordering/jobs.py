@@ -12,25 +12,15 @@ from statistics import fmean
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 
+from .effort import ORDER_EFFORT
 from .plan import graph_of
 from .shifts import PeriodicJob, Shifts, Use, best_shifts
-from .simulate import Sharing as Rule
-from .simulate import Simulator
+from .simulate import Sharing, Simulator
 from .tasks import Task, TaskGraph
-
-ITERATIONS = 40
-"""Iterations of the job with the longest period that are simulated; the first half is left out of
-means."""
-
-FINEST = 1000
-"""Parts of a µs to which the pieces of a plan are rounded."""
-
-SCALE = 10**6
-"""Ticks of a µs in the simulation of iterations."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class SharedJobs:
     """Jobs that share resources.
 
     Attributes:
@@ -47,7 +37,7 @@ class Sharing:
     widths: dict[str, Fraction]
 
 
-def shared_jobs(plans: Sequence[WorkloadPlan], names: Sequence[str], seed: int = 0) -> Sharing:
+def shared_jobs(plans: Sequence[WorkloadPlan], names: Sequence[str], seed: int = 0) -> SharedJobs:
     """Return the best shifts of jobs, each of which runs as its plan says.
 
     Raises:
@@ -57,7 +47,7 @@ def shared_jobs(plans: Sequence[WorkloadPlan], names: Sequence[str], seed: int =
     jobs = tuple(_periodic(plan, name) for plan, name in zip(plans, names, strict=True))
     shifts = best_shifts(jobs, seed=seed)
     still = [Fraction(0)] * len(jobs)
-    return Sharing(
+    return SharedJobs(
         jobs,
         shifts,
         tuple(_iterations(plans, jobs, still)),
@@ -106,7 +96,7 @@ def loads_of(plan: WorkloadPlan, at: int) -> dict[str, Fraction]:
 
 
 def _rounded(us: float) -> Fraction:
-    return Fraction(round(us * FINEST), FINEST)
+    return Fraction(round(us * ORDER_EFFORT.parts), ORDER_EFFORT.parts)
 
 
 def _iterations(
@@ -120,11 +110,11 @@ def _iterations(
     unrolled = _Unrolled([], {})
     longest = max(job.period for job in jobs)
     ends = [
-        unrolled.add(plan, job, shift, ceil(ITERATIONS * longest / job.period))
+        unrolled.add(plan, job, shift, ceil(ORDER_EFFORT.iterations * longest / job.period))
         for plan, job, shift in zip(plans, jobs, shifts, strict=True)
     ]
-    graph = TaskGraph(tuple(unrolled.tasks), tuple(unrolled.numbers), SCALE)
-    line = Simulator(graph).run(range(len(graph.tasks)), Rule.FAIR)
+    graph = TaskGraph(tuple(unrolled.tasks), tuple(unrolled.numbers), ORDER_EFFORT.scale)
+    line = Simulator(graph).run(range(len(graph.tasks)), Sharing.FAIR)
     times = [[line.ends[at] for at in mine] for mine in ends]
     over = min(mine[-1] for mine in times)
     found = []
@@ -154,7 +144,7 @@ class _Unrolled:
         for _ in range(iterations):
             first = len(self.tasks)
             for one, mine in zip(graph.tasks, loads, strict=True):
-                ticks = int(graph.us(one.ticks) * SCALE)
+                ticks = int(graph.us(one.ticks) * ORDER_EFFORT.scale)
                 before = tuple(first + other for other in one.before) or (last,)
                 self.tasks.append(Task(one.name, one.class_name, ticks, mine, one.computes, before))
             last = self._rest(job.period - _rounded(plan.us), tuple(range(first, len(self.tasks))))
@@ -165,14 +155,16 @@ class _Unrolled:
         """Return the loads of a task; GPUs are each job's own."""
         one = graph.tasks[at]
         if one.computes:
-            named = {f"{self._jobs}: {graph.resources[r]}": graph.us(x) for r, x in one.loads}
+            named = {f"{self._jobs}: {graph.occupied[r]}": graph.us(x) for r, x in one.loads}
         else:
             named = loads_of(plan, at)
-        return tuple((self._number(name), int(us * SCALE)) for name, us in named.items())
+        return tuple(
+            (self._number(name), int(us * ORDER_EFFORT.scale)) for name, us in named.items()
+        )
 
     def _rest(self, us: Fraction, before: tuple[int, ...]) -> int:
         """Add a time in which a job does nothing."""
-        ticks = int(us * SCALE)
+        ticks = int(us * ORDER_EFFORT.scale)
         loads = ((self._number(f"{self._jobs}: rest"), ticks),) if ticks else ()
         self.tasks.append(Task("rest", "rest", ticks, loads, True, before))
         return len(self.tasks) - 1

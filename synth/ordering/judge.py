@@ -14,18 +14,12 @@ from math import lcm
 
 from ..base.meter import STEPS
 from ..solvers.cp_sat import CpModel, CpVerdict, solve
+from .effort import ORDER_EFFORT
 from .tasks import TaskGraph
-
-FINEST = 1 << 20
-"""Most units of a resource: where shares have no common denominator up to it, they are rounded
-down, and the judge is a little too kind."""
-
-MOST_PIECES = 4000
-"""Intervals of a model; CP-SAT does not end on larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class OrderVerdict:
     """Answer of CP-SAT: the best time in µs that it found, and whether none is better."""
 
     us: Fraction | None
@@ -33,13 +27,15 @@ class Judged:
     pieces: int
 
 
-def judged(graph: TaskGraph, pieces: int, steps: int = 10 * STEPS, seed: int = 0) -> Judged | None:
+def judged(
+    graph: TaskGraph, pieces: int, steps: int = 10 * STEPS, seed: int = 0
+) -> OrderVerdict | None:
     """Return the best time with so many pieces of each communication; None for a large graph.
 
     Times are in ticks, so pieces that do not divide them make all times finer.
     """
     number = sum(1 if one.computes else pieces for one in graph.tasks)
-    if number > MOST_PIECES:
+    if number > ORDER_EFFORT.judged_pieces:
         return None
     model = CpModel()
     unit = pieces  # so that pieces are whole numbers of it
@@ -55,14 +51,14 @@ def judged(graph: TaskGraph, pieces: int, steps: int = 10 * STEPS, seed: int = 0
         model.linear([(end_of_all, 1), (spans[at].end, -1)], least=0)
         for other in one.before:
             model.linear([(spans[at].start, 1), (spans[other].end, -1)], least=0)
-    for number in range(len(graph.resources)):
+    for number in range(len(graph.occupied)):
         _occupy(model, graph, number, spans)
     model.minimize([(end_of_all, 1)])
     answer = solve(model, steps=steps, seed=seed)
     if not answer.found:
-        return Judged(None, False, pieces)
+        return OrderVerdict(None, False, pieces)
     us = graph.us(answer.values[end_of_all]) / unit
-    return Judged(us, answer.verdict is CpVerdict.OPTIMAL, pieces)
+    return OrderVerdict(us, answer.verdict is CpVerdict.OPTIMAL, pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +96,6 @@ def _occupy(model: CpModel, graph: TaskGraph, number: int, spans: Sequence[_Task
     if all(share == 1 for _, share in shares):
         model.no_overlap([i for at, _ in shares for i in spans[at].intervals])
         return
-    capacity = min(FINEST, lcm(*(share.denominator for _, share in shares)))
+    capacity = min(ORDER_EFFORT.judged_units, lcm(*(share.denominator for _, share in shares)))
     users = [(i, int(share * capacity)) for at, share in shares for i in spans[at].intervals]
     model.cumulative(users, capacity)

@@ -13,20 +13,12 @@ from fractions import Fraction
 
 from ..base.meter import Meter
 from .bound import OrderBound, order_bound, stronger_bound
+from .effort import ORDER_EFFORT
 from .simulate import Sharing, Simulator, TaskTimeline
 from .tasks import TaskGraph
 
 STEPS_PER_TASK = 14
 """Steps of a simulation for each of its tasks: starts, rates and ends."""
-
-MOST_MOVES = 5000
-"""Moves in the list of priorities beyond which nothing better was seen."""
-
-MET = 1e-9
-"""Relative distance from a bound at which a time of float64 meets it."""
-
-DIGITS = 6
-"""Digits of a µs below which times are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,7 @@ class Ordered:
 
 def meets(us: float, bound: Fraction) -> bool:
     """Return True if a time is that of a bound, but for rounding."""
-    return us <= float(bound) * (1 + MET)
+    return us <= float(bound) * (1 + ORDER_EFFORT.met)
 
 
 def order_tasks(graph: TaskGraph, meter: Meter, seed: int = 0) -> Ordered:
@@ -104,13 +96,17 @@ class _Search:
         self.meter.spend(STEPS_PER_TASK * len(sequence))
         line = self.simulator.run(_ranks(sequence))
         late = max((line.ends[at] - due for at, due in self.dues), default=0.0)
-        return _Tried(sequence, line, (round(max(0.0, late), DIGITS), round(line.us, DIGITS)))
+        return _Tried(
+            sequence,
+            line,
+            (round(max(0.0, late), ORDER_EFFORT.digits), round(line.us, ORDER_EFFORT.digits)),
+        )
 
     def over(self, bound: OrderBound) -> bool:
         """Return True if nothing better is possible, or nothing is left to spend."""
         late, us = self.best.cost
         best = not late and meets(us, bound.us)
-        return best or self.moves >= MOST_MOVES or self.meter.over()
+        return best or self.moves >= ORDER_EFFORT.moves or self.meter.over()
 
     def improve(self, bound: OrderBound, rng: random.Random) -> None:
         """Move tasks in the list; a move that makes nothing worse stays."""
@@ -147,7 +143,7 @@ def _respecting(graph: TaskGraph, sequence: list[int]) -> list[int]:
 
 def _contending(graph: TaskGraph) -> list[int]:
     """Return the tasks that share a resource with another."""
-    users = [0] * len(graph.resources)
+    users = [0] * len(graph.occupied)
     for one in graph.tasks:
         for r, _ in one.loads:
             users[r] += 1

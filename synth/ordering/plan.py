@@ -110,7 +110,7 @@ def _proof_step(graph: TaskGraph, step: BoundStep) -> PlanProofStep:
         graph.us(step.ticks),
         graph.tasks[step.task].name if step.task >= 0 else "",
         named(step.path),
-        graph.resources[step.resource] if step.resource >= 0 else "",
+        graph.occupied[step.resource] if step.resource >= 0 else "",
         graph.us(step.head),
         graph.us(step.tail),
         named(step.tasks),
@@ -164,7 +164,7 @@ def plan_faults(plan: WorkloadPlan) -> list[str]:
 def _bound_of(plan: WorkloadPlan, graph: TaskGraph) -> OrderBound:
     """Return the bound with numbers for names; KeyError for an unknown one."""
     tasks = {one.name: at for at, one in enumerate(graph.tasks)}
-    resources = {name: at for at, name in enumerate(graph.resources)}
+    resources = {name: at for at, name in enumerate(graph.occupied)}
     steps = tuple(
         BoundStep(
             Side(step.side),

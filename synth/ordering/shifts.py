@@ -22,15 +22,7 @@ from weft.dsl.base.errors import UserError
 
 from ..base.meter import STEPS
 from ..solvers.cp_sat import CpModel, CpVerdict, solve
-
-MOST_TICKS = 20_000
-"""Ticks of a common period, times jobs and resources, beyond which the question is refused."""
-
-FEW_SHIFTS = 4000
-"""Combinations of shifts up to which all are tried: quicker than CP-SAT starts."""
-
-FULL = 1 << 16
-"""Units of a resource, where shares have no smaller common denominator."""
+from .effort import ORDER_EFFORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +142,13 @@ class ShiftGrid:
             for use in one.uses:
                 users.setdefault(use.resource, set()).add(at)
         shared = tuple(name for name, who in users.items() if len(who) > 1)
-        if common * len(jobs) * max(1, len(shared)) > MOST_TICKS * 8:
+        if common * len(jobs) * max(1, len(shared)) > ORDER_EFFORT.ticks:
             raise UserError(
                 f"the periods have a common multiple of {common} steps of {float(tick):g} µs",
                 hint="round periods and times, so that it is shorter",
             )
         shares = [use.share.denominator for one in jobs for use in one.uses]
-        full = min(FULL, lcm(*shares)) if shares else 1
+        full = min(ORDER_EFFORT.units, lcm(*shares)) if shares else 1
         columns = []
         for one, period in zip(jobs, periods, strict=True):
             column = np.zeros((len(shared), period), np.int64)
@@ -212,7 +204,7 @@ class FoundShifts:
 
 def _solved(grid: ShiftGrid, pad: int, steps: int, seed: int) -> FoundShifts | None:
     """Return the best of all shifts, where these are few, else those of CP-SAT, if it finds any."""
-    if prod(one.shape[1] for one in grid.use[1:]) <= FEW_SHIFTS:
+    if prod(one.shape[1] for one in grid.use[1:]) <= ORDER_EFFORT.shifts_tried:
         return tried_shifts(grid, pad)
     return solved_shifts(grid, pad, steps, seed)
 

@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .effort import ORDER_EFFORT
 from .tasks import TaskGraph
-
-_NOTHING = 1e-9
-"""Shares of a resource, and parts of a task, that are rounding errors."""
 
 
 class Sharing(StrEnum):
@@ -105,7 +103,7 @@ class _Run:
         self.sending: list[tuple[int, int]] = []  # ready communications, by priority
         self.waiting: list[tuple[int, int]] = []  # ready computations, by priority
         self.computing: list[tuple[float, int]] = []  # heap of ends
-        self.busy = [False] * len(graph.resources)
+        self.busy = [False] * len(graph.occupied)
         self.now = 0.0
         self.clock = 0  # counts what became ready
         self.open: dict[int, tuple[float, float]] = {}  # start and rate of the current piece
@@ -183,11 +181,11 @@ class _Run:
                 room = free.get(r, 1.0)
                 if rate * share > room:
                     rate = room / share
-            if rate <= _NOTHING:
+            if rate <= ORDER_EFFORT.met:
                 continue
             for r, share in self.use[at]:
                 room = free.get(r, 1.0) - rate * share
-                free[r] = room if room > _NOTHING else 0.0
+                free[r] = room if room > ORDER_EFFORT.met else 0.0
             rates.append((at, rate))
         return rates
 
@@ -205,7 +203,7 @@ class _Run:
             level += step
             for r, d in demand.items():
                 room[r] = room.get(r, 1.0) - step * d
-            full = {r for r in demand if room[r] <= _NOTHING}
+            full = {r for r in demand if room[r] <= ORDER_EFFORT.met}
             held = [at for at in rising if level >= 1.0 or any(r in full for r, _ in self.use[at])]
             rates |= dict.fromkeys(held, level)
             rising = [at for at in rising if at not in rates]
@@ -247,7 +245,7 @@ class _Run:
         over = []
         for (at, rate), end in zip(rates, times, strict=False):
             self.left[at] -= rate * (then - self.now)
-            if end <= then or self.left[at] <= _NOTHING * self.us[at]:
+            if end <= then or self.left[at] <= ORDER_EFFORT.met * self.us[at]:
                 self.left[at] = 0.0
                 over.append(at)
         self.now = then

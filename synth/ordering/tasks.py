@@ -53,12 +53,12 @@ class TaskGraph:
     """Tasks in the order of the workload.
 
     Attributes:
-        resources: names of what they occupy; those that all tasks occupy alike are one.
+        occupied: names of resources that they use; those that all tasks occupy alike are one.
         scale: ticks of a µs; all times are whole ticks.
     """
 
     tasks: tuple[Task, ...]
-    resources: tuple[str, ...]
+    occupied: tuple[str, ...]
     scale: int
 
     def us(self, ticks: int) -> Fraction:
@@ -159,9 +159,9 @@ def _resources(
     for name, column in columns.items():
         alike.setdefault(tuple(column), []).append(name)
     loads: list[list[tuple[int, int]]] = [[] for _ in costs]
-    for number, column in enumerate(alike):
-        for at, load in column:
-            loads[at].append((number, load))
+    for number, users in enumerate(alike):
+        for at, ticks in users:
+            loads[at].append((number, ticks))
     return tuple(map(_together, alike.values())), loads
 
 

@@ -13,7 +13,7 @@ from weft.dsl.importers.workloads.read import read_workload
 from weft.dsl.nouns.workload import Workload, require_ranks
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 from weft.synth.base.meter import STEPS, Meter
-from weft.synth.ordering.jobs import Sharing, shared_jobs
+from weft.synth.ordering.jobs import shared_jobs
 from weft.synth.ordering.judge import judged
 from weft.synth.ordering.plan import graph_of, plan_in_time
 
@@ -90,6 +90,6 @@ def _shift(args: PlanFlags, plans: Sequence[WorkloadPlan], console: Console) -> 
         raise UserError("one job has nobody to give way to", hint="name two workloads or more")
     if args.output is not None:
         raise UserError("--shift writes no file", hint="leave out -o; --json prints the shifts")
-    found: Sharing = shared_jobs(plans, args.workloads, args.seed)
+    found = shared_jobs(plans, args.workloads, args.seed)
     console.result(shift_text(found), {"status": "ok", **shift_facts(found)})
     return Exit.DONE
