@@ -13,6 +13,7 @@ from .shared import (
     OBJECTIVES,
     CapableFlags,
     DownFlags,
+    Flags,
     MaybeProblemFlags,
     ModelFlags,
     ProblemFlags,
