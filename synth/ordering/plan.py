@@ -20,7 +20,7 @@ from .bound import BoundStep, OrderBound, Side
 from .check import bound_faults, timeline_faults
 from .order import Ordered, meets, order_tasks
 from .simulate import Piece, TaskTimeline
-from .tasks import Cost, CostOf, TaskGraph, tasks_of
+from .tasks import TaskCost, CostOf, TaskGraph, tasks_of
 
 
 def plan_in_time(
@@ -41,7 +41,7 @@ def plan_in_time(
     """
     costs: dict[str, OperationCost] = {}
 
-    def priced(one: WorkloadOperation) -> Cost:
+    def priced(one: WorkloadOperation) -> TaskCost:
         if cost_of is None:
             raise UserError(
                 f"{one.name}: {one.kind} takes a time only on a machine", hint="-t TOPO names one"
@@ -127,11 +127,11 @@ def graph_of(plan: WorkloadPlan) -> TaskGraph:
         UserError: a cost is missing.
     """
 
-    def cost_of(one: WorkloadOperation) -> Cost:
+    def cost_of(one: WorkloadOperation) -> TaskCost:
         if one.name not in plan.costs:
             raise UserError(f"{one.name}: the plan does not say what it costs")
         cost = plan.costs[one.name]
-        return Cost(cost.us, dict(cost.loads))
+        return TaskCost(cost.us, dict(cost.loads))
 
     return tasks_of(plan.workload, cost_of)
 

@@ -20,7 +20,7 @@ GPU = "gpu "
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class TaskCost:
     """Time of an operation alone, in µs, and for how many µs it occupies each resource.
 
     No load exceeds the time.
@@ -30,8 +30,8 @@ class Cost:
     loads: Mapping[str, Fraction]
 
 
-CostOf = Callable[[WorkloadOperation], Cost]
-"""Cost of an operation that needs a machine."""
+CostOf = Callable[[WorkloadOperation], TaskCost]
+"""TaskCost of an operation that needs a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +133,12 @@ def tasks_of(workload: Workload, cost_of: CostOf | None = None) -> TaskGraph:
     return TaskGraph(tasks, names, scale)
 
 
-def _cost(workload: Workload, one: WorkloadOperation, cost_of: CostOf | None) -> Cost:
+def _cost(workload: Workload, one: WorkloadOperation, cost_of: CostOf | None) -> TaskCost:
     if one.kind == WorkKind.COMPUTE:
         assert one.us is not None
-        return Cost(one.us, {f"{GPU}{rank}": one.us for rank in workload.computing(one)})
+        return TaskCost(one.us, {f"{GPU}{rank}": one.us for rank in workload.computing(one)})
     if one.kind == WorkKind.LOAD:
-        return Cost(max(us for _, us in one.loads), dict(one.loads))
+        return TaskCost(max(us for _, us in one.loads), dict(one.loads))
     if cost_of is None:
         raise UserError(
             f"{one.name}: {one.kind} takes a time only on a machine", hint="-t TOPO names one"
@@ -147,7 +147,7 @@ def _cost(workload: Workload, one: WorkloadOperation, cost_of: CostOf | None) ->
 
 
 def _resources(
-    costs: Sequence[Cost], scale: int
+    costs: Sequence[TaskCost], scale: int
 ) -> tuple[tuple[str, ...], list[list[tuple[int, int]]]]:
     """Return names of the resources, and the loads of each task; equal columns are one."""
     columns: dict[str, list[tuple[int, int]]] = {}
