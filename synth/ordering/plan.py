@@ -20,7 +20,7 @@ from .bound import BoundStep, OrderBound, Side
 from .check import bound_faults, timeline_faults
 from .order import Ordered, meets, order_tasks
 from .simulate import Piece, TaskTimeline
-from .tasks import TaskCost, CostOf, TaskGraph, tasks_of
+from .tasks import CostOf, TaskCost, TaskGraph, tasks_of
 
 
 def plan_in_time(
