@@ -24,6 +24,9 @@ LARGEST = 512
 
 SIZES = "1KiB:16MiB"
 
+FRAMEWORKS = ("torch", "jax", "cupy", "mpi", "nccl")
+"""What a user's program is written in; ``nccl``: calls NCCL or RCCL itself."""
+
 
 @dataclass(frozen=True)
 class ProfileFlags(Flags):
@@ -149,10 +152,26 @@ class CompletionFlags(Flags):
 class DoctorFlags(Flags):
     """Flags of ``weft doctor``."""
 
-    EXAMPLES: ClassVar[str] = "exit code 4 if something that weft cannot do without is missing"
+    EXAMPLES: ClassVar[str] = """examples:
+  weft doctor
+  weft doctor --machine dgx-h100 --framework torch
+
+exit code 4 if something that weft cannot do without is missing"""
 
     warm: bool = flag(
         "--warm",
         action="store_true",
         help="compile all loops now: some 80 CPU seconds, once; nothing waits for them later",
+    )
+    machine: str | None = flag(
+        "--machine",
+        metavar="TOPO",
+        default=None,
+        help="which back end to use on this machine, and why, instead of what is installed",
+    )
+    framework: str | None = flag(
+        "--framework",
+        choices=FRAMEWORKS,
+        default=None,
+        help="with --machine: back ends for programs in this only (nccl: those that call NCCL)",
     )

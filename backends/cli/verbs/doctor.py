@@ -61,7 +61,46 @@ class Diagnosis:
 
 def run(args: DoctorFlags, console: Console) -> int:
     """Check all dependencies, importing as few as possible, and print the report."""
+    if args.machine is not None:
+        return _advise(args, console)
+    if args.framework is not None:
+        raise UserError(
+            "--framework chooses among the back ends of a machine",
+            where="--framework",
+            hint="name it: --machine TOPO",
+        )
     return _warm(console) if args.warm else _report(console)
+
+
+def _advise(args: DoctorFlags, console: Console) -> int:
+    """Print which back end to use on a machine, the best first."""
+    # Loaded here: the report must do without NumPy.
+    from ...report.back_ends import advice
+    from ..machines import read_topology
+
+    assert args.machine is not None
+    topology = read_topology(args.machine)
+    found = advice(topology, args.framework)
+    best = next((one for one in found if one.fits), None)
+    rows = [
+        (
+            "best" if one is best else "fits" if one.fits else "no",
+            one.back_end.format,
+            one.back_end.runtime,
+            one.why,
+        )
+        for one in found
+    ]
+    console.result(
+        table(("", "--to", "runtime", "why"), rows),
+        {
+            "status": "ok",
+            "topology": topology.name,
+            "framework": args.framework,
+            "back_ends": [one.to_json() for one in found],
+        },
+    )
+    return Exit.DONE
 
 
 def _warm(console: Console) -> int:

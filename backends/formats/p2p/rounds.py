@@ -150,10 +150,17 @@ def _merged_talk(t: _Talk) -> _Talk:
 
 
 def _merged_work(w: _LocalWork) -> _LocalWork:
+    """Neighbouring chunks of one rank's work in one operation, unless it read what it writes."""
     joins = _same(w.round, w.rank) & _next(w.into) & _next(w.first)
     copies = w.second == NONE
     joins &= _next(w.second) | copies
     joins[1:] &= copies[1:] == copies[:-1]
+    rows = np.flatnonzero(~joins)
+    counts = np.diff(rows, append=len(joins))
+    terms = np.stack([w.first, np.where(copies, w.into, w.second)])
+    shifts = np.abs(terms - w.into)[:, rows]
+    overlap = ((shifts > 0) & (shifts < counts)).any(axis=0)
+    joins &= ~np.repeat(overlap, counts)  # one chunk after another, in order
     rows = np.flatnonzero(~joins)
     counts = np.diff(rows, append=len(joins))
     return _LocalWork(

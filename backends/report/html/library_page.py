@@ -18,6 +18,7 @@ from ...tune.library_model import library_choice, library_model, library_runtime
 from ...tune.variants import variant_of
 from ..plan_words import candidate_words, idea_words, source_of
 from .assumed import assumed_section
+from .back_ends import back_end_section
 from .chart import Series
 from .curves import size_charts
 from .deploy import deploy_section
@@ -65,6 +66,7 @@ def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS)
             _bound(tuned, number),
         ]
     sections.append(views_section("Each plan", EACH) if views else None)
+    sections.append(back_end_section(t))
     protocols = {protocol_of(plan.protocol) for _, plan in plans}
     sections.append(assumed_section(library_model(library), protocols))
     sections.append(deploy_section(library))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from random_moves import random_algorithm
 
 from weft.backends.compile.passes.trace import Trace
 from weft.backends.formats.p2p.check import check_script
@@ -115,6 +117,20 @@ def test_what_comes_where_something_is_sent_waits_in_scratch_memory():
     assert [write(one) for one in script.ranks[0]] == ["o[1] > 1, s[0] < 1; o[1] = s[0]"]
     assert [write(one) for one in script.ranks[1]] == ["o[0] > 0, s[0] < 0; o[0] = s[0]"]
     right(script)
+
+
+@pytest.mark.parametrize("seed", [11, 247, 407, 560])
+def test_copies_of_neighbours_that_shift_stay_apart(seed):
+    """o[1] = o[0] and then o[2] = o[1] is not o[1:3] = o[0:2], which libraries do as they like."""
+    rng = random.Random(seed)
+    noun = random_algorithm(
+        seed,
+        ranks=rng.randint(2, 6),
+        chunks=rng.randint(1, 4),
+        moves=rng.randint(4, 24),
+        in_place=bool(seed % 2),
+    )
+    right(compile_script(noun))
 
 
 def test_scratch_memory_is_used_again():

@@ -1,0 +1,194 @@
+"""Which back end for whom: the formats that can run a schedule on a machine, best first, and why.
+
+One table of them all, :data:`PROGRAMS`, with what was executed when weft was written, and on which
+hardware; files that runtimes load are those of :data:`~weft.dsl.nouns.runtime.LOADERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from weft.dsl.base.registry import BACKENDS
+from weft.dsl.nouns.parts import Medium
+from weft.dsl.nouns.runtime import EXECUTOR, LOADERS, MSCCL, Loader, loaders_for
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.calibrated import inner_medium, link_media
+
+FRAMEWORKS = ("torch", "jax", "cupy", "mpi", "nccl")
+"""What a user's program is written in; ``nccl``: calls NCCL or RCCL itself."""
+
+CALLS_NCCL = ("torch", "cupy", "nccl")
+"""Frameworks whose calls of NCCL a library in its place answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackEnd:
+    """A format as a back end.
+
+    Attributes:
+        format: its name in ``--to``. ``runtime``: what runs its files, with the version meant.
+        takes: the files. ``frameworks``: of programs that can call it.
+        tried: what was executed here, on which hardware; nothing else is claimed.
+    """
+
+    format: str
+    runtime: str
+    takes: str
+    frameworks: tuple[str, ...]
+    tried: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A back end on a machine: whether it fits, and one sentence why."""
+
+    back_end: BackEnd
+    fits: bool
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "format": self.back_end.format,
+            "runtime": self.back_end.runtime,
+            "frameworks": list(self.back_end.frameworks),
+            "fits": self.fits,
+            "why": self.why,
+        }
+
+
+NOT_ON_A_GPU = "no GPU was at hand; the file is proved and interpreted in NumPy"
+
+PROGRAMS = (
+    BackEnd(
+        "torch-symm",
+        "torch symmetric memory with Triton",
+        "a Python file with a kernel",
+        ("torch",),
+        "no GPU was at hand; the plan is interpreted, the kernel under a model of memory order",
+    ),
+    BackEnd(
+        "jax",
+        "JAX 0.10.2",
+        "a Python file with a function for shard_map",
+        ("jax",),
+        "XLA on CPU devices, 2 to 32 of them; no GPU, no TPU",
+    ),
+    BackEnd(
+        "torch",
+        "torch.distributed 2.13, gloo or NCCL",
+        "a Python file of sends and receives",
+        ("torch",),
+        "gloo on CPUs; NCCL not",
+    ),
+    BackEnd(
+        "cupy-nccl",
+        "NCCL through CuPy 13.3",
+        "a Python file of sends and receives",
+        ("cupy", "torch"),
+        "no GPU was at hand; the file's code ran on a stand-in of NCCL",
+    ),
+    BackEnd(
+        "mpi",
+        "MPI through mpi4py 4",
+        "a Python file of sends and receives",
+        ("mpi",),
+        "MPICH on CPUs",
+    ),
+)
+"""Back ends that are programs; those that load files stand before them."""
+
+TAKES = {"msccl-xml": "MSCCL XML", "mscclpp-json": "a plan in JSON"}
+
+
+def loaded_by(loader: Loader) -> BackEnd:
+    """Return a runtime that loads files as a back end."""
+    return BackEnd(loader.format, loader.title, TAKES[loader.format], CALLS_NCCL, NOT_ON_A_GPU)
+
+
+def back_ends() -> tuple[BackEnd, ...]:
+    """Return all back ends of this version, those that load files first."""
+    programs = tuple(one for one in PROGRAMS if one.format in BACKENDS.builtin)
+    return (*map(loaded_by, LOADERS.values()), *programs)
+
+
+def advice(topology: Topology, framework: str | None = None) -> list[Advice]:
+    """Return the back ends for a machine, those that fit first, of these the best first.
+
+    ``framework``: one of :data:`FRAMEWORKS`, whose back ends alone are returned; None: all.
+    """
+    found = [one for one in _judged(topology) if framework in (None, *one.back_end.frameworks)]
+    return sorted(found, key=lambda one: not one.fits)
+
+
+def _judged(topology: Topology) -> Iterator[Advice]:
+    fit = loaders_for(topology.timing.family)
+    loaders = [
+        Advice(loaded_by(loader), loader in fit, _loader_why(topology, loader))
+        for loader in LOADERS.values()
+    ]
+    programs = [Advice(one, *WHY[one.format](topology)) for one in back_ends() if one.format in WHY]
+    # The kernels of libraries are made for NVLink and xGMI.
+    first = inner_medium(topology) is Medium.PCIE
+    yield from (one for one in programs if first and one.back_end.format == "torch-symm")
+    yield from loaders
+    yield from (one for one in programs if not first or one.back_end.format != "torch-symm")
+
+
+def _loader_why(topology: Topology, loader: Loader) -> str:
+    family = topology.timing.family
+    if not family:
+        return "the machine does not say which GPUs it has (family=)"
+    if inner_medium(topology) is Medium.XGMI and loader.name in (MSCCL.name, EXECUTOR.name):
+        return f"not for {family}: it is for NVIDIA's GPUs"
+    if family not in loader.families:
+        return f"not for {family}: {loader.why_not}"
+    place = "takes NCCL's place" if loader.preload else "is the machine's own NCCL"
+    return f"its kernels are built for {family}, and it {place}: programs stay as they are"
+
+
+def _symmetric(topology: Topology) -> tuple[bool, str]:
+    inner = inner_medium(topology)
+    if inner is None:
+        return False, "the machine does not say what joins its GPUs (family=, or named links)"
+    if Medium.NETWORK in link_media(topology):
+        return (
+            False,
+            "memory is shared inside one NVLink, xGMI or PCIe domain, and this has several",
+        )
+    why = "all GPUs share memory, and nothing but torch is needed"
+    if inner is Medium.PCIE:
+        why += "; the libraries' own kernels are for NVLink"
+    return True, why
+
+
+def _jax(topology: Topology) -> tuple[bool, str]:
+    from ..formats.p2p.matchings import grid_of
+
+    if grid := grid_of(topology):
+        shape = "×".join(map(str, grid))
+        return True, f"the only one for TPUs, and permutations follow the axes of the {shape} grid"
+    return True, "the only one for programs in JAX; any machine, at the speed of send and receive"
+
+
+def _torch(topology: Topology) -> tuple[bool, str]:
+    return True, "any machine that torch.distributed has, at the speed of its send and receive"
+
+
+def _cupy(topology: Topology) -> tuple[bool, str]:
+    if inner_medium(topology) is Medium.XGMI:
+        return False, "CuPy's NCCL is NVIDIA's, and these GPUs are AMD's"
+    return True, "any NCCL on NVIDIA's GPUs, at the speed of its send and receive"
+
+
+def _mpi(topology: Topology) -> tuple[bool, str]:
+    return True, "arrays on the host, by any MPI"
+
+
+WHY: Mapping[str, Callable[[Topology], tuple[bool, str]]] = MappingProxyType(
+    {"torch-symm": _symmetric, "jax": _jax, "torch": _torch, "cupy-nccl": _cupy, "mpi": _mpi}
+)
+"""Whether a program fits a machine, and why."""
