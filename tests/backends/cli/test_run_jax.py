@@ -79,3 +79,14 @@ def test_flags_that_say_nothing(weft, tmp_path):
     assert (ran.code, "--instances says nothing" in ran.err, path.exists()) == (2, True, False)
     ran = weft("run", RING, "--on", "jax", "--trace", tmp_path / "trace.json")
     assert (ran.code, "--on jax cannot record rounds" in ran.err) == (2, True)
+
+
+def test_doctor_names_the_back_end_of_a_machine(weft):
+    ran = weft("doctor", "--machine", "torus:4x4", "--framework", "jax", "--json")
+    assert [(one["format"], one["fits"]) for one in ran.json["back_ends"]] == [("jax", True)]
+    assert "4×4 grid" in ran.json["back_ends"][0]["why"]
+    assert weft("doctor", "--machine", "torus:4x4").out.split("\n")[1].startswith("best  jax")
+    for flags in (("--framework", "jax"), ("--machine", "nonsense"), ("--framework", "tf")):
+        ran = weft("doctor", *flags)
+        assert ran.code == 2
+        assert "hint" in ran.err or "choose from" in ran.err

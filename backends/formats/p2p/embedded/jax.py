@@ -79,7 +79,7 @@ def carried_out(
 ) -> Any:
     """The collective of every rank's ``x`` over a mesh axis (or several, the last one fastest).
 
-    ``op``: None where nothing is summed.
+    ``op``: None where no result is a sum.
 
     Raises:
         ValueError, TypeError: the axis has another size, or ``x`` another shape or type.
@@ -103,7 +103,7 @@ def carried_out(
             before = memory
             for into, *terms in operations(shape, text):
                 values = [taken(before, term, me) for term in terms]
-                value = COMBINE[str(op)](*values) if len(values) > 1 else values[0]
+                value = COMBINE[op or "sum"](*values) if len(values) > 1 else values[0]
                 memory = written(memory, into, value, me)
     same = len(set(start[:, 1].tolist())) == 1
     first = int(start[0, 1]) if same else jnp.asarray(start[:, 1])[me]
