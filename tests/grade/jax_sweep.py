@@ -1,6 +1,6 @@
 """Programs for JAX on devices of the host: classic algorithms, grade schedules, random ones.
 
-Run: ``python tests/grade/jax_sweep.py [classic] [grade] [random] [--most N] [--types T,T]``. Each
+Run: ``python tests/grade/jax_sweep.py [classic] [machines] [grade] [random] [--most N] [--types T,T]``. Each
 is compiled to a file, proved from it, compiled by XLA for devices of the host, called, and compared
 with the definition in every type. A line each: ranks, rounds, permutations, padding, CPU seconds of
 XLA's compiler and CPU milliseconds of a call (all devices together), and those of XLA's own
@@ -34,12 +34,17 @@ from weft.backends.formats.p2p.format import JaxFile
 from weft.backends.formats.p2p.judge import judge
 from weft.backends.formats.p2p.permutes import cost_of, permuted
 from weft.backends.ranks.bench import own
+from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
-from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.engines.classic.catalog import CLASSICS, classic_algorithm
 from weft.synth.engines.classic.flat import FLAT
+from weft.synth.engines.classic.text import named_algorithm
+
+MACHINES = ("torus:4x4", "dgx1", "dgx-a100:nodes=2", "dgx-a100:nodes=4")
+"""Machines of the algorithms that depend on one."""
 
 CALLS = 3
 ELEMENTS = 1003
@@ -52,6 +57,22 @@ def classics(most: int) -> Iterator[tuple[str, Any]]:
         defined = [n for n in range(3, most + 1) if not one.defined(n)]
         for n in sorted({defined[0], min(defined, key=lambda n: abs(n - 8)), defined[-1]}):
             yield f"{one.name} {one.kind}", classic_algorithm(one.name, one.kind, n)
+
+
+def on_machines() -> Iterator[tuple[str, Any]]:
+    """The classic algorithms that depend on a machine, on several."""
+    for name, kind in sorted({(one.name, one.kind) for one in CLASSICS} - flat()):
+        for machine in MACHINES:
+            try:
+                named = named_algorithm(f"classic:{name}{{collective={kind},on={machine}}}")
+            except UserError:  # it is not for such machines
+                continue
+            yield f"{name} {kind} {machine}", named.algorithm
+
+
+def flat() -> set[tuple[str, Any]]:
+    """Algorithms that know no machine."""
+    return {(one.name, one.kind) for one in FLAT}
 
 
 def grades(most: int, effort: float) -> Iterator[tuple[str, Any]]:
@@ -154,7 +175,7 @@ class Sweep:
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("which", nargs="*", default=["classic", "grade", "random"])
+    parser.add_argument("which", nargs="*", default=["classic", "machines", "grade", "random"])
     parser.add_argument("--most", type=int, default=32, help="ranks")
     parser.add_argument("--random", type=int, default=200, help="random algorithms")
     parser.add_argument("--effort", type=float, default=2.0)
@@ -164,6 +185,7 @@ def main() -> int:
     os.environ |= {"XLA_FLAGS": f"{flags}{options.most}", "JAX_PLATFORMS": "cpu"}
     kinds = {
         "classic": lambda: classics(options.most),
+        "machines": on_machines,
         "grade": lambda: grades(options.most, options.effort),
         "random": lambda: randoms(options.random),
     }
