@@ -1,6 +1,6 @@
 """Programs for JAX on devices of the host: classic algorithms, grade schedules, random ones.
 
-Run: ``python tests/grade/jax_sweep.py [classic] [machines] [grade] [random] [--most N] [--types T,T]``. Each
+Run: ``python tests/grade/jax_sweep.py [classic] [machines] [grade] [random] [--types T,T]``. Each
 is compiled to a file, proved from it, compiled by XLA for devices of the host, called, and compared
 with the definition in every type. A line each: ranks, rounds, permutations, padding, CPU seconds of
 XLA's compiler and CPU milliseconds of a call (all devices together), and those of XLA's own
@@ -39,8 +39,9 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
-from weft.synth.engines.classic.catalog import CLASSICS, classic_algorithm
+from weft.synth.engines.classic.catalog import classic_algorithm
 from weft.synth.engines.classic.flat import FLAT
+from weft.synth.engines.classic.hierarchical import HIERARCHICAL
 from weft.synth.engines.classic.text import named_algorithm
 
 MACHINES = ("torus:4x4", "dgx1", "dgx-a100:nodes=2", "dgx-a100:nodes=4")
@@ -61,18 +62,13 @@ def classics(most: int) -> Iterator[tuple[str, Any]]:
 
 def on_machines() -> Iterator[tuple[str, Any]]:
     """The classic algorithms that depend on a machine, on several."""
-    for name, kind in sorted({(one.name, one.kind) for one in CLASSICS} - flat()):
+    for name, kind in sorted({(one.name, one.kind) for one in HIERARCHICAL}):
         for machine in MACHINES:
             try:
                 named = named_algorithm(f"classic:{name}{{collective={kind},on={machine}}}")
             except UserError:  # it is not for such machines
                 continue
             yield f"{name} {kind} {machine}", named.algorithm
-
-
-def flat() -> set[tuple[str, Any]]:
-    """Algorithms that know no machine."""
-    return {(one.name, one.kind) for one in FLAT}
 
 
 def grades(most: int, effort: float) -> Iterator[tuple[str, Any]]:
