@@ -10,8 +10,8 @@ the model's fitted numbers as the other machines tell them.
 
 Bands: small to 64 KiB, mid to 16 MiB, large above. Rows whose sums are made in switches (NVLS,
 SHARP) are no program of ours: they are listed apart, with the reason, and so are spikes: rows that
-took longer than a smaller *and* a larger message whose times are alike. Rows predicted by MSCCL files
-and by MSCCL++'s packets are summed up beside the bands as well. Settings that a table names
+took longer than a smaller *and* a larger message whose times are alike. Rows predicted by MSCCL
+files and by MSCCL++'s packets are summed up beside the bands as well. Settings that a table names
 (``NCCL_PROTO=LL``) are kept.
 """
 
