@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from weft.dsl.base.errors import UserError
+
+from .fit_width import fitted_text
 
 SCHEMA = 1
 """Version of the objects that ``--json`` prints."""
@@ -22,16 +25,26 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """Output settings of a command: verbosity and form (text or JSON)."""
+    """Output settings of a command: verbosity, form (text or JSON), and colour (auto, always,
+    never).
+
+    ``defaults``: options that a file of defaults gave, which ``--json`` repeats.
+    """
 
     json: bool = False
     quiet: bool = False
     verbose: int = 0
+    colour: str = "auto"
+    defaults: Mapping[str, Any] | None = None
 
     def result(self, text: str, data: Mapping[str, Any]) -> None:
         """Print the result of a verb: ``text``, or with ``--json`` the object ``data``."""
         if self.json:
-            text = json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False)
+            more = {} if self.defaults is None else {"defaults": self.defaults}
+            text = json.dumps({"schema": SCHEMA, **data, **more}, ensure_ascii=False)
+        elif text:
+            text = fitted_text(text, columns())
+            text = coloured(text) if self._paints(sys.stdout) else text
         if text:
             with stdout_errors():
                 print(text, flush=True)
@@ -49,15 +62,42 @@ class Console:
     def warn(self, text: str) -> None:
         """Print a warning."""
         if not self.quiet:
-            print(f"{_bold('warning', '33')}: {text}", file=sys.stderr, flush=True)
+            word = self._bold("warning", "33")
+            print(f"{word}: {text}", file=sys.stderr, flush=True)
 
     def fail(self, rendered: str, data: Mapping[str, Any]) -> None:
         """Print an error: rendered on stderr; with ``--json`` also as the object on stdout."""
         head, colon, rest = rendered.partition(":")
-        print(_bold(head, "31") + colon + rest, file=sys.stderr, flush=True)
+        print(self._bold(head, "31") + colon + rest, file=sys.stderr, flush=True)
         if self.json:
             with stdout_errors():
                 print(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False), flush=True)
+
+    def _paints(self, stream: TextIO) -> bool:
+        """Return True if text on a stream has colour: on terminals, unless the environment says
+        ``NO_COLOR``; ``--color`` decides before both."""
+        if self.colour != "auto":
+            return self.colour == "always"
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        return stream.isatty() and not plain
+
+    def _bold(self, word: str, colour: str) -> str:
+        return f"\033[1;{colour}m{word}\033[0m" if self._paints(sys.stderr) else word
+
+
+_VERDICTS = (
+    (re.compile(r"^(ok|equal|yes)(?=[ :]|$)", re.MULTILINE), "32"),
+    (re.compile(r"^(FAILED|missing)(?=[ :]|$)", re.MULTILINE), "31"),
+    (re.compile(r"^(warning)(?=[ :]|$)", re.MULTILINE), "33"),
+)
+"""First words of lines that are verdicts, each with its colour."""
+
+
+def coloured(text: str) -> str:
+    """Return a text with its verdicts in colour."""
+    for pattern, colour in _VERDICTS:
+        text = pattern.sub(f"\033[1;{colour}m\\1\033[0m", text)
+    return text
 
 
 @contextmanager
@@ -81,9 +121,3 @@ def columns() -> int:
 def live() -> bool:
     """Return True if stderr is a terminal, on which a line may be redrawn."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def _bold(word: str, colour: str) -> str:
-    if live() and not os.environ.get("NO_COLOR"):
-        return f"\033[1;{colour}m{word}\033[0m"
-    return word

@@ -39,17 +39,47 @@ PROBLEM = ("topology", "group", "collective", "root", "roots")
 """Options that say what a file on the command line says too."""
 
 
-def with_defaults(parser: Parser, arguments: Sequence[str], console: Console) -> list[str]:
-    """Return a command line with the defaults of its verb, and say which were taken.
+@dataclass(frozen=True, slots=True)
+class TakenDefaults:
+    """Defaults that a command line was given, by option, and the file that has them."""
+
+    file: str
+    options: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {"file": self.file, "options": dict(self.options)}
+
+
+def defaults_words() -> str:
+    """Return which file of defaults counts here, and what it has, in words.
+
+    Raises:
+        UserError: it is not TOML.
+    """
+    found = _settings()
+    if found is None:
+        return "none: no weft.toml, and no [tool.weft], here or above"
+    keys = ", ".join(
+        f"[{key}]" if isinstance(value, Mapping) else f"{key}={value}"
+        for key, value in found.table.items()
+    )
+    return f"{found.path}: {keys or 'nothing'}"
+
+
+def with_defaults(
+    parser: Parser, arguments: Sequence[str], console: Console
+) -> tuple[list[str], TakenDefaults | None]:
+    """Return a command line with the defaults of its verb, and those that were taken; say which.
 
     Raises:
         UserError: the file is not TOML, or has an unknown option or a wrong value; with its line.
     """
     if {"-h", *NEVER} & set(arguments):
-        return list(arguments)
+        return list(arguments), None
     found = _settings()
     if found is None:
-        return list(arguments)
+        return list(arguments), None
     verbs, of_verb = _verb(parser, arguments)
     typed = arguments[len(verbs) :]
     given = {
@@ -63,7 +93,8 @@ def with_defaults(parser: Parser, arguments: Sequence[str], console: Console) ->
     if given:
         told = ", ".join(f"{key}={found.value(verbs, key)}" for key in given)
         console.say("Defaults", f"{told} ({found.path})")
-    return [*verbs, *chain(*given.values()), *typed]
+    taken = TakenDefaults(found.path, {key: found.value(verbs, key) for key in given})
+    return [*verbs, *chain(*given.values()), *typed], taken if given else None
 
 
 @dataclass(frozen=True, slots=True)

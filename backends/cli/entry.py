@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from weft.dsl.base.environment import SOLVER_MEMORY
 from weft.dsl.base.errors import (
@@ -57,8 +58,8 @@ def _dispatch(arguments: list[str], console: Console) -> int:
         parser.print_help(sys.stderr)
         return Exit.WRONG_QUESTION
     try:
-        arguments = with_defaults(parser, arguments, console)
-        console = _console(arguments)
+        arguments, taken = with_defaults(parser, arguments, console)
+        console = replace(_console(arguments), defaults=taken.to_json() if taken else None)
         args = parser.parse_args(arguments)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
@@ -70,7 +71,11 @@ def _dispatch(arguments: list[str], console: Console) -> int:
 
 def _console(arguments: list[str]) -> Console:
     """Return the output settings that a command line asks for."""
-    return Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"))
+    colour = "auto"
+    for word, value in zip(arguments, [*arguments[1:], ""], strict=False):
+        if word == "--color" or word.startswith("--color="):
+            colour = word.partition("=")[2] or value
+    return Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"), colour)
 
 
 @contextlib.contextmanager

@@ -130,7 +130,13 @@ def _folder(path: Path) -> BadFile:
         )
     files = sorted(file.name for file in path.glob("*.json"))
     hint = f"name one of its {len(files)} files, as {path / files[0]}" if files else ""
+    hint = f"{hint}; weft show {path} lists them" if files else f"weft show {path} lists it"
     return BadFile("expected a file, got a directory", where=str(path), hint=hint or "name a file")
+
+
+def is_plain_folder(path: str) -> bool:
+    """Return True for a folder that is no library and no stream, and may be entered."""
+    return os.path.isdir(path) and not is_library(path) and not is_stream(path)
 
 
 def _is_there(path: str) -> bool:

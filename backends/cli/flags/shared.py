@@ -66,6 +66,13 @@ class Flags:
     verbose: int = flag(
         "-v", "--verbose", default=0, group="output", action="count", help="more of both"
     )
+    color: str = flag(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        group="output",
+        help="verdicts in colour (default: auto, on terminals without NO_COLOR)",
+    )
 
     @classmethod
     def of(cls, read: argparse.Namespace) -> Self:

@@ -16,6 +16,7 @@ from ..exit_codes import Exit
 from ..flags.search import BoundFlags
 from ..inputs import read_problem
 from ..noun import FileKind
+from ..relay_hint import relay_hint
 from ..subjects import read_subject
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def run(args: BoundFlags, console: Console) -> int:
     name = collective.name or str(collective.kind)
     sizes = [_at(bound, one) for one in size.powers()] if size else []
     remark = schedule_remark(topology)
+    hint = relay_hint(args, collective, bound)
+    if hint:
+        console.say("Hint", hint)
     if not sizes:
         console.detail(remark)
     console.result(
@@ -44,6 +48,7 @@ def run(args: BoundFlags, console: Console) -> int:
             "ranks": collective.ranks,
             "bound": bound.to_json(),
             "sizes": sizes,
+            **({"relays": hint} if hint else {}),
             "program_start_us": program_starts(topology),
         },
     )

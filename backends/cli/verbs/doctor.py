@@ -16,6 +16,7 @@ from weft.dsl.base.tables import table
 
 from ...ranks.starters import mpiexec
 from ..console import Console
+from ..defaults import defaults_words
 from ..exit_codes import Exit
 from ..flags.machines import DoctorFlags
 from ..parser import VERBS as OURS
@@ -153,6 +154,7 @@ def _findings() -> Iterator[Diagnosis]:
         yield _package(module, package, package, "")
     for module, (package, extra, use) in OPTIONAL.items():
         yield _package(module, package, f"'{extra}'", use)
+    yield Diagnosis("defaults", True, defaults_words(), False)
     yield from _machine_code()
     yield from _runtimes()
     for name in ENGINES.names():

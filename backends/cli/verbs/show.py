@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import UserError
@@ -13,10 +14,11 @@ from ...report.html.page import fitted
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import ShowFlags
+from ..folder_text import folder_text
 from ..noun import MODEL_FLAGS, FileKind, refuse_flags, refuse_model
 from ..outputs import check_file_output
 from ..program_noun import ProgramNoun
-from ..subjects import read_subject
+from ..subjects import is_plain_folder, read_subject
 
 if TYPE_CHECKING:
     pass
@@ -35,6 +37,12 @@ def run(args: ShowFlags, console: Console) -> int:
 
 
 def _text(args: ShowFlags, console: Console) -> int:
+    if is_plain_folder(args.file):
+        if given := args.given(("size", "topology", *MODEL_FLAGS)):
+            raise UserError(f"--{given[0]} is of one file", where=args.file)
+        text, data = folder_text(Path(args.file))
+        console.result(text, {"status": "ok", "kind": "folder", **data})
+        return Exit.DONE
     subject = read_subject(args.file, also=(FileKind.STREAM,))
     timed = ""
     if not isinstance(subject.noun, ProgramNoun):

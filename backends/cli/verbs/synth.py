@@ -29,6 +29,7 @@ from ..inputs import make_problem, read_problem
 from ..machines import machine_line
 from ..outputs import check_file_output, check_folder_output, check_log
 from ..progress import Progress, finishing, watching
+from ..relay_hint import relay_hint
 from ..rule_conflicts import conflicting
 from ..search_log import SearchLog
 from ..streams import require_holdable
@@ -99,6 +100,9 @@ def _tell(
     standing = _standing(points, problem, bound)
     said = [*_at_size(problem, standing), *outcome.statements]
     console.detail(schedule_remark(problem.topology))
+    hint = relay_hint(args, problem.collective, bound)
+    if hint:
+        console.say("Hint", hint)
     data = {
         "status": str(outcome.status),
         "topology": problem.topology.name,
@@ -109,6 +113,7 @@ def _tell(
         "effort": round(progress.effort, 3),
         "points": [point_json(p, x, f) for p, x, f in zip(points, shown, files, strict=True)],
         "bound": bound.to_json(),
+        **({"relays": hint} if hint else {}),
         **standing,
         "statements": list(outcome.statements),
         "program_start_us": program_starts(problem.topology),
