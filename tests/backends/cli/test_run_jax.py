@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 
 import pytest
+from casts import two_shot
 
 from weft.backends.ranks import launcher
+from weft.dsl.nouns.schedule import dump
 
 RING = "classic:ring{collective=allreduce,ranks=2}"
 
@@ -79,6 +82,17 @@ def test_flags_that_say_nothing(weft, tmp_path):
     assert (ran.code, "--instances says nothing" in ran.err, path.exists()) == (2, True, False)
     ran = weft("run", RING, "--on", "jax", "--trace", tmp_path / "trace.json")
     assert (ran.code, "--on jax cannot record rounds" in ran.err) == (2, True)
+
+
+def test_schedules_of_switches_that_compute_are_refused(weft, tmp_path):
+    schedule, path = tmp_path / "casts.json", tmp_path / "casts.py"
+    schedule.write_text(json.dumps(dump(two_shot(4))))
+    ran = weft("compile", schedule, "--to", "jax", "-o", path)
+    assert (ran.code, "jax cannot express what switches" in ran.err, path.exists()) == (
+        2,
+        True,
+        False,
+    ), ran.err
 
 
 def test_doctor_names_the_back_end_of_a_machine(weft):
