@@ -41,7 +41,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.engines.classic.catalog import classic_algorithm
 from weft.synth.engines.classic.flat import FLAT
-from weft.synth.engines.classic.hierarchical import HIERARCHICAL
+from weft.synth.engines.classic.place import all_algorithms
 from weft.synth.engines.classic.text import named_algorithm
 
 MACHINES = ("torus:4x4", "dgx1", "dgx-a100:nodes=2", "dgx-a100:nodes=4")
@@ -62,7 +62,8 @@ def classics(most: int) -> Iterator[tuple[str, Any]]:
 
 def on_machines() -> Iterator[tuple[str, Any]]:
     """The classic algorithms that depend on a machine, on several."""
-    for name, kind in sorted({(one.name, one.kind) for one in HIERARCHICAL}):
+    known = {(one.name, one.kind) for one in all_algorithms()}
+    for name, kind in sorted(known - {(one.name, one.kind) for one in FLAT}):
         for machine in MACHINES:
             try:
                 named = named_algorithm(f"classic:{name}{{collective={kind},on={machine}}}")
