@@ -125,9 +125,11 @@ class Site:
         """
         if self.topology.hosts > 1:
             try:
-                return rail_rings(self.two_levels)
+                grid = self.two_levels
             except WeftError:
                 return (self.ring,)
+            rails = len(grid.shape) == 2 and min(grid.shape) > 1
+            return rail_rings(grid) if rails else (self.ring,)
         return lane_rings(self.topology, self.effort.lane_hops, self.meter) or (self.ring,)
 
     @cached_property

@@ -139,6 +139,11 @@ def test_one_ring_is_no_rings_and_one_host_no_rails() -> None:
     with pytest.raises(UserError, match="no hierarchy"):
         Site(topology("dgx1")).algorithm("rail_tree", "allreduce")
     assert Site(topology("dgx1"), (4, 2)).algorithm("rail_tree", "allreduce").moves
+    three = Site(topology("dgx-a100:nodes=2"), (2, 4, 2))  # as the phases of a sketch may have it
+    assert len(three.rings) == 1
+    assert len(Site(topology("dgx-a100:nodes=2"), (16, 1)).rings) == 1
+    with pytest.raises(UserError, match="several hosts"):
+        three.algorithm("rail_tree", "allreduce")
     with pytest.raises(UserError, match="several hosts"):
         Site(topology("dgx1"), (8, 1)).algorithm("rail_tree", "allreduce")
 
