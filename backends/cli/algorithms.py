@@ -89,6 +89,7 @@ def _entry(one: ClassicAlgorithm) -> dict[str, Any]:
 def _levels(one: Hierarchical) -> str:
     return {
         "torus": "a torus",
+        "product": "a product",
         "grid": "even levels",
         "boxes": "even boxes",
         "levels": "boxes",

@@ -28,6 +28,9 @@ from weft.synth.engines.classic.routes import GpuRoutes
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import MSCCL
 
+CABLED = (MachineStructure.TORUS, MachineStructure.PRODUCT)
+"""Structures that machines of the catalogue have in one host: rings or cliques along each axis."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -73,7 +76,7 @@ def levels_of(grid: RankGrid) -> NestedPartitions:
 
 def machine(one: Hierarchical, shape: Shape) -> Topology:
     """A torus, or the first GPUs of boxes of eight with a NIC for each GPU."""
-    if one.structure is MachineStructure.TORUS:
+    if one.structure in CABLED:
         return topology(one.topology(shape))
     boxes = prod(shape[1:])
     whole = topology(one.topology((8, boxes)))
@@ -117,8 +120,10 @@ def shapes(one: Hierarchical, most: int = 17) -> Iterator[Shape]:
     for shape in [*two, *three]:
         if one.defined(shape) or (one.structure is MachineStructure.LEVELS and len(shape) > 2):
             continue
-        if one.structure is MachineStructure.TORUS and min(shape) < 2:
+        if one.structure in CABLED and min(shape) < 2:
             continue
+        if one.structure is MachineStructure.PRODUCT and max(shape) > 3:
+            continue  # no torus has it
         yield shape
 
 

@@ -51,6 +51,9 @@ class ClassicEffort(Effort):
     torus_placements: int = setting(
         20_000, "placements tried where a torus of unknown numbering is looked for"
     )
+    neighbour_pairs: int = setting(
+        200_000, "pairs of neighbours of one rank, over all ranks, up to which products are found"
+    )
     listed_links: int = setting(
         32,
         "links between switches up to which all routes are listed; beyond, the fastest of a pair "

@@ -26,6 +26,7 @@ from math import prod
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.errors import UserError
 
+from .parcels import exchange_sums, runs
 from .phases import ALLGATHER, REDUCE_SCATTER, LaneBuilder, Phase, allreduce_by, reference_to
 
 
@@ -203,6 +204,23 @@ def write_allreduce(
     plans = shares(p.chunks, grid, parts)
     for lane, plan in enumerate(plans):
         allreduce(LaneBuilder(p, lane=lane), grid, plan, names)
+
+
+def write_exchanges(p: Builder, grid: RankGrid) -> None:
+    """Allreduce by exchanges of whole sums along one axis after the other (recursive multiplying).
+
+    The buffer is cut in one part for each axis, and part j begins with axis j: so at any time the
+    cables of every axis carry a part, and each of them the whole buffer in the end. On axes of two
+    this is recursive doubling. J. Ruefenacht, M. Bull, S. Booth: Generalisation of recursive
+    doubling for AllReduce, Parallel Computing 69 (2017).
+    """
+    axes = [axis for axis in grid.axes if grid.shape[axis] > 1]
+    for part, chunks in enumerate(runs(p, len(axes))):
+        for axis in axes[part:] + axes[:part]:
+            lines = list(grid.lines(axis))
+            size = grid.shape[axis]
+            turns = [(i, (i + k) % size) for k in range(1, size) for i in range(size)]
+            exchange_sums(p, [(line[i], line[j], chunks) for line in lines for i, j in turns])
 
 
 def block_shares(p: Builder, grid: RankGrid, parts: int) -> list[GridShare]:

@@ -27,6 +27,7 @@ class MachineStructure(StrEnum):
     """Structure of the machine that an algorithm is written for."""
 
     TORUS = "torus"  #: a grid whose axes are rings of cables
+    PRODUCT = "product"  #: a grid along whose axes every rank reaches all others directly
     GRID = "grid"  #: any grid: the machine's levels, or a factorization
     HOSTS = "boxes"  #: a grid of two axes: local rank and host
     LEVELS = "levels"  #: nested groups of any sizes, with leaders
@@ -67,6 +68,8 @@ class Hierarchical:
             return "it needs two or more hosts of equal size"
         if self.structure is MachineStructure.TORUS and many < 2:
             return "it needs a torus of two axes or more"
+        if self.structure is MachineStructure.PRODUCT and many < 2:
+            return "it needs a product of two cliques of cables or more"
         if many < 1:
             return "it needs at least two ranks"
         return ""
@@ -107,6 +110,12 @@ def multiport_allreduce_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost
     return tuple(HockneyCost(2 * c.steps, 2 * c.volume) for c in multiport_half_cost(shape))
 
 
+def exchange_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
+    """Exchanges of whole sums: along each axis one step, in which a part goes over every cable."""
+    axes = sum(size > 1 for size in shape)
+    return tuple(HockneyCost(int(size > 1), Fraction(size > 1, max(1, axes))) for size in shape)
+
+
 def _half(*methods: str) -> Callable[..., tuple[HockneyCost, ...]]:
     return lambda shape, chunks=1: half_cost(shape, methods)
 
@@ -133,6 +142,10 @@ def _every(shape: Shape) -> dict[str, Any]:
 
 def _one(shape: Shape) -> int:
     return 1
+
+
+def _per_axis(shape: Shape) -> int:
+    return sum(size > 1 for size in shape)
 
 
 # --- leaders --------------------------------------------------------------------------------------
@@ -220,6 +233,7 @@ MULTIPORT = "Sack & Gropp, ACM TOPC 1 (2015)"
 JIA = "Jia et al., arXiv:1807.11205 (2018)"
 ACCL = "Dong et al., ACCL, IEEE Micro 41 (2021)"
 MSCCLANG = "Cowan et al., MSCCLang, ASPLOS 2023"
+MULTIPLYING = "Ruefenacht, Bull & Booth, Parallel Computing 69 (2017), axes by turns"
 MAGPIE = "Kielmann et al., MagPIe, PPoPP 1999"
 
 
@@ -279,6 +293,16 @@ HIERARCHICAL = (
         MULTIPORT,
         every_way,
         options=_every,
+    ),
+    Hierarchical(
+        "recursive_multiplying",
+        _AR,
+        MachineStructure.PRODUCT,
+        grid.write_exchanges,
+        exchange_cost,
+        torus_name,
+        MULTIPLYING,
+        _per_axis,
     ),
     Hierarchical(
         "blueconnect",

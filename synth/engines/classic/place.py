@@ -29,6 +29,7 @@ from .lanes import Ring, lane_rings, rail_rings
 from .leaders import NestedPartitions
 from .mapping import ring_order, tree_order
 from .model import Flat
+from .products import product_grid
 from .routes import GpuRoutes
 
 ClassicAlgorithm = Flat | Hierarchical | Laned
@@ -141,6 +142,11 @@ class Site:
     def torus(self) -> RankGrid | None:
         """The machine as a torus, if it is one."""
         return self.given or torus(self.topology, self.effort)
+
+    @cached_property
+    def product(self) -> RankGrid | None:
+        """The machine as a product of complete graphs, if it is one."""
+        return self.given or product_grid(self.topology, self.effort)
 
     @cached_property
     def levels(self) -> NestedPartitions:
@@ -296,6 +302,13 @@ class Site:
             if self.torus is None:
                 raise UserError(f"{self.topology.name} is no torus", hint="shape=4+4 makes it one")
             return self.torus, self.torus.shape
+        if wanted is MachineStructure.PRODUCT:
+            if self.product is None:
+                raise UserError(
+                    f"the cables of {self.topology.name} form no product of cliques",
+                    hint="shape=4+2 makes it one",
+                )
+            return self.product, self.product.shape
         grid = self.two_levels if wanted is MachineStructure.HOSTS else self.host_grid
         return grid, grid.shape
 
