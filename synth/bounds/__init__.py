@@ -2,7 +2,8 @@
 
 One file per argument: paths (:mod:`.distance`), cuts (:mod:`.cut`), link prices (:mod:`.flow`),
 partitions (:mod:`.partition`), trees (:mod:`.tree_prices`), latency before and after a cut
-(:mod:`.composite`); what trees attain for allreduce is in :mod:`.trees`.
+(:mod:`.composite`), pairs served in time (:mod:`.reach`); what trees attain for allreduce is in
+:mod:`.trees`.
 
 >>> from weft.dsl.nouns.collective import make
 >>> from weft.dsl.nouns.topology import Topology, both_ways, gpu

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -27,6 +27,7 @@ from .network import MaxFlow, network
 from .orbit_prices import orbit_prices
 from .partition import best_partition, least_cut, plain_partition
 from .rank_orbits import representatives
+from .reach import SIZES, Reach, above, reaches
 from .sides import sides
 from .trees import tree_time
 from .windows import Lengths
@@ -47,6 +48,7 @@ class Bounds:
             where known; equal to ``us_per_byte`` it proves the bound tight.
         remark: where ``attainable`` comes from.
         composite: bounds T >= a + b·M that exceed both others at some size (:mod:`.composite`).
+        reach: concave curves in M that exceed all of these at some size (:mod:`.reach`).
     """
 
     latency_us: Fraction
@@ -59,6 +61,7 @@ class Bounds:
     attainable: Fraction | None = None
     remark: str = ""
     composite: tuple[Composite, ...] = ()
+    reach: tuple[Reach, ...] = ()
 
     def __repr__(self) -> str:
         algbw = "" if self.algbw_GBps is None else f", {float(self.algbw_GBps):.4g} GB/s at most"
@@ -119,6 +122,14 @@ class Bounds:
                 }
                 for one in self.composite
             ],
+            "reach": [
+                {
+                    "pairs": str(one.need),
+                    "terms": [[str(us), str(GBps)] for us, GBps in one.terms],
+                    "certificate": certificate(one.certificate),
+                }
+                for one in self.reach
+            ],
         }
 
 
@@ -143,6 +154,7 @@ def binding(found: Bounds, message_bytes: int) -> tuple[Fraction, Certificate]:
         (found.latency_us, found.latency_certificate),
         (found.us_per_byte * message_bytes, found.certificate),
         *((one.at(message_bytes), one.certificate) for one in found.composite),
+        *((one.at(message_bytes), one.certificate) for one in found.reach),
     ]
     return max(terms, key=lambda term: term[0])
 
@@ -171,7 +183,7 @@ def bounds(
     flow = _bandwidth(topology, collective, demand, speakers, effort)
     plain_chunks = Fraction(collective.message_chunks, collective.factor)
     rounds = flow.us_per_byte * BYTES_PER_US_PER_GBPS * topology.round_bandwidth() * plain_chunks
-    return Bounds(
+    found = Bounds(
         Fraction(0) if latency is None else latency.length,
         0 if steps is None else int(steps.length),
         flow.us_per_byte,
@@ -183,6 +195,11 @@ def bounds(
         flow.remark,
         _composites(topology, collective, demand, latency, flow, speakers, effort),
     )
+    if latency is None or not latency.length or not flow.us_per_byte:
+        return found
+    starts = [latency.nodes[0], latency.nodes[-1], *speakers[: effort.side_ranks].tolist()]
+    curves = list(reaches(topology, collective, starts, effort))
+    return replace(found, reach=above(curves, [lower_bound_us(found, n) for n in SIZES], SIZES))
 
 
 def _composites(

@@ -96,6 +96,10 @@ class BoundEffort(Effort):
         12, "distances from a cut for which its chunks are counted in composite bounds, at most"
     )
 
+    reach_ranks: int = setting(
+        64, "ranks of a machine up to which pairs of ranks across cuts are counted", least=0
+    )
+
     def anchors(self) -> tuple[object, ...]:
         """The values, by which kept bounds are told apart (:mod:`weft.dsl.base.kept`)."""
         return astuple(self)

@@ -145,7 +145,9 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]], remark: str) -
         parts.append(table(("size", "at least µs", "at most GB/s", "by"), rows))
         used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
         shown = {one.certificate.text for one in bound.composite[-1:]}
-        parts += [t for t, kind in used.items() if kind == "composite" and t not in shown]
+        parts += [
+            t for t, kind in used.items() if kind in ("composite", "reach") and t not in shown
+        ]
         parts += [remark] if remark else []
     return "\n\n".join(parts)
 

@@ -134,6 +134,7 @@ PROOFS = {
     "cut": "a cut",
     "path": "the farthest pair",
     "composite": "a cut, and latency around it",
+    "reach": "pairs of ranks that a cut can serve in time",
     "prices": "prices of links",
     "trees": "prices of trees",
     "partition": "a partition",

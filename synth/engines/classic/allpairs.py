@@ -8,6 +8,7 @@ two-shot allreduce ("allpairs") 2       2/n           MSCCL's all-pairs
 direct allgather                1       1/n           Thakur, Rabenseifner, Gropp 2005
 direct reduce_scatter           1       1/n           "
 direct gather, scatter          1       1/n           "
+two-shot broadcast, reduce      2       1             its scatter-allgather, in one step each
 ==============================  ======  ============  =======================================
 
 M/B is the time of the whole message on one link. R. Thakur, R. Rabenseifner, W. Gropp:
@@ -23,7 +24,7 @@ from weft.dsl.author.builder import Builder
 
 from .model import HockneyCost
 from .parcels import blocks_in_order, exchange_sums, runs
-from .phases import Order, direct_allgather, direct_reduce_scatter, send
+from .phases import Order, add, direct_allgather, direct_reduce_scatter, send
 
 
 def one_shot(p: Builder, order: Order) -> None:
@@ -52,6 +53,33 @@ def reduce_scatter(p: Builder, order: Order) -> None:
     direct_reduce_scatter(p, order, blocks_in_order(p, order))
 
 
+def two_shot_broadcast(p: Builder, order: Order) -> None:
+    """The root sends every other rank a piece of its own, which that one sends to the rest."""
+    root, *others = order
+    parts = list(zip(others, runs(p, len(others)), strict=True))
+    for rank, piece in parts:
+        send(p, root, piece, rank)
+    for shift in range(1, len(others)):
+        for i, (rank, piece) in enumerate(parts):
+            send(p, rank, piece, others[(i + shift) % len(others)])
+
+
+def two_shot_reduce(p: Builder, order: Order) -> None:
+    """The mirror: every rank but the root sums one piece of all others and adds it to the root."""
+    root, *others = order
+    parts = list(zip(others, runs(p, len(others)), strict=True))
+    for shift in range(1, len(others)):
+        for i, (rank, piece) in enumerate(parts):
+            add(p, others[(i + shift) % len(others)], piece, rank)
+    for rank, piece in parts:
+        add(p, rank, piece, root)
+
+
+def per_other(n: int) -> int:
+    """A piece for each rank but the root."""
+    return max(1, n - 1)
+
+
 def gather(p: Builder, order: Order) -> None:
     """Send each block directly to the root."""
     for rank, block in list(zip(order, blocks_in_order(p, order), strict=True))[1:]:
@@ -72,6 +100,11 @@ def one_shot_cost(n: int, chunks: int = 1) -> HockneyCost:
 def two_shot_cost(n: int, chunks: int = 1) -> HockneyCost:
     """Twice a block on every link."""
     return HockneyCost(2, Fraction(2, n))
+
+
+def rooted_two_shot_cost(n: int, chunks: int = 1) -> HockneyCost:
+    """The root sends each piece once, all others send theirs to all but two."""
+    return HockneyCost(2 if n > 2 else 1, Fraction(1))
 
 
 def direct_cost(n: int, chunks: int = 1) -> HockneyCost:

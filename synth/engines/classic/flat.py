@@ -214,6 +214,24 @@ FLAT = (
         ALLPAIRS,
         parts=per_rank,
     ),
+    Flat(
+        "two_shot",
+        Kind.BROADCAST,
+        allpairs.two_shot_broadcast,
+        allpairs.rooted_two_shot_cost,
+        _FULL,
+        MPICH,
+        parts=allpairs.per_other,
+    ),
+    Flat(
+        "two_shot",
+        Kind.REDUCE,
+        allpairs.two_shot_reduce,
+        allpairs.rooted_two_shot_cost,
+        _FULL,
+        MPICH,
+        parts=allpairs.per_other,
+    ),
     Flat("direct", Kind.ALLGATHER, allpairs.allgather, allpairs.direct_cost, _FULL, MPICH),
     Flat(
         "direct", Kind.REDUCE_SCATTER, allpairs.reduce_scatter, allpairs.direct_cost, _FULL, MPICH
