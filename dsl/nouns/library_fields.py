@@ -126,8 +126,22 @@ def read_bound(data: Any, where: str) -> dict[str, Any]:
         _rational(one, "seconds_per_byte", f"{where}: composite")
         _certificate(one, "certificate", f"{where}: composite")
         one.finish(ignore=())
+    for part in fields.get("reach", list, []):
+        one = Fields(part, f"{where}: reach")
+        _rational(one, "pairs", f"{where}: reach")
+        for term in one.get("terms", list):
+            _term(term, f"{where}: reach")
+        _certificate(one, "certificate", f"{where}: reach")
+        one.finish(ignore=())
     fields.finish(ignore=())
-    return dict(data)
+    return {"reach": [], **data}
+
+
+def _term(term: Any, where: str) -> None:
+    """Refuse what is no pair of µs and GB/s."""
+    pair = isinstance(term, list) and len(term) == 2
+    if not pair or not all(isinstance(x, str) and RATIONAL.fullmatch(x) for x in term):
+        raise BadFile(f"a term must be ['7/6', '25'] (µs, GB/s), not {term!r}", where=where)
 
 
 def _rational(fields: Fields, key: str, where: str) -> None:
