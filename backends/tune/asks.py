@@ -14,7 +14,10 @@ from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.topology import Topology
+from weft.synth.engines.classic.laned import Laned
 from weft.synth.engines.classic.place import find_algorithm, names_for
+
+from .work import MOST_OPERATIONS
 
 OCTAVES = 4
 """Doublings between two sizes that the engines are asked about."""
@@ -104,7 +107,7 @@ def asks(
 
     ``engines``: instead of those that are usual; the baseline always runs.
     """
-    found = list(_classic(collective))
+    found = list(_classic(topology, collective))
     ladder = _ladder(sizes)
     if engines:
         found += [_at(e, n) for e in engines for n in ladder]
@@ -136,15 +139,26 @@ def _ladder(sizes: SizeRange) -> list[int]:
     return sorted({*powers[::OCTAVES], powers[-1]})
 
 
-def _classic(collective: Collective) -> Iterator[Ask]:
+def _classic(topology: Topology, collective: Collective) -> Iterator[Ask]:
 
     for name in names_for(collective.kind):
         usual = name in BASELINES.get(collective.kind, ())
-        pipelined = find_algorithm(name, collective.kind).pipelined
-        for pieces in PIECES if pipelined else (1,):
+        one = find_algorithm(name, collective.kind)
+        if isinstance(one, Laned) and _messages(one, topology) > MOST_OPERATIONS:
+            continue
+        for pieces in PIECES if one.pipelined else (1,):
             text = f"classic{{algorithm={name},chunks={pieces}}}"
             words = name if pieces == 1 else f"{name} in {pieces} pieces"
             yield Ask(words, text, Objective.BANDWIDTH, baseline=usual)
+
+
+def _messages(one: Laned, topology: Topology) -> int:
+    """Return about how many messages an algorithm in lanes has, or more: some for each step, rank
+    and lane. Of more than :data:`.MOST_OPERATIONS` no program would be timed."""
+    ranks = topology.ranks
+    in_host = sum(link.src == 0 for link in topology.links)
+    lanes = ranks // topology.hosts if topology.hosts > 1 else in_host
+    return one.cost(ranks, max(1, lanes)).steps * ranks * lanes
 
 
 def _synthesized(topology: Topology, collective: Collective, ladder: list[int]) -> Iterator[Ask]:

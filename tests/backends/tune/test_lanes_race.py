@@ -32,6 +32,16 @@ def test_algorithms_in_lanes_are_asked_for_as_baselines(one: Laned) -> None:
     assert any(q.baseline and f"={one.name}," in q.engine for q in found)
 
 
+@pytest.mark.parametrize(
+    ("machine", "asked"),
+    [("dgx-h100:nodes=8", True), ("dgx-h100:nodes=64", False), ("torus:32x32", False)],
+)
+def test_rings_of_more_messages_than_are_timed_are_not_asked_for(machine: str, asked: bool) -> None:
+    made = topology(machine)
+    found = asks(made, make("allreduce", made.ranks), SizeRange(1 << 10, 1 << 20))
+    assert any("=rings," in q.engine for q in found) == asked
+
+
 CASES = {
     "two rings of cables": (("-t", "ring:4"), "allgather", "1MiB:8MiB"),
     "two rails": (("-t", "dgx-a100:nodes=2", "--group", "0,1,8,9"), "reduce_scatter", "4MiB:8MiB"),
