@@ -15,7 +15,7 @@ from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.units import SizeRange, parse_size_range
 from weft.dsl.catalogue import imported
 from weft.dsl.catalogue import topology as topology_named
-from weft.dsl.importers.workloads.read import workload_in
+from weft.dsl.importers.workloads.read import WorkloadSource, read_workload, workload_in
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Library
@@ -120,7 +120,9 @@ class Subject:
 
     def workload(self) -> Workload:
         """Return the workload in the file, whatever its format."""
-        return workload_in(self.text, self.where)
+        if self.where == "<stdin>":
+            return workload_in(self.text, self.where)
+        return read_workload(WorkloadSource(self.where))
 
     def plan(self) -> WorkloadPlan:
         """Return the plan of a workload in the file, well formed but not judged."""

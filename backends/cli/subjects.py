@@ -16,10 +16,10 @@ from weft.dsl.catalogue import file_of, is_cluster, names
 from weft.dsl.importers import IMPORT_SKETCH, is_topology
 from weft.dsl.importers.smi_matrix import looks_like_matrix
 from weft.dsl.importers.taccl_sketch import looks_like_sketch
+from weft.dsl.importers.workloads.read import of_another_tool, text_form
 from weft.dsl.machines.host_file import looks_like_host
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import MANIFEST as LIBRARY_MANIFEST
-from weft.dsl.nouns.workload_file import looks_like_csv
 
 from ..formats.format import own_kinds, recognized
 from ..formats.recognition import gathered
@@ -205,6 +205,8 @@ def _json_kind(data: Any, where: str) -> FileKind:
     if not isinstance(data, dict) or "weft" not in data:
         if looks_like_sketch(data):
             raise BadFile("a TACCL sketch, in TACCL's JSON", where=where, hint=IMPORT_SKETCH)
+        if of_another_tool(data):
+            return FileKind.WORKLOAD
         # TACCL's and edge-list topologies do not state their kind; their readers recognize them.
         return FileKind.TOPOLOGY
     kind = kind_of(data, where)
@@ -234,7 +236,7 @@ def _text_kind(content: str) -> FileKind | None:
         return FileKind.TOPOLOGY
     if re.match(r"\s*sketch\b", _uncommented(content)):
         return FileKind.SKETCH
-    if looks_like_csv(content):
+    if text_form(content) is not None:
         return FileKind.WORKLOAD
     if looks_like_matrix(content) or looks_like_host(content):
         return FileKind.TOPOLOGY

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from . import shared
-from .shared import CapableFlags, Flags, NestedVerbs, Ranks, flag
+from .shared import CapableFlags, Flags, NestedVerbs, Ranks, WorkloadFlags, flag
 from .values import ranks
 
 # --- topo -----------------------------------------------------------------------------------------
@@ -168,19 +168,21 @@ SKETCH = NestedVerbs(
 
 
 @dataclass(frozen=True)
-class WorkloadShowFlags(Flags):
+class WorkloadShowFlags(WorkloadFlags):
     """Flags of ``weft workload show``."""
 
     HELP: ClassVar[str] = "what a workload asks for: per class, in bytes and groups"
 
-    workload: str = flag(metavar="WORKLOAD", help="a file, or -")
+    workload: str = flag(metavar="WORKLOAD", help="a file, a folder of traces, or -")
     topology: str | None = shared.topology(help="check that this machine has its ranks")
 
 
 WORKLOAD = NestedVerbs(
     """examples:
   weft workload show step.json
-  weft workload show step.csv -t dgx-h100:nodes=8 --json""",
+  weft workload show step.csv -t dgx-h100:nodes=8 --json
+  weft workload show traces/ --from chakra --groups groups.json
+  weft workload show megatron.toml""",
     {"show": WorkloadShowFlags},
 )
 

@@ -13,10 +13,10 @@ from .shared import (
     OBJECTIVES,
     CapableFlags,
     DownFlags,
-    Flags,
     MaybeProblemFlags,
     ModelFlags,
     ProblemFlags,
+    WorkloadFlags,
     flag,
     unset,
 )
@@ -472,7 +472,7 @@ ORDER_EFFORT = 0.4
 
 
 @dataclass(frozen=True)
-class PlanFlags(Flags):
+class PlanFlags(WorkloadFlags):
     """Flags of ``weft plan``."""
 
     EXAMPLES: ClassVar[str] = """examples:

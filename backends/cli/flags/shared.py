@@ -127,6 +127,35 @@ def unset(of: type[Flags], name: str) -> Any:
 # --- flags of several verbs -----------------------------------------------------------------------
 
 
+WORKLOAD_FORMATS = ("weft", "csv", "chakra", "pytorch", "astra-sim", "optccl", "settings")
+"""Values of ``--from``: formats of workloads."""
+
+
+@dataclass(frozen=True)
+class WorkloadFlags(Flags):
+    """Flags of verbs that read workloads: what their formats do not say."""
+
+    form: str | None = flag(
+        "--from",
+        choices=WORKLOAD_FORMATS,
+        group="reading",
+        help="format of the workload (default: by its content)",
+    )
+    groups: str | None = flag(
+        "--groups",
+        metavar="FILE",
+        group="reading",
+        help='process groups of Chakra traces: {"id": [ranks]}',
+    )
+    ranks: int | None = flag(
+        "--ranks",
+        metavar="N",
+        parse=whole(1, 1 << 20),
+        group="reading",
+        help="number of ranks, where a format does not say it (default: those of -t)",
+    )
+
+
 def topology(**spec: Any) -> Any:
     """Flag ``-t``: a machine."""
     spec = {"help": "a catalogue name (dgx1, torus:4x4), a file, or -", **spec}

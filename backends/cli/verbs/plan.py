@@ -9,8 +9,8 @@ from typing import Any
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import number
-from weft.dsl.importers.workloads.read import read_workload
-from weft.dsl.nouns.workload import Workload, require_ranks
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.workload import Workload
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.ordering.jobs import shared_jobs
@@ -24,6 +24,7 @@ from ..exit_codes import Exit
 from ..flags.search import PlanFlags
 from ..machines import read_topology
 from ..outputs import check_file_output
+from ..workloads import workload_at
 
 
 def run(args: PlanFlags, console: Console) -> int:
@@ -34,22 +35,19 @@ def run(args: PlanFlags, console: Console) -> int:
             f"{len(args.workloads)} workloads are several jobs",
             hint="--shift says when each should start; or put them into one file as one job",
         )
-    workloads = [read_workload(path) for path in args.workloads]
-    plans = [_planned(args, one) for one in workloads]
+    machine = None if args.topology is None else read_topology(args.topology)
+    workloads = [workload_at(path, args, machine) for path in args.workloads]
+    plans = [_planned(args, one, machine) for one in workloads]
     if args.shift:
         return _shift(args, plans, console)
     return _one(args, plans[0], console)
 
 
-def _planned(args: PlanFlags, workload: Workload) -> WorkloadPlan:
+def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:
     """Return the plan of one workload."""
-    machine = ""
-    if args.topology is not None:
-        topology = read_topology(args.topology)
-        require_ranks(workload, topology.ranks, topology.name)
-        machine = topology.name
     meter = Meter(int(args.effort * STEPS))
-    return plan_in_time(workload, meter, machine=machine, seed=args.seed)
+    name = machine.name if machine is not None else ""
+    return plan_in_time(workload, meter, machine=name, seed=args.seed)
 
 
 def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:

@@ -15,6 +15,7 @@ from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import Fields, parse_json
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
+from weft.dsl.importers.chakra_et import COLL, ExecutionTrace, TraceNode, decoded, encoded
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
@@ -23,7 +24,7 @@ from ..messages.format import MessageFormat
 from ..messages.model import MessageGraph, copies_of
 from ..recognition import file_set, is_chakra_et
 from .rule import astra_sim_us
-from .trace import COLL, PS_PER_US, ExecutionTrace, TraceNode, decoded, encoded, nodes_of, trace_of
+from .trace import PS_PER_US, nodes_of, trace_of
 
 COMM_TYPE = {
     Kind.ALLREDUCE: (0, "all-reduce"),

@@ -9,7 +9,7 @@ import patterns
 import pytest
 from command import Weft
 
-from weft.backends.formats.chakra.trace import (
+from weft.dsl.importers.chakra_et import (
     RECV,
     SEND,
     ExecutionTrace,

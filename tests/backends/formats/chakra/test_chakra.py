@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from strategies import hub
 
 from weft.backends.formats.chakra.rule import astra_sim_us
-from weft.backends.formats.chakra.trace import (
+from weft.backends.formats.chakra.trace import nodes_of, trace_of
+from weft.backends.formats.messages.lower import graph_of_schedule
+from weft.dsl.base.errors import BadFile
+from weft.dsl.base.protobuf import fields_of, put_integer, signed, take_varint, varint
+from weft.dsl.importers.chakra_et import (
     COMP,
     RECV,
     SEND,
@@ -21,12 +25,7 @@ from weft.backends.formats.chakra.trace import (
     TraceNode,
     decoded,
     encoded,
-    nodes_of,
-    trace_of,
 )
-from weft.backends.formats.chakra.wire import fields_of, put_integer, signed, take_varint, varint
-from weft.backends.formats.messages.lower import graph_of_schedule
-from weft.dsl.base.errors import BadFile
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.schedule import Schedule, Transfer

@@ -1,0 +1,306 @@
+"""Workloads of other tools: read unedited, and refused where they are damaged or incomplete."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.protobuf import framed, put_bytes, put_integer, put_packed
+from weft.dsl.importers.chakra_et import COLL, COMP, RECV, SEND, ExecutionTrace, TraceNode, encoded
+from weft.dsl.importers.workloads.read import WorkloadSource, read_workload
+from weft.dsl.nouns.workload import Workload
+
+
+def read(path: Path | str, **more: Any) -> Workload:
+    return read_workload(WorkloadSource(str(path), **more))
+
+
+def collective(number: int, kind: int, size: int, *needs: int, **more: Any) -> TraceNode:
+    attributes = {"is_cpu_op": 0, "comm_type": kind, "comm_size": size, **more}
+    return TraceNode(number, COLL, f"coll{number}", data_deps=needs, attributes=attributes)
+
+
+def traces(folder: Path, nodes: list[list[TraceNode]], name: str = "step") -> Path:
+    for rank, mine in enumerate(nodes):
+        (folder / f"{name}.{rank}.et").write_bytes(encoded(ExecutionTrace({}, tuple(mine))))
+    return folder
+
+
+# --- Chakra ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ranks", "kind", "name"), [(4, 6, "alltoall"), (8, 0, "allreduce")])
+def test_the_simplest_trace_is_one_collective_of_all(
+    tmp_path: Path, ranks: int, kind: int, name: str
+) -> None:
+    traces(tmp_path, [[collective(0, kind, 1 << 20)] for _ in range(ranks)])
+    for path in (tmp_path, tmp_path / "step.0.et", tmp_path / "step"):
+        found = read(path)
+        (one,) = found.operations
+        assert (one.kind, one.group, one.bytes) == (name, tuple(range(ranks)), 1 << 20)
+        assert any("of all ranks" in note for note in found.notes)
+
+
+def test_bytes_that_another_writer_lays_out_differently_read_alike(tmp_path: Path) -> None:
+    """Unpacked dependencies, unknown fields, a 64-bit value: as any protobuf writer may do."""
+    kind = put_bytes(1, b"comm_type") + put_integer(9, 0)
+    size = put_bytes(1, b"comm_size") + put_integer(9, 4096)
+    node = put_bytes(2, b"sum") + put_integer(3, COLL) + put_integer(1, 7)
+    node += put_integer(5, 3) + put_bytes(10, kind) + put_bytes(10, size)
+    node += put_bytes(12, b"later") + bytes([13 << 3 | 1]) + bytes(8)
+    work = put_integer(1, 3) + put_integer(3, COMP) + put_integer(7, 50) + put_packed(5, ())
+    data = framed(iter([put_bytes(1, b"0.0.4"), work, node]))
+    for rank in range(2):
+        (tmp_path / f"a.{rank}.et").write_bytes(data)
+    found = read(tmp_path)
+    assert [one.kind for one in found.operations] == ["compute", "allreduce"]
+    assert found.operations[0].us == Fraction(50)
+    assert found.predecessors == ((), (0,))
+
+
+def test_groups_come_from_the_side_file_or_the_trace(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    mine = [[collective(0, 0, 64, pg_name=str(rank // 2))] for rank in range(4)]
+    traces(folder, mine)
+    with pytest.raises(BadFile, match="process group '0'"):
+        read(folder)
+    side = tmp_path / "groups.json"
+    side.write_text('{"0": [0, 1], "1": [2, 3]}')
+    assert [x.group for x in read(folder, groups=str(side)).operations] == [(0, 1), (2, 3)]
+    table = [{"pg_name": str(i), "ranks": [2 * i, 2 * i + 1]} for i in range(2)]
+    init = put_integer(1, 9) + put_bytes(2, b"## process_group:init ##") + put_integer(3, 1)
+    init += put_bytes(8, put_bytes(1, json.dumps(table).encode()))
+    for rank in range(4):
+        first = encoded(ExecutionTrace({}, tuple(mine[rank])))
+        (folder / f"step.{rank}.et").write_bytes(first + framed(iter([init])))
+    assert [x.group for x in read(folder).operations] == [(0, 1), (2, 3)]
+
+
+def test_messages_are_paired_and_computations_that_are_equal_are_one(tmp_path: Path) -> None:
+    def work(number: int, *needs: int) -> TraceNode:
+        return TraceNode(number, COMP, f"work{number}", data_deps=needs, duration_us=10)
+
+    send = TraceNode(1, SEND, "send", (), (0,), attributes={"comm_dst": 1, "comm_size": 99})
+    receive = TraceNode(1, RECV, "recv", (), (0,), attributes={"comm_src": 0, "comm_size": 99})
+    traces(tmp_path, [[work(0), send, work(2, 1)], [work(0), receive, work(2, 1)]])
+    found = read(tmp_path)
+    by = {one.kind: one for one in found.operations}
+    assert (by["transfer"].group, by["transfer"].bytes) == ((0, 1), 99)
+    last = [one for one in found.operations if one.name.startswith("work2")]
+    assert all(by["transfer"].name in one.after for one in last)
+
+
+def test_the_json_variant_reads_as_the_binary_one(tmp_path: Path) -> None:
+    nodes = [
+        {"Id": 0, "Name": "work", "NodeType": 4, "runtime": 30, "is_cpu_op": False},
+        {"Id": 1, "NodeType": 7, "data_deps": [0], "comm_type": 0, "comm_size": 512},
+    ]
+    for rank in range(2):
+        (tmp_path / f"t.{rank}.json").write_text(json.dumps({"workload_graph": nodes}))
+    found = read(tmp_path)
+    assert [one.kind for one in found.operations] == ["compute", "allreduce"]
+    assert found.operations[0].ranks == (0, 1)
+    assert found.predecessors == ((), (0,))
+
+
+def test_damaged_or_incomplete_traces_have_one_message(tmp_path: Path) -> None:
+    traces(tmp_path, [[collective(0, 0, 64)] for _ in range(4)])
+    file = tmp_path / "step.1.et"
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(BadFile, match="cut off") as caught:
+        read(tmp_path)
+    assert str(caught.value.where).endswith("step.1.et")
+    file.unlink()
+    with pytest.raises(BadFile, match="ranks 1 are missing"):
+        read(tmp_path)
+    file.write_bytes(encoded(ExecutionTrace({}, (collective(0, 6, 64),))))
+    with pytest.raises(BadFile, match="alltoall"):
+        read(tmp_path)
+    file.write_bytes(encoded(ExecutionTrace({}, ())))
+    with pytest.raises(BadFile, match="rank 1 takes no part"):
+        read(tmp_path)
+    alone = TraceNode(0, SEND, "s", attributes={"comm_dst": 1, "comm_size": 8})
+    traces(tmp_path, [[alone], [], [], []])
+    with pytest.raises(BadFile, match="never received"):
+        read(tmp_path)
+
+
+# --- PyTorch --------------------------------------------------------------------------------------
+
+
+def comm(number: int, name: str, elements: int, group: Any, splits: Any = ()) -> dict[str, Any]:
+    tensor = [1, 2, 0, elements, 4, "cuda:0"]
+    values = [tensor, 5, group, 0, name, list(splits), [], 0, 0, 1]
+    return {
+        "id": number,
+        "name": "record_param_comms",
+        "inputs": {"values": values, "types": ["Tensor(float)"]},
+        "outputs": {"values": [tensor], "types": ["Tensor(float)"]},
+    }
+
+
+def test_pytorch_traces_as_param_reads_them(tmp_path: Path) -> None:
+    table = [{"pg_name": "0", "ranks": [], "group_size": 2, "group_count": 1}]
+    init = {"id": 1, "name": "## process_group:init ##", "inputs": {"values": [json.dumps(table)]}}
+    for rank in range(2):
+        nodes = [
+            init,
+            comm(2, "allreduce", 100, ["0", "default_pg"]),
+            comm(3, "all_to_allv", 30, ["0", "default_pg"], [10 + rank, 20 - rank]),
+            {"id": 4, "name": "aten::add", "inputs": {"values": []}, "outputs": {"values": []}},
+        ]
+        text = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": nodes})
+        (tmp_path / f"et_{rank}.json").write_text(text)
+    found = read(tmp_path)
+    sums, vector = found.operations
+    assert (sums.kind, sums.group, sums.bytes) == ("allreduce", (0, 1), 400)
+    assert vector.matrix == ((40, 80), (44, 76))
+    assert found.predecessors == ((), (0,))
+
+
+# --- ASTRA-sim's texts ----------------------------------------------------------------------------
+
+TEXT = """HYBRID_TRANSFORMER\tmodel_parallel_NPU_group: 4
+2
+one\t-1\t300\tALLGATHER\t8388608\t10\tNONE\t0\t20\tALLREDUCE\t1000\t5
+two\t-1\t400\tNONE\t0\t30\tALLREDUCE\t2000\t40\tALLREDUCE\t3000\t5
+"""
+
+
+def test_text_workloads_of_astra_sim(tmp_path: Path) -> None:
+    path = tmp_path / "model.txt"
+    path.write_text(TEXT)
+    with pytest.raises(BadFile, match="how many ranks"):
+        read(path)
+    found = read(path, ranks=8)
+    by = {one.name: one for one in found.operations}
+    gather = by["one allgather forward"]
+    assert (gather.group, gather.bytes) == ((0, 1, 2, 3), 8388608)
+    assert gather.of_class == "model: allgather"
+    assert by["two forward"].after == ("one allgather forward", "one allgather forward (2)")
+    assert by["two allreduce weight gradients"].group == (0, 4)
+    assert by["one input gradients"].after[0] == "two weight gradients"
+    for old, new, ranks, told in (
+        ("\n2\n", "\n3\n", 8, "3 layers, there are 2"),
+        ("300", "soon", 8, "not a time"),
+        ("300", "300", 6, "not a multiple"),
+    ):
+        path.write_text(TEXT.replace(old, new))
+        with pytest.raises(BadFile, match=told):
+            read(path, ranks=ranks)
+
+
+# --- OptCCL ---------------------------------------------------------------------------------------
+
+
+def test_optccl_workloads(tmp_path: Path) -> None:
+    def gpu(host: int, k: int) -> list[Any]:
+        return [host, ["g", k]]
+
+    def one(name: str, kind: str, demand: float, **ends: Any) -> dict[str, Any]:
+        return {"name": name, "type": kind, "group": "aa", "demand": demand, **ends}
+
+    spec: dict[str, Any] = {
+        "format": "optccl-workload-spec",
+        "topology": "topologies/a100_multi_nv.json",
+        "num_nodes": 2,
+        "collectives": [
+            one("a2a", "all_to_all", 8, participants=[gpu(0, k) for k in range(1, 9)]),
+            one("x", "point_to_point", 16, source=gpu(0, 1), sink=gpu(1, 3)),
+            one("ag", "all_gather", 0.5, participants=[gpu(0, 1), gpu(1, 1)]),
+        ],
+    }
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(spec))
+    found = read(path)
+    a2a, x, ag = found.operations
+    assert (a2a.kind, a2a.group, a2a.bytes) == ("alltoall", tuple(range(8)), 64 * 10**9)
+    assert (x.group, x.bytes) == ((0, 10), 16 * 10**9)
+    assert (ag.group, ag.bytes) == ((0, 8), 10**9)
+    assert found.ranks == 16
+    spec["collectives"][0]["type"] = "all_to_some"
+    path.write_text(json.dumps(spec))
+    with pytest.raises(BadFile, match="unknown type"):
+        read(path)
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+SETTINGS = """[parallel]
+tp = 2
+pp = 2
+dp = 4
+ep = 2
+[model]
+layers = 4
+hidden = 8
+sequence = 16
+experts = 4
+moe_layers = 2
+top_k = 2
+[step]
+micro_batches = 3
+"""
+
+
+def test_settings_become_volumes_by_the_formulas(tmp_path: Path) -> None:
+    path = tmp_path / "megatron.toml"
+    path.write_text(SETTINGS)
+    found = read(path)
+    assert found.axes == (("tp", 2), ("cp", 1), ("ep", 2), ("dp", 2), ("pp", 2))
+    assert found.ranks == 16
+    activation = 16 * 8 * 2
+    by = {one.name: one for one in found.operations}
+    assert by["tp[0]"].bytes == 4 * 2 * 3 * activation
+    assert by["tp[0]"].group == (0, 1)
+    assert by["dp[0]"].group == (0, 2, 4, 6)
+    assert by["dp[0]"].bytes == (4 * 4 * 64 + 2 * 2 * 8 * 32) // 4 * 4
+    assert by["expert dp[0]"].group == (0, 4)
+    assert by["expert dp[0]"].bytes == 2 * 4 * 2 * 8 * 32 // 2 // 4 * 4
+    assert by["ep[0]"].group == (0, 2)
+    assert by["ep[0]"].bytes == 4 * 1 * 3 * activation * 2
+    assert by["pp forward[0.0]"].group == (0, 8)
+    assert by["pp forward[0.0]"].bytes == 3 * activation
+    path.write_text(SETTINGS.replace("ep = 2\n", 'ep = 2\norder = "tp-cp-ep-pp-dp"\n'))
+    assert {one.name: one for one in read(path).operations}["pp forward[0.0]"].group == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("dp = 4", "dp = 3", "not a multiple of ep"),
+        ("layers = 4", "layers = 5", "not a multiple of pp"),
+        ("tp = 2", "tp = 0", "tp is 0"),
+        ("tp = 2", "tp = 2\npt = 3", "unknown key 'pt'"),
+        ("ep = 2\n", 'ep = 2\norder = "tp-dp"\n', "each axis once"),
+        ("[model]", "[model", "not TOML"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    path = tmp_path / "megatron.toml"
+    path.write_text(SETTINGS.replace(old, new, 1))
+    with pytest.raises(BadFile, match=told):
+        read(path)
+
+
+def test_what_is_no_workload_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("hello")
+    with pytest.raises(BadFile, match="not a workload"):
+        read(path)
+    with pytest.raises(BadFile, match="no such file"):
+        read(tmp_path / "none.json")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(BadFile, match="without traces"):
+        read(empty)
+    with pytest.raises(UserError, match="only Chakra"):
+        read(path, format="csv", groups="g.json")
