@@ -16,7 +16,8 @@ def deploy_section(library: Library) -> Facts:
     """Return what makes a runtime use the library, with a place for its folder."""
     found = guide(library, FOLDER)
     rows = [
-        f"{one.loader.title}; {TAKES[one.loader.format]}: {one.words}" for one in found.runtimes
+        f"{one.loader.name}: {one.loader.title}\n  {TAKES[one.loader.format]}; {one.words}"
+        for one in found.runtimes
     ]
     parts = [("Which runtime", "\n".join(rows)), *_parts(found)]
     notes = [
