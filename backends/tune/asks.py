@@ -156,6 +156,8 @@ def _messages(one: Laned, topology: Topology) -> int:
     """Return about how many messages an algorithm in lanes has, or more: some for each step, rank
     and lane. Of more than :data:`.MOST_OPERATIONS` no program would be timed."""
     ranks = topology.ranks
+    if ranks < 2:
+        return 0
     in_host = sum(link.src == 0 for link in topology.links)
     lanes = ranks // topology.hosts if topology.hosts > 1 else in_host
     return one.cost(ranks, max(1, lanes)).steps * ranks * lanes

@@ -42,6 +42,11 @@ def test_rings_of_more_messages_than_are_timed_are_not_asked_for(machine: str, a
     assert any("=rings," in q.engine for q in found) == asked
 
 
+def test_one_rank_has_questions_too() -> None:
+    alone = topology("dgx1").restricted_to((0,))
+    assert asks(alone, make("allreduce", 1), SizeRange(1 << 10, 1 << 20))
+
+
 CASES = {
     "two rings of cables": (("-t", "ring:4"), "allgather", "1MiB:8MiB"),
     "two rails": (("-t", "dgx-a100:nodes=2", "--group", "0,1,8,9"), "reduce_scatter", "4MiB:8MiB"),
