@@ -322,6 +322,15 @@ class Format:
         """
         raise self.lacks("written")
 
+    def emit_for(self, request: Request, program: Program) -> str:
+        """Return the text of the artefact of a request, where its provenance is in the text.
+
+        Raises:
+            UserError: the format cannot express the program.
+        """
+        assert request.target is not None
+        return self.emit(program, request.target, request.sizes)
+
     def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
         """Compile something to this format; the artefact is judged from its text.
 
@@ -333,7 +342,7 @@ class Format:
         assert request.target is not None
         program = request.program()
         tell("emit")
-        text = expect(str, self.emit(program, request.target, request.sizes), self, "emit")
+        text = expect(str, self.emit_for(request, program), self, "emit")
         tell("check artefact")
         self._require_good(text, program, request.target.name)
         blocks = max(len(rank.blocks) for rank in program.ranks)

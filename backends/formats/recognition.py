@@ -33,6 +33,11 @@ def is_script(text: str, data: object) -> bool:
     return data is None and '"weft": "script"' in text.replace("'", '"')
 
 
+def is_torch_symm(text: str, data: object) -> bool:
+    """Return True for a Python text that weft may have written for torch symmetric memory."""
+    return data is None and '"weft": "torch-symm"' in text.replace("'", '"')
+
+
 GOAL = re.compile(r"(?:\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d", re.DOTALL)
 
 CHAKRA = re.compile(r"(?P<prefix>.*)\.\d{1,7}\.et", re.DOTALL)
@@ -81,6 +86,7 @@ RECOGNIZERS: dict[str, Callable[[str, object], bool]] = {
     "chakra-et": is_chakra_et,
     "goal": is_goal,
     "program": is_program,
+    "torch-symm": is_torch_symm,
     "mpi": is_script,
 }
 """Tests of a text and its JSON (None: not JSON), by the format that reads what they accept.

@@ -176,6 +176,7 @@ BACKENDS = Registry(
         "torch": "weft.backends.formats.p2p.format:TorchFile",
         "cupy-nccl": "weft.backends.formats.p2p.format:CupyNcclFile",
         "jax": "weft.backends.formats.p2p.format:JaxFile",
+        "torch-symm": "weft.backends.formats.torch_symm.format:TorchSymm",
     },
     reasons=("availability",),
 )

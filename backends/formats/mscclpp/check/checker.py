@@ -12,16 +12,19 @@ from dataclasses import replace
 
 from ....check.findings import Finding, Severity, errors
 from ..plan.model import ExecutionPlan
-from .form import SWITCH_OPS, form
+from .form import MAX_OPS, SWITCH_OPS, form
 from .graph import Key, PlanEvent, PlanGraph, PlanStep, build
 from .hazards import hazards
 
 MOST = 20
 
 
-def check_plan(plan: ExecutionPlan) -> tuple[Finding, ...]:
-    """Everything wrong with a plan, errors first."""
-    found = list(form(plan))
+def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ...]:
+    """Everything wrong with a plan, errors first.
+
+    ``longest``: the most operations of a thread block; the executor of MSCCL++ takes 64.
+    """
+    found = list(form(plan, longest))
     if errors(found):
         return _sorted(found)
     graph = build(plan)

@@ -106,13 +106,13 @@ class PlanPlace:
         return Finding(check, severity, message, self.rank, self.block, self.step)
 
 
-def form(plan: ExecutionPlan) -> Iterator[Finding]:
-    """Everything that can be told without following the plan."""
+def form(plan: ExecutionPlan, longest: int = MAX_OPS) -> Iterator[Finding]:
+    """Everything that can be told without following the plan; see :func:`.check_plan`."""
     yield from _head(plan)
     for rank, gpu in enumerate(plan.gpus):
         yield from _gpu(plan, rank, gpu)
         for b, block in enumerate(gpu.blocks):
-            yield from _block(plan, rank, b, block)
+            yield from _block(plan, rank, b, block, longest)
             for k, op in enumerate(block.ops):
                 yield from _operation(PlanPlace(plan, rank, b, k), op)
                 for inner in op.body:
@@ -190,14 +190,16 @@ def _moving(plan: ExecutionPlan) -> Buffer | None:
     return Buffer.OUTPUT if scattered else None
 
 
-def _block(plan: ExecutionPlan, rank: int, number: int, block: ThreadBlock) -> Iterator[Finding]:
+def _block(
+    plan: ExecutionPlan, rank: int, number: int, block: ThreadBlock, longest: int
+) -> Iterator[Finding]:
     def wrong(check: str, message: str) -> Finding:
         return Finding(check, Severity.ERROR, message, rank, number)
 
     gpu = plan.gpus[rank]
     size = sum(1 + len(op.body) if op.op is PlanOp.PIPELINE else 1 for op in block.ops)
-    if size > MAX_OPS:
-        yield wrong("limits", f"{size} operations; a thread block takes {MAX_OPS}")
+    if size > longest:
+        yield wrong("limits", f"{size} operations; a thread block takes {longest}")
     for kind in Channel:
         ids, buffers = block.channel_ids(kind), block.buffer_ids(kind)
         if len(ids) > MAX_CHANNELS:

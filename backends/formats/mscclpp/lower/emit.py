@@ -38,7 +38,7 @@ from ..plan.model import (
 from ..plan.order import HappensBefore
 from ..plan.write import write_plan
 from .landing import Landing, land
-from .lower import End, Incoming, Lowering, OperationGroup, Outgoing, arrange, chained
+from .lower import MAX_OPS, End, Incoming, Lowering, OperationGroup, Outgoing, arrange, chained
 
 ALIGNMENT = 16
 ADDRESSABLE = 1 << 32
@@ -63,12 +63,16 @@ def emit(
 
 
 def plan_of(
-    program: Program, nodes: Sequence[int] | None = None, sizes: SizeRange | None = None
+    program: Program,
+    nodes: Sequence[int] | None = None,
+    sizes: SizeRange | None = None,
+    longest: int = MAX_OPS,
 ) -> ExecutionPlan:
     """Return the plan of a program.
 
     ``nodes``: the node of each rank (None: all in one); blocks on one node talk through memory
-    channels, others through port channels. ``sizes``: of the message, in bytes.
+    channels, others through port channels. ``sizes``: of the message, in bytes. ``longest``: the
+    most operations of a thread block; longer ones become several, one after another.
 
     Raises:
         UserError: LL128, sizes beyond what 32 bits address, or an empty range.
@@ -85,7 +89,7 @@ def plan_of(
             f"{len(nodes)} nodes are named for {program.rank_count} ranks", where=program.name
         )
     packets = program.protocol is Protocol.LL
-    gpus = _PlanEmitter(_one_name_per_place(program), nodes, packets=packets).gpus()
+    gpus = _PlanEmitter(_one_name_per_place(program), nodes, longest, packets=packets).gpus()
     low, high = _sizes(program, gpus, sizes, packets=packets)
     plan = ExecutionPlan(
         program.name,
@@ -189,8 +193,10 @@ class _EmittedBlock:
 class _PlanEmitter:
     """Makes the GPUs of a plan."""
 
-    def __init__(self, program: Program, nodes: Sequence[int] | None, *, packets: bool) -> None:
-        self.program, self.packets = program, packets
+    def __init__(
+        self, program: Program, nodes: Sequence[int] | None, longest: int, *, packets: bool
+    ) -> None:
+        self.program, self.longest, self.packets = program, longest, packets
         self.order = HappensBefore.of(program)
         node = nodes or [0] * program.rank_count
         self.kinds = [
@@ -303,7 +309,8 @@ class _PlanEmitter:
         access = maker.ends[0].channel if maker.ends[0] else Channel.MEMORY
         for key in remote:
             state.remote[key].add(access)
-        return _EmittedBlock(arrange(groups, state.semaphore), maker.channels, access, remote)
+        parts = arrange(groups, state.semaphore, self.longest)
+        return _EmittedBlock(parts, maker.channels, access, remote)
 
     def _ends(self, rank: int, block: Block, first: int) -> tuple[int, int]:
         """Return the connections that a block sends to and takes from, or -1."""

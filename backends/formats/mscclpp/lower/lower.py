@@ -319,9 +319,9 @@ def _semaphores(op: PlanOp, ids: Sequence[int]) -> Iterator[Operation]:
 
 
 def arrange(
-    groups: Sequence[OperationGroup], semaphore: Callable[[], int]
+    groups: Sequence[OperationGroup], semaphore: Callable[[], int], longest: int = MAX_OPS
 ) -> list[tuple[Operation, ...]]:
-    """Thread blocks of at most 64 operations, one after another through a semaphore each.
+    """Thread blocks of at most ``longest`` operations, one after another through a semaphore each.
 
     ``semaphore`` makes a new one.
     """
@@ -329,7 +329,7 @@ def arrange(
     current: list[Operation] = []
     for group in groups:
         longer = with_nops(current, group.operations())
-        if len(longer) > MAX_OPS - 2 and current:
+        if len(longer) > longest - 2 and current:
             link = semaphore()
             parts.append(tuple(with_nops(current, (Operation(PlanOp.RELEASE, ids=(link,)),))))
             longer = with_nops([Operation(PlanOp.ACQUIRE, ids=(link,))], group.operations())

@@ -1,0 +1,200 @@
+"""A plan as one Python file: its blocks as lines, a Triton kernel, and one rank's end of it.
+
+The file needs torch and Triton, and nothing of weft.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import SCHEMA
+from weft.dsl.nouns.collective import Collective, Kind
+
+from ..mscclpp.lower.emit import kept_buffer
+from ..mscclpp.plan.model import ExecutionPlan
+from .program import steps_of
+from .text import write_line
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+OPERATORS = ("sum", "prod", "max", "min")
+TYPES = ("float32", "int32", "float16", "bfloat16", "float64", "int64")
+WIDE = frozenset({"float64", "int64"})
+"""Types that a packet, which has 4 bytes of data, does not hold."""
+
+SCATTERED = frozenset({Kind.ALLTOALL, Kind.REDUCE_SCATTER, Kind.SCATTER})
+"""Collectives whose input is a part for each rank."""
+
+GATHERED = frozenset({Kind.ALLTOALL, Kind.ALLGATHER, Kind.GATHER})
+"""Collectives whose output is a part of each rank."""
+
+WHOLE = frozenset({Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE})
+"""Collectives whose message is one part, so that it is filled up at its end alone."""
+
+EXPECTED = MappingProxyType(
+    {
+        Kind.ALLREDUCE: "sum(inputs)",
+        Kind.REDUCE: "sum(inputs)",
+        Kind.REDUCE_SCATTER: "sum(inputs).view(RANKS, -1)[rank]",
+        Kind.ALLGATHER: "torch.cat(inputs)",
+        Kind.GATHER: "torch.cat(inputs)",
+        Kind.ALLTOALL: "torch.cat([x.view(RANKS, -1)[rank] for x in inputs])",
+        Kind.BROADCAST: "inputs[{root}]",
+        Kind.SCATTER: "inputs[{root}].view(RANKS, -1)[rank]",
+    }
+)
+"""What a file that is run by itself compares with."""
+
+SHAPES = MappingProxyType(
+    {
+        Kind.ALLGATHER: "the tensors of all ranks along the first dimension",
+        Kind.GATHER: "the tensors of all ranks along the first dimension",
+        Kind.REDUCE_SCATTER: "this rank's part of the first dimension, summed",
+        Kind.SCATTER: "this rank's part of the first dimension",
+        Kind.ALLTOALL: "part r of the first dimension is from rank r",
+    }
+)
+
+
+def emit(
+    plan: ExecutionPlan,
+    collective: Collective,
+    *,
+    specialised: bool = False,
+    dtype: str = "",
+    op: str = "sum",
+    provenance: Iterable[str] = (),
+    module: str = "",
+) -> str:
+    """Return the text of the file.
+
+    ``collective``: what the plan achieves, in its chunks. ``specialised``: numbers are constants
+    of the kernel. ``dtype``, ``op``: what the file is for where its user names nothing else.
+
+    Raises:
+        UserError: the plan has port channels, or an operation that the kernel has not.
+    """
+    kind = collective.kind
+    module = module or re.sub(r"\W+", "_", plan.name).strip("_").lower() or "program"
+    root = collective.roots[0] if collective.roots else 0
+    blocks = [[write_line(steps) for steps in rank] for rank in steps_of(plan)]
+    most = [
+        max(getattr(gpu, f"{side}_chunks") for gpu in plan.gpus)
+        for side in ("input", "output", "scratch")
+    ]
+    example = (f"torch.{dtype or 'bfloat16'}", *([f'op="{op}"'] if op != "sum" else []))
+    return (
+        _templates()
+        .get_template("torch_symm.py.j2")
+        .render(
+            title=f"{collective} by {plan.name}",
+            module=module,
+            ranks=len(plan.gpus),
+            example=", ".join(example),
+            shapes=SHAPES.get(kind, "a tensor of the same shape"),
+            provenance=list(provenance),
+            header=header(plan, collective) | {"specialised": specialised},
+            low=plan.min_bytes,
+            high=plan.max_bytes,
+            rows=_rows(collective),
+            places=places(plan, collective),
+            chunks=tuple(most),
+            message=collective.message_chunks,
+            program=blocks,
+            packets=plan.packets,
+            specialised=specialised,
+            combining=collective.combining,
+            operators=OPERATORS,
+            dtype=dtype or "bfloat16",
+            op=op,
+            exact=kind not in SCATTERED | GATHERED | WHOLE,
+            allreduce=kind is Kind.ALLREDUCE,
+            expected=EXPECTED.get(kind, "").format(root=root) if op == "sum" else "",
+            takes=(root,) if kind in (Kind.REDUCE, Kind.GATHER) else (),
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    """Return the templates of this package; plain text, in which nothing may be missing."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("weft.backends.formats.torch_symm"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    made.filters["literal"] = repr
+    return made
+
+
+def header(plan: ExecutionPlan, c: Collective) -> dict[str, Any]:
+    """Return the header of the file, by which it can be judged without anything else."""
+    said: dict[str, Any] = {
+        "weft": "torch-symm",
+        "schema": SCHEMA,
+        "name": plan.name,
+        "collective": str(c.kind),
+        "roots": c.roots,
+        "protocol": plan.protocol,
+        "in_place": plan.in_place,
+        "chunks": tuple((g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus),
+    }
+    if c.kind is Kind.CUSTOM:
+        said["definition"] = c.to_json()
+    return said
+
+
+def _rows(c: Collective) -> tuple[int, int]:
+    """Return of how many parts the input and the output are, each filled up by itself."""
+    return (
+        c.ranks if c.kind in SCATTERED else 1,
+        c.ranks if c.kind in GATHERED else 1,
+    )
+
+
+Place = tuple[str, int, int]
+
+
+def places(plan: ExecutionPlan, c: Collective) -> tuple[tuple[Place, Place], ...]:
+    """Return where each rank's input and output are: the buffer, the first chunk, the chunks."""
+    sizes = max(1, c.input_chunks), max(1, c.output_chunks)
+    if not plan.in_place:
+        return ((("i", 0, sizes[0]), ("o", 0, sizes[1])),) * c.ranks
+    kept = kept_buffer(c)
+    found = []
+    for rank in range(c.ranks):
+        shift = c.in_place_shift(rank)
+        first = (shift, 0) if str(kept) == "o" else (0, -shift)
+        found.append(((str(kept), first[0], sizes[0]), (str(kept), first[1], sizes[1])))
+    return tuple(found)
+
+
+def require_operator(collective: Collective, packets: bool, dtype: str, op: str) -> None:
+    """Require that a type has an operator in the kernel.
+
+    Raises:
+        UserError: it has not.
+    """
+    if op not in OPERATORS:
+        raise UserError(
+            f"torch-symm has no operator {op!r}", where="--to", hint=f"op={'|'.join(OPERATORS)}"
+        )
+    known = [name for name in TYPES if not (packets and name in WIDE)]
+    if collective.combining and dtype and dtype not in known:
+        packed = dtype in WIDE
+        why = f": a packet holds 4 bytes of data, and {dtype} has 8" if packed else ""
+        hint = "--protocol Simple" if packed else f"dtype={'|'.join(known)}"
+        raise UserError(
+            f"torch-symm has no {op} of {dtype}{why}", where="--to", hint=hint
+        )

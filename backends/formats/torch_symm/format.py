@@ -1,0 +1,205 @@
+"""Programs for torch symmetric memory: one Python file with a Triton kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.progress import ProgressCallback, silent
+from weft.dsl.base.tables import count
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.parts import Medium
+
+from ...check.checks import Check, of_findings
+from ...compile.request import Request
+from ..format import ExecutionRequest, Format, Requirements
+from ..recognition import is_torch_symm
+from .read import SymmProgram, read_program
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.runtime import Target
+    from weft.dsl.nouns.topology import Topology
+
+    from ...check.findings import Finding
+    from ...execute.execute import Execution
+
+GOOD = "no wrong number, deadlock, race, missing handshake or nop"
+
+MOST_STEPS = 2_000_000
+"""Steps of threads after which an execution is cut to fewer orders (some ten seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TorchSymm(Format):
+    """A Python file for torch symmetric memory: a Triton kernel that pushes, on one NVLink or PCIe
+    domain.
+
+    ``domain``: ranks of an NVLink or PCIe domain (0: as the topology says); ``nodes``: the domain of
+    each rank. All ranks must be in one. ``specialised``: the numbers of the
+    program are constants of the kernel (small programs: it compiles some 0.02 s per operation and
+    more). ``dtype``, ``op``: the defaults of the file (bfloat16, sum).
+    """
+
+    name: ClassVar[str] = "torch-symm"
+    cites: ClassVar[str] = "PyTorch, torch.distributed._symmetric_memory, 2024"
+    noun: ClassVar[str] = "torch symmetric-memory program"
+    suffix: ClassVar[str] = ".py"
+    domain: int = 0
+    nodes: tuple[int, ...] = ()
+    specialised: bool = False
+    dtype: str = ""
+    op: str = "sum"
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def recognizes(self, text: str, data: object) -> bool:
+        """Return True if weft wrote the file for symmetric memory."""
+        return is_torch_symm(text, data)
+
+    def read(self, text: str, where: str) -> SymmProgram:
+        """Return the plan in a file."""
+        return read_program(text, where)
+
+    def check(self, text: str, where: str, asked: Requirements) -> list[Check]:
+        """Return the form, the findings of the plan checker, and what the plan computes."""
+        from .judge import judge
+
+        if asked.target:
+            raise UserError("--target is for MSCCL XML", where=where)
+        program, found = judge(text, where)
+        checks = [Check("form", True, _size(program)), *of_findings(found, GOOD)]
+        if all(c.ok for c in checks):
+            request = ExecutionRequest(("int64",), interleavings=6)
+            done = self.execute(text, where, request)
+            checks.append(Check("result", done.ok, f"executed {done.detail}"))
+        return checks
+
+    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
+        """Return the findings of the plan checker, and what the kernel cannot count."""
+        from .judge import judge
+
+        return judge(text, where)[1]
+
+    def collective(self, text: str, where: str) -> Collective:
+        """Return the collective that the file states."""
+        return self.read(text, where).collective
+
+    def execute(
+        self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
+    ) -> Execution:
+        """Run the plan in the interpreter of plans; a large one in fewer orders."""
+        from ..mscclpp.interpret import run_plan
+
+        program = self.read(text, where)
+        steps = 6 * sum(len(b.ops) for g in program.plan.gpus for b in g.blocks)
+        return run_plan(
+            program.plan,
+            request.collective or program.collective,
+            dtypes=request.dtypes,
+            orders=max(2, min(request.interleavings, MOST_STEPS // max(1, steps))),
+            seed=request.seed,
+            tell=tell,
+        )
+
+    def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
+        """Return the listing of the plan."""
+        from ..mscclpp.text import plan_text
+
+        program = self.read(text, where)
+        return plan_text(program.plan), {
+            "name": program.plan.name,
+            "collective": str(program.collective.kind),
+            "ranks": len(program.plan.gpus),
+            "specialised": program.specialised,
+        }
+
+    # --- compiling --------------------------------------------------------------------------------
+
+    def on(self, topology: Topology) -> TorchSymm:
+        """With the domains of a topology, unless they are given."""
+        if self.domain or self.nodes or None in topology.host_of:
+            return self
+        return replace(self, nodes=domains(topology))
+
+    def assumed(self, ranks: int, machine: str | None = None) -> str | None:
+        """Name the domain assumed when neither a topology nor an option gives it."""
+        if self.domain or self.nodes:
+            return None
+        return f"all {ranks} GPUs are taken to reach each other's memory by NVLink or PCIe"
+
+    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
+        """Return the file of a program; errors as :meth:`emit_for`."""
+        return self.emit_for(Request(target=target, sizes=sizes), program)
+
+    def emit_for(self, request: Request, program: Program) -> str:
+        """Return the file of a program.
+
+        Raises:
+            UserError: ranks in several domains, LL128, a type without the operator.
+        """
+        from ..mscclpp.lower.emit import plan_of
+        from .emit import emit, require_operator
+        from .judge import ANY_LENGTH
+
+        plan = plan_of(program, self._nodes(program.rank_count), request.sizes, ANY_LENGTH)
+        require_operator(program.collective, plan.packets, self.dtype, self.op)
+        pieces = program.message_chunks // program.collective.message_chunks
+        return emit(
+            plan,
+            program.collective.split(pieces),
+            specialised=self.specialised,
+            dtype=self.dtype,
+            op=self.op,
+            provenance=request.provenance,
+            module=request.module,
+        )
+
+    def _nodes(self, ranks: int) -> Sequence[int] | None:
+        """Return the node of each rank; None: all in one, as ``domain`` says of NVLink racks."""
+        if self.domain:
+            return [rank // self.domain for rank in range(ranks)]
+        return self.nodes or None
+
+    def checked(self, target: str) -> str:
+        """Name what was judged."""
+        return "program and plan"
+
+
+_REACHED = frozenset({Medium.NVLINK, Medium.XGMI, Medium.PCIE})
+
+
+def domains(topology: Topology) -> tuple[int, ...]:
+    """Return for each rank the least rank whose memory it reaches by loads and stores.
+
+    Those are the ranks joined by links inside hosts, and by NVLink between hosts.
+    """
+    least = list(range(len(topology.nodes)))
+
+    def root(node: int) -> int:
+        while least[node] != node:
+            node = least[node]
+        return node
+
+    for link in topology.links:
+        ends = [topology.nodes[end].host for end in (link.src, link.dst)]
+        if ends[0] == ends[1] is not None or link.medium in _REACHED:
+            a, b = sorted((root(link.src), root(link.dst)))
+            least[b] = a
+    return tuple(root(rank) for rank in range(topology.ranks))
+
+
+def _size(program: SymmProgram) -> str:
+    plan = program.plan
+    blocks = max((len(g.blocks) for g in plan.gpus), default=0)
+    return ", ".join(
+        (
+            f"{program.collective}",
+            f"at most {count(blocks, 'thread block')} per rank",
+            count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
+            f"{plan.protocol}{', specialised' if program.specialised else ''}",
+        )
+    )

@@ -1,0 +1,87 @@
+"""Judge an emitted file by its text: the plan in it, what the kernel needs of it, and its code."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ...check.findings import Finding, Severity, errors
+from ..mscclpp.check import check_plan
+from ..mscclpp.plan.model import ExecutionPlan, PlanOp
+from .emit import emit
+from .program import steps_of
+from .read import SymmProgram, read_program
+from .text import SEMAPHORES, SIGNALS
+
+ANY_LENGTH = 1 << 30
+"""Operations of a thread block: the kernel reads them from memory, however many there are."""
+
+MOST_BLOCKS = 132
+"""Thread blocks that an H100 or H200 runs at once with one each; those of a launch wait for each
+other, so that more would never end. The file compares with its own GPU."""
+
+
+def judge(text: str, where: str) -> tuple[SymmProgram, list[Finding]]:
+    """Return the program of a file, and what is wrong with it.
+
+    The plan is proved. The kernel's code is not proved here: a warning says so where it is not word
+    for word what weft writes for this plan.
+
+    Raises:
+        BadFile: not an emitted file.
+    """
+    program = read_program(text, where)
+    found = findings(program.plan)
+    if not errors(found) and _code(text) != _code(
+        emit(program.plan, program.collective, specialised=program.specialised)
+    ):
+        words = "the code around the program was edited, or is of another version of weft"
+        found.append(Finding("code", Severity.WARNING, f"{words}: it is not judged"))
+    return program, found
+
+
+def findings(plan: ExecutionPlan) -> list[Finding]:
+    """Return what is wrong with a plan for the kernel."""
+    found = list(check_plan(plan, ANY_LENGTH))
+    if not errors(found):
+        found += counters(plan)
+        found += _blocks(plan)
+    return sorted(found, key=lambda one: list(Severity).index(one.severity))
+
+
+def _blocks(plan: ExecutionPlan) -> Iterator[Finding]:
+    for rank, gpu in enumerate(plan.gpus):
+        if len(gpu.blocks) > MOST_BLOCKS:
+            text = f"{len(gpu.blocks)} thread blocks wait for each other; an H100 runs {MOST_BLOCKS}"
+            yield Finding("blocks", Severity.WARNING, text, rank)
+
+
+def counters(plan: ExecutionPlan) -> Iterator[Finding]:
+    """Yield a finding for every counter that several blocks of a rank raise, or wait for.
+
+    The kernel compares a flag with the number of signals so far, which it knows only where one
+    block gives them in its order, and one takes them.
+    """
+    for rank, blocks in enumerate(steps_of(plan)):
+        users: dict[tuple[str, tuple[int, int]], dict[int, set[PlanOp]]] = defaultdict(
+            lambda: defaultdict(set)
+        )
+        for number, block in enumerate(blocks):
+            for step in block:
+                for end in step.ends if step.op in SIGNALS | SEMAPHORES else ():
+                    side = str(step.op).removeprefix("rlx")
+                    users[side, end][number].add(step.op)
+        for (side, (peer, number)), who in users.items():
+            name = f"channel {number} to rank {peer}" if side in ("signal", "wait") else (
+                f"semaphore {number}"
+            )  # fmt: skip
+            if len(who) > 1:
+                text = f"`{side}` on {name} by blocks {sorted(who)}: the kernel takes one"
+                yield Finding("counters", Severity.ERROR, text, rank)
+
+
+def _code(text: str) -> str:
+    """Return what does not depend on where the program is from: docstring and defaults left out."""
+    body = text.split('"""', 2)[-1]
+    lines = [line for line in body.splitlines() if "def __init__(self, dtype=" not in line]
+    return "\n".join(lines).split('if __name__ == "__main__":')[0].strip()

@@ -1,0 +1,303 @@
+"""What an emitted kernel uses of Triton's language, executed on NumPy under a memory model.
+
+The kernel's functions are executed as they stand in the file, but as generators, so that blocks
+take turns: a call of another function of the kernel, or of an operation on memory, becomes
+``yield from``. Numbers are those of Triton: 32-bit integers wrap around.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from .memory import WORD, BlockThreads, WeakMemory
+
+MEMORY_OPERATIONS = frozenset({"load", "store", "atomic_add", "atomic_xchg", "debug_barrier"})
+
+STEP, ASLEEP = "step", "asleep"
+"""How a block's turn ends: it goes on, or only once the memory of its rank has changed."""
+
+Turns = Iterator[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of numbers; ``points``: of addresses of such numbers."""
+
+    numpy: Any
+    points: bool = False
+
+    @property
+    def primitive_bitwidth(self) -> int:
+        """Bits of a number."""
+        return 8 * int(np.dtype(self.numpy).itemsize)
+
+
+class Value:
+    """A scalar or a tile of numbers, or of addresses where ``kind`` is given."""
+
+    __slots__ = ("data", "kind")
+
+    def __init__(self, data: Any, kind: Kind | None = None) -> None:
+        self.data, self.kind = data, kind
+
+    def __bool__(self) -> bool:
+        return bool(self.data)
+
+    def __index__(self) -> int:
+        return int(self.data)
+
+    def __add__(self, other: Any) -> Value:
+        if self.kind is not None:
+            width = np.int64(self.kind.primitive_bitwidth // 8)
+            return Value(self.data + width * np.asarray(_of(other), np.int64), self.kind)
+        return Value(self.data + _of(other))
+
+    def __radd__(self, other: Any) -> Value:
+        return Value(other + self.data)
+
+    def __sub__(self, other: Any) -> Value:
+        return Value(self.data - _of(other))
+
+    def __mul__(self, other: Any) -> Value:
+        return Value(self.data * _of(other))
+
+    def __rmul__(self, other: Any) -> Value:
+        return Value(other * self.data)
+
+    def __and__(self, other: Any) -> Value:
+        return Value(self.data & _of(other))
+
+    def __or__(self, other: Any) -> Value:
+        return Value(self.data | _of(other))
+
+    def __rshift__(self, other: Any) -> Value:
+        return Value(self.data >> _of(other))
+
+    def __lshift__(self, other: Any) -> Value:
+        return Value(self.data << _of(other))
+
+    def __lt__(self, other: Any) -> Value:
+        return Value(self.data < _of(other))
+
+    def __gt__(self, other: Any) -> Value:
+        return Value(self.data > _of(other))
+
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return Value(self.data == _of(other))
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return Value(self.data != _of(other))
+
+    __hash__ = object.__hash__
+
+    def to(self, kind: Kind, bitcast: bool = False) -> Value:
+        """As another type: converted, or the same bits."""
+        if kind.points:
+            return Value(np.asarray(self.data, np.int64)[()], kind)
+        array = np.asarray(self.data)
+        return Value((array.view(kind.numpy) if bitcast else array.astype(kind.numpy))[()])
+
+
+def _of(x: Any) -> Any:
+    return x.data if isinstance(x, Value) else x
+
+
+class Language:
+    """Stands for ``triton.language``; ``by`` is the block whose turn it is."""
+
+    int32, int64 = Kind(np.int32), Kind(np.int64)
+    int16, float16 = Kind(np.int16), Kind(np.float16)
+    float32, float64 = Kind(np.float32), Kind(np.float64)
+    bfloat16 = None  # NumPy has none
+    static_range = range
+
+    def __init__(self, memory: WeakMemory, origin: int) -> None:
+        self.memory, self.origin = memory, origin
+        self.by: BlockThreads = memory.blocks[0]
+
+    # --- numbers --------------------------------------------------------------------------------
+
+    @staticmethod
+    def constexpr(value: Any) -> Any:
+        """Return the value itself."""
+        return value
+
+    @staticmethod
+    def pointer_type(kind: Kind) -> Kind:
+        """Return the type of addresses of numbers."""
+        return Kind(kind.numpy, points=True)
+
+    @staticmethod
+    def multiple_of(value: Any, of: int) -> Any:
+        """Return the value; the hint is for the compiler."""
+        del of
+        return value
+
+    @staticmethod
+    def cast(value: Any, kind: Kind) -> Value:
+        """As another type."""
+        return Value(kind.numpy(_of(value)))
+
+    @staticmethod
+    def zeros(shape: list[int], kind: Kind) -> Value:
+        """Return a tile of zeros."""
+        return Value(np.zeros(shape, kind.numpy))
+
+    @staticmethod
+    def max(value: Value, axis: int) -> Value:
+        """Return the largest number of a tile."""
+        return Value(value.data.max(axis=axis))
+
+    @staticmethod
+    def maximum(a: Value, b: Value) -> Value:
+        """Return the larger of each two numbers."""
+        return Value(np.maximum(a.data, b.data))
+
+    @staticmethod
+    def minimum(a: Value, b: Value) -> Value:
+        """Return the smaller of each two numbers."""
+        return Value(np.minimum(a.data, b.data))
+
+    def arange(self, first: int, end: int) -> Value:
+        """Return the lanes of a tile, which its block's threads divide anew."""
+        self.by.cut = self.memory.rng.random()
+        return Value(np.arange(first, end, dtype=np.int32))
+
+    def program_id(self, axis: int) -> Value:
+        """Return the block's number on its rank; a launch here is of one rank."""
+        return Value(np.int32(0 if axis else self.by.block))
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    def _words(self, pointer: Value, mask: Any) -> tuple[Any, Any, int]:
+        """Return the words of an access, which lanes take part, and the words of a number."""
+        assert pointer.kind is not None
+        unit = pointer.kind.primitive_bitwidth // (8 * WORD)
+        at = np.atleast_1d(pointer.data)
+        lanes = np.ones(len(at), bool) if mask is None else np.asarray(_of(mask))
+        words = (at[lanes] - self.origin) // WORD
+        return (words[:, None] + np.arange(unit)).ravel(), lanes, unit
+
+    def load(
+        self, pointer: Value, mask: Any = None, other: Any = 0, volatile: bool = False
+    ) -> Iterator[Any]:
+        """Read numbers; volatile ones (packets) are read relaxed."""
+        words, lanes, unit = self._words(pointer, mask)
+        assert pointer.kind is not None
+        made = np.full(len(lanes), other, pointer.kind.numpy)
+        if len(words):
+            if volatile:
+                yield self._poll(int(words[0]))
+                read = self.memory.peek(words)
+                self.by.polled = int(words[0]), int(self.memory.version[self.by.rank])
+            else:
+                self.by.polled = -1, -1  # the next poll is of another operation
+                if self.memory.owner[words[0]] >= 0:
+                    yield STEP
+                read = self.memory.load(self.by, words, unit)
+            made[lanes] = read.view(pointer.kind.numpy)
+        return Value(made if np.ndim(pointer.data) else made[0])
+
+    def store(
+        self, pointer: Value, value: Any, mask: Any = None, cache_modifier: str = ""
+    ) -> Iterator[Any]:
+        """Write numbers; those written through (packets) are relaxed and arrive later."""
+        yield STEP
+        words, lanes, unit = self._words(pointer, mask)
+        if not len(words):
+            return
+        assert pointer.kind is not None
+        given = np.broadcast_to(np.asarray(_of(value), pointer.kind.numpy), lanes.shape)[lanes]
+        values = np.ascontiguousarray(given).view(np.int32)
+        if cache_modifier == ".wt":
+            self.memory.send(self.by, words, values)
+        else:
+            self.memory.store(self.by, words, values, unit)
+
+    def _poll(self, word: int) -> str:
+        """End a turn before a flag or packet is read: asleep if it was read, and nothing is new."""
+        seen = word, int(self.memory.version[self.by.rank])
+        turn = ASLEEP if self.by.polled == seen else STEP
+        return turn
+
+    def atomic_xchg(self, pointer: Value, value: Any, sem: str, scope: str) -> Iterator[Any]:
+        """Store to a flag."""
+        yield STEP
+        word = int((pointer.data - self.origin) // WORD)
+        return Value(self.memory.exchange(self.by, word, np.int32(_of(value)), sem, scope))
+
+    def atomic_add(self, pointer: Value, value: Any, sem: str, scope: str) -> Iterator[Any]:
+        """Add to a flag; adding 0 reads it."""
+        word = int((pointer.data - self.origin) // WORD)
+        yield self._poll(word)
+        old = self.memory.add(self.by, word, int(_of(value)), sem, scope)
+        self.by.polled = word, int(self.memory.version[self.by.rank])
+        return Value(old)
+
+    def debug_barrier(self) -> Iterator[Any]:
+        """The threads of the block meet."""
+        yield STEP
+        self.memory.meet(self.by)
+
+
+# --- the file's functions as generators -----------------------------------------------------------
+
+
+def functions(text: str, language: Language) -> dict[str, Callable[..., Any]]:
+    """Return the kernel's functions and the constants of an emitted file, its host code left out."""
+    tree = ast.parse(text)
+    kept = [node for node in tree.body if not isinstance(node, ast.ClassDef | ast.If)]
+    kernel = {node.name: node for node in kept if _is_kernel(node)}  # type: ignore[attr-defined]
+    turning: set[str] = set()
+    while (found := {n for n, node in kernel.items() if _turns(node, turning)}) != turning:
+        turning = found
+    for node in kernel.values():
+        _Turning(turning).visit(node)
+    tree.body = [node for node in kept if not _of_host(node)]
+    names: dict[str, Any] = {"triton": SimpleNamespace(jit=lambda f: f), "tl": language}
+    exec(compile(ast.fix_missing_locations(tree), "<kernel>", "exec"), names)
+    return names
+
+
+def _is_kernel(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and bool(node.decorator_list)
+
+
+def _of_host(node: ast.AST) -> bool:
+    """Test whether a statement needs torch."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return any(word in ast.unparse(node) for word in ("torch", "triton"))
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return not _is_kernel(node) and bool(names & {"torch", "dist"})
+
+
+def _called(node: ast.AST, turning: set[str]) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    f = node.func
+    if isinstance(f, ast.Name):
+        return f.id in turning
+    of_tl = isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and f.value.id == "tl"
+    return of_tl and f.attr in MEMORY_OPERATIONS  # type: ignore[union-attr]
+
+
+def _turns(node: ast.AST, turning: set[str]) -> bool:
+    return any(_called(one, turning) for one in ast.walk(node))
+
+
+class _Turning(ast.NodeTransformer):
+    """Makes calls that take turns ``yield from``."""
+
+    def __init__(self, turning: set[str]) -> None:
+        self.turning = turning
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802 (the name is ast's)
+        """Wrap a call, and those in its arguments."""
+        self.generic_visit(node)
+        return ast.YieldFrom(node) if _called(node, self.turning) else node

@@ -1,0 +1,272 @@
+"""Launches of an emitted kernel on all ranks at once, in adverse orders, compared with the result.
+
+Nothing looks at a clock: a seeded generator picks the next block, how far it goes, and what of the
+relaxed stores arrives. A rank begins its next launch when its own blocks have ended, whatever the
+others do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.nouns.collective import Collective
+
+from ....execute.layout import Data, data, layout
+from .language import ASLEEP, Language, functions
+from .memory import THREADS, WORD, BlockThreads, Race, WeakMemory
+
+ORIGIN = 64
+"""Address of the first word."""
+
+MOST_TURNS = 20_000_000
+"""Turns of blocks after which a run is given up; a rank's wait ends earlier, as a deadlock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a run has besides the file: words of a chunk and a tile, launches, type, start.
+
+    ``turn``: launches before the first (flags wrap around). ``report``: see :class:`WeakMemory`.
+    """
+
+    length: int = 2
+    tile: int = 4
+    launches: int = 3
+    dtype: str = "int32"
+    turn: int = 0
+    report: bool = True
+
+
+@dataclass(eq=False)
+class KernelMachine:
+    """An emitted file and memory for all of its ranks."""
+
+    text: str
+    collective: Collective
+    in_place: bool
+    trial: Trial = field(default_factory=Trial)
+
+    def run(self, seed: int) -> str | None:
+        """One order of everything; what is wrong, or None."""
+        return _Run(self, random.Random(seed), seed).go()
+
+
+class _Run:
+    """One execution."""
+
+    def __init__(self, machine: KernelMachine, rng: random.Random, seed: int) -> None:
+        self.trial, self.rng = machine.trial, rng
+        c = machine.collective
+        holder = WeakMemory(
+            np.zeros(4, np.int32), np.zeros(4, np.int64), [BlockThreads(0, 0, 0)], rng
+        )
+        self.tl = Language(holder, ORIGIN)
+        self.kernel: dict[str, Any] = functions(machine.text, self.tl)
+        self.code, flags = self.kernel["assembled"]()
+        self._lay_out(flags)
+        place = layout(c, [0] * c.ranks, in_place=machine.in_place)
+        numbers = np.random.default_rng(seed)
+        kind = np.dtype(machine.trial.dtype)
+        self.each = self.trial.length * self.word // kind.itemsize
+        self.values = [
+            data(place, kind, self.each, numbers) for _ in range(machine.trial.launches)
+        ]
+        self.place, self.kind = place, kind
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    def _lay_out(self, flags: int) -> None:
+        k, trial = self.kernel, self.trial
+        ranks, blocks = k["RANKS"], k["BLOCKS"]
+        self.word = 8 if np.dtype(trial.dtype).itemsize == 8 else WORD
+        each = trial.length * self.word // WORD
+        packets = k["HEADER"]["protocol"] == "LL"
+        sizes = [n * each for n in k["CHUNKS"]]
+        sizes[2] *= 4 if packets else 1
+        sizes = [-(-n // 4) * 4 for n in (*sizes, flags)]
+        tables = [] if k["HEADER"]["specialised"] else self._tables(blocks)
+        starts = np.cumsum([0, *(-(-len(t) // 4) * 4 for t in tables), 2 * 4 * ranks])
+        first = int(starts[-1])
+        per_rank = sum(sizes)
+        words = np.zeros(first + ranks * per_rank, np.int32)
+        owner = np.repeat(np.arange(-1, ranks), [first, *[per_rank] * ranks])
+        self.base = first + per_rank * np.arange(ranks)[:, None] + np.cumsum([0, *sizes[:3]])
+        for table, start in zip(tables, starts, strict=False):
+            words[start : start + len(table)] = table
+        bases = (ORIGIN + WORD * self.base).astype(np.int64).ravel()
+        words[starts[-2] : starts[-2] + 2 * len(bases)] = bases.view(np.int32)
+        for rank in range(ranks):
+            at = self.base[rank, 3]
+            words[self.base[rank, 2] : at] = 0x5EAD
+            words[at : at + flags] = 0
+            words[at : at + blocks] = np.int32(trial.turn)
+        self._preset(words, flags)
+        self.half = WORD * sizes[2] // 2 if packets else 0
+        self.addresses = [ORIGIN + WORD * int(s) for s in starts[:-1]]
+        self.blocks = [
+            BlockThreads(r, b, 0) for r in range(ranks) for b in range(len(self.code[r]))
+        ]
+        for number, block in enumerate(self.blocks):
+            block.first = THREADS * number
+        self.memory = WeakMemory(words, owner, self.blocks, self.rng, trial.report)
+        self.tl.memory = self.memory
+
+    def _preset(self, words: AnyArray, flags: int) -> None:
+        """Flags as they are after ``turn`` launches: every counter has been raised so often."""
+        if not self.trial.turn:
+            return
+        for rank, blocks in enumerate(self.code):
+            for op in (op for block in blocks for op in block if op[0] > 1):
+                _, peer, slot, _, count = op
+                del rank
+                with np.errstate(over="ignore"):
+                    words[self.base[peer, 3] + slot] = np.int32(self.trial.turn) * np.int32(count)
+        del flags
+
+    def _tables(self, most: int) -> list[Ints]:
+        """The code of all ranks, and where each block's begins, as the file's own end makes them."""
+        lines = [line for blocks in self.code for line in [*blocks, *[()] * (most - len(blocks))]]
+        flat = [[x for op in line for x in (len(op) + 1, *op)] for line in lines]
+        begins = np.cumsum([0, *map(len, flat)])
+        rows = [begins[k : k + most + 1] for k in range(0, len(lines), most)]
+        return [np.array([x for one in flat for x in one], np.int64), np.concatenate(rows)]
+
+    def _rows(self, rank: int, side: int) -> tuple[Ints, Ints]:
+        """Return the words of a rank's input or output, and the rows of the data that they hold."""
+        buffer, first, count = self.kernel["PLACES"][rank][side]
+        each = self.trial.length * self.word // WORD
+        start = int(self.base[rank, "ios".index(buffer)]) + first * each
+        return np.arange(start, start + count * each), int(self.place.base[rank, side]) + np.arange(
+            count
+        )
+
+    # --- launches -------------------------------------------------------------------------------
+
+    def _begin(self, rank: int, value: Data) -> list[tuple[BlockThreads, Iterator[str]]]:
+        """The host fills the buffers; then the blocks begin."""
+        memory = self.memory
+        memory.between(rank)
+        host = memory.host(rank)
+        for side in (1, 0):
+            words, rows = self._rows(rank, side)
+            host.cut = 1.0
+            memory.store(host, words, np.ascontiguousarray(value.before[rows]).view(np.int32).ravel())
+        memory.between(rank)
+        mine = [block for block in self.blocks if block.rank == rank]
+        return [(block, self._block(rank)) for block in mine]
+
+    def _block(self, rank: int) -> Iterator[str]:
+        k, tl = self.kernel, self.tl
+        kind = getattr(tl, self.trial.dtype)
+        word = tl.int64 if self.word == 8 else tl.int32
+        addresses = [_pointer(tl, a, tl.int32) for a in self.addresses[:-1]]
+        bases = _pointer(tl, self.addresses[-1], tl.int64)
+        from .language import Value
+
+        common = (
+            bases, Value(np.int32(self.trial.length)), Value(np.int64(self.half)), k["BLOCKS"],
+            word, kind, "sum", self.trial.tile, False,
+        )  # fmt: skip
+        if k["HEADER"]["specialised"]:
+            code = self.code[rank] + [[]] * (k["BLOCKS"] - len(self.code[rank]))
+            run: Iterator[str] = k["run"](rank, code, tuple(map(len, code)), *common)
+        else:
+            run = k["run"](*addresses, Value(np.int32(rank)), *common)
+        return run
+
+    def _wrong(self, rank: int, launch: int, value: Data) -> str | None:
+        """Compare the output of a rank, as its host reads it, with the definition."""
+        self.memory.between(rank)
+        host = self.memory.host(rank)
+        host.cut = 1.0
+        words, rows = self._rows(rank, 1)
+        got = self.memory.load(host, words).view(self.kind).reshape(len(rows), self.each)
+        known = np.isin(value.rows, rows)
+        wanted = value.expected[known]
+        same = (got[value.rows[known] - rows[0]] == wanted).all(axis=1)
+        if not same.all():
+            k = int(value.rows[known][int(np.argmin(same))]) - int(rows[0])
+            return f"rank {rank} o[{k}] is wrong after launch {launch + 1}"
+        return None
+
+    def go(self) -> str | None:
+        """Run all launches; what is wrong, or None."""
+        try:
+            with np.errstate(over="ignore"):
+                return self._go()
+        except Race as race:
+            return f"race: {race}"
+
+    def _go(self) -> str | None:
+        ranks, launches = self.kernel["RANKS"], self.trial.launches
+        launched, left = [0] * ranks, [0] * ranks
+        ready: list[tuple[BlockThreads, Iterator[str]]] = []
+        asleep: list[tuple[BlockThreads, Iterator[str]]] = []
+        slow = self.rng.randrange(ranks)
+        for _ in range(MOST_TURNS):
+            if self.rng.random() < 0.05:
+                self.memory.arrive()
+            idle = [r for r in range(ranks) if not left[r] and launched[r] < launches]
+            if idle and (not ready or self.rng.random() < 0.2):
+                rank = self.rng.choice(idle)
+                begun = self._begin(rank, self.values[launched[rank]])
+                launched[rank] += 1
+                left[rank] = len(begun)
+                ready += begun
+                continue
+            if not ready:
+                ready, asleep = self._woken(asleep)
+                if ready or self.memory.arrive():
+                    continue
+                break
+            k = self.rng.randrange(len(ready))
+            if ready[k][0].rank == slow and self.rng.random() < 0.9:
+                k = self.rng.randrange(len(ready))
+            block, turns = ready[k]
+            end = self._turn(block, turns)
+            if end is None:
+                ready[k] = ready[-1]
+                ready.pop()
+                left[block.rank] -= 1
+                if not left[block.rank]:
+                    value = self.values[launched[block.rank] - 1]
+                    problem = self._wrong(block.rank, launched[block.rank] - 1, value)
+                    if problem:
+                        return problem
+            elif end is ASLEEP:
+                ready[k] = ready[-1]
+                ready.pop()
+                asleep.append((block, turns))
+                woken, asleep = self._woken(asleep)
+                ready += woken
+        if asleep or ready:
+            return f"deadlock: {asleep[0][0] if asleep else ready[0][0]} waits for ever"
+        return None
+
+    def _turn(self, block: BlockThreads, turns: Iterator[str]) -> str | None:
+        """Let a block go on for a while: until it sleeps or ends, or for some steps."""
+        self.tl.by = block
+        steps = self.rng.choice((1, 8, 64, 512))
+        for end in turns:
+            steps -= 1
+            if end is ASLEEP or not steps:
+                return end
+        return None
+
+    def _woken(self, asleep: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Return those for which something is new, and the others."""
+        version = self.memory.version
+        new = [one for one in asleep if one[0].polled[1] != version[one[0].rank]]
+        return new, [one for one in asleep if one[0].polled[1] == version[one[0].rank]]
+
+
+def _pointer(tl: Language, address: int, kind: Any) -> Any:
+    from .language import Value
+
+    return Value(np.int64(address), tl.pointer_type(kind))

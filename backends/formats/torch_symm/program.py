@@ -1,0 +1,175 @@
+"""A plan with names instead of positions, and back: what the lines of an emitted file say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.program import Buffer
+
+from ..mscclpp.plan.model import (
+    Channel,
+    ExecutionPlan,
+    GpuPlan,
+    LocalChunks,
+    Operand,
+    Operation,
+    PlanChannels,
+    PlanOp,
+    RemoteBuffer,
+    RemoteChunks,
+    ThreadBlock,
+)
+from .text import KNOWN, SEMAPHORES, SIGNALS, Part, Step
+
+End = tuple[int, int]
+"""A channel of a rank: its peer, and its number among the channels to that peer."""
+
+
+def steps_of(plan: ExecutionPlan) -> list[list[list[Step]]]:
+    """Return the operations of every block of every rank.
+
+    Raises:
+        UserError: the plan has channels or operations that the kernel has not.
+    """
+    _require_memory(plan)
+    return [
+        [[_step(gpu, block, op) for op in block.ops] for block in gpu.blocks] for gpu in plan.gpus
+    ]
+
+
+def _require_memory(plan: ExecutionPlan) -> None:
+    """Require memory channels only, and operations that push."""
+    hint = "--to mscclpp-json makes a plan for several nodes"
+    for rank, gpu in enumerate(plan.gpus):
+        if gpu.peers(Channel.PORT):
+            peer = gpu.peers(Channel.PORT)[0]
+            raise UserError(
+                f"ranks {rank} and {peer} are on different nodes: symmetric memory is reached by "
+                "loads and stores only, and the plan has port channels",
+                where=plan.name,
+                hint=hint,
+            )
+        for op in (op for block in gpu.blocks for op in block.ops):
+            if op.op not in KNOWN or op.share is not None:
+                raise UserError(
+                    f"torch-symm has no `{op.op}`{' shared by blocks' if op.share else ''}",
+                    where=plan.name,
+                    hint="--to mscclpp-json takes the plan as it is",
+                )
+
+
+def ends_of(gpu: GpuPlan) -> tuple[End, ...]:
+    """Return the memory channels of a GPU, by their number in the plan."""
+    seen: dict[int, int] = defaultdict(int)
+    found = []
+    for peer in gpu.peers(Channel.MEMORY):
+        found.append((peer, seen[peer]))
+        seen[peer] += 1
+    return tuple(found)
+
+
+def _step(gpu: GpuPlan, block: ThreadBlock, op: Operation) -> Step:
+    if op.op in SIGNALS:
+        ends, own = ends_of(gpu), block.channel_ids(Channel.MEMORY)
+        return Step(op.op, tuple(ends[own[k]] for k in op.ids))
+    if op.op in SEMAPHORES:
+        return Step(op.op, tuple((0, k) for k in op.ids))
+    if op.barrier:
+        return Step(op.op, ((0, op.barrier[0]),), op.barrier[1])
+    parts = tuple(_part(gpu, block, x) for x in (*op.src, *op.dst))
+    return Step(op.op, parts=parts, sources=len(op.src))
+
+
+def _part(gpu: GpuPlan, block: ThreadBlock, x: Operand) -> Part:
+    if isinstance(x, LocalChunks):
+        return Part(None, x.buffer, x.index, x.size)
+    assert isinstance(x, RemoteChunks)
+    remote = gpu.remote[block.buffer_ids(Channel.MEMORY)[x.buffer_id]]
+    return Part(remote.rank, remote.buffer, x.index, x.size)
+
+
+# --- and back -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """What positions in a GPU's plan stand for."""
+
+    ends: tuple[End, ...]
+    remote: tuple[tuple[int, Buffer], ...]
+    semaphores: int
+
+
+def plan_from(
+    head: ExecutionPlan, sizes: Sequence[tuple[int, int, int]], steps: list[list[list[Step]]]
+) -> ExecutionPlan:
+    """Return the plan of some operations; ``head`` has its name, collective and flags.
+
+    ``sizes``: chunks of input, output and scratch of each rank.
+    """
+    counts: dict[tuple[int, int], int] = defaultdict(int)
+    for rank, blocks in enumerate(steps):
+        for peer, number in _named(blocks, SIGNALS):
+            pair = min(rank, peer), max(rank, peer)
+            counts[pair] = max(counts[pair], number + 1)
+    gpus = []
+    for rank, blocks in enumerate(steps):
+        peers = sorted((b if a == rank else a, n) for (a, b), n in counts.items() if rank in (a, b))
+        lists = Lists(
+            tuple((peer, k) for peer, n in peers for k in range(n)),
+            tuple(sorted({key for block in blocks for key in _remote(block)})),
+            max((number + 1 for _, number in _named(blocks, SEMAPHORES)), default=0),
+        )
+        gpus.append(_gpu(lists, sizes[rank], blocks))
+    return replace(head, gpus=tuple(gpus))
+
+
+def _named(blocks: Iterable[list[Step]], ops: frozenset[PlanOp]) -> set[End]:
+    return {end for block in blocks for step in block if step.op in ops for end in step.ends}
+
+
+def _remote(block: Iterable[Step]) -> dict[tuple[int, Buffer], None]:
+    """Return the buffers of peers that a block names, in that order."""
+    parts = (part for step in block for part in step.parts)
+    return dict.fromkeys((p.peer, p.buffer) for p in parts if p.peer is not None)
+
+
+def _gpu(lists: Lists, sizes: tuple[int, int, int], blocks: list[list[Step]]) -> GpuPlan:
+    peers = tuple(peer for peer, _ in lists.ends)
+    return GpuPlan(
+        *sizes,
+        tuple(_block(lists, block) for block in blocks),
+        (PlanChannels(Channel.MEMORY, peers),) if peers else (),
+        tuple(RemoteBuffer(rank, buffer, (Channel.MEMORY,)) for rank, buffer in lists.remote),
+        (0,) * lists.semaphores,
+    )
+
+
+def _block(lists: Lists, steps: list[Step]) -> ThreadBlock:
+    ends = tuple(dict.fromkeys(e for step in steps if step.op in SIGNALS for e in step.ends))
+    remote = tuple(_remote(steps))
+
+    def operand(part: Part) -> Operand:
+        if part.peer is None:
+            return LocalChunks(part.buffer, part.index, part.size)
+        return RemoteChunks(remote.index((part.peer, part.buffer)), part.index, part.size)
+
+    def operation(step: Step) -> Operation:
+        if step.op is PlanOp.NOP:
+            return Operation(step.op)
+        if step.op in SIGNALS:
+            return Operation(step.op, Channel.MEMORY, tuple(map(ends.index, step.ends)))
+        if step.op in SEMAPHORES:
+            return Operation(step.op, ids=tuple(number for _, number in step.ends))
+        if step.op is PlanOp.BARRIER:
+            return Operation(step.op, barrier=(step.ends[0][1], step.together))
+        src, dst = step.parts[: step.sources], step.parts[step.sources :]
+        kind = Channel.MEMORY if any(p.peer is not None for p in step.parts) else None
+        return Operation(step.op, kind, (), tuple(map(operand, src)), tuple(map(operand, dst)))
+
+    channels = ((Channel.MEMORY, tuple(map(lists.ends.index, ends))),) if ends else ()
+    buffers = ((Channel.MEMORY, tuple(map(lists.remote.index, remote))),) if remote else ()
+    return ThreadBlock(tuple(map(operation, steps)), channels, buffers)
