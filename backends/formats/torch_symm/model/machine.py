@@ -8,7 +8,7 @@ others do.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.nouns.collective import Collective
 
 from ....execute.layout import Data, data, layout
-from .language import ASLEEP, Language, functions
+from .language import ASLEEP, STEP, Language, Value, functions
 from .memory import THREADS, WORD, BlockThreads, Race, WeakMemory
 
 ORIGIN = 64
@@ -26,6 +26,10 @@ ORIGIN = 64
 
 MOST_TURNS = 20_000_000
 """Turns of blocks after which a run is given up; a rank's wait ends earlier, as a deadlock."""
+
+
+Running = tuple[BlockThreads, Iterator[str]]
+"""A block, and the rest of its turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class _Run:
             words[self.base[rank, 2] : at] = 0x5EAD
             words[at : at + flags] = 0
             words[at : at + blocks] = np.int32(trial.turn)
-        self._preset(words, flags)
+        self._preset(words)
         self.half = WORD * sizes[2] // 2 if packets else 0
         self.addresses = [ORIGIN + WORD * int(s) for s in starts[:-1]]
         self.blocks = [
@@ -117,17 +121,15 @@ class _Run:
         self.memory = WeakMemory(words, owner, self.blocks, self.rng, trial.report)
         self.tl.memory = self.memory
 
-    def _preset(self, words: AnyArray, flags: int) -> None:
+    def _preset(self, words: AnyArray) -> None:
         """Flags as they are after ``turn`` launches: every counter has been raised so often."""
         if not self.trial.turn:
             return
-        for rank, blocks in enumerate(self.code):
+        for blocks in self.code:
             for op in (op for block in blocks for op in block if op[0] > 1):
                 _, peer, slot, _, count = op
-                del rank
                 with np.errstate(over="ignore"):
                     words[self.base[peer, 3] + slot] = np.int32(self.trial.turn) * np.int32(count)
-        del flags
 
     def _tables(self, most: int) -> list[Ints]:
         """The code of all ranks, and where each block's begins, as the file's own end makes them."""
@@ -148,7 +150,7 @@ class _Run:
 
     # --- launches -------------------------------------------------------------------------------
 
-    def _begin(self, rank: int, value: Data) -> list[tuple[BlockThreads, Iterator[str]]]:
+    def _begin(self, rank: int, value: Data) -> list[Running]:
         """The host fills the buffers; then the blocks begin."""
         memory = self.memory
         memory.between(rank)
@@ -167,8 +169,6 @@ class _Run:
         word = tl.int64 if self.word == 8 else tl.int32
         addresses = [_pointer(tl, a, tl.int32) for a in self.addresses[:-1]]
         bases = _pointer(tl, self.addresses[-1], tl.int64)
-        from .language import Value
-
         common = (
             bases, Value(np.int32(self.trial.length)), Value(np.int64(self.half)), k["BLOCKS"],
             word, kind, "sum", self.trial.tile, False,
@@ -206,11 +206,11 @@ class _Run:
     def _go(self) -> str | None:
         ranks, launches = self.kernel["RANKS"], self.trial.launches
         launched, left = [0] * ranks, [0] * ranks
-        ready: list[tuple[BlockThreads, Iterator[str]]] = []
-        asleep: list[tuple[BlockThreads, Iterator[str]]] = []
-        slow = self.rng.randrange(ranks)
+        ready: list[Running] = []
+        asleep: list[Running] = []
+        pick = self._policy()
         for _ in range(MOST_TURNS):
-            if self.rng.random() < 0.05:
+            if self.rng.random() < self.early:
                 self.memory.arrive()
             idle = [r for r in range(ranks) if not left[r] and launched[r] < launches]
             if idle and (not ready or self.rng.random() < 0.2):
@@ -225,29 +225,44 @@ class _Run:
                 if ready or self.memory.arrive():
                     continue
                 break
-            k = self.rng.randrange(len(ready))
-            if ready[k][0].rank == slow and self.rng.random() < 0.9:
-                k = self.rng.randrange(len(ready))
+            k = pick(ready)
             block, turns = ready[k]
             end = self._turn(block, turns)
-            if end is None:
-                ready[k] = ready[-1]
-                ready.pop()
-                left[block.rank] -= 1
-                if not left[block.rank]:
-                    value = self.values[launched[block.rank] - 1]
-                    problem = self._wrong(block.rank, launched[block.rank] - 1, value)
-                    if problem:
-                        return problem
-            elif end is ASLEEP:
-                ready[k] = ready[-1]
-                ready.pop()
-                asleep.append((block, turns))
-                woken, asleep = self._woken(asleep)
+            if end is STEP:
+                continue
+            ready[k] = ready[-1]
+            ready.pop()
+            if end is ASLEEP:
+                woken, asleep = self._woken([*asleep, (block, turns)])
                 ready += woken
-        if asleep or ready:
-            return f"deadlock: {asleep[0][0] if asleep else ready[0][0]} waits for ever"
-        return None
+                continue
+            left[block.rank] -= 1
+            if not left[block.rank]:
+                launch = launched[block.rank] - 1
+                problem = self._wrong(block.rank, launch, self.values[launch])
+                if problem:
+                    return problem
+        return f"deadlock: {asleep[0][0]} waits for ever" if asleep or ready else None
+
+    def _policy(self) -> Callable[[list[Running]], int]:
+        """Return what picks the next block: any, or the first by priorities that change at times.
+
+        Blocks of low priority are left behind as far as the program allows (Burckhardt et al., A
+        randomized scheduler with probabilistic guarantees of finding bugs, ASPLOS 2010).
+        """
+        rng = self.rng
+        self.early = rng.choice((0.0, 0.05, 0.5))
+        if rng.random() < 0.4:
+            return lambda ready: rng.randrange(len(ready))
+        rank = {block.first: rng.random() for block in self.blocks}
+        changes = rng.choice((0.0, 0.001, 0.01))
+
+        def first(ready: list[Running]) -> int:
+            if rng.random() < changes:
+                rank[rng.choice(ready)[0].first] = rng.random()
+            return min(range(len(ready)), key=lambda k: rank[ready[k][0].first])
+
+        return first
 
     def _turn(self, block: BlockThreads, turns: Iterator[str]) -> str | None:
         """Let a block go on for a while: until it sleeps or ends, or for some steps."""
@@ -259,7 +274,7 @@ class _Run:
                 return end
         return None
 
-    def _woken(self, asleep: list[Any]) -> tuple[list[Any], list[Any]]:
+    def _woken(self, asleep: list[Running]) -> tuple[list[Running], list[Running]]:
         """Return those for which something is new, and the others."""
         version = self.memory.version
         new = [one for one in asleep if one[0].polled[1] != version[one[0].rank]]
@@ -267,6 +282,4 @@ class _Run:
 
 
 def _pointer(tl: Language, address: int, kind: Any) -> Any:
-    from .language import Value
-
     return Value(np.int64(address), tl.pointer_type(kind))
