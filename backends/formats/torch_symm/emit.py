@@ -18,7 +18,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 from ..mscclpp.lower.emit import kept_buffer
 from ..mscclpp.plan.model import ExecutionPlan
 from .program import steps_of
-from .text import write_line
+from .text import SUMS, write_line
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -67,6 +67,7 @@ def emit(
     collective: Collective,
     *,
     specialised: bool = False,
+    vllm: bool = False,
     dtype: str = "",
     op: str = "sum",
     provenance: Iterable[str] = (),
@@ -75,7 +76,8 @@ def emit(
     """Return the text of the file.
 
     ``collective``: what the plan achieves, in its chunks. ``specialised``: numbers are constants
-    of the kernel. ``dtype``, ``op``: what the file is for where its user names nothing else.
+    of the kernel. ``vllm``: with a class that stands for vLLM's custom allreduce. ``dtype``,
+    ``op``: what the file is for where its user names nothing else.
 
     Raises:
         UserError: the plan has port channels, or an operation that the kernel has not.
@@ -99,7 +101,7 @@ def emit(
             example=", ".join(example),
             shapes=SHAPES.get(kind, "a tensor of the same shape"),
             provenance=list(provenance),
-            header=header(plan, collective) | {"specialised": specialised},
+            header=header(plan, collective) | {"specialised": specialised, "vllm": vllm},
             low=plan.min_bytes,
             high=plan.max_bytes,
             rows=_rows(collective),
@@ -109,12 +111,12 @@ def emit(
             program=blocks,
             packets=plan.packets,
             specialised=specialised,
-            combining=collective.combining,
+            combining=adds(plan),
             operators=OPERATORS,
             dtype=dtype or "bfloat16",
             op=op,
             exact=kind not in SCATTERED | GATHERED | WHOLE,
-            allreduce=kind is Kind.ALLREDUCE,
+            vllm=vllm,
             expected=EXPECTED.get(kind, "").format(root=root) if op == "sum" else "",
             takes=(root,) if kind in (Kind.REDUCE, Kind.GATHER) else (),
         )
@@ -180,7 +182,13 @@ def places(plan: ExecutionPlan, c: Collective) -> tuple[tuple[Place, Place], ...
     return tuple(found)
 
 
-def require_operator(collective: Collective, packets: bool, dtype: str, op: str) -> None:
+def adds(plan: ExecutionPlan) -> bool:
+    """Return whether the plan combines data; else any type is moved as it is."""
+    ops = (op for gpu in plan.gpus for block in gpu.blocks for op in block.ops)
+    return any(op.op in SUMS for op in ops)
+
+
+def require_operator(plan: ExecutionPlan, dtype: str, op: str) -> None:
     """Require that a type has an operator in the kernel.
 
     Raises:
@@ -190,11 +198,9 @@ def require_operator(collective: Collective, packets: bool, dtype: str, op: str)
         raise UserError(
             f"torch-symm has no operator {op!r}", where="--to", hint=f"op={'|'.join(OPERATORS)}"
         )
-    known = [name for name in TYPES if not (packets and name in WIDE)]
-    if collective.combining and dtype and dtype not in known:
+    known = [name for name in TYPES if not (plan.packets and name in WIDE)]
+    if adds(plan) and dtype and dtype not in known:
         packed = dtype in WIDE
         why = f": a packet holds 4 bytes of data, and {dtype} has 8" if packed else ""
         hint = "--protocol Simple" if packed else f"dtype={'|'.join(known)}"
-        raise UserError(
-            f"torch-symm has no {op} of {dtype}{why}", where="--to", hint=hint
-        )
+        raise UserError(f"torch-symm has no {op} of {dtype}{why}", where="--to", hint=hint)

@@ -10,10 +10,12 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.parts import Medium
 
 from ...check.checks import Check, of_findings
 from ...compile.request import Request
+from ...execute.execute import Execution
 from ..format import ExecutionRequest, Format, Requirements
 from ..recognition import is_torch_symm
 from .read import SymmProgram, read_program
@@ -25,12 +27,14 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
 
     from ...check.findings import Finding
-    from ...execute.execute import Execution
 
 GOOD = "no wrong number, deadlock, race, missing handshake or nop"
 
 MOST_STEPS = 2_000_000
 """Steps of threads after which an execution is cut to fewer orders (some ten seconds)."""
+
+MOST_KERNEL_STEPS = 100_000
+"""The same of the kernel under weak memory, whose operations are each some 30 accesses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,11 @@ class TorchSymm(Format):
     """A Python file for torch symmetric memory: a Triton kernel that pushes, on one NVLink or PCIe
     domain.
 
-    ``domain``: ranks of an NVLink or PCIe domain (0: as the topology says); ``nodes``: the domain of
-    each rank. All ranks must be in one. ``specialised``: the numbers of the
+    ``domain``: ranks of an NVLink or PCIe domain (0: as the topology says); ``nodes``: the domain
+    of each rank. All ranks must be in one. ``specialised``: the numbers of the
     program are constants of the kernel (small programs: it compiles some 0.02 s per operation and
-    more). ``dtype``, ``op``: the defaults of the file (bfloat16, sum).
+    more). ``vllm``: with a class that stands for vLLM's custom allreduce. ``dtype``, ``op``: the
+    defaults of the file (bfloat16, sum).
     """
 
     name: ClassVar[str] = "torch-symm"
@@ -51,6 +56,7 @@ class TorchSymm(Format):
     domain: int = 0
     nodes: tuple[int, ...] = ()
     specialised: bool = False
+    vllm: bool = False
     dtype: str = ""
     op: str = "sum"
 
@@ -91,19 +97,32 @@ class TorchSymm(Format):
     def execute(
         self, text: str, where: str, request: ExecutionRequest, tell: ProgressCallback = silent
     ) -> Execution:
-        """Run the plan in the interpreter of plans; a large one in fewer orders."""
+        """Run the plan in the interpreter of plans, and the file's kernel under weak memory.
+
+        A large one is run in fewer orders.
+        """
         from ..mscclpp.interpret import run_plan
+        from .model.machine import run_kernel
 
         program = self.read(text, where)
-        steps = 6 * sum(len(b.ops) for g in program.plan.gpus for b in g.blocks)
-        return run_plan(
-            program.plan,
-            request.collective or program.collective,
+        plan, wanted = program.plan, request.collective or program.collective
+        steps = 6 * sum(len(b.ops) for g in plan.gpus for b in g.blocks)
+        orders = max(2, min(request.interleavings, MOST_STEPS // max(1, steps)))
+        done = run_plan(
+            plan, wanted, dtypes=request.dtypes, orders=orders, seed=request.seed, tell=tell
+        )
+        if not done.ok:
+            return done
+        ran = run_kernel(
+            text,
+            program.collective,
+            in_place=plan.in_place,
+            orders=max(1, min(request.interleavings // 6, MOST_KERNEL_STEPS // max(1, steps))),
             dtypes=request.dtypes,
-            orders=max(2, min(request.interleavings, MOST_STEPS // max(1, steps))),
             seed=request.seed,
             tell=tell,
         )
+        return Execution(ran.ok, f"{done.detail}; {ran.detail}" if ran.ok else ran.detail)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return the listing of the plan."""
@@ -146,12 +165,19 @@ class TorchSymm(Format):
         from .judge import ANY_LENGTH
 
         plan = plan_of(program, self._nodes(program.rank_count), request.sizes, ANY_LENGTH)
-        require_operator(program.collective, plan.packets, self.dtype, self.op)
+        require_operator(plan, self.dtype, self.op)
+        if self.vllm and program.collective.kind is not Kind.ALLREDUCE:
+            raise UserError(
+                f"vLLM's custom allreduce is no {program.collective.kind}",
+                where=self.name,
+                hint="leave vllm=true out",
+            )
         pieces = program.message_chunks // program.collective.message_chunks
         return emit(
             plan,
             program.collective.split(pieces),
             specialised=self.specialised,
+            vllm=self.vllm,
             dtype=self.dtype,
             op=self.op,
             provenance=request.provenance,

@@ -33,7 +33,12 @@ def judge(text: str, where: str) -> tuple[SymmProgram, list[Finding]]:
     program = read_program(text, where)
     found = findings(program.plan)
     if not errors(found) and _code(text) != _code(
-        emit(program.plan, program.collective, specialised=program.specialised)
+        emit(
+            program.plan,
+            program.collective,
+            specialised=program.specialised,
+            vllm=program.vllm,
+        )
     ):
         words = "the code around the program was edited, or is of another version of weft"
         found.append(Finding("code", Severity.WARNING, f"{words}: it is not judged"))
@@ -52,7 +57,9 @@ def findings(plan: ExecutionPlan) -> list[Finding]:
 def _blocks(plan: ExecutionPlan) -> Iterator[Finding]:
     for rank, gpu in enumerate(plan.gpus):
         if len(gpu.blocks) > MOST_BLOCKS:
-            text = f"{len(gpu.blocks)} thread blocks wait for each other; an H100 runs {MOST_BLOCKS}"
+            text = (
+                f"{len(gpu.blocks)} thread blocks wait for each other; an H100 runs {MOST_BLOCKS}"
+            )
             yield Finding("blocks", Severity.WARNING, text, rank)
 
 

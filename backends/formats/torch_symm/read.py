@@ -27,6 +27,7 @@ class SymmProgram:
     plan: ExecutionPlan
     collective: Collective
     specialised: bool
+    vllm: bool
 
 
 def read_program(text: str, where: str) -> SymmProgram:
@@ -60,7 +61,7 @@ def read_program(text: str, where: str) -> SymmProgram:
         collective = fit(_collective(header, len(plan.gpus)), plan)
         if found["PLACES"] != places(plan, collective):
             raise ValueError("PLACES does not fit the collective")
-        return SymmProgram(plan, collective, bool(header["specialised"]))
+        return SymmProgram(plan, collective, bool(header["specialised"]), bool(header["vllm"]))
     except (KeyError, TypeError, ValueError, IndexError, UserError) as error:
         if isinstance(error, BadFile):
             raise

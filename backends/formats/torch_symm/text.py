@@ -9,9 +9,9 @@ Part(peer=None, buffer=<Buffer.OUTPUT: 'o'>, index=2, size=1)
 >>> write_line(operations) == line
 True
 
-``i``, ``o`` and ``s`` are input, output and scratch, ``[2]`` a chunk and ``[4:6]`` two; ``3.o[2]`` is
-of rank 3. ``3.0`` is the channel with number 0 to rank 3; semaphores are numbers, and a barrier is
-``number/blocks``.
+``i``, ``o`` and ``s`` are input, output and scratch, ``[2]`` a chunk and ``[4:6]`` two;
+``3.o[2]`` is of rank 3. ``3.0`` is the channel with number 0 to rank 3; semaphores are numbers, and
+a barrier is ``number/blocks``.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ from ..mscclpp.plan.model import PlanOp
 PAIRED = frozenset({PlanOp.PUT, PlanOp.PUT_PACKETS})
 SIGNALS = frozenset({PlanOp.SIGNAL, PlanOp.WAIT, PlanOp.RELAXED_SIGNAL, PlanOp.RELAXED_WAIT})
 SEMAPHORES = frozenset({PlanOp.ACQUIRE, PlanOp.RELEASE})
-DATA = frozenset(
+SUMS = frozenset(
+    {PlanOp.REDUCE, PlanOp.REDUCE_SEND, PlanOp.REDUCE_PACKETS, PlanOp.REDUCE_SEND_PACKETS}
+)
+DATA = SUMS | frozenset(
     {
         PlanOp.PUT,
         PlanOp.COPY,
-        PlanOp.REDUCE,
-        PlanOp.REDUCE_SEND,
         PlanOp.PUT_PACKETS,
         PlanOp.READ_PUT_PACKETS,
         PlanOp.UNPACK,
-        PlanOp.REDUCE_PACKETS,
-        PlanOp.REDUCE_SEND_PACKETS,
     }
 )
 """Operations on data that the kernel executes: all push, none reads a peer's memory."""

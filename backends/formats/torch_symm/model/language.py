@@ -8,7 +8,7 @@ take turns: a call of another function of the kernel, or of an operation on memo
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,8 @@ MEMORY_OPERATIONS = frozenset({"load", "store", "atomic_add", "atomic_xchg", "de
 STEP, ASLEEP = "step", "asleep"
 """How a block's turn ends: it goes on, or only once the memory of its rank has changed."""
 
-Turns = Iterator[str]
+Reading = Generator[str, None, "Value"]
+Writing = Generator[str, None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class Language:
 
     def load(
         self, pointer: Value, mask: Any = None, other: Any = 0, volatile: bool = False
-    ) -> Iterator[Any]:
+    ) -> Reading:
         """Read numbers; volatile ones (packets) are read relaxed."""
         words, lanes, unit = self._words(pointer, mask)
         assert pointer.kind is not None
@@ -206,7 +207,7 @@ class Language:
 
     def store(
         self, pointer: Value, value: Any, mask: Any = None, cache_modifier: str = ""
-    ) -> Iterator[Any]:
+    ) -> Writing:
         """Write numbers; those written through (packets) are relaxed and arrive later."""
         yield STEP
         words, lanes, unit = self._words(pointer, mask)
@@ -226,13 +227,13 @@ class Language:
         turn = ASLEEP if self.by.polled == seen else STEP
         return turn
 
-    def atomic_xchg(self, pointer: Value, value: Any, sem: str, scope: str) -> Iterator[Any]:
+    def atomic_xchg(self, pointer: Value, value: Any, sem: str, scope: str) -> Reading:
         """Store to a flag."""
         yield STEP
         word = int((pointer.data - self.origin) // WORD)
         return Value(self.memory.exchange(self.by, word, np.int32(_of(value)), sem, scope))
 
-    def atomic_add(self, pointer: Value, value: Any, sem: str, scope: str) -> Iterator[Any]:
+    def atomic_add(self, pointer: Value, value: Any, sem: str, scope: str) -> Reading:
         """Add to a flag; adding 0 reads it."""
         word = int((pointer.data - self.origin) // WORD)
         yield self._poll(word)
@@ -240,7 +241,7 @@ class Language:
         self.by.polled = word, int(self.memory.version[self.by.rank])
         return Value(old)
 
-    def debug_barrier(self) -> Iterator[Any]:
+    def debug_barrier(self) -> Writing:
         """The threads of the block meet."""
         yield STEP
         self.memory.meet(self.by)
@@ -250,19 +251,26 @@ class Language:
 
 
 def functions(text: str, language: Language) -> dict[str, Callable[..., Any]]:
-    """Return the kernel's functions and the constants of an emitted file, its host code left out."""
-    tree = ast.parse(text)
-    kept = [node for node in tree.body if not isinstance(node, ast.ClassDef | ast.If)]
+    """Return the kernel's functions and the constants of an emitted file."""
+    tree = without_host(text)
+    kept = tree.body
     kernel = {node.name: node for node in kept if _is_kernel(node)}  # type: ignore[attr-defined]
     turning: set[str] = set()
     while (found := {n for n, node in kernel.items() if _turns(node, turning)}) != turning:
         turning = found
     for node in kernel.values():
         _Turning(turning).visit(node)
-    tree.body = [node for node in kept if not _of_host(node)]
     names: dict[str, Any] = {"triton": SimpleNamespace(jit=lambda f: f), "tl": language}
     exec(compile(ast.fix_missing_locations(tree), "<kernel>", "exec"), names)
     return names
+
+
+def without_host(text: str) -> ast.Module:
+    """Return an emitted file without what needs torch: its tables and its kernel."""
+    tree = ast.parse(text)
+    dropped = (ast.ClassDef, ast.If)
+    tree.body = [x for x in tree.body if not isinstance(x, dropped) and not _of_host(x)]
+    return tree
 
 
 def _is_kernel(node: ast.AST) -> bool:
@@ -283,8 +291,9 @@ def _called(node: ast.AST, turning: set[str]) -> bool:
     f = node.func
     if isinstance(f, ast.Name):
         return f.id in turning
-    of_tl = isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and f.value.id == "tl"
-    return of_tl and f.attr in MEMORY_OPERATIONS  # type: ignore[union-attr]
+    if not isinstance(f, ast.Attribute) or not isinstance(f.value, ast.Name):
+        return False
+    return f.value.id == "tl" and f.attr in MEMORY_OPERATIONS
 
 
 def _turns(node: ast.AST, turning: set[str]) -> bool:
@@ -297,7 +306,7 @@ class _Turning(ast.NodeTransformer):
     def __init__(self, turning: set[str]) -> None:
         self.turning = turning
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802 (the name is ast's)
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         """Wrap a call, and those in its arguments."""
         self.generic_visit(node)
         return ast.YieldFrom(node) if _called(node, self.turning) else node

@@ -8,21 +8,27 @@ others do.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.progress import ProgressCallback, silent
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 
+from ....execute.execute import Execution
 from ....execute.layout import Data, data, layout
 from .language import ASLEEP, STEP, Language, Value, functions
 from .memory import THREADS, WORD, BlockThreads, Race, WeakMemory
 
 ORIGIN = 64
 """Address of the first word."""
+
+LAST = (1 << 31) - 1
+"""The largest number of a launch: the next one is negative."""
 
 MOST_TURNS = 20_000_000
 """Turns of blocks after which a run is given up; a rank's wait ends earlier, as a deadlock."""
@@ -47,41 +53,60 @@ class Trial:
     report: bool = True
 
 
-@dataclass(eq=False)
-class KernelMachine:
-    """An emitted file and memory for all of its ranks."""
+def run_kernel(
+    text: str,
+    collective: Collective,
+    *,
+    in_place: bool,
+    orders: int,
+    dtypes: Sequence[str] = ("int32",),
+    seed: int = 0,
+    kind: type[KernelRun] | None = None,
+    tell: ProgressCallback = silent,
+) -> Execution:
+    """Execute a file's kernel in many orders on all ranks, and compare every result.
 
-    text: str
-    collective: Collective
-    in_place: bool
-    trial: Trial = field(default_factory=Trial)
+    ``kind``: what executes the kernel's functions (default: :mod:`.language`).
+    """
+    known = [name for name in dtypes if hasattr(Language, name)] or ["int32"]
+    turns = 0
+    for number in range(orders):
+        tell(f"execute the kernel, {number + 1} of {orders}")
+        trial = Trial(dtype=known[number % len(known)], turn=(0, LAST - 1)[number % 2])
+        run = (kind or KernelRun)(text, collective, in_place, trial, (seed << 20) + number)
+        problem = run.go()
+        turns += run.turns
+        if problem:
+            return Execution(False, f"the kernel: {problem} (order {number})", number + 1, turns)
+    detail = f"the kernel in {count(orders, 'order')} under weak memory: all results right"
+    return Execution(True, detail, orders, turns)
 
-    def run(self, seed: int) -> str | None:
-        """One order of everything; what is wrong, or None."""
-        return _Run(self, random.Random(seed), seed).go()
 
+class KernelRun:
+    """One execution of a file's kernel on all ranks, by the stand-in of Triton's language."""
 
-class _Run:
-    """One execution."""
-
-    def __init__(self, machine: KernelMachine, rng: random.Random, seed: int) -> None:
-        self.trial, self.rng = machine.trial, rng
-        c = machine.collective
-        holder = WeakMemory(
-            np.zeros(4, np.int32), np.zeros(4, np.int64), [BlockThreads(0, 0, 0)], rng
+    def __init__(
+        self, text: str, collective: Collective, in_place: bool, trial: Trial, seed: int
+    ) -> None:
+        self.trial, self.rng, self.turns = trial, random.Random(seed), 0
+        nowhere = WeakMemory(
+            np.zeros(4, np.int32), np.zeros(4, np.int64), [BlockThreads(0, 0, 0)], self.rng
         )
-        self.tl = Language(holder, ORIGIN)
-        self.kernel: dict[str, Any] = functions(machine.text, self.tl)
+        self.tl = Language(nowhere, ORIGIN)
+        self.kernel = self._functions(text)
         self.code, flags = self.kernel["assembled"]()
         self._lay_out(flags)
-        place = layout(c, [0] * c.ranks, in_place=machine.in_place)
+        self.place = layout(collective, [0] * collective.ranks, in_place=in_place)
+        self.kind = np.dtype(trial.dtype)
+        self.each = trial.length * self.word // self.kind.itemsize
         numbers = np.random.default_rng(seed)
-        kind = np.dtype(machine.trial.dtype)
-        self.each = self.trial.length * self.word // kind.itemsize
         self.values = [
-            data(place, kind, self.each, numbers) for _ in range(machine.trial.launches)
+            data(self.place, self.kind, self.each, numbers) for _ in range(trial.launches)
         ]
-        self.place, self.kind = place, kind
+
+    def _functions(self, text: str) -> dict[str, Any]:
+        """Return the file's functions and constants by name."""
+        return functions(text, self.tl)
 
     # --- memory ---------------------------------------------------------------------------------
 
@@ -132,7 +157,7 @@ class _Run:
                     words[self.base[peer, 3] + slot] = np.int32(self.trial.turn) * np.int32(count)
 
     def _tables(self, most: int) -> list[Ints]:
-        """The code of all ranks, and where each block's begins, as the file's own end makes them."""
+        """The code of all ranks, and where each block's begins, as the file itself makes them."""
         lines = [line for blocks in self.code for line in [*blocks, *[()] * (most - len(blocks))]]
         flat = [[x for op in line for x in (len(op) + 1, *op)] for line in lines]
         begins = np.cumsum([0, *map(len, flat)])
@@ -158,27 +183,37 @@ class _Run:
         for side in (1, 0):
             words, rows = self._rows(rank, side)
             host.cut = 1.0
-            memory.store(host, words, np.ascontiguousarray(value.before[rows]).view(np.int32).ravel())
+            memory.store(
+                host, words, np.ascontiguousarray(value.before[rows]).view(np.int32).ravel()
+            )
         memory.between(rank)
         mine = [block for block in self.blocks if block.rank == rank]
-        return [(block, self._block(rank)) for block in mine]
+        return [(block, self._block(block)) for block in mine]
 
-    def _block(self, rank: int) -> Iterator[str]:
+    def _block(self, block: BlockThreads) -> Iterator[str]:
+        """Return the turns of a block of a launch."""
+        run: Iterator[str] = self.kernel["run"](*self._arguments(block.rank))
+        return run
+
+    def _arguments(self, rank: int) -> tuple[Any, ...]:
+        """Return the arguments of the kernel on a rank."""
         k, tl = self.kernel, self.tl
+        words = tl.int64 if self.word == 8 else tl.int32
+        addresses = [self._pointer(a, tl.int32) for a in self.addresses[:-1]]
+        bases = self._pointer(self.addresses[-1], tl.int64)
+        length, half = self._scalar(self.trial.length, tl.int32), self._scalar(self.half, tl.int64)
         kind = getattr(tl, self.trial.dtype)
-        word = tl.int64 if self.word == 8 else tl.int32
-        addresses = [_pointer(tl, a, tl.int32) for a in self.addresses[:-1]]
-        bases = _pointer(tl, self.addresses[-1], tl.int64)
-        common = (
-            bases, Value(np.int32(self.trial.length)), Value(np.int64(self.half)), k["BLOCKS"],
-            word, kind, "sum", self.trial.tile, False,
-        )  # fmt: skip
+        common = (bases, length, half, k["BLOCKS"], words, kind, "sum", self.trial.tile, False)
         if k["HEADER"]["specialised"]:
             code = self.code[rank] + [[]] * (k["BLOCKS"] - len(self.code[rank]))
-            run: Iterator[str] = k["run"](rank, code, tuple(map(len, code)), *common)
-        else:
-            run = k["run"](*addresses, Value(np.int32(rank)), *common)
-        return run
+            return rank, code, tuple(map(len, code)), *common
+        return *addresses, self._scalar(rank, tl.int32), *common
+
+    def _pointer(self, address: int, kind: Any) -> Any:
+        return Value(np.int64(address), self.tl.pointer_type(kind))
+
+    def _scalar(self, value: int, kind: Any) -> Any:
+        return Value(kind.numpy(value))
 
     def _wrong(self, rank: int, launch: int, value: Data) -> str | None:
         """Compare the output of a rank, as its host reads it, with the definition."""
@@ -267,6 +302,7 @@ class _Run:
     def _turn(self, block: BlockThreads, turns: Iterator[str]) -> str | None:
         """Let a block go on for a while: until it sleeps or ends, or for some steps."""
         self.tl.by = block
+        self.turns += 1
         steps = self.rng.choice((1, 8, 64, 512))
         for end in turns:
             steps -= 1
@@ -279,7 +315,3 @@ class _Run:
         version = self.memory.version
         new = [one for one in asleep if one[0].polled[1] != version[one[0].rank]]
         return new, [one for one in asleep if one[0].polled[1] == version[one[0].rank]]
-
-
-def _pointer(tl: Language, address: int, kind: Any) -> Any:
-    return Value(np.int64(address), tl.pointer_type(kind))

@@ -23,6 +23,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,7 @@ class WeakMemory:
     def _portions(self, count: int) -> list[tuple[int, int]]:
         """Cut some packets, each two words, into up to three portions."""
         cuts = sorted({0, count, *(2 * self.rng.randrange(count // 2 + 1) for _ in range(2))})
-        return list(zip(cuts, cuts[1:], strict=False))
+        return list(pairwise(cuts))
 
     def peek(self, words: Ints) -> AnyArray:
         """Return words that are read relaxed: what has arrived."""
@@ -268,4 +269,3 @@ class WeakMemory:
     def host(self, rank: int) -> BlockThreads:
         """Return the threads as which a rank's host reads and writes between launches."""
         return next(block for block in self.blocks if block.rank == rank)
-
