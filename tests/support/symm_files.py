@@ -10,7 +10,7 @@ from functools import cache
 import plans
 
 from weft.backends.formats.torch_symm.format import TorchSymm
-from weft.backends.formats.torch_symm.model.machine import run_kernel
+from weft.backends.formats.torch_symm.model.machine import KernelRun, Trial, run_kernel
 from weft.backends.formats.torch_symm.read import read_program
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.runtime import MSCCL
@@ -105,3 +105,10 @@ def mutated(text: str, rng: random.Random) -> tuple[str, str] | None:
     if made == ops:
         return None
     return head + body.replace(line, f'"{"; ".join(made)}"', 1) + tail, f"{what}: {told}"
+
+
+def assembled(text: str) -> list[list[list[tuple[int, ...]]]]:
+    """A file's operations as numbers, by rank and block."""
+    program = read_program(text, "file")
+    run = KernelRun(text, program.collective, program.plan.in_place, Trial(), 0)
+    return run.code

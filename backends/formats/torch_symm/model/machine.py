@@ -68,7 +68,9 @@ def run_kernel(
 
     ``kind``: what executes the kernel's functions (default: :mod:`.language`).
     """
-    known = [name for name in dtypes if hasattr(Language, name)] or ["int32"]
+    packed = "'protocol': 'LL'" in text  # a packet holds 4 bytes of data
+    known = [name for name in dtypes if hasattr(Language, name)]
+    known = [n for n in known if not packed or np.dtype(n).itemsize <= WORD] or ["int32"]
     turns = 0
     for number in range(orders):
         tell(f"execute the kernel, {number + 1} of {orders}")

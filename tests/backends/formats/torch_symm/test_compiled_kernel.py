@@ -1,0 +1,77 @@
+"""Triton compiles the kernels for GPUs that are not here; their fences are in the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import symm_files
+
+from weft.dsl.nouns.program import Protocol
+
+COMPILE = """
+import importlib.util, re, sys
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+spec = importlib.util.spec_from_file_location("program", sys.argv[1])
+m = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(m)
+backend, arch, warp = sys.argv[2:]
+target = GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(warp))
+names = m.run.arg_names
+given = {"BLOCKS": m.BLOCKS, "WORD": tl.int32, "TYPE": tl.bfloat16, "OP": "sum", "TILE": m.TILE,
+         "PTX": backend == "cuda"}
+if "CODE" in names:
+    code, _ = m.assembled()
+    code = tuple(map(tuple, code[0] + [[]] * (m.BLOCKS - len(code[0]))))
+    given |= {"RANK": 0, "CODE": code, "LENGTHS": tuple(map(len, code))}
+types = {"code": "*i32", "begins": "*i32", "rank": "i32"}
+types |= {"bases": "*i64", "length": "i32", "half": "i64"}
+signature = {name: types.get(name, "constexpr") for name in names}
+aligned = {(names.index(n),): [["tt.divisibility", 16]] for n in ("bases", "length", "half")}
+source = ASTSource(m.run, signature, {(names.index(n),): v for n, v in given.items()}, aligned)
+made = triton.compile(source, target=target, options={"num_warps": m.WARPS}).asm
+print(made["ptx"] if backend == "cuda" else made["amdgcn"])
+"""
+
+
+def compiled(tmp_path: Path, text: str, *target: str) -> str:
+    """The assembly of a file's kernel, made in a process that does not interpret."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("Triton is not installed")
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, path, *target], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_kernel_of_packets_for_hopper(tmp_path: Path) -> None:
+    ptx = compiled(tmp_path, symm_files.file("one shot", Protocol.LL), "cuda", "90", "32")
+    assert "st.release.sys.global.b32" in ptx  # a signal
+    assert "ld.global.sys.acquire" in ptx or "atom.global.sys.acquire" in ptx  # a wait
+    assert "st.relaxed.sys.global.b64" in ptx  # a packet
+    assert "ld.volatile.global.v2.b64" in ptx  # packets, 16 bytes at a time
+    assert "ld.global.v4.b32" in ptx  # data, 16 bytes at a time
+
+
+def test_a_kernel_of_constants_for_ampere(tmp_path: Path) -> None:
+    text = symm_files.file("ring", Protocol.SIMPLE, specialised=True)
+    ptx = compiled(tmp_path, text, "cuda", "80", "32")
+    signals = sum(op[0] == 2 for op in symm_files.assembled(text)[0][0])
+    assert ptx.count("st.release.sys.global.b32") >= signals > 0
+    before = ptx[: ptx.index("st.release.sys")]
+    assert "bar.sync" in before
+
+
+def test_a_kernel_for_amd(tmp_path: Path) -> None:
+    text = symm_files.file("ring", Protocol.SIMPLE)
+    assert "s_barrier" in compiled(tmp_path, text, "hip", "gfx942", "64")
