@@ -115,8 +115,7 @@ class TorchSymm(Format):
             return done
         ran = run_kernel(
             text,
-            program.collective,
-            in_place=plan.in_place,
+            program,
             orders=max(1, min(request.interleavings // 6, MOST_KERNEL_STEPS // max(1, steps))),
             dtypes=request.dtypes,
             seed=request.seed,

@@ -17,10 +17,10 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
-from weft.dsl.nouns.collective import Collective
 
 from ....execute.execute import Execution
 from ....execute.layout import Data, data, layout
+from ..read import SymmProgram
 from .language import ASLEEP, STEP, Language, Value, functions
 from .memory import THREADS, WORD, BlockThreads, Race, WeakMemory
 
@@ -55,27 +55,23 @@ class Trial:
 
 def run_kernel(
     text: str,
-    collective: Collective,
+    program: SymmProgram,
     *,
-    in_place: bool,
     orders: int,
     dtypes: Sequence[str] = ("int32",),
     seed: int = 0,
-    kind: type[KernelRun] | None = None,
     tell: ProgressCallback = silent,
 ) -> Execution:
-    """Execute a file's kernel in many orders on all ranks, and compare every result.
-
-    ``kind``: what executes the kernel's functions (default: :mod:`.language`).
-    """
-    packed = "'protocol': 'LL'" in text  # a packet holds 4 bytes of data
+    """Execute a file's kernel in many orders on all ranks, and compare every result."""
     known = [name for name in dtypes if hasattr(Language, name)]
-    known = [n for n in known if not packed or np.dtype(n).itemsize <= WORD] or ["int32"]
+    if program.plan.packets:
+        known = [name for name in known if np.dtype(name).itemsize <= WORD]  # what a packet holds
+    known = known or ["int32"]
     turns = 0
     for number in range(orders):
         tell(f"execute the kernel, {number + 1} of {orders}")
         trial = Trial(dtype=known[number % len(known)], turn=(0, LAST - 1)[number % 2])
-        run = (kind or KernelRun)(text, collective, in_place, trial, (seed << 20) + number)
+        run = KernelRun(text, program, trial, (seed << 20) + number)
         problem = run.go()
         turns += run.turns
         if problem:
@@ -87,9 +83,7 @@ def run_kernel(
 class KernelRun:
     """One execution of a file's kernel on all ranks, by the stand-in of Triton's language."""
 
-    def __init__(
-        self, text: str, collective: Collective, in_place: bool, trial: Trial, seed: int
-    ) -> None:
+    def __init__(self, text: str, program: SymmProgram, trial: Trial, seed: int) -> None:
         self.trial, self.rng, self.turns = trial, random.Random(seed), 0
         nowhere = WeakMemory(
             np.zeros(4, np.int32), np.zeros(4, np.int64), [BlockThreads(0, 0, 0)], self.rng
@@ -98,7 +92,8 @@ class KernelRun:
         self.kernel = self._functions(text)
         self.code, flags = self.kernel["assembled"]()
         self._lay_out(flags)
-        self.place = layout(collective, [0] * collective.ranks, in_place=in_place)
+        c = program.collective
+        self.place = layout(c, [0] * c.ranks, in_place=program.plan.in_place)
         self.kind = np.dtype(trial.dtype)
         self.each = trial.length * self.word // self.kind.itemsize
         numbers = np.random.default_rng(seed)
