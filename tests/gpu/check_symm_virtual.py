@@ -57,10 +57,9 @@ def launched(m: ModuleType, length: int) -> list[Any]:
         for one in sides[0]:
             one.copy_(torch.randint(-99, 99, one.shape, dtype=torch.int32))
         given = [one.cpu() for one in sides[0]]
-        m.run[m.BLOCKS, m.RANKS](
-            *tables, 0, addresses, length, sizes[2] // 2 if packed > 1 else 0, m.BLOCKS, kind, kind,
-            "sum", m.TILE, True, num_warps=m.WARPS,
-        )  # fmt: skip
+        half = sizes[2] // 2 if packed > 1 else 0
+        shape = (m.BLOCKS, kind, kind, "sum", m.TILE, True)
+        m.run[m.BLOCKS, m.RANKS](*tables, 0, addresses, length, half, *shape, num_warps=m.WARPS)
         torch.cuda.synchronize()
         found.append((given, [one.cpu() for one in sides[1]]))
     return found

@@ -65,7 +65,7 @@ def file(
 def problem(text: str, orders: int, seed: int = 0) -> str | None:
     """What the memory model finds wrong with a file."""
     program = read_program(text, "file")
-    done = run_kernel(text, program, orders=orders, seed=seed)
+    done = run_kernel(text, program.plan, program.collective, orders=orders, seed=seed)
     return None if done.ok else done.detail
 
 
@@ -108,4 +108,4 @@ def mutated(text: str, rng: random.Random) -> tuple[str, str] | None:
 def assembled(text: str) -> list[list[list[tuple[int, ...]]]]:
     """A file's operations as numbers, by rank and block."""
     program = read_program(text, "file")
-    return KernelRun(text, program, Trial(), 0).code
+    return KernelRun(text, program.plan, program.collective, Trial(), 0).code

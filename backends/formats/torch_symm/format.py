@@ -115,7 +115,8 @@ class TorchSymm(Format):
             return done
         ran = run_kernel(
             text,
-            program,
+            plan,
+            program.collective,
             orders=max(1, min(request.interleavings // 6, MOST_KERNEL_STEPS // max(1, steps))),
             dtypes=request.dtypes,
             seed=request.seed,

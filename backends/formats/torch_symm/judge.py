@@ -79,9 +79,8 @@ def counters(plan: ExecutionPlan) -> Iterator[Finding]:
                     side = str(step.op).removeprefix("rlx")
                     users[side, end][number].add(step.op)
         for (side, (peer, number)), who in users.items():
-            name = f"channel {number} to rank {peer}" if side in ("signal", "wait") else (
-                f"semaphore {number}"
-            )  # fmt: skip
+            signals = side in ("signal", "wait")
+            name = f"channel {number} to rank {peer}" if signals else f"semaphore {number}"
             if len(who) > 1:
                 text = f"`{side}` on {name} by blocks {sorted(who)}: the kernel takes one"
                 yield Finding("counters", Severity.ERROR, text, rank)

@@ -22,13 +22,13 @@ from ..mscclpp.plan.model import (
     RemoteChunks,
     ThreadBlock,
 )
-from .text import KNOWN, SEMAPHORES, SIGNALS, Part, Step
+from .text import KNOWN, SEMAPHORES, SIGNALS, BlockStep, Part
 
 End = tuple[int, int]
 """A channel of a rank: its peer, and its number among the channels to that peer."""
 
 
-def steps_of(plan: ExecutionPlan) -> list[list[list[Step]]]:
+def steps_of(plan: ExecutionPlan) -> list[list[list[BlockStep]]]:
     """Return the operations of every block of every rank.
 
     Raises:
@@ -71,16 +71,16 @@ def ends_of(gpu: GpuPlan) -> tuple[End, ...]:
     return tuple(found)
 
 
-def _step(gpu: GpuPlan, block: ThreadBlock, op: Operation) -> Step:
+def _step(gpu: GpuPlan, block: ThreadBlock, op: Operation) -> BlockStep:
     if op.op in SIGNALS:
         ends, own = ends_of(gpu), block.channel_ids(Channel.MEMORY)
-        return Step(op.op, tuple(ends[own[k]] for k in op.ids))
+        return BlockStep(op.op, tuple(ends[own[k]] for k in op.ids))
     if op.op in SEMAPHORES:
-        return Step(op.op, tuple((0, k) for k in op.ids))
+        return BlockStep(op.op, tuple((0, k) for k in op.ids))
     if op.barrier:
-        return Step(op.op, ((0, op.barrier[0]),), op.barrier[1])
+        return BlockStep(op.op, ((0, op.barrier[0]),), op.barrier[1])
     parts = tuple(_part(gpu, block, x) for x in (*op.src, *op.dst))
-    return Step(op.op, parts=parts, sources=len(op.src))
+    return BlockStep(op.op, parts=parts, sources=len(op.src))
 
 
 def _part(gpu: GpuPlan, block: ThreadBlock, x: Operand) -> Part:
@@ -104,7 +104,7 @@ class Lists:
 
 
 def plan_from(
-    head: ExecutionPlan, sizes: Sequence[tuple[int, int, int]], steps: list[list[list[Step]]]
+    head: ExecutionPlan, sizes: Sequence[tuple[int, int, int]], steps: list[list[list[BlockStep]]]
 ) -> ExecutionPlan:
     """Return the plan of some operations; ``head`` has its name, collective and flags.
 
@@ -127,17 +127,17 @@ def plan_from(
     return replace(head, gpus=tuple(gpus))
 
 
-def _named(blocks: Iterable[list[Step]], ops: frozenset[PlanOp]) -> set[End]:
+def _named(blocks: Iterable[list[BlockStep]], ops: frozenset[PlanOp]) -> set[End]:
     return {end for block in blocks for step in block if step.op in ops for end in step.ends}
 
 
-def _remote(block: Iterable[Step]) -> dict[tuple[int, Buffer], None]:
+def _remote(block: Iterable[BlockStep]) -> dict[tuple[int, Buffer], None]:
     """Return the buffers of peers that a block names, in that order."""
     parts = (part for step in block for part in step.parts)
     return dict.fromkeys((p.peer, p.buffer) for p in parts if p.peer is not None)
 
 
-def _gpu(lists: Lists, sizes: tuple[int, int, int], blocks: list[list[Step]]) -> GpuPlan:
+def _gpu(lists: Lists, sizes: tuple[int, int, int], blocks: list[list[BlockStep]]) -> GpuPlan:
     peers = tuple(peer for peer, _ in lists.ends)
     return GpuPlan(
         *sizes,
@@ -148,7 +148,7 @@ def _gpu(lists: Lists, sizes: tuple[int, int, int], blocks: list[list[Step]]) ->
     )
 
 
-def _block(lists: Lists, steps: list[Step]) -> ThreadBlock:
+def _block(lists: Lists, steps: list[BlockStep]) -> ThreadBlock:
     ends = tuple(dict.fromkeys(e for step in steps if step.op in SIGNALS for e in step.ends))
     remote = tuple(_remote(steps))
 
@@ -157,7 +157,7 @@ def _block(lists: Lists, steps: list[Step]) -> ThreadBlock:
             return LocalChunks(part.buffer, part.index, part.size)
         return RemoteChunks(remote.index((part.peer, part.buffer)), part.index, part.size)
 
-    def operation(step: Step) -> Operation:
+    def operation(step: BlockStep) -> Operation:
         if step.op is PlanOp.NOP:
             return Operation(step.op)
         if step.op in SIGNALS:

@@ -65,7 +65,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BlockStep:
     """One operation with names instead of positions.
 
     ``ends``: channels as (peer, number); of semaphores and barriers (0, number), and ``together``
@@ -92,12 +92,12 @@ class Step:
         return f"{self.op} {sources} -> {', '.join(map(str, self.parts[self.sources :]))}"
 
 
-def write_line(steps: Sequence[Step]) -> str:
+def write_line(steps: Sequence[BlockStep]) -> str:
     """Return the line of a block."""
     return "; ".join(map(str, steps))
 
 
-def parse_block(line: str, where: str) -> list[Step]:
+def parse_block(line: str, where: str) -> list[BlockStep]:
     """Read what :func:`write_line` writes.
 
     Raises:
@@ -106,32 +106,32 @@ def parse_block(line: str, where: str) -> list[Step]:
     return [_step(text, where) for text in line.split("; ") if text]
 
 
-def _step(text: str, where: str) -> Step:
+def _step(text: str, where: str) -> BlockStep:
     word, _, rest = text.partition(" ")
     if word not in {str(op) for op in KNOWN}:
         raise _bad(text, "an operation", where)
     op = PlanOp(word)
     if op is PlanOp.NOP and not rest:
-        return Step(op)
+        return BlockStep(op)
     if op in SIGNALS:
         found = [_CHANNEL.fullmatch(one) for one in rest.split(", ")]
         if all(found):
-            return Step(op, tuple((int(m[1]), int(m[2])) for m in found if m))
+            return BlockStep(op, tuple((int(m[1]), int(m[2])) for m in found if m))
         raise _bad(text, f"channels such as `{op} 3.0`", where)
     if op in SEMAPHORES:
         if re.fullmatch(r"\d{1,6}(, \d{1,6})*", rest):
-            return Step(op, tuple((0, int(one)) for one in rest.split(", ")))
+            return BlockStep(op, tuple((0, int(one)) for one in rest.split(", ")))
         raise _bad(text, f"semaphores such as `{op} 0`", where)
     if op is PlanOp.BARRIER:
         if match := _BARRIER.fullmatch(rest):
-            return Step(op, ((0, int(match[1])),), int(match[2]))
+            return BlockStep(op, ((0, int(match[1])),), int(match[2]))
         raise _bad(text, "a barrier such as `barrier 0/4`", where)
     sources, arrow, sinks = rest.partition(" -> ")
     sides = [sources.split(", " if op in PAIRED else " + "), sinks.split(", ")]
     if not arrow or op is PlanOp.NOP:
         raise _bad(text, f"operands such as `{op} o[2] -> 3.o[2]`", where)
     parts = tuple(_part(one, text, where) for side in sides for one in side)
-    return Step(op, parts=parts, sources=len(sides[0]))
+    return BlockStep(op, parts=parts, sources=len(sides[0]))
 
 
 def _part(text: str, step: str, where: str) -> Part:

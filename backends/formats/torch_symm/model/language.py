@@ -22,12 +22,12 @@ MEMORY_OPERATIONS = frozenset({"load", "store", "atomic_add", "atomic_xchg", "de
 STEP, ASLEEP = "step", "asleep"
 """How a block's turn ends: it goes on, or only once the memory of its rank has changed."""
 
-Reading = Generator[str, None, "Value"]
+Reading = Generator[str, None, "TileValue"]
 Writing = Generator[str, None, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NumberKind:
     """A type of numbers; ``points``: of addresses of such numbers."""
 
     numpy: Any
@@ -39,12 +39,12 @@ class Kind:
         return 8 * int(np.dtype(self.numpy).itemsize)
 
 
-class Value:
+class TileValue:
     """A scalar or a tile of numbers, or of addresses where ``kind`` is given."""
 
     __slots__ = ("data", "kind")
 
-    def __init__(self, data: Any, kind: Kind | None = None) -> None:
+    def __init__(self, data: Any, kind: NumberKind | None = None) -> None:
         self.data, self.kind = data, kind
 
     def __bool__(self) -> bool:
@@ -53,68 +53,68 @@ class Value:
     def __index__(self) -> int:
         return int(self.data)
 
-    def __add__(self, other: Any) -> Value:
+    def __add__(self, other: Any) -> TileValue:
         if self.kind is not None:
             width = np.int64(self.kind.primitive_bitwidth // 8)
-            return Value(self.data + width * np.asarray(_of(other), np.int64), self.kind)
-        return Value(self.data + _of(other))
+            return TileValue(self.data + width * np.asarray(_of(other), np.int64), self.kind)
+        return TileValue(self.data + _of(other))
 
-    def __radd__(self, other: Any) -> Value:
-        return Value(other + self.data)
+    def __radd__(self, other: Any) -> TileValue:
+        return TileValue(other + self.data)
 
-    def __sub__(self, other: Any) -> Value:
-        return Value(self.data - _of(other))
+    def __sub__(self, other: Any) -> TileValue:
+        return TileValue(self.data - _of(other))
 
-    def __mul__(self, other: Any) -> Value:
-        return Value(self.data * _of(other))
+    def __mul__(self, other: Any) -> TileValue:
+        return TileValue(self.data * _of(other))
 
-    def __rmul__(self, other: Any) -> Value:
-        return Value(other * self.data)
+    def __rmul__(self, other: Any) -> TileValue:
+        return TileValue(other * self.data)
 
-    def __and__(self, other: Any) -> Value:
-        return Value(self.data & _of(other))
+    def __and__(self, other: Any) -> TileValue:
+        return TileValue(self.data & _of(other))
 
-    def __or__(self, other: Any) -> Value:
-        return Value(self.data | _of(other))
+    def __or__(self, other: Any) -> TileValue:
+        return TileValue(self.data | _of(other))
 
-    def __rshift__(self, other: Any) -> Value:
-        return Value(self.data >> _of(other))
+    def __rshift__(self, other: Any) -> TileValue:
+        return TileValue(self.data >> _of(other))
 
-    def __lshift__(self, other: Any) -> Value:
-        return Value(self.data << _of(other))
+    def __lshift__(self, other: Any) -> TileValue:
+        return TileValue(self.data << _of(other))
 
-    def __lt__(self, other: Any) -> Value:
-        return Value(self.data < _of(other))
+    def __lt__(self, other: Any) -> TileValue:
+        return TileValue(self.data < _of(other))
 
-    def __gt__(self, other: Any) -> Value:
-        return Value(self.data > _of(other))
+    def __gt__(self, other: Any) -> TileValue:
+        return TileValue(self.data > _of(other))
 
-    def __eq__(self, other: object) -> Value:  # type: ignore[override]
-        return Value(self.data == _of(other))
+    def __eq__(self, other: object) -> TileValue:  # type: ignore[override]
+        return TileValue(self.data == _of(other))
 
-    def __ne__(self, other: object) -> Value:  # type: ignore[override]
-        return Value(self.data != _of(other))
+    def __ne__(self, other: object) -> TileValue:  # type: ignore[override]
+        return TileValue(self.data != _of(other))
 
     __hash__ = object.__hash__
 
-    def to(self, kind: Kind, bitcast: bool = False) -> Value:
+    def to(self, kind: NumberKind, bitcast: bool = False) -> TileValue:
         """As another type: converted, or the same bits."""
         if kind.points:
-            return Value(np.asarray(self.data, np.int64)[()], kind)
+            return TileValue(np.asarray(self.data, np.int64)[()], kind)
         array = np.asarray(self.data)
-        return Value((array.view(kind.numpy) if bitcast else array.astype(kind.numpy))[()])
+        return TileValue((array.view(kind.numpy) if bitcast else array.astype(kind.numpy))[()])
 
 
 def _of(x: Any) -> Any:
-    return x.data if isinstance(x, Value) else x
+    return x.data if isinstance(x, TileValue) else x
 
 
 class Language:
     """Stands for ``triton.language``; ``by`` is the block whose turn it is."""
 
-    int32, int64 = Kind(np.int32), Kind(np.int64)
-    int16, float16 = Kind(np.int16), Kind(np.float16)
-    float32, float64 = Kind(np.float32), Kind(np.float64)
+    int32, int64 = NumberKind(np.int32), NumberKind(np.int64)
+    int16, float16 = NumberKind(np.int16), NumberKind(np.float16)
+    float32, float64 = NumberKind(np.float32), NumberKind(np.float64)
     bfloat16 = None  # NumPy has none
     static_range = range
 
@@ -130,9 +130,9 @@ class Language:
         return value
 
     @staticmethod
-    def pointer_type(kind: Kind) -> Kind:
+    def pointer_type(kind: NumberKind) -> NumberKind:
         """Return the type of addresses of numbers."""
-        return Kind(kind.numpy, points=True)
+        return NumberKind(kind.numpy, points=True)
 
     @staticmethod
     def multiple_of(value: Any, of: int) -> Any:
@@ -141,42 +141,42 @@ class Language:
         return value
 
     @staticmethod
-    def cast(value: Any, kind: Kind) -> Value:
+    def cast(value: Any, kind: NumberKind) -> TileValue:
         """As another type."""
-        return Value(kind.numpy(_of(value)))
+        return TileValue(kind.numpy(_of(value)))
 
     @staticmethod
-    def zeros(shape: list[int], kind: Kind) -> Value:
+    def zeros(shape: list[int], kind: NumberKind) -> TileValue:
         """Return a tile of zeros."""
-        return Value(np.zeros(shape, kind.numpy))
+        return TileValue(np.zeros(shape, kind.numpy))
 
     @staticmethod
-    def max(value: Value, axis: int) -> Value:
+    def max(value: TileValue, axis: int) -> TileValue:
         """Return the largest number of a tile."""
-        return Value(value.data.max(axis=axis))
+        return TileValue(value.data.max(axis=axis))
 
     @staticmethod
-    def maximum(a: Value, b: Value) -> Value:
+    def maximum(a: TileValue, b: TileValue) -> TileValue:
         """Return the larger of each two numbers."""
-        return Value(np.maximum(a.data, b.data))
+        return TileValue(np.maximum(a.data, b.data))
 
     @staticmethod
-    def minimum(a: Value, b: Value) -> Value:
+    def minimum(a: TileValue, b: TileValue) -> TileValue:
         """Return the smaller of each two numbers."""
-        return Value(np.minimum(a.data, b.data))
+        return TileValue(np.minimum(a.data, b.data))
 
-    def arange(self, first: int, end: int) -> Value:
+    def arange(self, first: int, end: int) -> TileValue:
         """Return the lanes of a tile, which its block's threads divide anew."""
         self.by.cut = self.memory.rng.random()
-        return Value(np.arange(first, end, dtype=np.int32))
+        return TileValue(np.arange(first, end, dtype=np.int32))
 
-    def program_id(self, axis: int) -> Value:
+    def program_id(self, axis: int) -> TileValue:
         """Return the block's number on its rank; a launch here is of one rank."""
-        return Value(np.int32(0 if axis else self.by.block))
+        return TileValue(np.int32(0 if axis else self.by.block))
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def _words(self, pointer: Value, mask: Any) -> tuple[Any, Any, int]:
+    def _words(self, pointer: TileValue, mask: Any) -> tuple[Any, Any, int]:
         """Return the words of an access, which lanes take part, and the words of a number."""
         assert pointer.kind is not None
         unit = pointer.kind.primitive_bitwidth // (8 * WORD)
@@ -186,7 +186,7 @@ class Language:
         return (words[:, None] + np.arange(unit)).ravel(), lanes, unit
 
     def load(
-        self, pointer: Value, mask: Any = None, other: Any = 0, volatile: bool = False
+        self, pointer: TileValue, mask: Any = None, other: Any = 0, volatile: bool = False
     ) -> Reading:
         """Read numbers; volatile ones (packets) are read relaxed."""
         words, lanes, unit = self._words(pointer, mask)
@@ -203,10 +203,10 @@ class Language:
                     yield STEP
                 read = self.memory.load(self.by, words, unit)
             made[lanes] = read.view(pointer.kind.numpy)
-        return Value(made if np.ndim(pointer.data) else made[0])
+        return TileValue(made if np.ndim(pointer.data) else made[0])
 
     def store(
-        self, pointer: Value, value: Any, mask: Any = None, cache_modifier: str = ""
+        self, pointer: TileValue, value: Any, mask: Any = None, cache_modifier: str = ""
     ) -> Writing:
         """Write numbers; those written through (packets) are relaxed and arrive later."""
         yield STEP
@@ -227,19 +227,19 @@ class Language:
         turn = ASLEEP if self.by.polled == seen else STEP
         return turn
 
-    def atomic_xchg(self, pointer: Value, value: Any, sem: str, scope: str) -> Reading:
+    def atomic_xchg(self, pointer: TileValue, value: Any, sem: str, scope: str) -> Reading:
         """Store to a flag."""
         yield STEP
         word = int((pointer.data - self.origin) // WORD)
-        return Value(self.memory.exchange(self.by, word, np.int32(_of(value)), sem, scope))
+        return TileValue(self.memory.exchange(self.by, word, np.int32(_of(value)), sem, scope))
 
-    def atomic_add(self, pointer: Value, value: Any, sem: str, scope: str) -> Reading:
+    def atomic_add(self, pointer: TileValue, value: Any, sem: str, scope: str) -> Reading:
         """Add to a flag; adding 0 reads it."""
         word = int((pointer.data - self.origin) // WORD)
         yield self._poll(word)
         old = self.memory.add(self.by, word, int(_of(value)), sem, scope)
         self.by.polled = word, int(self.memory.version[self.by.rank])
-        return Value(old)
+        return TileValue(old)
 
     def debug_barrier(self) -> Writing:
         """The threads of the block meet."""

@@ -17,12 +17,13 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
+from weft.dsl.nouns.collective import Collective
 
 from ....execute.execute import Execution
 from ....execute.layout import Data, data, layout
-from ..read import SymmProgram
-from .language import ASLEEP, STEP, Language, Value, functions
-from .memory import THREADS, WORD, BlockThreads, Race, WeakMemory
+from ...mscclpp.plan.model import ExecutionPlan
+from .language import ASLEEP, STEP, Language, TileValue, functions
+from .memory import THREADS, WORD, BlockThreads, MemoryRace, WeakMemory
 
 ORIGIN = 64
 """Address of the first word."""
@@ -55,7 +56,8 @@ class Trial:
 
 def run_kernel(
     text: str,
-    program: SymmProgram,
+    plan: ExecutionPlan,
+    collective: Collective,
     *,
     orders: int,
     dtypes: Sequence[str] = ("int32",),
@@ -64,14 +66,14 @@ def run_kernel(
 ) -> Execution:
     """Execute a file's kernel in many orders on all ranks, and compare every result."""
     known = [name for name in dtypes if hasattr(Language, name)]
-    if program.plan.packets:
+    if plan.packets:
         known = [name for name in known if np.dtype(name).itemsize <= WORD]  # what a packet holds
     known = known or ["int32"]
     turns = 0
     for number in range(orders):
         tell(f"execute the kernel, {number + 1} of {orders}")
         trial = Trial(dtype=known[number % len(known)], turn=(0, LAST - 1)[number % 2])
-        run = KernelRun(text, program, trial, (seed << 20) + number)
+        run = KernelRun(text, plan, collective, trial, (seed << 20) + number)
         problem = run.go()
         turns += run.turns
         if problem:
@@ -83,7 +85,9 @@ def run_kernel(
 class KernelRun:
     """One execution of a file's kernel on all ranks, by the stand-in of Triton's language."""
 
-    def __init__(self, text: str, program: SymmProgram, trial: Trial, seed: int) -> None:
+    def __init__(
+        self, text: str, plan: ExecutionPlan, collective: Collective, trial: Trial, seed: int
+    ) -> None:
         self.trial, self.rng, self.turns = trial, random.Random(seed), 0
         nowhere = WeakMemory(
             np.zeros(4, np.int32), np.zeros(4, np.int64), [BlockThreads(0, 0, 0)], self.rng
@@ -92,8 +96,8 @@ class KernelRun:
         self.kernel = self._functions(text)
         self.code, flags = self.kernel["assembled"]()
         self._lay_out(flags)
-        c = program.collective
-        self.place = layout(c, [0] * c.ranks, in_place=program.plan.in_place)
+        c = collective
+        self.place = layout(c, [0] * c.ranks, in_place=plan.in_place)
         self.kind = np.dtype(trial.dtype)
         self.each = trial.length * self.word // self.kind.itemsize
         numbers = np.random.default_rng(seed)
@@ -207,10 +211,10 @@ class KernelRun:
         return *addresses, self._scalar(rank, tl.int32), *common
 
     def _pointer(self, address: int, kind: Any) -> Any:
-        return Value(np.int64(address), self.tl.pointer_type(kind))
+        return TileValue(np.int64(address), self.tl.pointer_type(kind))
 
     def _scalar(self, value: int, kind: Any) -> Any:
-        return Value(kind.numpy(value))
+        return TileValue(kind.numpy(value))
 
     def _wrong(self, rank: int, launch: int, value: Data) -> str | None:
         """Compare the output of a rank, as its host reads it, with the definition."""
@@ -232,7 +236,7 @@ class KernelRun:
         try:
             with np.errstate(over="ignore"):
                 return self._go()
-        except Race as race:
+        except MemoryRace as race:
             return f"race: {race}"
 
     def _go(self) -> str | None:

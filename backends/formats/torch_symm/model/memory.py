@@ -35,7 +35,7 @@ WORD = 4
 """Bytes of a word: addresses are in bytes."""
 
 
-class Race(Exception):
+class MemoryRace(Exception):
     """Two accesses that nothing orders."""
 
 
@@ -72,7 +72,7 @@ class WeakMemory:
     """All words of all GPUs, who wrote and read each, and the clocks of all threads.
 
     ``owner``: per word, the rank whose memory it is in; -1: constants. ``blocks``: of all ranks.
-    ``report``: raise :class:`Race` at a race; else let it have its effect.
+    ``report``: raise :class:`MemoryRace` at a race; else let it have its effect.
     """
 
     words: AnyArray
@@ -160,7 +160,7 @@ class WeakMemory:
     def _race(self, by: BlockThreads, does: str, word: int, other: int) -> None:
         if self.report:
             whose = self.blocks[int(other) // THREADS]
-            raise Race(
+            raise MemoryRace(
                 f"{by} {does} word {word} of rank {self.owner[word]}, unordered with {whose}"
             )
 

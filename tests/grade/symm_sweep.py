@@ -1,0 +1,155 @@
+"""Files for torch symmetric memory: classic algorithms, grade schedules, random ones, and mutants.
+
+Run: ``python tests/grade/symm_sweep.py [classic] [machines] [grade] [random] [mutants]``. Each is
+compiled to a file under Simple and LL, proved from its text, and its plan and its kernel are
+executed on all ranks, the kernel under weak memory. A line each: ranks, blocks, operations, CPU
+seconds. ``mutants`` spoils files in one place: kernels of a fence, an epoch or a counter, programs
+of an operation, an offset or a channel; it says who found each, and how many the memory model finds
+alone. Grade schedules are found anew with ``--effort``. The exit code is 1 if a right one is found
+wrong, or a wrong one right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+import symm_files
+from jax_sweep import classics, grades, on_machines, randoms
+
+from weft.backends.check.findings import errors
+from weft.backends.compile.compile import CompileOptions, lower_algorithm, lower_schedule
+from weft.backends.formats.format import ExecutionRequest
+from weft.backends.formats.torch_symm.format import TorchSymm
+from weft.backends.formats.torch_symm.judge import judge
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import MSCCL
+from weft.dsl.nouns.schedule import Schedule
+
+PROTOCOLS = (Protocol.SIMPLE, Protocol.LL)
+ORDERS = 12
+"""Orders of the plan interpreter; the kernel is executed in a sixth of them, and in one at least."""
+
+
+def file(noun: Any, protocol: Protocol) -> str:
+    """The file of a schedule or an algorithm, whatever joins its ranks."""
+    lower: Any = lower_schedule if isinstance(noun, Schedule) else lower_algorithm
+    in_place = bool(getattr(noun, "in_place", False))
+    options = CompileOptions(protocol=protocol, in_place=bool(getattr(noun, "in_place", False)))
+    program = lower(noun, options)
+    return TorchSymm(domain=program.rank_count).emit(program, MSCCL, None)
+
+
+def wrong(text: str) -> str | None:
+    """Who finds a file wrong: reader, checker, or an execution; None: nobody."""
+    try:
+        found = errors(judge(text, "file")[1])
+    except BadFile:
+        return "reader"
+    if found:
+        return f"checker: {found[0].check}"
+    done = TorchSymm().execute(text, "file", ExecutionRequest(("int32", "float32"), ORDERS))
+    if done.ok:
+        return None
+    return "memory model" if "the kernel" in done.detail else "plan interpreter"
+
+
+def right_ones(asked: list[str], most: int, effort: float) -> Iterator[tuple[str, Any]]:
+    """The schedules and algorithms that are asked for."""
+    if "classic" in asked:
+        yield from classics(most)
+    if "machines" in asked:
+        yield from ((name, noun) for name, noun in on_machines() if _ranks(noun) <= most)
+    if "grade" in asked:
+        yield from grades(most, effort)
+    if "random" in asked:
+        yield from randoms(100)
+
+
+def _ranks(noun: Any) -> int:
+    return int(noun.collective.ranks)
+
+
+def swept(asked: list[str], most: int, effort: float) -> int:
+    """Check all that is asked for; the number of those found wrong."""
+    bad = total = 0
+    for name, noun in right_ones(asked, most, effort):
+        for protocol in PROTOCOLS:
+            begin = time.process_time()
+            try:
+                text = file(noun, protocol)
+            except UserError as error:
+                sys.stdout.write(f"{name} {protocol}: not compiled: {error.message}\n")
+                continue
+            found = wrong(text)
+            total, bad = total + 1, bad + bool(found)
+            plan = TorchSymm().read(text, name).plan
+            blocks = max(len(g.blocks) for g in plan.gpus)
+            ops = sum(len(b.ops) for g in plan.gpus for b in g.blocks)
+            sys.stdout.write(
+                f"{name} {protocol}: {len(plan.gpus)} ranks, {blocks} blocks, {ops} operations, "
+                f"{time.process_time() - begin:.1f} s: {found or 'right'}\n"
+            )
+            sys.stdout.flush()
+    sys.stdout.write(f"{total} files, {bad} of them found wrong\n")
+    return bad
+
+
+def mutants(count: int) -> int:
+    """Spoil files; the number of mutants that nobody finds."""
+    who: Counter[str] = Counter()
+    alone = missed = done = 0
+    rng = random.Random(1)
+    texts = [symm_files.file("ring"), symm_files.file("two shot", Protocol.LL)]
+    texts += [symm_files.file("one shot"), symm_files.file("broadcast", Protocol.LL)]
+    kernels = [
+        (name, symm_files.file(one.program, one.protocol).replace(one.before, one.after))
+        for name, one in symm_files.FENCES.items()
+    ]
+    while done < count:
+        if kernels:
+            what, text = kernels.pop()
+            found = "memory model" if symm_files.problem(text, 60) else None
+        else:
+            made = symm_files.mutated(rng.choice(texts), rng)
+            if made is None or made[1].startswith(("swap", "drop: nop")):
+                continue  # these may be harmless
+            text, what = made
+            found = wrong(text)
+        done += 1
+        who[found or "nobody"] += 1
+        missed += found is None
+        try:
+            alone += bool(symm_files.problem(text, 12))
+        except (BadFile, KeyError, ValueError, IndexError, AssertionError):
+            alone += 1
+        sys.stdout.write(f"{what}: {found or 'MISSED'}\n")
+    sys.stdout.write(f"{done} mutants, {missed} missed; {dict(who)}; the model alone: {alone}\n")
+    return missed
+
+
+def main() -> int:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", default=["classic", "machines", "random", "mutants"])
+    parser.add_argument("--most", type=int, default=16)
+    parser.add_argument("--effort", type=float, default=0.2)
+    parser.add_argument("--mutants", type=int, default=100)
+    args = parser.parse_args()
+    bad = swept(args.what, args.most, args.effort)
+    if "mutants" in args.what:
+        bad += mutants(args.mutants)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
