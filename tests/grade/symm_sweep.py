@@ -37,13 +37,12 @@ from weft.dsl.nouns.schedule import Schedule
 
 PROTOCOLS = (Protocol.SIMPLE, Protocol.LL)
 ORDERS = 12
-"""Orders of the plan interpreter; the kernel is executed in a sixth of them, and in one at least."""
+"""Orders of the plan interpreter; the kernel is executed in a sixth of them."""
 
 
 def file(noun: Any, protocol: Protocol) -> str:
     """The file of a schedule or an algorithm, whatever joins its ranks."""
     lower: Any = lower_schedule if isinstance(noun, Schedule) else lower_algorithm
-    in_place = bool(getattr(noun, "in_place", False))
     options = CompileOptions(protocol=protocol, in_place=bool(getattr(noun, "in_place", False)))
     program = lower(noun, options)
     return TorchSymm(domain=program.rank_count).emit(program, MSCCL, None)
