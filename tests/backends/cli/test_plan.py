@@ -91,3 +91,12 @@ def test_bad_questions_have_one_answer(
     ran = weft("plan", *(str(tmp_path / x) if x.endswith(".json") else x for x in words))
     assert ran.code == 2
     assert told in ran.err
+
+
+def test_a_collective_is_refused_in_words(weft: Weft, tmp_path: Path) -> None:
+    one = {"name": "sum", "kind": "allreduce", "group": [0, 1], "bytes": 8}
+    step = written(tmp_path, file([one]))
+    assert "only on a machine" in weft("plan", step).err
+    ran = weft("plan", step, "-t", "ring:4")
+    assert ran.code == 2
+    assert "not planned yet" in ran.err
