@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.dsl.base.tables import count
-from weft.dsl.base.units import parse_size_range
+from weft.dsl.base.units import format_bytes, parse_size_range
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.judge.verify import require_valid, verify
 from weft.synth.time.schedule_tables import CostModel
@@ -58,7 +58,8 @@ class ScheduleNoun(Noun):
         checks = [Check("form", True, f"{facts} on {schedule.topology.name}")]
         if verdict.ok:
             obeys = f", and the sketch {sketch.name}" if sketch else ""
-            return [*checks, Check("schedule", True, f"achieves its collective{obeys}")]
+            checks.append(Check("schedule", True, f"achieves its collective{obeys}"))
+            return checks + _part_checks(schedule)
         return checks + [Check("schedule", False, str(problem)) for problem in verdict.problems]
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
@@ -111,6 +112,21 @@ class ScheduleNoun(Noun):
             return sheets
         time = times(compared_sizes(args), lambda size: simulate(timed, size).time_us)
         return {"facts": sheets.pop("facts"), **time, **sheets}
+
+
+def _part_checks(schedule: Schedule) -> list[Check]:
+    """Return what was shown of the parts of a merged schedule."""
+    checks = [
+        Check(
+            f"part {one.name}",
+            True,
+            f"{one.kind} of {count(len(one.group), 'rank')}, {format_bytes(one.bytes)}",
+        )
+        for one in schedule.parts
+    ]
+    if checks:
+        checks.append(Check("launch", True, "one order for all ranks: no deadlock"))
+    return checks
 
 
 def verified_schedule(subject: Subject, topology: str | None) -> Schedule:

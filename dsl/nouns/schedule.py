@@ -34,6 +34,7 @@ from ..base.units import format_bytes
 from ..base.views import Tabled, Viewed
 from .casts import NO_CASTS, Cast, CastRanges, Casts, read_casts
 from .collective import Collective
+from .merged import MergedPart, read_parts
 from .topology import Topology
 
 LARGEST = {"bytes": 1 << 60, "segments": 1 << 16}
@@ -68,7 +69,9 @@ class Schedule(Viewed, Tabled):
     that wait for a link goes first, otherwise the one that has waited longest. ``rounds`` holds the
     rounds of each step if the engine works in rounds. ``bytes`` is the message size M the schedule
     was made for, if any. ``casts`` stand beside the transfers, in the same steps; where both plan
-    their order, it is one order, and of equals transfers go first.
+    their order, it is one order, and of equals transfers go first. ``parts`` are the collectives
+    that a merged schedule does at once, and ``launch`` the order in which each rank starts them
+    (:mod:`.merged`).
     """
 
     _view: ClassVar = "schedule"
@@ -92,6 +95,8 @@ class Schedule(Viewed, Tabled):
     stride: int = 0
     provenance: Mapping[str, Any] = field(default_factory=dict)
     casts: Casts = NO_CASTS
+    parts: tuple[MergedPart, ...] = ()
+    launch: tuple[tuple[int, ...], ...] = ()
 
     @staticmethod
     def of(
@@ -234,7 +239,7 @@ class Schedule(Viewed, Tabled):
         return self.priority is not None or self.casts.priority is not None
 
     def anchors(self) -> tuple[Any, ...]:
-        """Return all but size, times and provenance: the key of results cached for a schedule.
+        """Return all but size, times, provenance and parts: the key of results cached for it.
 
         See :func:`weft.dsl.base.kept.kept`.
         """
@@ -324,6 +329,14 @@ def _described(schedule: Schedule) -> dict[str, Any]:
         },
         **({"casts": schedule.casts.described()} if len(schedule.casts) else {}),
         "provenance": dict(schedule.provenance),
+        **(
+            {
+                "parts": [one.to_json() for one in schedule.parts],
+                "launch": [list(order) for order in schedule.launch],
+            }
+            if schedule.parts
+            else {}
+        ),
     }
 
 
@@ -382,6 +395,7 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     held = NO_CASTS if casts is None else read_casts(casts, ranges, where)
     _check_order(_PlannedOrder(planned, priority, stride, len(routes)), held, where)
     provenance = fields.get("provenance", dict, {})
+    merged = _merged(fields, where)
     fields.finish()
     for name, value in (("bytes", size), ("segments", segments)):
         if value is not None and not 1 <= value <= LARGEST[name]:
@@ -406,7 +420,17 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     if any(t is not None for t in times) and np.any(np.diff(columns["step"]) < 0):
         raise BadFile("transfers with times must be sorted by step", where=where)
     start, end = (_times(t, len(schedule), where) for t in times)
-    return replace(schedule, bytes=size, segments=segments, start_us=start, end_us=end)
+    held_us: dict[str, Any] = {"start_us": start, "end_us": end}
+    return replace(schedule, bytes=size, segments=segments, **held_us, **merged)
+
+
+def _merged(fields: Fields, where: str) -> dict[str, Any]:
+    """Return the parts of a merged schedule, and the orders in which ranks launch them."""
+    parts = read_parts(fields.get("parts", list, []), where)
+    rows: list[Any] = fields.get("launch", list, [])
+    if not all(isinstance(row, list) and only(row, int) for row in rows):
+        raise BadFile("'launch' lists the parts of every rank", where=where)
+    return {"parts": parts, "launch": tuple(map(tuple, rows))}
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,9 @@ It shares no code with any engine. The conditions that it checks:
    what it sends has arrived, unless slices overlap (loads over time are not checked);
 6. *rounds*, where given: in a step of r rounds a link or shared resource of k times the round
    bandwidth carries at most r·k chunks, of one grain each (SCCL's k-synchronous steps);
-7. *the sketch*, where given (:mod:`weft.synth.judge.sketch_rules`).
+7. *the sketch*, where given (:mod:`weft.synth.judge.sketch_rules`);
+8. *the parts* of a merged schedule: each is a collective of its kind, and the order in which ranks
+   launch them cannot deadlock (:mod:`weft.synth.judge.merged`).
 
 Ranks, chunks, transfers and steps are numbered from 0 in all messages, as in the file.
 """
@@ -39,6 +41,7 @@ from weft.dsl.nouns.sketch import Sketch
 from ..fabric.fabric import Fabric, fabric_of
 from ..fabric.occupancy import resource_name, step_loads, step_runs, transfer_name, transfer_of_link
 from .casts import cast_name, cast_problems, cast_shape_problems
+from .merged import part_problems
 from .replay import DOUBLE, EMPTY, LOST, Replay, Unmet, replay
 from .sketch_rules import broken_rules
 
@@ -133,6 +136,7 @@ def _problems(schedule: Schedule, sketch: Sketch | None, result: Replay) -> Iter
         yield "the sketch has no rules for casts, and the schedule has some"
     elif sketch is not None:
         yield from broken_rules(schedule, sketch, result.redundant)
+    yield from part_problems(schedule)
 
 
 # --- shape ----------------------------------------------------------------------------------------

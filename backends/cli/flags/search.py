@@ -478,6 +478,7 @@ class PlanFlags(WorkloadFlags):
     EXAMPLES: ClassVar[str] = """examples:
   weft plan step.json
   weft plan step.json -o plan.json --json
+  weft plan groups.json -t dgx-a100:nodes=4 -o plan/   collectives at once: bound and schedules
   weft plan first.json second.json --shift"""
 
     workloads: tuple[str, ...] = flag(
@@ -487,6 +488,9 @@ class PlanFlags(WorkloadFlags):
     shift: bool = flag(
         "--shift", action="store_true", help="shift jobs in time so that they share resources best"
     )
+    bound: bool = flag(
+        "--bound", action="store_true", help="of collectives at once only the bound, no schedules"
+    )
     judge: int | None = flag(
         "--judge",
         metavar="PIECES",
@@ -495,5 +499,7 @@ class PlanFlags(WorkloadFlags):
     )
     effort: float = shared.effort("moves in the order", ORDER_EFFORT)
     seed: int = shared.seed("of the moves")
-    output: str | None = shared.output("a file for the plan")
+    output: str | None = shared.output(
+        "a file for the plan; of collectives at once a folder: one schedule for all, and one each"
+    )
     force: bool = shared.force()

@@ -22,6 +22,7 @@ from ...report.shift_text import shift_facts, shift_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import PlanFlags
+from ..joint_planning import at_once, costs_on, plan_at_once
 from ..machines import read_topology
 from ..outputs import check_file_output
 from ..workloads import workload_at
@@ -29,7 +30,6 @@ from ..workloads import workload_at
 
 def run(args: PlanFlags, console: Console) -> int:
     """Plan one workload, or shift several."""
-    check_file_output(args, console, args.workloads[0])
     if len(args.workloads) > 1 and not args.shift:
         raise UserError(
             f"{len(args.workloads)} workloads are several jobs",
@@ -37,6 +37,11 @@ def run(args: PlanFlags, console: Console) -> int:
         )
     machine = None if args.topology is None else read_topology(args.topology)
     workloads = [workload_at(path, args, machine) for path in args.workloads]
+    if not args.shift and at_once(workloads[0]):
+        return plan_at_once(args, workloads[0], machine, console)
+    check_file_output(args, console, args.workloads[0])
+    if args.bound:
+        raise UserError("--bound is of collectives that start together, with nothing else")
     plans = [_planned(args, one, machine) for one in workloads]
     if args.shift:
         return _shift(args, plans, console)
@@ -53,8 +58,12 @@ def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> W
             hint='state what it occupies: "kind": "load", "us": {"nic": 960}',
         )
     meter = Meter(int(args.effort * STEPS))
-    name = machine.name if machine is not None else ""
-    return plan_in_time(workload, meter, machine=name, seed=args.seed)
+    name, cost_of = "", None
+    if machine is not None:
+        name = machine.name
+        if workload.needs_machine:
+            cost_of = costs_on(machine, workload)
+    return plan_in_time(workload, meter, machine=name, cost_of=cost_of, seed=args.seed)
 
 
 def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:

@@ -1,0 +1,80 @@
+"""Plans of workloads as text and as JSON: what each class takes, and what binds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.dsl.base.tables import facts, number, table
+from weft.synth.fabric.occupancy import resource_name
+from weft.synth.joint.plan import JointPlan
+from weft.synth.joint.times import CollectiveTimes
+
+
+def class_ends(times: CollectiveTimes, plan: JointPlan) -> dict[str, float]:
+    """Return when the last collective of each class is done, in µs."""
+    asked = [one for one in times.demands if one.parts]
+    found: dict[str, float] = {}
+    for one, end in zip(asked, plan.ends, strict=True):
+        name = one.operation.class_name
+        found[name] = max(end, found.get(name, 0.0))
+    return found
+
+
+def joint_facts(times: CollectiveTimes, plan: JointPlan | None, file: str | None) -> dict[str, Any]:
+    """Return the keys of ``weft plan --json``."""
+    joint = times.joint
+    prices = {
+        resource_name(times.topology, row): price for row, price in enumerate(joint.prices) if price
+    }
+    ends = class_ends(times, plan) if plan else {}
+    classes = [
+        {
+            "name": one.name,
+            "alone_us": number(float(one.alone_us)),
+            "end_us": number(ends[one.name]) if one.name in ends else None,
+        }
+        for one in times.classes
+    ]
+    return {
+        "bound": {
+            "us": number(float(joint.us)),
+            "exact_us": str(joint.us),
+            "optimum_us": number(joint.value_us),
+            "certificate": {"kind": "prices", "text": times.sentence, "prices": prices},
+        },
+        "value": number(plan.us) if plan else None,
+        "alone_us": number(max(float(one.alone_us) for one in times.classes)),
+        "sequence_us": number(float(times.sequence_us)),
+        "together_us": number(times.together_us),
+        "gains": times.gains(),
+        "classes": classes,
+        "way": plan.way if plan else None,
+        "file": file,
+    }
+
+
+def joint_text(times: CollectiveTimes, plan: JointPlan | None) -> str:
+    """Return the answer of ``weft plan`` for people."""
+    joint = times.joint
+    ends = class_ends(times, plan) if plan else {}
+    rows = [
+        (
+            one.name,
+            len(one.which),
+            f"{float(one.alone_us):,.1f}",
+            f"{ends[one.name]:,.1f}" if plan else "-",
+        )
+        for one in times.classes
+    ]
+    head = [
+        ("bound", f"{float(joint.us):,.3f} µs for all together"),
+        ("", times.sentence),
+        ("in turn", f"{float(times.sequence_us):,.1f} µs, one class after another"),
+        ("at once", f"{times.together_us:,.1f} µs, each class by its own routes"),
+        ("gains", times.gains()),
+    ]
+    if plan:
+        above = plan.us / float(joint.us) - 1
+        told = f"{plan.us:,.3f} µs, {above:.2%} above the bound, by {plan.way}"
+        head.insert(2, ("plan", told))
+    return "\n".join([facts(head), table(("class", "groups", "alone µs", "done at µs"), rows)])

@@ -1,0 +1,325 @@
+"""The least time in which a machine serves several collectives at once, with its proof.
+
+    min T:   sum of loads of all collectives <= b_r · T in every resource r,
+
+where each collective chooses among trees and paths over the ranks that may forward for it. Solved
+by column generation: the master (:mod:`..lp.congestion`) chooses among the trees and flows that
+are known, its prices ask for cheaper ones (:mod:`.pricing`), and prices give a lower bound whatever
+they are. Rows are orbits of the symmetries that map the workload to itself.
+
+At the end the prices are rounded to integers, and what they prove is computed anew by
+:mod:`..bounds.joint_prices`: that is the bound, nothing else is trusted. The optimum is approached
+in the limit of small slices (all collectives at constant rates), so it is a bound and a goal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.matrix import SparseMatrix
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.topology import Topology
+
+from ..bounds.joint_prices import PricedBound, PricedDemand, joint_prices
+from ..fabric.fabric import Fabric, fabric_of
+from ..lp.certified import common_denominator
+from ..lp.congestion import Congestion
+from .demands import CollectiveDemand, FlowPart, Part, SumPart, TreePart
+from .pricing import JOINT_EFFORT, DemandPricing, JointEffort, PricedColumn
+from .symmetry import WorkloadSymmetry, symmetry_of
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenColumn:
+    """A way to serve part ``part`` of demand ``demand``, and the bytes that take it."""
+
+    demand: int
+    part: int
+    amount: float
+    column: PricedColumn
+
+
+@dataclass(frozen=True, eq=False)
+class JointBound:
+    """The least time of some demands together.
+
+    Attributes:
+        demands: what was asked.
+        us: proved lower bound in µs.
+        value_us: time of the fluid solution in µs; the bound is this or just below.
+        prices: an integer per resource: the proof.
+        proof: what they prove.
+        loads: bytes that each demand puts on each resource in the solution.
+        chosen: the trees and flows of one demand of each orbit, from which the loads follow.
+        symmetry: the symmetries by which it was solved.
+        rounds: of pricing.
+    """
+
+    demands: tuple[CollectiveDemand, ...]
+    us: Fraction
+    value_us: float
+    prices: tuple[int, ...]
+    proof: PricedBound
+    loads: Floats
+    chosen: tuple[ChosenColumn, ...]
+    symmetry: WorkloadSymmetry
+    rounds: int
+
+    @property
+    def exact(self) -> bool:
+        """Return True if the bound is the optimum, up to the rounding of floats."""
+        return float(self.us) >= self.value_us * (1 - 1e-7)
+
+
+def joint_bound(
+    topology: Topology,
+    demands: Sequence[CollectiveDemand],
+    effort: JointEffort = JOINT_EFFORT,
+) -> JointBound:
+    """Return the least time of some demands that start together.
+
+    Raises:
+        UserError: nothing is to be moved, or a rank is not reached.
+    """
+    if not any(one.parts for one in demands):
+        raise UserError("the workload moves nothing")
+    search = _ColumnSearch(topology, tuple(demands), effort)
+    search.run()
+    search.save()
+    prices, proof = search.proved()
+    return JointBound(
+        tuple(demands),
+        proof.us,
+        search.value * search.unit_us,
+        prices,
+        proof,
+        search.loads(),
+        search.chosen(),
+        search.symmetry,
+        search.rounds,
+    )
+
+
+def priced(demand: CollectiveDemand) -> PricedDemand:
+    """Return a demand as the checker of bounds takes it."""
+    trees, sums, flows = [], [], []
+    for part in demand.parts:
+        if isinstance(part, TreePart):
+            trees.append((part.holders, part.receivers, part.amount, part.backwards))
+        elif isinstance(part, SumPart):
+            sums.append((part.members, part.amount))
+        else:
+            flows.append((part.source, part.targets, part.amounts))
+    return PricedDemand(demand.forwarders, tuple(trees), tuple(sums), tuple(flows))
+
+
+def part_bytes(part: Part) -> Fraction:
+    """Return the bytes of a part: all that its source sends, or the amount of its tree."""
+    if isinstance(part, FlowPart):
+        return sum((x for v, x in part.pairs() if v != part.source), Fraction(0))
+    return part.amount
+
+
+@dataclass(eq=False)
+class _ColumnSearch:
+    """Column generation."""
+
+    topology: Topology
+    demands: tuple[CollectiveDemand, ...]
+    effort: JointEffort
+    fabric: Fabric = field(init=False)
+    symmetry: WorkloadSymmetry = field(init=False)
+    value: float = np.inf
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.fabric = fabric_of(self.topology)
+        self.symmetry = symmetry_of(self.topology, self.demands)
+        orbit = self.symmetry.row_orbit
+        self.orbits = int(orbit.max()) + 1
+        self.scale = float(self.fabric.GBps.max())
+        self.width: Floats = np.bincount(orbit, self.fabric.GBps / self.scale, self.orbits).astype(
+            float
+        )
+        sizes = np.bincount(self.symmetry.part_orbit, minlength=len(self.symmetry.parts))
+        self.families = np.flatnonzero(sizes).tolist()
+        amounts = [self._amount(p) * int(sizes[p]) for p in self.families]
+        self.unit = max(amounts)
+        self.wanted = np.array([float(x / self.unit) for x in amounts])
+        self.many = [int(sizes[p]) for p in self.families]
+        self.family_of = {self.symmetry.parts[p]: f for f, p in enumerate(self.families)}
+        self.parts_of: dict[int, list[int]] = {}
+        for p in self.families:
+            k, part = self.symmetry.parts[p]
+            self.parts_of.setdefault(k, []).append(part)
+        self.unit_us = float(self.unit) / self.scale / BYTES_PER_US_PER_GBPS
+        self.columns: list[tuple[int, PricedColumn]] = []
+        self.rows: list[tuple[Ints, Floats]] = []
+        self.seen: set[tuple[int, bytes]] = set()
+        self.weights = np.zeros(0)
+        self.best_prices = np.zeros(self.orbits)
+        self.best_bound = 0.0
+
+    def _amount(self, p: int) -> Fraction:
+        k, part = self.symmetry.parts[p]
+        return part_bytes(self.demands[k].parts[part])
+
+    # --- rounds -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Price and solve until the bound is met, or nothing new is found."""
+        self._price(1 / (self.width * self.orbits))
+        while self.rounds < self.effort.rounds:
+            self.rounds += 1
+            prices = self._solve()
+            new = self._price(prices)
+            if self.best_bound >= self.value * (1 - self.effort.met):
+                return
+            middle = (prices + self.best_prices) / 2
+            if not self._price(middle) and not new:
+                return
+            if self.best_bound >= self.value * (1 - self.effort.met):
+                return
+            self._forget()
+
+    def save(self) -> None:
+        """Of all solutions of this time take one of least total load: shortest trees and paths."""
+        is_link = np.zeros(self.orbits)
+        is_link[self.symmetry.row_orbit[: self.fabric.links]] = 1.0
+        time = self.value * (1 + self.effort.met)
+        for _ in range(self.effort.saving_rounds):
+            cost = np.array([float(load @ is_link[rows]) for rows, load in self.rows])
+            found = self._master().least(cost, fixed=time)
+            if found.x is None:
+                return
+            self.weights = np.asarray(found.x[: len(self.columns)])
+            if not self._price(is_link + np.maximum(-found.ub_prices, 0)):
+                return
+
+    def _price(self, prices: Floats) -> int:
+        """Add columns that are cheapest at prices of orbits; return how many are new."""
+        per_row = prices[self.symmetry.row_orbit]
+        resource, link = self.fabric.pairs
+        price: Floats = np.bincount(link, per_row[resource], self.fabric.links).astype(float)
+        cheapest = np.full(len(self.families), np.inf)
+        new = 0
+        for k, parts in self.parts_of.items():
+            pricing = DemandPricing(self.fabric, self.demands[k], price, self.effort)
+            for column in pricing.columns(parts):
+                family = self.family_of[k, column.part]
+                cheapest[family] = min(cheapest[family], column.cost)
+                new += self._add(family, column)
+        bound = float(cheapest @ self.wanted) / float(prices @ self.width)
+        if bound > self.best_bound:
+            self.best_bound, self.best_prices = bound, prices / float(prices @ self.width)
+        return new
+
+    def _add(self, family: int, column: PricedColumn) -> int:
+        key = (family, column.key())
+        if key in self.seen:
+            return 0
+        self.seen.add(key)
+        position, resource = self.fabric.resources_of(column.links)
+        orbit = self.symmetry.row_orbit[resource]
+        load: Floats = np.bincount(orbit, column.load[position], self.orbits).astype(float)
+        rows: Ints = np.flatnonzero(load).astype(np.int64)
+        self.columns.append((family, column))
+        self.rows.append((rows, load[rows]))
+        return 1
+
+    def _solve(self) -> Floats:
+        """Solve the master; return the prices of orbits."""
+        found = self._master().least()
+        if found.x is None:
+            raise UserError(f"the joint bound was not solved: {found.message}")
+        self.value = float(found.value)
+        self.weights = np.asarray(found.x[: len(self.columns)])
+        prices: Floats = np.maximum(-found.ub_prices, 0)
+        return prices / max(1e-300, float(prices @ self.width))
+
+    def _master(self) -> Congestion:
+        sizes = [len(rows) for rows, _ in self.rows]
+        loads = SparseMatrix.of(
+            (self.orbits, len(self.columns)),
+            np.concatenate([rows for rows, _ in self.rows]),
+            np.repeat(np.arange(len(sizes)), sizes),
+            np.concatenate([load for _, load in self.rows]),
+        )
+        family = np.array([f for f, _ in self.columns])
+        return Congestion(loads, family, self.wanted, width=self.width)
+
+    def _forget(self) -> None:
+        """Drop columns that are not used, the oldest first, where there are too many."""
+        if len(self.columns) <= self.effort.columns:
+            return
+        count = len(self.weights)
+        young = np.arange(len(self.columns)) >= len(self.columns) - self.effort.columns // 2
+        used = np.concatenate([self.weights > 0, np.ones(len(self.columns) - count, bool)])
+        kept = np.flatnonzero(young | used).tolist()
+        self.columns = [self.columns[i] for i in kept]
+        self.rows = [self.rows[i] for i in kept]
+        self.seen = {(f, column.key()) for f, column in self.columns}
+
+    # --- the answer -------------------------------------------------------------------------------
+
+    def proved(self) -> tuple[tuple[int, ...], PricedBound]:
+        """Return integer prices and what they prove, the best of several roundings."""
+        asked = [priced(one) for one in self.demands]
+        best: tuple[tuple[int, ...], PricedBound] | None = None
+        for orbit_prices in _roundings(self.best_prices):
+            prices = tuple(orbit_prices[self.symmetry.row_orbit].tolist())
+            found = joint_prices(self.topology, asked, prices)
+            if best is None or found.us > best[1].us:
+                best = prices, found
+            if float(found.us) >= self.value * self.unit_us * (1 - self.effort.met):
+                break
+        assert best is not None
+        return best
+
+    def chosen(self) -> tuple[ChosenColumn, ...]:
+        """Return the columns that the solution uses, for one part of each orbit."""
+        found = []
+        for (family, column), weight in zip(self.columns, self.weights.tolist(), strict=False):
+            if weight > 1e-12:
+                k, part = self.symmetry.parts[self.families[family]]
+                amount = weight * float(self.unit) / self.many[family]
+                found.append(ChosenColumn(k, part, amount, column))
+        return tuple(found)
+
+    def loads(self) -> Floats:
+        """Return the bytes of each demand on each resource, averaged over the symmetries."""
+        one = self.symmetry
+        total = np.zeros((len(self.demands), self.fabric.resources))
+        own: dict[int, Floats] = {}
+        for choice in self.chosen():
+            p = self.families[self.family_of[choice.demand, choice.part]]
+            load = own.setdefault(p, np.zeros(self.fabric.resources))
+            position, resource = self.fabric.resources_of(choice.column.links)
+            np.add.at(load, resource, choice.column.load[position] * choice.amount)
+        demand_of = np.array([k for k, _ in one.parts])
+        for p, load in own.items():
+            share = self.many[self.family_of[one.parts[p]]] / one.order
+            for image, rows in zip(one.part_images[:, p], one.rows, strict=True):
+                total[demand_of[image], rows] += load * share
+        return total
+
+
+def _roundings(prices: Floats) -> list[Ints]:
+    """Return integer prices near some floats, the simplest first."""
+    largest = float(prices.max(initial=0)) or 1.0
+    values = prices / largest
+    values[values < 1e-9] = 0
+    found = []
+    for scaled in (values, values / values[values > 0].min()):
+        for error in (1e-7, 1e-9):
+            denominator = common_denominator(scaled, error)
+            if denominator is not None and denominator < 1 << 24:
+                found.append(np.rint(scaled * denominator).astype(np.int64))
+    found += [np.rint(values * grid).astype(np.int64) for grid in (1 << 20, 1 << 32)]
+    return found

@@ -1,0 +1,232 @@
+"""One schedule for several: their chunks, buffers and transfers side by side on the whole machine.
+
+The merged collective is a custom one. Its grain divides all chunks; collectives of one class that
+have no rank in common share a place in the buffers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import NothingFound
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.merged import MergedPart, launch_of
+from weft.dsl.nouns.placement import LARGEST_OFFSET, Placement
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.workload import WorkloadOperation
+
+from ..judge.merged import part_collective
+from .partition import share_of
+
+
+@dataclass(frozen=True, eq=False)
+class MergePiece:
+    """The schedule of one operation, on a part of the machine.
+
+    Attributes:
+        operation: what it does.
+        schedule: on ranks 0, 1, … of that part.
+        ranks, links: the machine's rank and link of each of its ranks and links.
+        bytes: message size M of the schedule's collective.
+    """
+
+    operation: WorkloadOperation
+    schedule: Schedule
+    ranks: tuple[int, ...]
+    links: tuple[int, ...]
+    bytes: int
+
+    @property
+    def grain(self) -> Fraction:
+        """Bytes of a grain of its collective."""
+        return Fraction(self.bytes, self.schedule.collective.message_chunks)
+
+
+def merged(
+    topology: Topology,
+    pieces: Sequence[MergePiece],
+    *,
+    segments: int = 1,
+    priorities: Sequence[int] | None = None,
+) -> Schedule:
+    """Return one schedule of all pieces; with ``priorities`` pieces of a smaller one go first.
+
+    Raises:
+        NothingFound: no common grain is coarse enough.
+    """
+    unit = _common([piece.grain for piece in pieces])
+    lanes, total = _lanes(pieces, unit)
+    if total > LARGEST_OFFSET:
+        raise NothingFound(
+            "the chunks of the collectives have no common grain that is coarse enough"
+        )
+    first = np.cumsum([0, *(piece.schedule.collective.chunks for piece in pieces)]).tolist()
+    parts = tuple(
+        MergedPart(
+            piece.operation.name,
+            piece.operation.class_name,
+            str(piece.operation.kind),
+            piece.operation.group or piece.operation.members,
+            piece.bytes,
+            first[i],
+            first[i + 1],
+            lanes[i],
+            int(piece.bytes / unit),
+            piece.operation.root,
+        )
+        for i, piece in enumerate(pieces)
+    )
+    collective = _collective(topology, pieces, parts, unit)
+    columns = _columns(pieces, first)
+    order = None
+    if priorities is not None:
+        sizes = [len(piece.schedule) for piece in pieces]
+        order = np.repeat(np.asarray(priorities, np.int64), sizes)
+    schedule = Schedule.from_columns(
+        topology, collective, *columns, priority=order, segments=segments
+    )
+    size = unit * collective.message_chunks
+    return replace(schedule, bytes=int(size), parts=parts, launch=launch_of(parts, topology.ranks))
+
+
+def embedded(collective: Collective, group: Sequence[int], ranks: int) -> Collective:
+    """Return a collective of a group as a custom one on a machine's ranks."""
+    where = np.array(group)
+    before, after = (
+        replace(p, ranks=where[p.ranks].astype(np.int32)) for p in (collective.pre, collective.post)
+    )
+    return Collective(
+        Kind.CUSTOM,
+        ranks,
+        collective.chunks,
+        tuple(frozenset(group[v] for v in who) for who in collective.contributions),
+        before,
+        after,
+        factor=collective.factor,
+        name=str(collective.kind),
+        sizes=collective.sizes,
+    )
+
+
+def _common(grains: Sequence[Fraction]) -> Fraction:
+    """Return the largest size that divides all."""
+    below = math.lcm(*(grain.denominator for grain in grains))
+    return Fraction(math.gcd(*(int(grain * below) for grain in grains)), below)
+
+
+def _lanes(pieces: Sequence[MergePiece], unit: Fraction) -> tuple[list[int], int]:
+    """Return where the buffers of each piece begin, and the length of all, in grains."""
+    found: list[int] = []
+    taken: list[tuple[tuple[str, int], set[int], int]] = []
+    total = 0
+    for piece in pieces:
+        key = (piece.operation.class_name, piece.bytes)
+        own = set(piece.ranks)
+        for lane, (other, ranks, begin) in enumerate(taken):
+            if other == key and not ranks & own:
+                taken[lane] = (key, ranks | own, begin)
+                found.append(begin)
+                break
+        else:
+            taken.append((key, own, total))
+            found.append(total)
+            total += int(piece.bytes / unit)
+    return found, total
+
+
+def _collective(
+    topology: Topology, pieces: Sequence[MergePiece], parts: Sequence[MergedPart], unit: Fraction
+) -> Collective:
+    sets: dict[frozenset[int], int] = {}
+    sizes = []
+    sides: tuple[list[Ints], list[Ints]] = ([], [])
+    for piece, part in zip(pieces, parts, strict=True):
+        one, ranks = piece.schedule.collective, np.array(piece.ranks)
+        each = int(piece.grain / unit)
+        names = np.array(
+            [
+                sets.setdefault(frozenset(int(ranks[v]) for v in who), len(sets))
+                for who in one.contributions
+            ]
+        )
+        sizes.append(one.grains * each)
+        for side, p in zip(sides, (one.pre, one.post), strict=True):
+            offsets = p.offsets.astype(np.int64) * each + part.offset
+            rows = (ranks[p.ranks], p.chunks + part.first, names[p.sets], offsets)
+            side.append(np.stack(rows, axis=1).astype(np.int32))
+    grains = np.concatenate(sizes)
+    return Collective(
+        Kind.CUSTOM,
+        topology.ranks,
+        len(grains),
+        tuple(sets),
+        Placement.of(np.concatenate(sides[0])),
+        Placement.of(np.concatenate(sides[1])),
+        name="workload",
+        sizes=() if (grains == 1).all() else tuple(grains.tolist()),
+    )
+
+
+def _columns(pieces: Sequence[MergePiece], first: Sequence[int]) -> list[Ints]:
+    """Return chunk, src, dst, step, reduce, route lengths and links of all transfers."""
+    table: list[list[Ints]] = [[] for _ in range(7)]
+    for piece, begin in zip(pieces, first, strict=False):
+        one, ranks = piece.schedule, np.array(piece.ranks)
+        rows = (
+            one.chunk + begin,
+            ranks[one.src],
+            ranks[one.dst],
+            one.step,
+            one.reduce,
+            np.diff(one.route_start),
+            np.array(piece.links)[one.route_links],
+        )
+        for column, values in zip(table, rows, strict=True):
+            column.append(np.asarray(values))
+    return [np.concatenate(column) for column in table]
+
+
+def part_schedule(schedule: Schedule, part: MergedPart) -> Schedule:
+    """Return what a merged schedule does for one of its parts, alone: what a runtime loads for it.
+
+    On the ranks of its group, as a collective of its kind; where others forward, on the whole
+    machine, as a custom one.
+    """
+    mine = np.flatnonzero((schedule.chunk >= part.first) & (schedule.chunk < part.last))
+    collective = part_collective(schedule, part)
+    inside = np.zeros(schedule.topology.ranks, bool)
+    inside[list(part.group)] = True
+    relayed = not (inside[schedule.src[mine]] & inside[schedule.dst[mine]]).all()
+    ranks = tuple(range(schedule.topology.ranks)) if relayed else part.group
+    share = share_of(schedule.topology, ranks)
+    if relayed:
+        collective = embedded(collective, part.group, schedule.topology.ranks)
+    rank = np.full(schedule.topology.ranks, -1)
+    rank[list(ranks)] = np.arange(len(ranks))
+    link = np.full(len(schedule.topology.links), -1)
+    link[list(share.links)] = np.arange(len(share.links))
+    lengths = np.diff(schedule.route_start)
+    rows = np.concatenate(
+        [np.arange(schedule.route_start[i], schedule.route_start[i + 1]) for i in mine.tolist()]
+    )
+    found = Schedule.from_columns(
+        share.topology,
+        collective,
+        schedule.chunk[mine] - part.first,
+        rank[schedule.src[mine]],
+        rank[schedule.dst[mine]],
+        schedule.step[mine],
+        schedule.reduce[mine],
+        lengths[mine],
+        link[schedule.route_links[rows]],
+        segments=schedule.segments,
+        provenance={"engine": "plan", "part": part.name},
+    )
+    return replace(found, bytes=part.bytes)

@@ -1,0 +1,184 @@
+"""Schedules for several collectives at once, each verified on the whole machine.
+
+Three ways, the quickest in simulation wins: each collective by its own routes (where nothing is to
+be gained, that is enough), each on the share of the machine that the joint solution gives it, and,
+where others forward, the joint solution's own trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from weft.dsl.base.arrays import Floats
+from weft.dsl.base.errors import NothingFound, WeftError
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+
+from ..api import synthesize
+from ..base.effort import Effort, setting
+from ..base.engine import Budget, Observer
+from ..judge.verify import require_valid
+from ..time.schedule_time import simulate
+from .bound import JointBound, joint_bound
+from .demands import CollectiveDemand
+from .merge import MergePiece, merged
+from .partition import MachineShare, share_of, shares
+from .trees import collective_of, is_trees, tree_pieces
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEffort(Effort):
+    """Limits of the search for a plan."""
+
+    engine: float = setting(4.0, "effort of the engine for each different share")
+    good: float = setting(1.002, "a plan within this factor of the bound ends the search")
+    jobs: int = setting(600_000, "slices of transfers of one simulation, at most")
+
+
+PLAN_EFFORT = PlanEffort()
+"""Default limits."""
+
+SEGMENTS = (1, 4, 16, 64, 128, 256)
+"""Numbers of slices that are tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class JointPlan:
+    """A verified schedule for all demands.
+
+    Attributes:
+        schedule: of all, on the whole machine.
+        us: its simulated time in µs.
+        ends: when each demand is done, in µs.
+        way: how it was found: ``own routes``, ``partition`` or ``trees``.
+    """
+
+    schedule: Schedule
+    us: float
+    ends: tuple[float, ...]
+    way: str
+
+
+@dataclass(eq=False)
+class JointPlanner:
+    """Plans for the demands of one bound; answers of engines are kept."""
+
+    topology: Topology
+    bound: JointBound
+    budget: Budget = field(default_factory=Budget)
+    observer: Observer | None = None
+    effort: PlanEffort = PLAN_EFFORT
+    known: dict[object, Schedule] = field(default_factory=dict)
+
+    def plan(self) -> JointPlan:
+        """Return the quickest plan found.
+
+        Raises:
+            NothingFound: no engine solves some of the collectives.
+        """
+        best: JointPlan | None = None
+        told: list[str] = []
+        for way, make_pieces in (
+            ("own routes", self.own),
+            ("partition", self.partition),
+            ("trees", self.trees),
+        ):
+            try:
+                pieces = make_pieces()
+            except WeftError as error:
+                told.append(f"{way}: {error.message}")
+                continue
+            if pieces is None:
+                continue
+            found = self.quickest(pieces, way)
+            if best is None or found.us < best.us:
+                best = found
+            if best.us <= self.bound.value_us * self.effort.good:
+                break
+        if best is None:
+            raise NothingFound("no plan was found: " + "; ".join(told))
+        return best
+
+    # --- ways -------------------------------------------------------------------------------------
+
+    def own(self) -> list[MergePiece]:
+        """Return each demand by itself on the whole machine."""
+        return [self._piece(k, None) for k in self._asked()]
+
+    def partition(self) -> list[MergePiece]:
+        """Return each demand on its share of the joint solution."""
+        parts = shares(self.bound.loads)
+        return [self._piece(k, parts[k]) for k in self._asked()]
+
+    def trees(self) -> list[MergePiece] | None:
+        """Return the joint solution's own trees; what is no tree, on its share. None: no trees."""
+        asked = self._asked()
+        some = [k for k in asked if is_trees(self.bound.demands[k])]
+        if not some:
+            return None
+        parts = shares(self.bound.loads)
+        pieces = dict(zip(some, tree_pieces(self.topology, self.bound, some), strict=True))
+        return [pieces.get(k) or self._piece(k, parts[k]) for k in asked]
+
+    def _asked(self) -> list[int]:
+        return [k for k, one in enumerate(self.bound.demands) if one.parts]
+
+    def _piece(self, k: int, share: Floats | None) -> MergePiece:
+        demand = self.bound.demands[k]
+        if demand.relayed:
+            if share is None:
+                alone = joint_bound(self.topology, [demand])
+                return next(tree_pieces(self.topology, alone, [0]))
+            return next(tree_pieces(self.topology, self.bound, [k]))
+        part = share_of(self.topology, demand.operation.group, share)
+        schedule = self._solved(part, demand)
+        return MergePiece(
+            demand.operation, schedule, part.ranks, part.links, demand.operation.bytes
+        )
+
+    def _solved(self, part: MachineShare, demand: CollectiveDemand) -> Schedule:
+        collective = collective_of(demand.operation)
+        size = demand.operation.bytes
+        key = (part.topology.digest(), str(demand.operation.kind), collective.roots, size)
+        if key not in self.known:
+            problem = Problem(part.topology, collective, objective=Objective.TIME, bytes=size)
+            budget = replace(self.budget, effort=min(self.effort.engine, self.budget.effort))
+            outcome = synthesize(problem, "packing", budget, self.observer)
+            if not outcome.points:
+                raise NothingFound(f"{demand.name}: no schedule on its share")
+            self.known[key] = outcome.points[0].schedule
+        return self.known[key]
+
+    # --- the merged schedule ----------------------------------------------------------------------
+
+    def quickest(self, pieces: Sequence[MergePiece], way: str) -> JointPlan:
+        """Return the plan of some pieces with the number of slices that is quickest."""
+        best: JointPlan | None = None
+        wanted = [piece.operation.priority for piece in pieces]
+        chosen = None
+        if any(x is not None for x in wanted):
+            ranked = sorted({x for x in wanted if x is not None})
+            chosen = [len(ranked) if x is None else ranked.index(x) for x in wanted]
+        once = merged(self.topology, pieces, priorities=chosen)
+        require_valid(once)
+        for segments in SEGMENTS:
+            if best is not None and len(once) * segments > self.effort.jobs:
+                break
+            found = self._timed(replace(once, segments=segments), way)
+            if best is not None and found.us > best.us * 1.02:
+                break
+            if best is None or found.us < best.us:
+                best = found
+        assert best is not None
+        return best
+
+    def _timed(self, schedule: Schedule, way: str) -> JointPlan:
+        assert schedule.bytes is not None
+        run = simulate(schedule, schedule.bytes)
+        ends = []
+        for part in schedule.parts:
+            mine = (schedule.chunk >= part.first) & (schedule.chunk < part.last)
+            ends.append(float(run.end_us[mine].max(initial=0.0)))
+        return JointPlan(schedule, float(run.time_us), tuple(ends), way)

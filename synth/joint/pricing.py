@@ -1,0 +1,276 @@
+"""The cheapest way to serve each part of a demand at given prices of links: columns of the master.
+
+Trees over all that may forward, where those are the members alone, are minimum arborescences;
+otherwise Steiner trees, exact up to :attr:`JointEffort.exact_receivers` receivers, beyond that by
+attaching the nearest receiver again and again (Takahashi and Matsuyama, 1980).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from weft.dsl.base.arrays import AnyArray, Floats, Ints
+
+from ..base.effort import Effort, setting
+from ..bounds.arborescence import tree_costs
+from ..fabric.fabric import Fabric
+from .demands import CollectiveDemand, FlowPart, SumPart, TreePart
+from .routes import PricedRoutes, cheapest_tree
+from .steiner import SteinerTable, steiner
+
+
+@dataclass(frozen=True, slots=True)
+class JointEffort(Effort):
+    """Limits of the joint bound."""
+
+    rounds: int = setting(600, "rounds of pricing, at most")
+    met: float = setting(1e-9, "relative difference of value and bound that counts as none")
+    saving_rounds: int = setting(
+        20, "rounds in which shorter trees of the same time are looked for"
+    )
+    exact_receivers: int = setting(9, "receivers of a tree with relays that is priced exactly")
+    roots_tried: int = setting(8, "cheapest roots of a sum whose trees become columns")
+    columns: int = setting(6000, "columns kept in the master")
+
+
+JOINT_EFFORT = JointEffort()
+"""Default limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShape:
+    """Arcs (tail, head, links of the route) of a tree, parents first; ``root`` is where it starts.
+
+    ``backwards``: an in-tree: arcs are (head, tail) of the data, and the links lead to the root.
+    """
+
+    root: int
+    arcs: tuple[tuple[int, int, tuple[int, ...]], ...]
+    backwards: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class PricedColumn:
+    """One way to serve a part.
+
+    Attributes:
+        part: its number in the demand.
+        cost: price of a byte.
+        links, load: the links it uses, and how many times a byte of the part loads each.
+        shapes: its trees: one, or for a sum one in and one out; none for flows.
+    """
+
+    part: int
+    cost: float
+    links: Ints
+    load: Floats
+    shapes: tuple[TreeShape, ...] = ()
+
+    def key(self) -> bytes:
+        """Return what tells it from others of its part."""
+        return self.links.tobytes() + np.round(self.load, 9).tobytes()
+
+
+@dataclass(frozen=True, eq=False)
+class DemandPricing:
+    """Prices for one demand; ``price`` of every link."""
+
+    fabric: Fabric
+    demand: CollectiveDemand
+    price: Floats
+    effort: JointEffort
+
+    def columns(self, parts: Sequence[int]) -> Iterator[PricedColumn]:
+        """Yield the cheapest column of each part first, and others that may be useful."""
+        for at in parts:
+            part = self.demand.parts[at]
+            if isinstance(part, FlowPart):
+                yield self._flow(at, part)
+            elif isinstance(part, TreePart):
+                yield self._tree(at, part)
+            else:
+                yield from self._sums(at, part)
+
+    # --- flows ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _open(self) -> PricedRoutes:
+        through = np.zeros(self.fabric.ranks, bool)
+        through[list(self.demand.forwarders)] = True
+        return PricedRoutes(self.fabric, self.price, through)
+
+    def _flow(self, at: int, part: FlowPart) -> PricedColumn:
+        wanted = np.zeros(self.fabric.ranks)
+        for target, amount in part.pairs():
+            if target != part.source:
+                wanted[target] += float(amount)
+        wanted /= wanted.sum()
+        cost, _ = self._open.reach([part.source])
+        row = cost[0]
+        if np.isinf(row[self.fabric.nodes :][wanted > 0]).any():
+            raise ValueError(f"{self.demand.name}: a rank is not reached")
+        load = self._open.spread(row, wanted)
+        return self._column(at, load)
+
+    # --- trees ------------------------------------------------------------------------------------
+
+    def _tree(self, at: int, part: TreePart) -> PricedColumn:
+        found = [self._shape(holder, part.receivers, part.backwards) for holder in part.holders]
+        return self._of_shapes(at, (min(found, key=self._cost),))
+
+    def _sums(self, at: int, part: SumPart) -> Iterator[PricedColumn]:
+        """Yield in- and out-trees of the cheapest roots."""
+        roots = self._roots(part)
+        made = []
+        for root in roots:
+            rest = tuple(v for v in part.members if v != root)
+            shapes = self._shape(root, rest, True), self._shape(root, rest, False)
+            made.append(self._of_shapes(at, shapes))
+        yield from sorted(made, key=lambda column: column.cost)
+
+    def _roots(self, part: SumPart) -> list[int]:
+        """Return the roots worth a column, cheapest first where that is known without trees."""
+        members, most = part.members, self.effort.roots_tried
+        if not self._exact(members[0], members[1:]):
+            if len(members) - 1 > self.effort.exact_receivers:
+                return list(members)
+            out, into = (self._table(members, back) for back in (False, True))
+            whole = (1 << len(members)) - 1
+            cost = out.cost[whole] + into.cost[whole]
+            forwarders = self.demand.forwarders
+            for bit, member in enumerate(members):
+                v, rest = forwarders.index(member), whole ^ (1 << bit)
+                cost[v] = out.cost[rest, v] + into.cost[rest, v]
+            return [forwarders[v] for v in np.argsort(cost, kind="stable")[:most].tolist()]
+        if len(members) <= most:
+            return list(members)
+        rows = [self.demand.forwarders.index(v) for v in members]
+        places = [self.fabric.nodes + v for v in members]
+        cost = np.zeros(len(members))
+        for _, reach, _ in self._hops.values():
+            table = reach[rows][:, places]
+            np.fill_diagonal(table, 0)
+            fine = np.where(
+                np.isinf(table), -1, table / (table[np.isfinite(table)].max() or 1) * (1 << 30)
+            )
+            cost += tree_costs(np.rint(fine).astype(np.int64))
+        return [members[i] for i in np.argsort(cost, kind="stable")[:most].tolist()]
+
+    def _exact(self, root: int, receivers: Sequence[int]) -> bool:
+        """Return True if nobody else may forward: the tree is a minimum arborescence."""
+        return {root, *receivers} >= set(self.demand.forwarders)
+
+    def _shape(self, root: int, receivers: tuple[int, ...], backwards: bool) -> TreeShape:
+        if self._exact(root, receivers):
+            return self._arborescence(root, receivers, backwards)
+        if len(receivers) <= self.effort.exact_receivers:
+            return self._steiner(root, receivers, backwards)
+        return self._nearest(root, receivers, backwards)
+
+    def _cost(self, shape: TreeShape) -> float:
+        return float(sum(self.price[i] for _, _, route in shape.arcs for i in route))
+
+    def _arborescence(self, root: int, receivers: tuple[int, ...], backwards: bool) -> TreeShape:
+        routes, cost, before = self._hops[backwards]
+        place = {v: i for i, v in enumerate(self.demand.forwarders)}
+        vertices = [root, *receivers]
+        rows = [place[v] for v in vertices]
+        matrix = cost[rows][:, [self.fabric.nodes + v for v in vertices]]
+        parent = cheapest_tree(matrix, 0).tolist()
+        arcs = [
+            (vertices[u], vertices[v], tuple(routes.walk(before[place[vertices[u]]], vertices[v])))
+            for v in _parents_first(parent)
+            if (u := parent[v]) >= 0
+        ]
+        return TreeShape(root, tuple(arcs), backwards)
+
+    def _routed(
+        self, arcs: Sequence[tuple[int, int]], backwards: bool
+    ) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
+        routes, _, before = self._closure[backwards]
+        place = {v: i for i, v in enumerate(self.demand.forwarders)}
+        return tuple((u, v, tuple(routes.walk(before[place[u]], v))) for u, v in arcs)
+
+    def _steiner(self, root: int, receivers: tuple[int, ...], backwards: bool) -> TreeShape:
+        members = self.demand.operation.members
+        several = members if len(members) <= len(receivers) + 1 else receivers
+        table = self._table(several, backwards)
+        bits = sum(1 << several.index(v) for v in receivers)
+        forwarders = self.demand.forwarders
+        arcs = table.arcs(forwarders.index(root), bits)
+        named = [(forwarders[u], forwarders[v]) for u, v in arcs]
+        return TreeShape(root, self._routed(named, backwards), backwards)
+
+    def _table(self, receivers: tuple[int, ...], backwards: bool) -> SteinerTable:
+        key = (receivers, backwards)
+        if key not in self._tables:
+            _, cost, _ = self._closure[backwards]
+            places = [self.fabric.nodes + v for v in self.demand.forwarders]
+            inside = tuple(self.demand.forwarders.index(v) for v in receivers)
+            distance = cost[:, places].copy()
+            np.fill_diagonal(distance, 0)
+            self._tables[key] = steiner(distance, inside)
+        return self._tables[key]
+
+    def _nearest(self, root: int, receivers: tuple[int, ...], backwards: bool) -> TreeShape:
+        _, cost, _ = self._closure[backwards]
+        forwarders = self.demand.forwarders
+        place = {v: i for i, v in enumerate(forwarders)}
+        inside, left, arcs = [root], list(receivers), []
+        while left:
+            rows = [place[v] for v in inside]
+            table = cost[rows][:, [self.fabric.nodes + v for v in left]]
+            u, v = np.unravel_index(int(table.argmin()), table.shape)
+            arcs.append((inside[int(u)], left[int(v)]))
+            inside.append(left.pop(int(v)))
+        return TreeShape(root, self._routed(arcs, backwards), backwards)
+
+    @cached_property
+    def _tables(self) -> dict[tuple[tuple[int, ...], bool], SteinerTable]:
+        return {}
+
+    @cached_property
+    def _hops(self) -> dict[bool, tuple[PricedRoutes, Floats, AnyArray]]:
+        """Routes between members over nodes that do not store, out (False) and in (True)."""
+        closed = np.zeros(self.fabric.ranks, bool)
+        return {back: self._reach(closed, back) for back in (False, True)}
+
+    @cached_property
+    def _closure(self) -> dict[bool, tuple[PricedRoutes, Floats, AnyArray]]:
+        """Routes over all that may forward."""
+        return {back: self._reach(self._open.through, back) for back in (False, True)}
+
+    def _reach(self, through: AnyArray, back: bool) -> tuple[PricedRoutes, Floats, AnyArray]:
+        routes = PricedRoutes(self.fabric, self.price, through, back)
+        return (routes, *routes.reach(self.demand.forwarders))
+
+    # --- columns ----------------------------------------------------------------------------------
+
+    def _of_shapes(self, at: int, shapes: tuple[TreeShape, ...]) -> PricedColumn:
+        load = np.zeros(self.fabric.links)
+        for shape in shapes:
+            for _, _, route in shape.arcs:
+                np.add.at(load, list(route), 1.0)
+        return self._column(at, load, shapes)
+
+    def _column(self, at: int, load: Floats, shapes: tuple[TreeShape, ...] = ()) -> PricedColumn:
+        links = np.flatnonzero(load)
+        return PricedColumn(at, float(load @ self.price), links, load[links], shapes)
+
+
+def _parents_first(parent: Sequence[int]) -> list[int]:
+    """Return the vertices of a tree, each after its parent."""
+    below: list[list[int]] = [[] for _ in parent]
+    order = []
+    for v, u in enumerate(parent):
+        if u < 0:
+            order.append(v)
+        else:
+            below[u].append(v)
+    for v in order:  # grows
+        order += below[v]
+    return order

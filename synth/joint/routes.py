@@ -1,0 +1,179 @@
+"""Cheapest routes and trees at given prices of links.
+
+Routes pass through nodes that do not store, and through the GPUs that may forward. A GPU sends as
+node v and receives as node ``nodes + v``; one that forwards has a free arc between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+
+from ..fabric.fabric import Fabric
+
+
+@dataclass(frozen=True, eq=False)
+class PricedRoutes:
+    """Links with prices, for routes over some forwarders; ``backwards`` turns every link round.
+
+    Attributes:
+        fabric: the links.
+        price: of each link, 0 or more.
+        through: of each rank, whether it forwards.
+    """
+
+    fabric: Fabric
+    price: Floats
+    through: Bools
+    backwards: bool = False
+
+    @cached_property
+    def _arcs(self) -> tuple[Ints, Ints, Floats, Ints]:
+        """Tail, head, cost and link of each arc, the cheapest of parallel links."""
+        one = self.fabric
+        tail, head = (one.dst, one.src) if self.backwards else (one.src, one.dst)
+        head = np.where(head < one.ranks, one.nodes + head, head)
+        # Every arc costs a little more: of equal routes the shortest is taken.
+        least = 1e-9 * max(1e-12, float(self.price.max(initial=0)))
+        cost = self.price + least
+        width = one.nodes + one.ranks
+        order = np.lexsort((cost, tail * width + head))
+        keys = (tail * width + head)[order]
+        order = order[np.diff(keys, prepend=-1) != 0]
+        open_ranks = np.flatnonzero(self.through)
+        free = np.full(len(open_ranks), least)
+        return (
+            np.concatenate([tail[order], one.nodes + open_ranks]),
+            np.concatenate([head[order], open_ranks]),
+            np.concatenate([cost[order], free]),
+            np.concatenate([order, np.full(len(open_ranks), -1)]),
+        )
+
+    def reach(self, sources: Sequence[int]) -> tuple[Floats, AnyArray]:
+        """Return costs from each source to all nodes and the node before each, per source."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import dijkstra
+
+        tail, head, cost, _ = self._arcs
+        size = self.fabric.nodes + self.fabric.ranks
+        graph = csr_array((cost, (tail, head)), shape=(size, size))
+        found = dijkstra(graph, indices=np.asarray(sources), return_predecessors=True)
+        return np.asarray(found[0], float), np.asarray(found[1])
+
+    @cached_property
+    def link_between(self) -> dict[tuple[int, int], int]:
+        """The link of each arc; -1 where a GPU forwards."""
+        tail, head, _, link = self._arcs
+        ends = zip(tail.tolist(), head.tolist(), strict=True)
+        return dict(zip(ends, link.tolist(), strict=True))
+
+    def walk(self, before: AnyArray, target: int) -> list[int]:
+        """Return the links of the route to a rank, in the order of the route (of the machine)."""
+        links, node = [], self.fabric.nodes + target
+        while (last := int(before[node])) >= 0:
+            link = self.link_between[last, node]
+            if link >= 0:
+                links.append(link)
+            node = last
+        return links if self.backwards else links[::-1]
+
+    def spread(self, cost: Floats, wanted: Floats) -> Floats:
+        """Return the load of every link where flow to each rank is shared among cheapest routes.
+
+        ``cost`` is a row of :meth:`reach`, ``wanted`` the bytes of every rank. At every node the
+        flow comes in equal parts over all arcs of cheapest routes.
+        """
+        tail, head, price, link = self._arcs
+        slack = cost[tail] + price - cost[head]
+        scale = max(1e-12, float(self.price.max(initial=0)))
+        tight = np.flatnonzero((slack <= 1e-7 * scale) & (cost[tail] < cost[head]))
+        tight = tight[np.isfinite(cost[tail[tight]])]
+        load = np.zeros(self.fabric.links)
+        flow = np.zeros(len(cost))
+        flow[self.fabric.nodes :] = wanted
+        order = np.argsort(head[tight], kind="stable")
+        tight = tight[order]
+        first = np.searchsorted(head[tight], np.arange(len(cost) + 1))
+        flat_tail, flat_link = tail[tight], link[tight]
+        for node in np.argsort(-cost, kind="stable").tolist():
+            begin, end = int(first[node]), int(first[node + 1])
+            if flow[node] == 0 or begin == end or cost[node] == 0:
+                continue
+            part = flow[node] / (end - begin)
+            np.add.at(flow, flat_tail[begin:end], part)
+            links = flat_link[begin:end]
+            np.add.at(load, links[links >= 0], part)
+        return load
+
+
+def cheapest_tree(cost: Floats, root: int) -> Ints:
+    """Return the parent of every vertex in the cheapest arborescence from a root; its own: -1.
+
+    ``cost[u, v]`` of the arc from u to v, inf where there is none. Chu and Liu (1965): take the
+    cheapest arc into each vertex, contract a cycle, and solve what is left. An arc from the root
+    is preferred among equals, which leaves few cycles. O(N²) for each cycle, in array operations.
+
+    Raises:
+        ValueError: some vertex is not reached.
+    """
+    n = len(cost)
+    cost = cost.copy()
+    np.fill_diagonal(cost, np.inf)
+    cost[:, root] = np.inf
+    if n == 1:
+        return np.array([-1])
+    parent: Ints = cost.argmin(axis=0)
+    least = cost.min(axis=0)
+    from_root = cost[root] <= least
+    parent[from_root] = root
+    parent[root] = -1
+    if np.isinf(np.delete(least, root)).any():
+        raise ValueError("some vertex is not reached")
+    cycle = _cycle(parent, root)
+    if cycle is None:
+        return parent
+    return _opened(cost, least, parent, cycle, root)
+
+
+def _cycle(parent: Ints, root: int) -> Ints | None:
+    """Return the vertices of a cycle, or None."""
+    state = np.zeros(len(parent), np.int64)
+    state[root] = -1
+    for start in range(len(parent)):
+        path, v = [], start
+        while state[v] == 0:
+            state[v] = start + 1
+            path.append(v)
+            v = int(parent[v])
+        if state[v] == start + 1:
+            return np.array(path[path.index(v) :])
+        state[path] = -1
+    return None
+
+
+def _opened(cost: Floats, least: Floats, parent: Ints, cycle: Ints, root: int) -> Ints:
+    """Solve with a cycle contracted, then open it where the arborescence enters."""
+    n = len(cost)
+    outside = np.setdiff1d(np.arange(n), cycle)
+    k = len(outside)
+    small = np.full((k + 1, k + 1), np.inf)
+    small[:k, :k] = cost[np.ix_(outside, outside)]
+    into = cost[np.ix_(outside, cycle)] - least[cycle]
+    lands = into.argmin(axis=1)
+    small[:k, k] = into.min(axis=1)
+    leaving = cost[np.ix_(cycle, outside)]
+    leaves = leaving.argmin(axis=0)
+    small[k, :k] = leaving.min(axis=0)
+    found = cheapest_tree(small, int(np.searchsorted(outside, root)))
+    result: Ints = parent.copy()
+    for at, v in enumerate(outside.tolist()):
+        above = int(found[at])
+        result[v] = -1 if above < 0 else cycle[leaves[at]] if above == k else outside[above]
+    entered = int(found[k])
+    result[cycle[lands[entered]]] = outside[entered]
+    return result

@@ -1,0 +1,126 @@
+"""Times of the collectives of a workload on a machine: alone, in turn, by own routes, together.
+
+What everything else about workloads reads: :func:`collective_times` has the time of each operation
+alone and its load per resource, of its own routes and in the joint solution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats
+from weft.dsl.nouns.topology import Topology
+
+from ..fabric.fabric import fabric_of
+from ..fabric.occupancy import resource_name
+from .binding import binding_sentence
+from .bound import JointBound, joint_bound
+from .demands import CollectiveDemand
+from .pricing import JOINT_EFFORT, JointEffort
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTimes:
+    """One class: the collectives of it, by index, their least time in µs without the others, and
+    the bound that says so."""
+
+    name: str
+    which: tuple[int, ...]
+    alone: JointBound
+
+    @property
+    def alone_us(self) -> Fraction:
+        """Return the proved least time of the class alone, in µs."""
+        return self.alone.us
+
+
+@dataclass(frozen=True, eq=False)
+class CollectiveTimes:
+    """Times of several collectives.
+
+    Attributes:
+        joint: all of them together, at best.
+        classes: each class alone.
+        own_loads: bytes of each demand on each resource where each class has its own routes: those
+            of its least time, and of these the shortest.
+        sentence: what binds.
+    """
+
+    topology: Topology
+    joint: JointBound
+    classes: tuple[ClassTimes, ...]
+    own_loads: Floats
+    sentence: str
+
+    @property
+    def demands(self) -> tuple[CollectiveDemand, ...]:
+        """Return the demands, in the order of ``own_loads``."""
+        return self.joint.demands
+
+    @property
+    def sequence_us(self) -> Fraction:
+        """Return the time of one class after another, each at its best."""
+        return sum((one.alone_us for one in self.classes), Fraction(0))
+
+    @property
+    def together_us(self) -> float:
+        """Return the time of all at once, each class by its own routes."""
+        return float(self.occupied(self.own_loads.sum(axis=0)).max(initial=0.0))
+
+    def occupied(self, loads: Floats) -> Floats:
+        """Return the µs for which loads in bytes occupy each resource; the last axis is theirs."""
+        found: Floats = loads / (fabric_of(self.topology).GBps * 1000.0)
+        return found
+
+    def resource_us(self, k: int) -> dict[str, Fraction]:
+        """Return the µs for which a collective occupies each resource by its own routes, by name.
+
+        To a thousandth of a µs; resources that it does not use are left out.
+        """
+        busy = self.occupied(self.own_loads[k])
+        return {
+            resource_name(self.topology, row): Fraction(round(float(busy[row]) * 1000), 1000)
+            for row in np.flatnonzero(busy > 5e-4).tolist()
+        }
+
+    def gains(self) -> str:
+        """Return what overlap and joint routing gain, in words."""
+        value = self.joint.value_us
+        overlap = float(self.sequence_us) / self.together_us
+        routing = self.together_us / value
+        text = f"overlap ×{overlap:.2f}, joint routing ×{routing:.2f}"
+        if routing < 1.005 and len(self.classes) > 1:
+            text += ": own routes are as good as any"
+        return text
+
+
+def collective_times(
+    topology: Topology,
+    demands: Sequence[CollectiveDemand],
+    effort: JointEffort = JOINT_EFFORT,
+) -> CollectiveTimes:
+    """Return the times of some collectives that start together.
+
+    Raises:
+        UserError: nothing is to be moved, or a rank is not reached.
+    """
+    joint = joint_bound(topology, demands, effort)
+    names: dict[str, list[int]] = {}
+    for k, one in enumerate(demands):
+        if one.parts:
+            names.setdefault(one.operation.class_name, []).append(k)
+    own = np.zeros_like(joint.loads)
+    classes = []
+    for name, which in names.items():
+        if len(names) == 1:
+            alone = joint
+        else:
+            alone = joint_bound(topology, [demands[k] for k in which], effort)
+        own[which] = alone.loads if len(names) > 1 else joint.loads[which]
+        classes.append(ClassTimes(name, tuple(which), alone))
+    sentence = binding_sentence(topology, joint)
+    return CollectiveTimes(topology, joint, tuple(classes), own, sentence)

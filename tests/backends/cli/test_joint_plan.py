@@ -1,0 +1,49 @@
+"""``weft plan``: what it prints and writes, and questions that it refuses."""
+
+import json
+
+import pytest
+
+QUADS = {
+    "weft": "workload",
+    "schema": 1,
+    "name": "quads",
+    "operations": [
+        {"name": "a", "kind": "allreduce", "group": [0, 1, 2, 3], "bytes": 96000000},
+        {"name": "b", "kind": "allgather", "group": [4, 5, 6, 7], "bytes": 96000000},
+    ],
+}
+
+
+@pytest.fixture
+def quads(tmp_path):
+    path = tmp_path / "quads.json"
+    path.write_text(json.dumps(QUADS))
+    return str(path)
+
+
+def test_a_plan_has_its_bound_and_its_files(weft, quads, tmp_path):
+    out = tmp_path / "plan"
+    found = weft("plan", quads, "-t", "dgx1", "-o", str(out), "--json", "--effort", "1").json
+    assert found["bound"]["us"] <= found["value"] <= found["sequence_us"]
+    assert [one["name"] for one in found["classes"]] == ["a", "b"]
+    assert found["bound"]["certificate"]["prices"]
+    assert sorted(p.name for p in out.iterdir()) == ["a.json", "b.json", "plan.json"]
+    for name in ("a.json", "b.json", "plan.json"):
+        assert weft("check", str(out / name)).code == 0
+    assert "part a" in weft("check", found["file"]).out
+
+
+def test_what_cannot_be_planned_is_told(weft, quads, tmp_path):
+    assert weft("plan", quads).code == 2
+    assert "rank 7 is not on" in weft("plan", quads, "-t", "ring:4").err
+
+
+def test_collectives_in_an_order_take_their_times_from_the_machine(weft, tmp_path):
+    ordered = json.loads(json.dumps(QUADS))
+    ordered["operations"][1]["after"] = ["a"]
+    path = tmp_path / "ordered.json"
+    path.write_text(json.dumps(ordered))
+    found = weft("plan", str(path), "-t", "dgx1", "--json").json
+    # 6·96 MB over the quad's 450 GB/s, then 3·96 MB / 4 over a GPU's cables: 1,280 and 720 µs.
+    assert found["value"] == pytest.approx(2000, abs=1)

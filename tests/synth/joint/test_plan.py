@@ -1,0 +1,140 @@
+"""Plans of several collectives: merged, verified, near the bound; wrong parts and launches."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.joint_cases import boxes, collective, machines, rails, workloads
+from weft.dsl.base.errors import NothingFound, UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.merged import launch_cycle
+from weft.dsl.nouns.schedule import dump, load
+from weft.dsl.nouns.workload import Workload
+from weft.synth.base.engine import Budget
+from weft.synth.joint.bound import joint_bound
+from weft.synth.joint.demands import demands_of
+from weft.synth.joint.merge import part_schedule
+from weft.synth.joint.plan import JointPlanner
+from weft.synth.judge.verify import verify
+from weft.synth.time.schedule_time import simulate
+
+
+def planner(machine, operations):
+    chip = topology(machine) if isinstance(machine, str) else machine
+    work = operations if isinstance(operations, Workload) else Workload("w", tuple(operations))
+    return JointPlanner(chip, joint_bound(chip, demands_of(work, chip.ranks)), Budget(effort=1))
+
+
+QUADS = [
+    collective("a", "allreduce", range(4), 100, relays="all"),
+    collective("b", "allreduce", range(4, 8), 100, relays="all"),
+]
+
+
+@pytest.fixture(scope="module")
+def quads():
+    return planner("dgx1", QUADS).plan()
+
+
+def test_two_quads_share_the_machine(quads):
+    assert 4000 / 3 < quads.us < 1390
+    assert quads.way == "partition"
+    assert [one.name for one in quads.schedule.parts] == ["a", "b"]
+
+
+def test_an_idle_box_forwards():
+    found = planner(
+        "dgx-a100:nodes=4", [collective("dp", "allreduce", range(0, 32, 8), 1000, relays="idle")]
+    ).plan()
+    assert 7500 < found.us < 7900
+
+
+def test_own_routes_where_nothing_is_gained():
+    found = planner("dgx-a100:nodes=2", [*boxes(2, 8, 200), *rails(2, 8, 20)]).plan()
+    assert found.way == "own routes"
+    assert verify(found.schedule).ok
+
+
+def test_priority_ends_a_class_early():
+    late = [
+        collective("a", "alltoall", range(8), 50),
+        collective("b", "alltoall", range(8), 50),
+    ]
+    early = [late[0], replace(late[1], priority=0)]
+    ends = planner("dgx1", early).plan().ends
+    assert ends[1] < 0.7 * ends[0]
+
+
+def test_files_of_a_plan_keep_its_parts(quads):
+    again = load(dump(quads.schedule))
+    assert (again.parts, again.launch) == (quads.schedule.parts, quads.schedule.launch)
+    assert verify(again).ok
+    alone = part_schedule(quads.schedule, quads.schedule.parts[0])
+    assert verify(alone).ok
+    assert alone.bytes == 100_000_000
+    assert simulate(alone, alone.bytes).time_us <= quads.us
+
+
+def test_a_part_that_is_not_what_it_says_is_rejected(quads):
+    schedule = quads.schedule
+    a, b = schedule.parts
+    wrong = [
+        replace(a, kind="allgather"),
+        replace(a, group=(0, 1, 2, 4)),
+        replace(a, bytes=a.bytes + 1),
+        replace(a, last=a.last - 1),
+    ]
+    for part in wrong:
+        verdict = verify(replace(schedule, parts=(part, b)))
+        assert not verdict.ok, part
+
+
+def test_a_launch_order_that_could_deadlock_is_rejected():
+    crossing = [
+        collective("a", "allreduce", [0, 1], 1),
+        collective("b", "allreduce", [1, 2], 1),
+        collective("c", "allreduce", [2, 0], 1),
+    ]
+    schedule = planner("dgx1", crossing).plan().schedule
+    assert verify(schedule).ok
+    launch = list(schedule.launch)
+    launch[2] = launch[2][::-1]
+    other = replace(schedule, launch=tuple(launch))
+    assert verify(other).ok, "a, c, b is an order that all have"
+    launch = list(schedule.launch)
+    launch[0] = launch[0][::-1]  # 0 starts c first, 1 a first, 2 b first: each waits for the next
+    bad = verify(replace(schedule, launch=tuple(launch)))
+    assert "deadlock" in bad.problems[0]
+    missing = replace(schedule, launch=((0,), *schedule.launch[1:]))
+    assert "rank 0 must launch" in verify(missing).problems[0]
+
+
+@given(st.lists(st.permutations(range(4)), min_size=1, max_size=4))
+def test_orders_are_refused_exactly_where_no_common_one_exists(orders):
+    edges = {(o[i], o[i + 1]) for o in orders for i in range(3)}
+    left = set(range(4))
+    while left:
+        free = [x for x in left if not any(b == x and a in left for a, b in edges)]
+        if not free:
+            break
+        left -= set(free)
+    assert (launch_cycle(orders, 4) is None) == (not left)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_random_workloads_are_planned_right_and_never_below_the_bound(data):
+    chip = data.draw(machines(most=6))
+    work = data.draw(workloads(chip.ranks, most_classes=3))
+    try:
+        found = planner(chip, work)
+    except UserError:
+        return
+    try:
+        plan = found.plan()
+    except NothingFound:  # a group that is joined only through others
+        return
+    assert verify(plan.schedule).ok
+    assert plan.us >= float(found.bound.us) * (1 - 1e-9)
