@@ -43,21 +43,36 @@ def share_of(
     has at most ``unused`` is left out.
     """
     kept = (*ranks, *range(topology.ranks, len(topology.nodes)))
-    place = {node: i for i, node in enumerate(kept)}
-    part = np.ones(len(topology.links) + len(topology.resources)) if share is None else share
-    links = [
+    inside = set(kept)
+    links = tuple(
         i
         for i, x in enumerate(topology.links)
-        if x.src in place and x.dst in place and part[i] > unused
-    ]
+        if x.src in inside and x.dst in inside and (share is None or share[i] > unused)
+    )
+    return MachineShare(_part(topology, kept, links, share, unused), tuple(ranks), links)
+
+
+def _part(
+    topology: Topology,
+    kept: Sequence[int],
+    links: Sequence[int],
+    share: Floats | None,
+    unused: float,
+) -> Topology:
+    """Return the machine of some nodes and links, with their shares of bandwidth."""
+    place = {node: i for i, node in enumerate(kept)}
     number = {old: new for new, old in enumerate(links)}
+
+    def part(row: int) -> float:
+        return 1.0 if share is None else float(share[row])
+
     resources = []
     for row, one in topology.shared_rows():
         members = tuple(number[i] for i in one.links if i in number)
-        if members and part[row] > unused:
-            width = _shared(one.bandwidth, float(part[row]))
+        if members and part(row) > unused:
+            width = _shared(one.bandwidth, part(row))
             resources.append(replace(one, links=members, bandwidth=width))
-    found = Topology(
+    return Topology(
         topology.name,
         tuple(topology.nodes[i] for i in kept),
         tuple(
@@ -65,7 +80,7 @@ def share_of(
                 topology.links[i],
                 src=place[topology.links[i].src],
                 dst=place[topology.links[i].dst],
-                bandwidth=_shared(topology.links[i].bandwidth, float(part[i])),
+                bandwidth=_shared(topology.links[i].bandwidth, part(i)),
             )
             for i in links
         ),
@@ -74,7 +89,6 @@ def share_of(
         timing=topology.timing,
         host_names=topology.host_names,
     )
-    return MachineShare(found, tuple(ranks), tuple(links))
 
 
 def _shared(width: Fraction, part: float, grid: int = 1 << 20) -> Fraction:
