@@ -126,7 +126,7 @@ def read_bound(data: Any, where: str) -> dict[str, Any]:
         _rational(one, "seconds_per_byte", f"{where}: composite")
         _certificate(one, "certificate", f"{where}: composite")
         one.finish(ignore=())
-    for part in fields.get("reach", list, []):
+    for part in fields.get("reach", list, []):  # older libraries have none
         one = Fields(part, f"{where}: reach")
         _rational(one, "pairs", f"{where}: reach")
         for term in one.get("terms", list):
@@ -134,7 +134,7 @@ def read_bound(data: Any, where: str) -> dict[str, Any]:
         _certificate(one, "certificate", f"{where}: reach")
         one.finish(ignore=())
     fields.finish(ignore=())
-    return {"reach": [], **data}
+    return dict(data)
 
 
 def _term(term: Any, where: str) -> None:

@@ -8,7 +8,7 @@ two-shot allreduce ("allpairs") 2       2/n           MSCCL's all-pairs
 direct allgather                1       1/n           Thakur, Rabenseifner, Gropp 2005
 direct reduce_scatter           1       1/n           "
 direct gather, scatter          1       1/n           "
-two-shot broadcast, reduce      2       1             its scatter-allgather, in one step each
+two-shot broadcast, reduce      2       2/(n-1)       its scatter-allgather, in a step each
 ==============================  ======  ============  =======================================
 
 M/B is the time of the whole message on one link. R. Thakur, R. Rabenseifner, W. Gropp:
@@ -23,8 +23,8 @@ from fractions import Fraction
 from weft.dsl.author.builder import Builder
 
 from .model import HockneyCost
-from .parcels import blocks_in_order, exchange_sums, runs
-from .phases import Order, add, direct_allgather, direct_reduce_scatter, send
+from .parcels import add_whole, blocks_in_order, exchange_sums, runs, send_whole
+from .phases import Order, direct_allgather, direct_reduce_scatter, send
 
 
 def one_shot(p: Builder, order: Order) -> None:
@@ -54,14 +54,17 @@ def reduce_scatter(p: Builder, order: Order) -> None:
 
 
 def two_shot_broadcast(p: Builder, order: Order) -> None:
-    """The root sends every other rank a piece of its own, which that one sends to the rest."""
+    """The root sends every other rank a piece of its own, which that one sends to the rest.
+
+    A thread block that received and sent on would hold up those that send the same to others.
+    """
     root, *others = order
     parts = list(zip(others, runs(p, len(others)), strict=True))
     for rank, piece in parts:
-        send(p, root, piece, rank)
+        send_whole(p, root, piece, rank)
     for shift in range(1, len(others)):
         for i, (rank, piece) in enumerate(parts):
-            send(p, rank, piece, others[(i + shift) % len(others)])
+            send_whole(p, rank, piece, others[(i + shift) % len(others)])
 
 
 def two_shot_reduce(p: Builder, order: Order) -> None:
@@ -70,9 +73,9 @@ def two_shot_reduce(p: Builder, order: Order) -> None:
     parts = list(zip(others, runs(p, len(others)), strict=True))
     for shift in range(1, len(others)):
         for i, (rank, piece) in enumerate(parts):
-            add(p, others[(i + shift) % len(others)], piece, rank)
+            add_whole(p, others[(i + shift) % len(others)], piece, rank)
     for rank, piece in parts:
-        add(p, rank, piece, root)
+        add_whole(p, rank, piece, root)
 
 
 def per_other(n: int) -> int:
@@ -103,8 +106,8 @@ def two_shot_cost(n: int, chunks: int = 1) -> HockneyCost:
 
 
 def rooted_two_shot_cost(n: int, chunks: int = 1) -> HockneyCost:
-    """The root sends each piece once, all others send theirs to all but two."""
-    return HockneyCost(2 if n > 2 else 1, Fraction(1))
+    """A piece on every link, down and across, where each pair of ranks has one."""
+    return HockneyCost(2, Fraction(2, n - 1)) if n > 2 else HockneyCost(1, Fraction(1))
 
 
 def direct_cost(n: int, chunks: int = 1) -> HockneyCost:

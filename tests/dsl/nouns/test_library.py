@@ -232,7 +232,7 @@ def test_what_is_no_claim_is_refused_with_its_key(
 
 
 def test_a_bound_without_a_key_is_refused() -> None:
-    for key in dump(GOOD)["tuned"][0]["bound"]:
+    for key in dump(GOOD)["tuned"][0]["bound"].keys() - {"reach"}:
         data = json.loads(dumps(GOOD))
         del data["tuned"][0]["bound"][key]
         with pytest.raises(BadFile, match=f"{key!r} is missing"):
