@@ -50,13 +50,6 @@ def run(args: PlanFlags, console: Console) -> int:
 
 def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:
     """Return the plan of one workload."""
-    if machine is not None and workload.needs_machine:
-        lost = next(one for one in workload.operations if one.needs_machine)
-        raise UserError(
-            f"{lost.name}: the time of {lost.kind} on a machine is not planned yet",
-            where=workload.name,
-            hint='state what it occupies: "kind": "load", "us": {"nic": 960}',
-        )
     meter = Meter(int(args.effort * STEPS))
     name, cost_of = "", None
     if machine is not None:
