@@ -268,7 +268,6 @@ def test_a_bad_file_is_told_at_once(weft: Weft, tmp_path: Path, content: str, me
 def test_paths_that_hold_no_file(weft: Weft, tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     for path, message in (
-        (tmp_path, "got a directory"),
         (tmp_path / "absent.json", "no such file"),
         (tmp_path / "binary", "not a text file"),
         ("dgx9", "unknown file or name 'dgx9'"),
@@ -277,6 +276,15 @@ def test_paths_that_hold_no_file(weft: Weft, tmp_path: Path) -> None:
             ran = weft(verb, path)
             assert (ran.code, ran.out) == (2, "")
             assert message in ran.err
+
+
+def test_a_folder_is_listed_and_not_checked(weft: Weft, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    ran = weft("check", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert "got a directory" in ran.err
+    ran = weft("show", tmp_path)
+    assert (ran.code, "binary" in ran.out) == (0, True)
 
 
 @pytest.fixture
