@@ -71,6 +71,7 @@ class Replay:
         meet: True if some transfers or casts of one step arrive at one place.
         cast_fault: one code per cast.
         cast_redundant: casts that brought every destination what was there already.
+        arrival_redundant: the same of each destination, as in ``Casts.destinations``.
     """
 
     fault: npt.NDArray[np.int8]
@@ -81,6 +82,7 @@ class Replay:
     meet: bool
     cast_fault: npt.NDArray[np.int8]
     cast_redundant: Bools
+    arrival_redundant: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,8 +183,10 @@ def _replayed(own: _TransferColumns) -> Replay:
     unmet.sort(key=lambda u: (u.chunk, u.rank))
     empty_at_end = np.sort(np.concatenate(empty))
     meet = bool(wave.any())
-    cast_redundant = np.zeros(0, bool)
+    cast_redundant = useless = np.zeros(0, bool)
     if moves.cast is not None:
+        arrivals = moves.cast >= 0
+        useless = redundant[arrivals]
         fault, redundant, cast_redundant = _of_casts(moves, fault, redundant, cast_fault)
     return Replay(
         fault,
@@ -193,6 +197,7 @@ def _replayed(own: _TransferColumns) -> Replay:
         meet,
         cast_fault,
         cast_redundant,
+        useless,
     )
 
 

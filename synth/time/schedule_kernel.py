@@ -3,8 +3,10 @@
 A kernel over one memory (:mod:`.queue_kernel`). A **job** is a slice of a transfer, and a client of
 the queues; jobs are numbered slice by slice. It gets ready when its source holds that slice and
 the slice before it has left. A **place** is a chunk on a rank: a job waits for a prefix of the
-arrivals at its source, in their order by step. The little work per job makes this fast: an arrival
-has an event only if a job reads it.
+arrivals at its source, in their order by step. A leg of a cast is a transfer here, and a switch
+within a cast a place: what a leg brings there counts as soon as its first byte is there, and what
+leaves has arrived when the last byte of all of them has. The little work per job makes this fast:
+an arrival has an event only if a job reads it.
 
 Events are about a resource (it is free), a job (it gets ready), or ``-job`` (it has passed a leg).
 """
@@ -44,7 +46,10 @@ FLYING, OPEN, BESIDE, LIMIT = range(QUEUE_COUNTS + 7, QUEUE_COUNTS + 11)
 # Where tables begin: slots of each slice (1: arrived), places of each slice, jobs.
 TRANSFERS_AT, PLACES_AT, READERS_AT, STEPS_AT = range(QUEUE_COUNTS + 11, QUEUE_COUNTS + 15)
 SLOTS_AT, PROGRESS_AT, JOBS_AT = range(QUEUE_COUNTS + 15, QUEUE_COUNTS + 18)
-COUNTS = QUEUE_COUNTS + 18
+# Of casts: how many switches within them there are, the first place that is one, and where their
+# words begin: for each slice and switch, when the last byte of all legs so far is there.
+MEETINGS, FIRST_MEETING, MEETINGS_AT = range(QUEUE_COUNTS + 18, QUEUE_COUNTS + 21)
+COUNTS = QUEUE_COUNTS + 21
 
 # Of transfers: FIRST_LEG:END_LEG are passed one after the other. NEEDS: how many of the arrivals at
 # the source are waited for; SLOT: the number among those at the target, -1 if no transfer waits for
@@ -52,7 +57,11 @@ COUNTS = QUEUE_COUNTS + 18
 # START: of the first slice; END: the last arrival.
 FIRST_LEG, END_LEG, SOURCE, TARGET, NEEDS, SLOT, STEP, PRIORITY = range(8)
 STARTED, LEFT_AT, START, END = range(8, 12)
-TRANSFER_COLUMNS = 12
+# Of legs of casts: whether they start at a switch, and ticks until what they bring to a switch may
+# go on: WHOLE, not before all of it is there; ARRIVED, of what ends at a rank.
+JOINS, GOES_ON = range(12, 14)
+TRANSFER_COLUMNS = 14
+ARRIVED, WHOLE = -1, -2
 # Of places: where their slots and their readers (transfers, by NEEDS) begin; one record more ends
 # the last ones.
 SLOT_BEGIN, READER_BEGIN = range(2)
@@ -217,12 +226,28 @@ def start(m: Array, job: int) -> None:
     if leg == m[transfer + FIRST_LEG]:
         leave(m, job, transfer, now + m[leg + LEAVES])
     arrival = now + m[leg + ARRIVES]
+    if m[transfer + JOINS] > 0:
+        # Of unequal rates the slowest leg's: α after its last byte has come to the switch.
+        last_byte = m[meeting(m, job, m[transfer + SOURCE])]
+        arrival = max(arrival, last_byte + m[leg + ARRIVES] - m[leg + LEAVES])
     last = leg + LEG_COLUMNS == m[transfer + END_LEG]
     if last and arrival > m[transfer + END]:
         m[transfer + END] = arrival
+    if m[transfer + GOES_ON] != ARRIVED:
+        there = meeting(m, job, m[transfer + TARGET])
+        m[there] = max(m[there], arrival)
+        if m[transfer + GOES_ON] != WHOLE:
+            arrival = now + m[transfer + GOES_ON]
     if not last or m[transfer + SLOT] >= 0 or m[STEPS] > 0:
         m[FLYING] += 1
         push(m, arrival, -job)
+
+
+@kernel
+def meeting(m: Array, job: int, place: int) -> Any:
+    """The word of a switch within a cast, for the slice of a job."""
+    turn = slice_of(m, job)
+    return m[MEETINGS_AT] + turn * m[MEETINGS] + place - m[FIRST_MEETING]
 
 
 @kernel

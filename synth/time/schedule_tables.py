@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+from weft.dsl.base.arrays import AnyArray, Floats, Ints, Ints32
 from weft.dsl.base.jit import fast
 from weft.dsl.base.kept import kept
 from weft.dsl.base.unique_rows import rows_of
@@ -36,11 +36,11 @@ from weft.dsl.nouns.schedule import Schedule, refuse_casts
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import Fabric, fabric_of
-from ..judge.replay import replay
 from . import queue_kernel as q
 from . import schedule_kernel as k
 from .folded import FoldedSchedule
 from .legs import rows_held
+from .moves import Moves, moves_of, moves_with
 
 SPARSE = 32
 """Of more places (chunks times ranks) for each transfer, only those that occur are listed."""
@@ -54,6 +54,11 @@ _LATEST = 1 << 62
 
 _UNIT_BITS = 256  # a finer common unit than 2^-256 µs is not worth its price
 _COARSE_UNIT = 1 << 64
+
+
+def _none() -> Floats:
+    return np.zeros(0)
+
 
 _EVENTS = 1024
 """Messages on their way that there is room for at first."""
@@ -87,12 +92,15 @@ class CostModel:
 @dataclass(frozen=True, eq=False)
 class Served:
     """Result of a run in µs: start of the first and arrival of the last slice of each transfer, the
-    time that each resource was held, and the last arrival of all."""
+    time that each resource was held, and the last arrival of all; the first two of each leg of
+    casts, too, in the order of ``Casts.links``."""
 
     time_us: float
     start_us: Floats
     end_us: Floats
     busy_us: Floats
+    leg_start_us: Floats = field(default_factory=_none)
+    leg_end_us: Floats = field(default_factory=_none)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +108,7 @@ class Ticked:
     """A whole run in exact ticks.
 
     Attributes:
+        schedule: what ran; rows are its transfers, or those of :class:`.moves.Moves` with casts.
         unit: ticks in a µs.
         job_start: when each slice of each transfer started, slice by slice (of its last leg, where
             a route is passed link by link).
@@ -109,6 +118,7 @@ class Ticked:
         held: until each of their resources is free.
     """
 
+    schedule: Schedule
     unit: int
     job_start: list[int]
     start: list[int]
@@ -121,7 +131,16 @@ class Ticked:
     def in_us(self) -> Served:
         """In µs: exact integers, rounded once."""
         start, end, busy = (in_us(x, self.unit) for x in (self.start, self.end, self.busy))
-        return Served(float(end.max(initial=0)), start, end, busy)
+        return _served(float(end.max(initial=0)), start, end, busy, self.schedule)
+
+
+def _served(time: float, start: Floats, end: Floats, busy: Floats, s: Schedule) -> Served:
+    """Return a run by transfers, and by legs of casts."""
+    if not len(s.casts):
+        return Served(time, start, end, busy)
+    m = moves_of(s)
+    of_transfers, of_legs = (start[m.transfers], end[m.transfers]), (start[m.legs], end[m.legs])
+    return Served(time, *of_transfers, busy, *of_legs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,12 +219,12 @@ class Prepared:
     ) -> Served:
         """The whole run, compiled; slices, order and stride are the schedule's unless given.
 
-        ``priority``: one integer per transfer. Cost: O(transfers · segments · log), about a µs
-        each, and some 60 bytes.
+        ``priority``: one integer per transfer (not of schedules with casts). Cost: O(transfers ·
+        segments · log), about a µs each, and some 60 bytes.
         """
         s = self.schedule
         slices = s.segments if segments is None else segments
-        order = s.priority if priority is None else np.asarray(priority, np.int64)
+        order = self._priority() if priority is None else np.asarray(priority, np.int64)
         step = s.stride if stride is None else stride
         costs = self._costs(message_bytes, slices)
         coarse = costs.coarse(self._ends(costs, slices))
@@ -213,7 +232,7 @@ class Prepared:
             held = costs.held(unit, self.routes)
             m = _run(self._memory(costs, unit, held, slices, order, step), fast(k))
             if m is not None:
-                return _in_us(m, unit)
+                return _in_us(m, unit, s)
         raise AssertionError("a coarse unit always fits")
 
     def exact(self, message_bytes: int, *, compiled: bool = False) -> Ticked:
@@ -229,7 +248,7 @@ class Prepared:
             (True, False) if compiled and self._fits(costs, unit, s.segments) else (False,)
         ):
             held = costs.row_ticks(unit, np.int64 if quick else object)[r.rows] * r.weights
-            memory = self._memory(costs, unit, held, s.segments, s.priority, s.stride)
+            memory = self._memory(costs, unit, held, s.segments, self._priority(), s.stride)
             m = _run(memory, fast(k) if quick else k)
             if m is None:
                 continue
@@ -237,6 +256,7 @@ class Prepared:
             transfers, rows = _tables(m)
             jobs = m[m[k.JOBS_AT] : m[q.HEADS_AT]]
             return Ticked(
+                s,
                 unit,
                 jobs[q.KEY :: q.CLIENT_COLUMNS],
                 transfers[k.START :: k.TRANSFER_COLUMNS],
@@ -247,6 +267,11 @@ class Prepared:
                 memory.holds[:, q.TICKS].tolist(),
             )
         raise AssertionError("ticks of any size always fit")
+
+    def _priority(self) -> Ints32 | None:
+        """Return the planned order of all rows."""
+        s = self.schedule
+        return moves_of(s).priority if len(s.casts) else s.priority
 
     def _costs(self, message_bytes: int, slices: int) -> _Costs:
         s = self.schedule
@@ -296,7 +321,18 @@ class Prepared:
             held = held + np.repeat(alphas, np.diff(r.row_start))
         leaves = np.maximum.reduceat(held, r.row_start[:-1]) if len(held) else held
         arrives = leaves if self.model.alpha_occupies else leaves + alphas
-        transfers = np.zeros((len(s), k.TRANSFER_COLUMNS), np.int64)
+        transfers = np.zeros((len(w.source), k.TRANSFER_COLUMNS), np.int64)
+        meetings = 0
+        if len(s.casts):
+            m, meetings = moves_of(s), moves_of(s).meetings
+            transfers = transfers.astype(held.dtype)
+            transfers[:, k.JOINS] = m.joins
+            # The first byte is at the switch α after the start, or all of them must be.
+            whole = self.model.store_and_forward
+            goes_on = k.WHOLE if whole else alphas[r.leg_start[r.which]]
+            transfers[:, k.GOES_ON] = np.where(m.feeds, goes_on, k.ARRIVED)
+        else:
+            transfers[:, k.GOES_ON] = k.ARRIVED
         steps = np.zeros((len(w.step_start), k.STEP_COLUMNS), np.int64)
         for column, values in (
             (k.FIRST_LEG, r.leg_start[r.which]),
@@ -318,6 +354,7 @@ class Prepared:
             stride=stride,
             planned=order is not None,
             most_legs=int(np.diff(r.leg_start).max(initial=1)),
+            meetings=meetings,
             transfers=transfers,
             places=np.stack([w.slot_start, w.reader_start], axis=1),
             readers=w.readers,
@@ -331,9 +368,13 @@ def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
     """Make a verified schedule ready to be timed. O(links of all routes · log), in arrays.
 
     The tables of one schedule are made once.
+
+    Raises:
+        UserError: a barrier model and casts.
     """
-    refuse_casts(schedule, "times of what switches sum or copy are not simulated yet")
     model = model or CostModel()
+    if model.barrier:
+        refuse_casts(schedule, "steps with barriers are of transfers")
     waits = barriers(schedule) if model.barrier else data_waits(schedule)
     return Prepared(schedule, model, routes_of(schedule, model.store_and_forward), waits)
 
@@ -341,7 +382,7 @@ def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
 def prepare_folded(folded: FoldedSchedule, model: CostModel | None = None) -> Prepared:
     """Make the part of a folded schedule ready to be timed: its times are those of the whole."""
     model, part = model or CostModel(), folded.part
-    waits = barriers(part) if model.barrier else waits_of(part, folded.redundant)
+    waits = barriers(part) if model.barrier else waits_of(moves_with(part, folded.redundant))
     routes = routes_of(part, model.store_and_forward)
     rows = folded.first_row[routes.rows]
     return Prepared(part, model, replace(routes, rows=rows), waits, folded.copies)
@@ -359,7 +400,8 @@ class _MemoryTables:
     stride: int
     planned: bool
     most_legs: int
-    transfers: Ints
+    meetings: int
+    transfers: AnyArray
     places: Ints
     readers: Ints
     steps: Ints
@@ -385,6 +427,7 @@ class _MemoryTables:
             self.holds.copy(),
             np.zeros(slots * self.slices, np.int64),
             np.zeros(places * self.slices * k.PROGRESS_COLUMNS, np.int64),
+            np.zeros(self.meetings * self.slices, np.int64),
             jobs,
             # At a time a transfer gets ready at most once on each of its legs.
             np.zeros((n * self.most_legs + self.rows + 1) * q.HEAD_COLUMNS, np.int64),
@@ -404,8 +447,9 @@ class _MemoryTables:
         counts[[k.STEPS, k.PLANNED, k.STRIDE]] = len(self.steps) - 1, self.planned, self.stride
         counts[[k.BESIDE, k.LIMIT]] = beside, -1 if legs.dtype == object else _LATEST
         counts[[k.TRANSFERS_AT, k.PLACES_AT, k.READERS_AT, k.STEPS_AT]] = begin[1:5]
-        counts[[k.SLOTS_AT, k.PROGRESS_AT, k.JOBS_AT]] = begin[7:10]
-        counts[[q.HEADS_AT, q.EVENTS_AT]] = begin[10:12]
+        counts[[k.SLOTS_AT, k.PROGRESS_AT, k.MEETINGS_AT, k.JOBS_AT]] = begin[7:11]
+        counts[[q.HEADS_AT, q.EVENTS_AT]] = begin[11:13]
+        counts[[k.MEETINGS, k.FIRST_MEETING]] = self.meetings, places - self.meetings
         return np.concatenate([counts, *(x.ravel() for x in tables)])
 
 
@@ -424,14 +468,14 @@ def _tables(m: Any) -> tuple[Any, Any]:
     return m[m[k.TRANSFERS_AT] : m[k.PLACES_AT]], m[k.COUNTS : m[k.TRANSFERS_AT]]
 
 
-def _in_us(m: Ints, unit: int) -> Served:
+def _in_us(m: Ints, unit: int, s: Schedule) -> Served:
     transfers, rows = _tables(m)
     end = transfers[k.END :: k.TRANSFER_COLUMNS]
     start, ends, busy = (
         x / np.float64(unit)
         for x in (transfers[k.START :: k.TRANSFER_COLUMNS], end, rows[q.BUSY :: q.ROW_COLUMNS])
     )
-    return Served(int(end.max(initial=0)) / unit, start, ends, busy)
+    return _served(int(end.max(initial=0)) / unit, start, ends, busy, s)
 
 
 def in_us(ticks: Iterable[int], unit: int) -> Floats:
@@ -507,11 +551,12 @@ class _Costs:
 
 @kept(most=8)
 def routes_of(s: Schedule, one_by_one: bool) -> Routes:
-    """The routes of a schedule; with ``one_by_one`` each of their links is a leg."""
-    grains = s.collective.grains[s.chunk]
-    first, which = distinct_routes(s.route_start, s.route_links.astype(np.int64), grains)
-    whole, at = rows_of(s.route_start, first)
-    links = s.route_links[at].astype(np.int64)
+    """The routes of transfers and legs of casts; with ``one_by_one`` each link is a leg."""
+    m = moves_of(s) if len(s.casts) else s
+    grains = s.collective.grains[m.chunk]
+    first, which = distinct_routes(m.route_start, m.route_links.astype(np.int64), grains)
+    whole, at = rows_of(m.route_start, first)
+    links = m.route_links[at].astype(np.int64)
     if one_by_one:
         link_start, leg_start = np.arange(len(links) + 1), whole
     else:
@@ -574,26 +619,27 @@ def _random_words(count: int) -> Ints:
 @kept(most=8)
 def data_waits(s: Schedule) -> Waits:
     """Number the arrivals of each place by step; each job needs a prefix of those of its source."""
-    return waits_of(s, replay(s).redundant)
+    return waits_of(moves_of(s))
 
 
-def waits_of(s: Schedule, redundant: Bools) -> Waits:
-    """Number the arrivals of a schedule some of whose transfers bring nothing new."""
-    place, ranks = s.chunk.astype(np.int64) * s.topology.ranks, s.topology.ranks
-    source, target, places = _dense(place + s.src, place + s.dst, s.collective.chunks * ranks)
-    width = s.steps + 1
-    arrivals = np.flatnonzero(~redundant)
-    keys = target[arrivals] * width + s.step[arrivals]
+def waits_of(m: Moves) -> Waits:
+    """Number the arrivals of each place; what leaves a meeting needs all that come to it."""
+    source, target, places = _dense(m.source, m.target, m.places + m.meetings)
+    width = int(m.step.max(initial=0)) + 2
+    arrivals = np.flatnonzero(~m.redundant)
+    keys = target[arrivals] * width + m.step[arrivals]
     order = np.argsort(keys, kind="stable")
     keys, arrivals = keys[order], arrivals[order]
     slot_start = np.searchsorted(keys, np.arange(places + 1) * width)
     # Ascending by step, so that the search reads memory in order and equal needs keep their order.
-    wanted = source * width + s.step
+    wanted = source * width + m.step
+    if m.meetings:  # legs that meet are of one step
+        wanted += m.joins
     readers = np.argsort(wanted, kind="stable")
-    needs = np.empty(len(s), np.int64)
+    needs = np.empty(len(m), np.int64)
     needs[readers] = np.searchsorted(keys, wanted[readers])
     needs -= slot_start[source]
-    slot = np.full(len(s), -1, np.int64)
+    slot = np.full(len(m), -1, np.int64)
     slot[arrivals] = np.arange(len(arrivals)) - slot_start[target[arrivals]]
     most = np.zeros(places, np.int64)
     np.maximum.at(most, source, needs)

@@ -1,0 +1,1 @@
+"""Trees of ranks and of switches that copy or sum, and their packings."""

@@ -1,0 +1,162 @@
+"""The graph of trees with casts: its vertices are the ranks and the switches that compute.
+
+An arc is a cheapest route between two vertices over nodes that pass one copy on. From rank to rank
+any switch does; a route from or to a computing switch passes plain nodes only, so that what meets
+at one is told by the vertices alone. For trees that lead away from a root (``outward``) a switch
+computes if it multicasts; for those that lead to one, if it reduces: they are trees that lead away
+on the reversed machine. A rank that feeds a switch with its issuer in the group pays for its own
+copy too, back over the cheapest link from the switch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Floats, Ints, Ints32
+from weft.dsl.nouns.topology import Topology
+
+from ..fabric.fabric import fabric_of
+
+TIE = 1e-9
+"""Price of a link beside its own, as a part of the mean: of equal routes the shorter one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arcs:
+    """The cheapest routes under some prices.
+
+    Attributes:
+        cost: of each arc with the issuer's own copy, infinite where there is none; shape
+            (vertices, vertices).
+        before: the state before each one on the way from each vertex, -9999: none.
+        ends: the state in which each arc ends.
+        link: the cheapest link between two states, by ``tail * states + head``.
+        back: the link of the issuer's own copy, from each switch to each rank, or -1; shape
+            (switches, ranks).
+    """
+
+    cost: Floats
+    before: Ints32
+    ends: Ints
+    link: dict[int, int]
+    back: Ints
+
+    def route(self, tail: int, head: int) -> tuple[int, ...]:
+        """Return the links of an arc, from its tail to its head."""
+        states, at, links = self.before.shape[1], int(self.ends[tail, head]), list[int]()
+        while at != tail:
+            before = int(self.before[tail, at])
+            links.append(self.link[before * states + at])
+            at = before
+        return tuple(reversed(links))
+
+
+@dataclass(frozen=True, eq=False)
+class SteinerGraph:
+    """Ranks, then the switches that compute in one direction of trees.
+
+    Attributes:
+        topology: the machine, reversed for trees that lead to a root.
+        switches: nodes of the vertices behind the ranks.
+    """
+
+    topology: Topology
+    switches: tuple[int, ...]
+
+    @staticmethod
+    def of(topology: Topology, *, outward: bool) -> SteinerGraph:
+        """Return the graph of trees that lead away from a root, or to one."""
+        machine = topology if outward else topology.reversed()
+        able = tuple(i for i, node in enumerate(machine.nodes) if node.multicast)
+        return SteinerGraph(machine, able)
+
+    @cached_property
+    def ranks(self) -> int:
+        """Return the number of ranks, which are the first vertices."""
+        return self.topology.ranks
+
+    @property
+    def vertices(self) -> int:
+        """Return the number of vertices."""
+        return self.ranks + len(self.switches)
+
+    @cached_property
+    def node(self) -> tuple[int, ...]:
+        """Return the node of each vertex."""
+        return (*range(self.ranks), *self.switches)
+
+    @cached_property
+    def in_group(self) -> Bools:
+        """Return of each switch whether its issuer is in the group."""
+        return np.array([self.topology.nodes[v].issuer_in_group for v in self.switches], bool)
+
+    @cached_property
+    def _steps(self) -> tuple[Ints, Ints, Ints]:
+        """Return steps of ways: from state, to state, link.
+
+        State v starts at vertex v. State V + u: at node u over plain nodes; V + N + u: at node u,
+        and a computing switch was passed.
+        """
+        nodes, first, count = self.topology.nodes, self.vertices, len(self.topology.nodes)
+        vertex = {u: v for v, u in enumerate(self.node)}
+        rows = []
+        for i, x in enumerate(self.topology.links):
+            over, past = first + x.dst, first + count + x.dst
+            if x.src in vertex:
+                rows.append((vertex[x.src], over, i))
+            if not nodes[x.src].stores:
+                rows.append((first + x.src, past if x.src in vertex else over, i))
+                rows.append((first + count + x.src, past, i))
+        table = np.array(rows, np.int64).reshape(-1, 3).T
+        return table[0], table[1], table[2]
+
+    def link_prices(self, rows: Floats) -> Floats:
+        """Return the price of each link from those of links and shared resources."""
+        resource, link = fabric_of(self.topology).pairs
+        found = np.zeros(len(self.topology.links))
+        np.add.at(found, link, rows[resource])
+        return found
+
+    def arcs(self, rows: Floats) -> Arcs:
+        """Return the cheapest routes; ``rows`` are prices of links and shared resources."""
+        from scipy.sparse import csr_array  # takes 100 ms to load
+        from scipy.sparse.csgraph import dijkstra
+
+        price = self.link_prices(rows)
+        price = price + TIE * (price.mean() or 1.0)
+        tail, head, link = self._steps
+        first, count, n = self.vertices, len(self.topology.nodes), self.ranks
+        states = first + 2 * count
+        order = np.lexsort((link, price[link], head, tail))
+        pair = tail[order] * states + head[order]
+        order = order[np.diff(pair, prepend=-1) != 0]
+        best = link[order]
+        graph = csr_array((price[best], (tail[order], head[order])), shape=(states, states))
+        reach, before = dijkstra(graph, indices=np.arange(first), return_predecessors=True)
+        over = first + np.array(self.node, np.int64)
+        ends = np.broadcast_to(over, (first, first)).copy()
+        past = over[:n] + count
+        shorter = reach[:n, past] < reach[:n, over[:n]]
+        ends[:n, :n] += count * shorter
+        cost = np.take_along_axis(reach, ends, axis=1)
+        np.fill_diagonal(cost, np.inf)
+        names = (tail[order] * states + head[order]).tolist()
+        back = self._back(price)
+        own = np.where(back >= 0, price[back], np.inf).T
+        cost[:n, n:] += np.where(self.in_group, own, 0.0)
+        cost[n:, n:][:, self.in_group] = np.inf  # no rank issues there
+        return Arcs(cost, before, ends, dict(zip(names, best.tolist(), strict=True)), back)
+
+    def _back(self, price: Floats) -> Ints:
+        """Return the cheapest link from each switch to each rank, -1: none."""
+        found = np.full((len(self.switches), self.ranks), -1, np.int64)
+        place = {u: k for k, u in enumerate(self.switches)}
+        for i, x in enumerate(self.topology.links):
+            if x.src in place and x.dst < self.ranks:
+                held = found[place[x.src], x.dst]
+                if held < 0 or price[i] < price[held]:
+                    found[place[x.src], x.dst] = i
+        return found

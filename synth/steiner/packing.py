@@ -1,0 +1,346 @@
+"""The best mixture of trees with casts for an allreduce, by column generation.
+
+Share w of the buffer is reduced to a root along trees that lead to it, and spread along trees that
+lead away; roots are ranks, and switches that turn sums round. All trees share the links:
+
+    min U:  sum of x over the trees to (and from) root r = w_r,  sum of w = 1,
+            loads x <= U · bandwidth of every link and shared resource
+
+Symmetries of the machine move trees to trees, so it is solved over orbits: of roots that are images
+of each other one is enough, and loads are averages over orbits of links (packing.md §1). Prices of
+the program find cheaper trees (:mod:`.tree`) until there is none. The end is exact: the weights are
+rational and checked in integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.kept import kept
+from weft.dsl.base.matrix import SparseMatrix
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.orbits import Orbits, orbits_of
+
+from ..base.meter import STEPS, Meter
+from ..fabric.fabric import fabric_of
+from ..lp.certified import LinearProgram, certified_minimum
+from ..lp.highs import solve_lp
+from .graph import Arcs, SteinerGraph
+from .tree import SwitchSets, Tree, groups_alike
+
+ROUNDS = 100
+"""Rounds of column generation, at most."""
+
+EFFORT = 20.0
+"""Effort of one packing."""
+
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedArc:
+    """An arc of a tree between nodes, with its links in the order in which data passes them.
+
+    ``back``: the link over which the issuer's own copy returns, -1: none.
+    """
+
+    tail: int
+    head: int
+    links: tuple[int, ...]
+    back: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTree:
+    """A tree of nodes; arcs lead from the root to leaves, or, ``inward``, from leaves to the root.
+
+    ``arcs`` are listed from the root on, whichever way data goes.
+    """
+
+    root: int
+    inward: bool
+    arcs: tuple[RoutedArc, ...]
+
+    def links(self) -> list[int]:
+        """Return every link that it uses, as often as it does."""
+        return [i for arc in self.arcs for i in (*arc.links, *([arc.back] * (arc.back >= 0)))]
+
+
+@dataclass(frozen=True, eq=False)
+class CastPacking:
+    """Pairs of trees to and from a root, with exact weights that add up to 1.
+
+    Attributes:
+        orbits: the symmetries; each pair stands for its images under all of them.
+        pairs: (weight, tree to the root, tree from it).
+        us_per_byte: the time of the busiest resource per byte of the buffer, exactly.
+        complete: no tree that was found is cheaper under the last prices.
+    """
+
+    topology: Topology
+    orbits: Orbits
+    pairs: tuple[tuple[Fraction, RoutedTree, RoutedTree], ...]
+    us_per_byte: Fraction
+    complete: bool
+
+
+@kept(most=8)
+def cast_packing(topology: Topology, effort: float = EFFORT) -> CastPacking | None:
+    """Return the best packing found for an allreduce; None if no tree spans all ranks."""
+    search = _Search.of(topology, Meter(round(effort * STEPS)))
+    return search.run()
+
+
+@dataclass(eq=False)
+class _Column:
+    family: int  # 2 · root + (0: inward, 1: outward)
+    tree: RoutedTree
+    load: Floats  # per orbit of rows, average
+
+
+@dataclass(eq=False)
+class _Search:
+    topology: Topology
+    orbits: Orbits
+    meter: Meter
+    graphs: tuple[SteinerGraph, SteinerGraph]  # inward (reversed), outward
+    sets: tuple[SwitchSets, SwitchSets]
+    roots: tuple[int, ...]  # nodes
+    size: Floats  # rows of each orbit
+    width: tuple[Fraction, ...]  # GB/s of a row of each orbit
+    columns: list[_Column] = field(default_factory=list)
+    seen: set[RoutedTree] = field(default_factory=set)
+    _grew: bool = False
+
+    @staticmethod
+    def of(topology: Topology, meter: Meter) -> _Search:
+        orbits = orbits_of(topology)
+        least = orbits.images.min(axis=0)
+        graphs = tuple(SteinerGraph.of(topology, outward=way) for way in (False, True))
+        sets = tuple(
+            SwitchSets(g.ranks, groups_alike(least[list(g.switches)].tolist(), g.ranks))
+            for g in graphs
+        )
+        nodes = topology.nodes
+        turning = [
+            v
+            for v in sorted({int(least[v]) for v in range(topology.ranks, len(nodes))})
+            if nodes[v].turns and nodes[v].multicast and not nodes[v].issuer_in_group
+        ]
+        size = np.bincount(orbits.row_orbit).astype(float)
+        first = np.unique(orbits.row_orbit, return_index=True)[1]
+        bandwidth = fabric_of(topology).bandwidth
+        return _Search(
+            topology,
+            orbits,
+            meter,
+            (graphs[0], graphs[1]),
+            (sets[0], sets[1]),
+            (*orbits.representatives.tolist(), *turning),
+            size,
+            tuple(bandwidth[i] for i in first.tolist()),
+        )
+
+    def run(self) -> CastPacking | None:
+        width = np.array(self.width, float)
+        for price in (1.0 / width, np.ones(len(width))):
+            self._price(price / self.size, None)
+        if not self._spans():
+            return None
+        self._price(1.0 / width / self.size, None, plain=True)
+        best, bound, complete = None, 0.0, False
+        for _ in range(ROUNDS):
+            value, price, families = self._master()
+            self._grew, tried = False, price if best is None else (price + best) / 2
+            for one in (tried, price):
+                found = self._price(one / self.size, families)
+                lower = found / float(one @ width) if one.any() else 0.0
+                if lower > bound:
+                    bound, best = lower, one
+            if bound >= value * (1 - _CLOSE) or not self._grew:
+                # The search for switches may have missed a set: look at all of them once.
+                lower = self._price(price / self.size, families, every=True) / float(price @ width)
+                complete = lower >= value * (1 - _CLOSE)
+                if complete or not self._grew:
+                    break
+                bound = min(bound, lower)
+            if self.meter.over():
+                break
+        return self._exact(complete)
+
+    def _spans(self) -> bool:
+        found = {c.family for c in self.columns}
+        return any({2 * k, 2 * k + 1} <= found for k in range(len(self.roots)))
+
+    def _price(
+        self, row: Floats, families: Floats | None, *, plain: bool = False, every: bool = False
+    ) -> float:
+        """Add trees under prices per orbit; return the least cost of a pair over all roots.
+
+        ``families``: the value of each family, which a tree must undercut to be added. ``every``:
+        look at all sets of switches; where there are too many, the answer is 0.
+        """
+        rows, least = row[self.orbits.row_orbit], np.inf
+        arcs = [graph.arcs(rows) for graph in self.graphs]
+        for k, root in enumerate(self.roots):
+            total = 0.0
+            for way, graph in enumerate(self.graphs):
+                tree = self._tree(way, arcs[way], root, plain, every)
+                if tree is None:
+                    total = -np.inf if every else np.inf
+                    continue
+                total += tree.cost
+                if families is None or tree.cost < families[2 * k + way] * (1 - _CLOSE):
+                    self._add(2 * k + way, _routed(graph, arcs[way], tree, inward=way == 0))
+            least = min(least, total)
+        return float(max(least, 0.0))
+
+    def _tree(self, way: int, arcs: Arcs, root: int, plain: bool, every: bool) -> Tree | None:
+        graph, sets = self.graphs[way], self.sets[way]
+        if root >= graph.ranks and root not in graph.switches:
+            return None
+        vertex = root if root < graph.ranks else graph.ranks + graph.switches.index(root)
+        if plain:
+            return (
+                None
+                if vertex != root
+                else SwitchSets(graph.ranks, ()).least(arcs.cost, vertex, self.meter)
+            )
+        search = sets.every if every else sets.least
+        return search(arcs.cost, vertex, self.meter)
+
+    def _add(self, family: int, tree: RoutedTree) -> None:
+        if tree in self.seen:
+            return
+        self.seen.add(tree)
+        self._grew = True
+        fabric = fabric_of(self.topology)
+        _, rows = fabric.resources_of(np.array(tree.links(), np.int64))
+        load = np.bincount(self.orbits.row_orbit[rows], minlength=len(self.size)) / self.size
+        self.columns.append(_Column(family, tree, load))
+
+    def _master(self) -> tuple[float, Floats, Floats]:
+        """Return U, the prices of orbits, and the values of families."""
+        program = self._program()
+        rows = len(self.width)
+        found = solve_lp(
+            program[0], a_ub=program[1], b_ub=np.zeros(rows), a_eq=program[2], b_eq=program[3]
+        )
+        self.meter.spend(20 * len(self.columns))
+        if found.x is None:
+            raise WeftError(f"trees with casts: {found.message}")
+        return found.value, np.maximum(-found.ub_prices, 0.0), found.eq_prices[:-1]
+
+    def _program(self) -> tuple[Floats, SparseMatrix, SparseMatrix, Floats]:
+        """Columns: trees, shares of roots, U. Rows: orbits; families, and the sum of shares."""
+        n, roots, width = len(self.columns), len(self.roots), np.array(self.width, float)
+        last = n + roots
+        loads = np.array([c.load for c in self.columns])
+        at, orbit = np.nonzero(loads)
+        a_ub = SparseMatrix.of(
+            (len(width), last + 1),
+            np.concatenate([orbit, np.arange(len(width))]),
+            np.concatenate([at, np.full(len(width), last)]),
+            np.concatenate([loads[at, orbit], -width]),
+        )
+        family = np.array([c.family for c in self.columns])
+        share = np.arange(2 * roots)
+        a_eq = SparseMatrix.of(
+            (2 * roots + 1, last + 1),
+            np.concatenate([family, share, np.full(roots, 2 * roots)]),
+            np.concatenate([np.arange(n), n + share // 2, n + np.arange(roots)]),
+            np.concatenate([np.ones(n), -np.ones(2 * roots), np.ones(roots)]),
+        )
+        right = np.zeros(2 * roots + 1)
+        right[-1] = 1.0
+        cost = np.zeros(last + 1)
+        cost[-1] = 1.0
+        return cost, a_ub, a_eq, right
+
+    def _exact(self, complete: bool) -> CastPacking | None:
+        """Solve the last program in rational numbers, and pair the trees of each root."""
+        cost, a_ub, a_eq, right = self._program()
+        n, last = len(self.columns), len(cost) - 1
+        # In units of the widest row, so that the time is not a tiny number.
+        widest = max(self.width)
+        counted = np.rint(np.array([c.load for c in self.columns]) * self.size).astype(np.int64)
+        room = [s * w / widest for s, w in zip(map(int, self.size), self.width, strict=True)]
+        units = np.array([w.denominator for w in room], np.int64)
+        sized = np.array([w.numerator for w in room], np.int64)
+        whole = counted * units
+        at, orbit = np.nonzero(whole)
+        a_ub = SparseMatrix.of(
+            a_ub.shape,
+            np.concatenate([orbit, np.arange(len(sized))]),
+            np.concatenate([at, np.full(len(sized), last)]),
+            np.concatenate([whole[at, orbit], -sized]),
+        )
+        program = LinearProgram(
+            cost.astype(np.int64),
+            a_ub,
+            np.zeros(len(sized), np.int64),
+            a_eq,
+            right.astype(np.int64),
+        )
+        try:
+            solved = certified_minimum(program, method="highs-ds")
+        except WeftError:
+            return None
+        if solved.attained is None or solved.x_numerators is None:
+            return None
+        weights = [Fraction(int(x), solved.x_denominator) for x in solved.x_numerators[:n]]
+        return CastPacking(
+            self.topology,
+            self.orbits,
+            tuple(self._paired(weights)),
+            solved.attained / widest / BYTES_PER_US_PER_GBPS,
+            complete,
+        )
+
+    def _paired(self, weights: list[Fraction]) -> list[tuple[Fraction, RoutedTree, RoutedTree]]:
+        """Pair trees to and from each root, in their order, so that weights agree."""
+        pairs = []
+        for k in range(len(self.roots)):
+            halves = [
+                [
+                    [w, c.tree]
+                    for w, c in zip(weights, self.columns, strict=True)
+                    if c.family == 2 * k + way and w > 0
+                ]
+                for way in (0, 1)
+            ]
+            forth, back = halves
+            while forth and back:
+                part = min(forth[0][0], back[0][0])
+                pairs.append((part, forth[0][1], back[0][1]))
+                for half in (forth, back):
+                    half[0][0] -= part
+                    if not half[0][0]:
+                        half.pop(0)
+        return pairs
+
+
+def _routed(graph: SteinerGraph, arcs: Arcs, tree: Tree, *, inward: bool) -> RoutedTree:
+    """Return a tree with the links of its arcs, in the direction of the data."""
+    children: dict[int, list[int]] = {}
+    for above, v in tree.arcs:
+        children.setdefault(above, []).append(v)
+    found, queue = [], [tree.root]
+    while queue:
+        above = queue.pop(0)
+        for v in children.get(above, ()):
+            links = arcs.route(above, v)
+            switch = v - graph.ranks
+            own = -1
+            if above < graph.ranks and switch >= 0 and graph.in_group[switch]:
+                own = int(arcs.back[switch, above])
+            ordered = tuple(reversed(links)) if inward else links
+            found.append(RoutedArc(graph.node[above], graph.node[v], ordered, own))
+            queue.append(v)
+    return RoutedTree(graph.node[tree.root], inward, tuple(found))

@@ -1,0 +1,150 @@
+"""What queues for links in a schedule: its transfers, and every leg of its casts.
+
+Each is a *row* with a source and a target place, the links it holds, and a step. A place is a chunk
+on a rank (``chunk * ranks + rank``) or, numbered behind those, a *meeting*: a switch within a cast,
+where legs end and others start. Rows are sorted by step, in a step transfers go before legs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32
+from weft.dsl.base.kept import kept
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.nouns.schedule import Schedule
+
+from ..judge.replay import replay
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """The rows of a schedule in columns; see the module's text.
+
+    Attributes:
+        chunk, step, source, target: of each row.
+        places: of chunks on ranks; meetings are numbered from here, ``meetings`` of them.
+        route_start, route_links: row i holds ``route_links[route_start[i]:route_start[i+1]]``.
+        priority: of the planned order, if there is one.
+        redundant: rows that bring what is there already.
+        transfers, legs: the row of each transfer, and of each link of the casts.
+    """
+
+    chunk: Ints32
+    step: Ints32
+    source: Ints
+    target: Ints
+    places: int
+    meetings: int
+    route_start: Ints
+    route_links: Ints32
+    priority: Ints32 | None
+    redundant: Bools
+    transfers: Ints | slice
+    legs: Ints | slice
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    @property
+    def joins(self) -> Bools:
+        """Return the rows that start at a meeting."""
+        return self.source >= self.places
+
+    @property
+    def feeds(self) -> Bools:
+        """Return the rows that end at a meeting."""
+        return self.target >= self.places
+
+
+@kept(most=8)
+def moves_of(s: Schedule) -> Moves:
+    """Return the rows of a verified schedule. O(links of all routes), in arrays."""
+    return moves_with(s, replay(s).redundant)
+
+
+def moves_with(s: Schedule, redundant: Bools) -> Moves:
+    """Return the rows of a schedule some of whose transfers are known to bring nothing new."""
+    ranks = s.topology.ranks
+    place = s.chunk.astype(np.int64) * ranks
+    places = s.collective.chunks * ranks
+    if not len(s.casts):
+        return Moves(
+            s.chunk,
+            s.step,
+            place + s.src,
+            place + s.dst,
+            places,
+            0,
+            s.route_start,
+            s.route_links,
+            s.priority,
+            redundant,
+            slice(None),
+            slice(0, 0),
+        )
+    c, ends = s.casts, s.topology.link_ends()
+    cast = np.repeat(np.arange(len(c)), np.diff(c.link_start))
+    tail, head = ends[c.links].T
+    here = c.chunk[cast].astype(np.int64) * ranks
+    # A meeting is a switch within one cast.
+    named = cast * len(s.topology.nodes)
+    inner = np.unique(np.concatenate([named + tail, named + head])[_switch(tail, head, ranks)])
+
+    def at(node: Ints) -> Ints:
+        met = places + np.searchsorted(inner, named + node)
+        return np.where(node < ranks, here + node, met)
+
+    step = np.concatenate([s.step, c.step[cast]])
+    order = np.argsort(step, kind="stable")
+    row = np.empty(len(order), np.int64)
+    row[order] = np.arange(len(order))
+
+    def joined(own: AnyArray, of_legs: AnyArray) -> AnyArray:
+        return np.concatenate([own, of_legs])[order]
+
+    length = np.concatenate([np.diff(s.route_start), np.ones(len(cast), np.int64)])
+    start, links = (
+        np.concatenate([[0], np.cumsum(length)]),
+        np.concatenate([s.route_links, c.links]),
+    )
+    route_start, which = rows_of(start, order)
+    return Moves(
+        joined(s.chunk, c.chunk[cast]),
+        step[order],
+        joined(place + s.src, at(tail)),
+        joined(place + s.dst, at(head)),
+        places,
+        len(inner),
+        route_start,
+        links[which],
+        _priority(s, cast, order),
+        joined(redundant, _brings_nothing(s, cast, head)),
+        row[: len(s)],
+        row[len(s) :],
+    )
+
+
+def _switch(tail: Ints, head: Ints, ranks: int) -> Bools:
+    return np.concatenate([tail >= ranks, head >= ranks])
+
+
+def _priority(s: Schedule, cast: Ints, order: Ints) -> Ints32 | None:
+    if not s.planned:
+        return None
+    own = s.priority if s.priority is not None else np.zeros(len(s), np.int32)
+    of_casts = s.casts.priority
+    legs = np.zeros(len(cast), np.int32) if of_casts is None else of_casts[cast]
+    return np.concatenate([own, legs])[order]
+
+
+def _brings_nothing(s: Schedule, cast: Ints, head: Ints) -> Bools:
+    """Return the legs that end at a rank which has what they bring."""
+    c = s.casts
+    owner = np.repeat(np.arange(len(c)), np.diff(c.destination_start))
+    useless = replay(s).arrival_redundant
+    nodes = len(s.topology.nodes)
+    known = (owner * nodes + c.destinations)[useless]
+    return np.isin(cast * nodes + head, known)
