@@ -260,6 +260,8 @@ def _same(one: Schedule, other: Schedule) -> bool:
     columns = ("chunk", "src", "dst", "step", "reduce", "route_start", "route_links")
     if not all(np.array_equal(getattr(one, c), getattr(other, c)) for c in columns):
         return False
+    if list(one.casts) != list(other.casts):
+        return False
     if (one.priority is None) != (other.priority is None) or one.rounds != other.rounds:
         return False
     ordered = one.priority is None or np.array_equal(one.priority, cast(Any, other.priority))

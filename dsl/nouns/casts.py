@@ -3,17 +3,19 @@
 A transfer has one source, one destination and one route. A *cast* has several of one or of both,
 and uses a tree of links through switches: the data of all its sources meets on its way up (at
 switches that ``reduces``) and is copied on its way down (at switches that ``multicast``); a switch
-that does both ``turns``. A switch that does neither passes one copy on, so several switches may lie
-on the tree. Every destination gets the same value: the sum of what all sources hold.
+that does both ``turns``. A switch that can do neither passes on what comes, the k-th copy that
+enters over the k-th of the links that leave it, so several switches may lie on the tree. Every
+destination gets the same value: the sum of what all sources hold.
 
-How one is stored: ``links`` has every link of the tree once, each behind those that lead to the
-switch where it starts. A *leg* is one link. A source is where links start that no link leads to, a
-destination where they end; a rank may be both (its copy goes up, the result comes down), and that
-is how the *issuer* of a switch with ``issuer_in_group`` is stored: a load-reduce of NVLink has all
-members as sources, the issuer too, and the issuer as the one destination; a multicast store has the
-issuer as its one source and all members as destinations, the issuer too. ``reduce``: destinations
-add the result to what they hold instead of storing it. ``issuer``: the rank that starts the cast,
-or -1 where all sources push (SHARP). Everything that a cast reads held before its step.
+How one is stored: ``links`` has the links of the tree, each behind those that lead to the switch
+where it starts, once for each copy that passes it (more than one only beside a switch that can do
+neither). A *leg* is one link. A source is where links start that no link leads to, a destination
+where they end; a rank may be both (its copy goes up, the result comes down), and that is how the
+*issuer* of a switch with ``issuer_in_group`` is stored: a load-reduce of NVLink has all members as
+sources, the issuer too, and the issuer as the one destination; a multicast store has the issuer as
+its one source and all members as destinations, the issuer too. ``reduce``: destinations add the
+result to what they hold instead of storing it. ``issuer``: the rank that starts the cast, or -1
+where all sources push (SHARP). Everything that a cast reads held before its step.
 
 >>> one = Cast(0, (0, 1, 2), (0,), (0, 2, 4, 1), issuer=0)
 >>> casts = Casts.of([one])

@@ -234,6 +234,11 @@ class Schedule(Viewed, Tabled):
         return max(int(self.step.max(initial=-1)), int(self.casts.step.max(initial=-1))) + 1
 
     @property
+    def moves(self) -> int:
+        """Return how many transfers and legs of casts it has."""
+        return len(self) + len(self.casts.links)
+
+    @property
     def planned(self) -> bool:
         """Return whether the schedule plans its order by priorities."""
         return self.priority is not None or self.casts.priority is not None

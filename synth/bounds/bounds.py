@@ -16,7 +16,9 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
+from ..steiner.packing import cast_packing
 from . import distance, report
+from .cast_partition import cast_partition
 from .composite import Composite, Wants, always, average, envelope, of_cut
 from .cut import CutFinder, NodeCut, best_cut, best_of, host_cuts
 from .demand import ClassDemand, copying_demand, is_allreduce, wanted_items
@@ -447,7 +449,12 @@ def _allreduce(
         cut = least_cut(topology)
         partition = None if cut is None else best_partition(topology, cut.time)
     chunks, of = collective.chunks, collective.message_chunks
-    if partition is not None:
+    casts = cast_partition(topology)
+    others = [x.time for x in (cut, partition) if x is not None]
+    if casts is not None and casts.time > max(others, default=Fraction(0)):
+        value = _per_byte(collective, casts.time * chunks)
+        certificate = report.cast_certificate(topology, casts, of, chunks, value)
+    elif partition is not None:
         value = _per_byte(collective, partition.time * chunks)
         certificate = report.partition_certificate(topology, partition, of, chunks, value)
     elif cut is None:
@@ -498,12 +505,27 @@ def _allreduce_attainable(
         and _per_byte(collective, composed.time * collective.chunks) == bound
     ):
         return bound, "attained by reduce_scatter and allgather, one after the other"
+    if any(node.computes for node in topology.nodes):
+        return _attained_with_casts(topology, bound)
     trees = tree_time(topology, effort)
     if trees is None:
         return None, ""
     value = _per_byte(collective, trees * collective.chunks)
     equal = " equal to the bound" if value == bound else ""
     return value, f"attained by reducing to roots and broadcasting, shares by linear program{equal}"
+
+
+def _attained_with_casts(topology: Topology, bound: Fraction) -> tuple[Fraction | None, str]:
+    """The best mixture of trees whose switches copy and sum."""
+    found = cast_packing(topology)
+    if found is None:
+        return None, ""
+    told = "attained by trees to roots and from them, switches on them copying and summing"
+    if found.us_per_byte == bound:
+        told += ", equal to the bound"
+    elif found.complete:
+        told += "; of all schedules that bring every byte to one place first none is quicker"
+    return found.us_per_byte, told
 
 
 def _any_cut(topology: Topology, collective: Collective, effort: BoundEffort) -> _Bandwidth:

@@ -79,7 +79,8 @@ def least_cut(topology: Topology) -> NodeCut | None:
 def best_partition(topology: Topology, start: Fraction) -> Partition | None:
     """The best partition bound above ``start``, found from both sides; None if there is none.
 
-    With switches that reduce or multicast only the hosts are tried, where they hold them all.
+    With switches that reduce or multicast only hosts, and such switches each with the ranks beside
+    it, are tried, where they hold them all.
     """
     best = plain_partition(topology, start)
     if any(x.multicast or x.reduces for x in topology.nodes):
@@ -93,7 +94,7 @@ def best_partition(topology: Topology, start: Fraction) -> Partition | None:
 def plain_partition(topology: Topology, start: Fraction) -> Partition | None:
     """The best partition above ``start`` by hosts or single ranks: candidates, no max-flows."""
     capable = [i for i, x in enumerate(topology.nodes) if x.multicast or x.reduces]
-    candidates = [_by_host(topology, capable)]
+    candidates = [_by_host(topology, capable), *_by_switch(topology, capable)]
     if not capable:
         singles = [(v,) for v in range(topology.ranks)]
         candidates += [evaluate(topology, singles, singles, outward) for outward in (True, False)]
@@ -142,6 +143,24 @@ def _by_host(topology: Topology, capable: list[int]) -> Partition | None:
     groups = [[v for v in range(topology.ranks) if hosts[v] == h] for h in named]
     shells = [[v for v, at in enumerate(hosts) if at == h] for h in named]
     return _better([evaluate(topology, groups, shells, way) for way in (True, False)], Fraction(0))
+
+
+def _by_switch(topology: Topology, capable: list[int]) -> list[Partition | None]:
+    """Groups of the ranks beside each computing switch (a leaf and its hosts), if they cover all.
+
+    Computing switches without ranks beside them (a spine) lie in no group, so then there is none.
+    """
+    beside: dict[int, set[int]] = {s: set() for s in capable}
+    for x in topology.links:
+        for near, far in ((x.src, x.dst), (x.dst, x.src)):
+            if far in beside and near < topology.ranks:
+                beside[far].add(near)
+    groups = [sorted(members) for members in beside.values()]
+    held = [v for members in groups for v in members]
+    if not all(groups) or sorted(held) != list(range(topology.ranks)):
+        return []
+    shells = [[*members, s] for s, members in zip(beside, groups, strict=True)]
+    return [evaluate(topology, groups, shells, way) for way in (True, False)]
 
 
 def _improve(

@@ -10,6 +10,7 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from .arborescence import TreePrices
 from .capacity import Crossing
+from .cast_partition import CastPartition
 from .composite import CompositeLine
 from .cut import NodeCut
 from .distance import Path
@@ -133,6 +134,48 @@ def partition_certificate(
         **partition.crossing.to_json(),
     }
     return Certificate("partition", text, data)
+
+
+def cast_certificate(
+    topology: Topology,
+    found: CastPartition,
+    message_chunks: int,
+    chunks: int,
+    us_per_byte: Fraction,
+) -> Certificate:
+    """The certificate of prices against messages between groups and the casts that replace them."""
+    p = len(found.groups)
+    single = all(len(g) == 1 for g in found.groups)
+    listed = [(row, price) for row, price in enumerate(found.prices) if price]
+    text = (
+        f"Between {f'the {p} single ranks' if single else f'{p} groups of ranks'} every byte needs "
+        f"at least 2·({p} - 1) = {found.messages} messages. Price {_priced(topology, listed)}: a "
+        f"route between groups costs {number(found.per_message)} or more, and so does a cast for "
+        "each message that it replaces (a sum of k groups or a copy to k others k, one of both "
+        "those to one group and from it); price times bandwidth adds up to "
+        f"{number(found.worth)} GB/s. "
+        + time_words(
+            _share_of(found.messages * found.per_message * chunks, message_chunks),
+            found.worth,
+            us_per_byte,
+        )
+    )
+    data = {
+        "groups": [list(g) for g in found.groups],
+        "prices": [list(x) for x in listed],
+        "messages": found.messages,
+        "per_message": str(found.per_message),
+        "worth_GBps": str(found.worth),
+        "chunks": chunks,
+        "message_chunks": message_chunks,
+        "us_per_byte": str(us_per_byte),
+    }
+    return Certificate("casts", text, data)
+
+
+def _share_of(chunks: Fraction, message_chunks: int) -> str:
+    share = chunks / message_chunks
+    return "M" if share == 1 else f"{number(share)}·M"
 
 
 def price_certificate(

@@ -3,9 +3,11 @@
 The contents of casts are replayed with those of transfers (:mod:`.replay`). Here, from the links
 alone, and without any engine's code:
 
-* the links form one tree: no link twice, links start at sources or switches and end at
-  destinations or switches, every switch on it is entered and left, every source reaches every
-  destination, and nothing meets behind a place where copies were made;
+* the links form one tree: they start at sources or switches and end at destinations or switches,
+  every source reaches every destination, and nothing meets behind a place where copies were made;
+* a switch that neither reduces nor multicasts passes on what comes, copy by copy: as many links
+  leave it as enter it, and the k-th that enters goes on over the k-th that leaves (so a link may
+  stand in a cast as often as copies pass it); any other switch on it is entered and left;
 * a switch that more than one link enters must reduce, one that more than one leaves must multicast,
   one of both must turn sums round; its member set has at least as many as its least group;
 * where the issuer is in the group, its own copy crosses the switch too, both ways;
@@ -16,6 +18,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
 
 from weft.dsl.nouns.casts import PUSHED, Cast
 from weft.dsl.nouns.schedule import Schedule
@@ -98,8 +102,6 @@ def _tree_problems(
     topology: Topology, one: Cast, enters: dict[int, list[int]], leaves: dict[int, list[int]]
 ) -> Iterator[str]:
     ranks, name = topology.ranks, topology.nodes
-    if len(set(one.links)) < len(one.links):
-        yield "it uses a link twice"
     for label, side, ends in (
         ("source", one.sources, leaves),
         ("destination", one.destinations, enters),
@@ -116,6 +118,9 @@ def _tree_problems(
     for v in sorted({*enters, *leaves}):
         if v >= ranks and not (enters[v] and leaves[v]):
             yield f"its links {'end' if enters[v] else 'start'} at {name[v].name}, a switch"
+        elif v >= ranks and not name[v].computes and len(enters[v]) != len(leaves[v]):
+            here = f"{len(enters[v])} links enter {name[v].name} and {len(leaves[v])} leave it"
+            yield f"{here}, which only passes on what comes"
     yield from _order_problems(topology, one, leaves)
 
 
@@ -123,31 +128,44 @@ def _order_problems(topology: Topology, one: Cast, leaves: dict[int, list[int]])
     """Follow what is on each link: which sources, and whether copies of it went elsewhere."""
     ranks = topology.ranks
     expected = Counter(topology.links[k].dst for k in one.links)
-    arrived: Counter[int] = Counter()
-    held: dict[int, frozenset[int]] = {}
-    copied: dict[int, bool] = defaultdict(bool)
+    at: dict[int, list[_Copy]] = defaultdict(list)
     for k in one.links:
         x = topology.links[k]
-        if x.src >= ranks and arrived[x.src] < expected[x.src]:
+        plain = x.src >= ranks and not topology.nodes[x.src].computes
+        if x.src < ranks:
+            here = _Copy(frozenset((x.src,)), copied=False)
+        elif not at[x.src] or (not plain and len(at[x.src]) < expected[x.src]):
             yield f"link {k} stands before one that leads to where it starts"
             return
-        here = frozenset((x.src,)) if x.src < ranks else held.get(x.src, frozenset())
-        was_copied = x.src >= ranks and (copied[x.src] or len(leaves[x.src]) > 1)
-        arrived[x.dst] += 1
+        elif plain:
+            here = at[x.src].pop(0)
+        else:
+            if len(at[x.src]) > 1 and any(copy.copied for copy in at[x.src]):
+                yield f"copies meet again at {topology.nodes[x.src].name}"
+            met = frozenset().union(*(copy.sources for copy in at[x.src]))
+            copied = len(leaves[x.src]) > 1 or any(copy.copied for copy in at[x.src])
+            here = _Copy(met, copied)
         if x.dst >= ranks:
-            if arrived[x.dst] > 1 and (was_copied or copied[x.dst]):
-                yield f"copies meet again at {topology.nodes[x.dst].name}"
-            held[x.dst] = held.get(x.dst, frozenset()) | here
-            copied[x.dst] = copied[x.dst] or was_copied
-        elif here != frozenset(one.sources):
-            missing = sorted(set(one.sources) - here)
+            at[x.dst].append(here)
+        elif here.sources != frozenset(one.sources):
+            missing = sorted(set(one.sources) - here.sources)
             yield f"what rank {x.dst} gets lacks that of {_ranks(tuple(missing))}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What is on a link: of which sources, and whether it was copied on its way."""
+
+    sources: frozenset[int]
+    copied: bool
 
 
 def _switch_problems(
     topology: Topology, one: Cast, v: int, ends: tuple[list[int], list[int]], groups: Groups
 ) -> Iterator[str]:
     node, (before, after) = topology.nodes[v], ends
+    if not node.computes:  # copies pass side by side
+        return
     many_in, many_out = len(before) > 1, len(after) > 1
     if not many_in and not many_out:
         return
@@ -157,7 +175,8 @@ def _switch_problems(
         yield f"{node.name} copies to {len(after)} of its links and does not multicast"
     if many_in and many_out and not node.turns:
         yield f"{node.name} sums and copies in one pass and does not turn sums round"
-    members = frozenset((*(before if many_in else ()), *(after if many_out else ())))
+    sides = (before if many_in else ()), (after if many_out else ())
+    members = frozenset(chain.from_iterable(sides))
     if len(members) < node.limits.least:
         yield f"a group of {len(members)} of {node.name}, whose least has {node.limits.least}"
     groups[v].add(members)

@@ -14,6 +14,7 @@ rational and checked in integers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -80,7 +81,9 @@ class CastPacking:
         orbits: the symmetries; each pair stands for its images under all of them.
         pairs: (weight, tree to the root, tree from it).
         us_per_byte: the time of the busiest resource per byte of the buffer, exactly.
-        complete: no tree that was found is cheaper under the last prices.
+        complete: no tree is cheaper under the last prices: of all schedules that bring every byte
+            to one place and spread it from there none is quicker.
+        steps: the work that it took.
     """
 
     topology: Topology
@@ -88,6 +91,7 @@ class CastPacking:
     pairs: tuple[tuple[Fraction, RoutedTree, RoutedTree], ...]
     us_per_byte: Fraction
     complete: bool
+    steps: int = 0
 
 
 @kept(most=8)
@@ -95,6 +99,47 @@ def cast_packing(topology: Topology, effort: float = EFFORT) -> CastPacking | No
     """Return the best packing found for an allreduce; None if no tree spans all ranks."""
     search = _Search.of(topology, Meter(round(effort * STEPS)))
     return search.run()
+
+
+def quick_pairs(topology: Topology, rows: Floats) -> list[tuple[RoutedTree, RoutedTree]]:
+    """Return for one root of each kind the cheapest trees to and from it.
+
+    ``rows``: prices of links and shared resources; of α in µs plus a byte's time for small ones.
+    """
+    search = _Search.of(topology, Meter(round(EFFORT * STEPS)))
+    arcs = [graph.arcs(rows) for graph in search.graphs]
+    found = []
+    for root in search.roots:
+        trees = []
+        for way, graph in enumerate(search.graphs):
+            tree = search.tree(way, arcs[way], root)
+            if tree is not None:
+                trees.append(_routed(graph, arcs[way], tree, inward=way == 0))
+        if len(trees) == len(search.graphs):
+            found.append((trees[0], trees[1]))
+    return found
+
+
+def rooted_tree(topology: Topology, rows: Floats, root: int, *, inward: bool) -> RoutedTree | None:
+    """Return the cheapest tree to a rank, or from it, under prices of links and resources."""
+    graph = SteinerGraph.of(topology, outward=not inward)
+    arcs = graph.arcs(rows)
+    labels = [0] * len(graph.switches)
+    sets = SwitchSets(graph.ranks, groups_alike(labels, graph.ranks))
+    tree = sets.least(arcs.cost, root, Meter(round(EFFORT * STEPS)))
+    return None if tree is None else _routed(graph, arcs, tree, inward=inward)
+
+
+def time_of(topology: Topology, shares: Sequence[tuple[Fraction, Sequence[int]]]) -> Fraction:
+    """Return µs per byte of the busiest resource; each share loads links, as often as listed."""
+    fabric = fabric_of(topology)
+    load = [Fraction(0)] * fabric.resources
+    for share, links in shares:
+        _, rows = fabric.resources_of(np.array(links, np.int64))
+        for row in rows.tolist():
+            load[row] += share
+    busy = (x / b for x, b in zip(load, fabric.bandwidth, strict=True))
+    return max(busy, default=Fraction(0)) / BYTES_PER_US_PER_GBPS
 
 
 @dataclass(eq=False)
@@ -191,7 +236,7 @@ class _Search:
         for k, root in enumerate(self.roots):
             total = 0.0
             for way, graph in enumerate(self.graphs):
-                tree = self._tree(way, arcs[way], root, plain, every)
+                tree = self.tree(way, arcs[way], root, plain=plain, every=every)
                 if tree is None:
                     total = -np.inf if every else np.inf
                     continue
@@ -201,7 +246,10 @@ class _Search:
             least = min(least, total)
         return float(max(least, 0.0))
 
-    def _tree(self, way: int, arcs: Arcs, root: int, plain: bool, every: bool) -> Tree | None:
+    def tree(
+        self, way: int, arcs: Arcs, root: int, *, plain: bool = False, every: bool = False
+    ) -> Tree | None:
+        """Return the cheapest tree to (``way`` 0) or from a root, as far as it is found."""
         graph, sets = self.graphs[way], self.sets[way]
         if root >= graph.ranks and root not in graph.switches:
             return None
@@ -301,6 +349,7 @@ class _Search:
             tuple(self._paired(weights)),
             solved.attained / widest / BYTES_PER_US_PER_GBPS,
             complete,
+            self.meter.done,
         )
 
     def _paired(self, weights: list[Fraction]) -> list[tuple[Fraction, RoutedTree, RoutedTree]]:

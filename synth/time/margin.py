@@ -40,7 +40,7 @@ def fragile_us(
 
     None if it is not, or the schedule is too large to be run once more.
     """
-    if len(schedule) * schedule.segments > effort.most_slices:
+    if schedule.moves * schedule.segments > effort.most_slices:
         return None
     shaken = jittered_us(schedule, message_bytes)
     return shaken if shaken > effort.ratio * simulate(schedule, message_bytes).time_us else None

@@ -89,13 +89,17 @@ def moves_with(s: Schedule, redundant: Bools) -> Moves:
     cast = np.repeat(np.arange(len(c)), np.diff(c.link_start))
     tail, head = ends[c.links].T
     here = c.chunk[cast].astype(np.int64) * ranks
-    # A meeting is a switch within one cast.
-    named = cast * len(s.topology.nodes)
-    inner = np.unique(np.concatenate([named + tail, named + head])[_switch(tail, head, ranks)])
+    # A meeting is a switch within one cast; of a switch that only passes on, each copy.
+    copies = len(s.topology.nodes) * (1 + int(np.diff(c.link_start).max()))
+    plain = np.array([not node.computes for node in s.topology.nodes])
+    named = [
+        cast * copies + node + len(s.topology.nodes) * np.where(plain[node], _turn(cast, node), 0)
+        for node in (tail, head)
+    ]
+    inner = np.unique(np.concatenate(named)[_switch(tail, head, ranks)])
 
-    def at(node: Ints) -> Ints:
-        met = places + np.searchsorted(inner, named + node)
-        return np.where(node < ranks, here + node, met)
+    def at(node: Ints, name: Ints) -> Ints:
+        return np.where(node < ranks, here + node, places + np.searchsorted(inner, name))
 
     step = np.concatenate([s.step, c.step[cast]])
     order = np.argsort(step, kind="stable")
@@ -114,8 +118,8 @@ def moves_with(s: Schedule, redundant: Bools) -> Moves:
     return Moves(
         joined(s.chunk, c.chunk[cast]),
         step[order],
-        joined(place + s.src, at(tail)),
-        joined(place + s.dst, at(head)),
+        joined(place + s.src, at(tail, named[0])),
+        joined(place + s.dst, at(head, named[1])),
         places,
         len(inner),
         route_start,
@@ -129,6 +133,16 @@ def moves_with(s: Schedule, redundant: Bools) -> Moves:
 
 def _switch(tail: Ints, head: Ints, ranks: int) -> Bools:
     return np.concatenate([tail >= ranks, head >= ranks])
+
+
+def _turn(cast: Ints, node: Ints) -> Ints:
+    """Number the links of each cast at each node, in their order."""
+    order = np.lexsort((node, cast))
+    first = (np.diff(cast[order], prepend=-1) != 0) | (np.diff(node[order], prepend=-1) != 0)
+    start = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    found = np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order)) - start
+    return found
 
 
 def _priority(s: Schedule, cast: Ints, order: Ints) -> Ints32 | None:

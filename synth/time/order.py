@@ -85,9 +85,10 @@ def arranged(
     idle. So: the order as given, urgency first, rotations (each rank's k-th peer is k further on),
     then seeded random orders, until one is as quick as the engine's own count. At most
     ``effort.random_orders`` + 5 simulations.
-    A schedule that says its own order (``priority``) keeps it. ``meter`` counts the tries.
+    A schedule that says its own order (``priority``), or has casts, keeps the one it has.
+    ``meter`` counts the tries.
     """
-    if schedule.priority is not None:
+    if schedule.planned or len(schedule.casts):
         return schedule
     tried = 0
     if len(schedule) > effort.most_transfers:
@@ -124,7 +125,7 @@ def in_start_order(
     slices, which start in orders of their own, the order is kept as it was if it was better.
     """
     jobs = len(schedule) * schedule.segments
-    if jobs > effort.most_started:
+    if jobs > effort.most_started or len(schedule.casts):
         return schedule
     before = simulate(schedule, message_bytes)
     start = before.start_us if schedule.start_us is None else schedule.start_us

@@ -18,6 +18,14 @@ bytes are those of its chunk: M ÷ (grains of the message) × (grains of the chu
   of a transfer is ready when its source holds that slice and slice k-1 of the same transfer has
   left; so the slices follow each other through the whole pattern, pipelined.
 
+A **cast** (:mod:`weft.dsl.nouns.casts`) goes by the rule *legs*: each of its links is a leg that
+waits for its own resources alone, and holds them for bytes ÷ bandwidth. A leg out of a rank is
+ready as a transfer is. A leg out of a switch is ready when the first byte of every leg that leads
+to it is there, α after that leg's start; its own last byte passes no earlier than α after the last
+byte of each of those, so a sum goes on at the pace of the slowest. What ends at a rank has arrived
+α after its last byte. No leg holds anything while it waits for another, so a sum on its way up and
+copies on their way down share a switch.
+
 Sums at the destination and local reductions cost nothing, and an arrival never waits for the
 destination (it is buffered, as in the runtimes' FIFOs). Several chunks on one hop in one step are
 separate transfers: they queue for the link, their α overlap.
@@ -126,6 +134,16 @@ class Simulation(SimulatedTime):
         """Return the arrival of the last slice of every transfer."""
         return self._of_all(self.run.end_us)
 
+    @property
+    def leg_start_us(self) -> Floats:
+        """Return the start of the first slice of every leg of casts, as in ``Casts.links``."""
+        return self.run.leg_start_us
+
+    @property
+    def leg_end_us(self) -> Floats:
+        """Return when the last slice of every leg of casts is at its end."""
+        return self.run.leg_end_us
+
     @cached_property
     def busy_us(self) -> Floats:
         """Return how long each resource was occupied: links, then shared ones."""
@@ -173,8 +191,8 @@ def simulation_steps(schedule: Schedule, runs: int = 1) -> int:
     runs the small ones; tables are made once.
     """
     part = folded(schedule)
-    jobs = len(schedule if part is None else part.part) * schedule.segments
-    return FIXED_STEPS + 2 * len(schedule) + runs * (2 if jobs > LARGE else 10) * jobs
+    jobs = (schedule if part is None else part.part).moves * schedule.segments
+    return FIXED_STEPS + 2 * schedule.moves + runs * (2 if jobs > LARGE else 10) * jobs
 
 
 FIXED_STEPS = 200
@@ -186,10 +204,10 @@ def _simulated(schedule: Schedule, message_bytes: int, model: CostModel) -> Simu
     part = folded(schedule)
     if part is not None:
         run = prepare_folded(part, model).run(message_bytes)
-    elif len(schedule) * schedule.segments > LARGE:
+    elif schedule.moves * schedule.segments > LARGE:
         run = prepare(schedule, model).run(message_bytes)
     else:
-        jobs = len(schedule) * schedule.segments
+        jobs = schedule.moves * schedule.segments
         compiled = worth_compiling(schedule_kernel, jobs, MOST_PLAIN)
         run = prepare(schedule, model).exact(message_bytes, compiled=compiled).in_us()
     return Simulation(

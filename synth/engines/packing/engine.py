@@ -24,6 +24,7 @@ from ...base.meter import Meter
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
 from ...judge.allowed_pairs import orbits_for, same_for_all
+from .casts.search import cast_points, casts_help
 from .effort import PACKING_EFFORT, PackingEffort
 from .hosts.hosts import pack_hosts
 from .order.order_search import OrderLimits, Planned, quickest, summary
@@ -140,9 +141,12 @@ class Packer:
             UserError: grains that are too few.
         """
         meter = budget.meter(observer.cancelled)
+        with_casts = self._with_casts(problem, meter, observer)
         packers = meter.part(self.effort.packing_share)
         observer.stage("packing")
         packings = self._packings(problem, budget, observer, packers)
+        if not packings and with_casts:
+            return Outcome(Status.FEASIBLE, tuple(with_casts), (with_casts[0].words,))
         if not packings:
             return Outcome(Status.NOTHING, (), ("the budget ended before the first packing",))
         if problem.objective is Objective.BANDWIDTH:
@@ -181,7 +185,18 @@ class Packer:
             points.append(_good_at(_point(found), size))
             meter.spend(STEPS_PER_TRANSFER * found.quotient.plan.transfers)
             observer.incumbent(points[-1])
-        return self._outcome(problem, kept, points, meter, packers)
+        plain = self._outcome(problem, kept, points, meter, packers)
+        return _joined(problem, plain, with_casts)
+
+    def _with_casts(self, problem: Problem, meter: Meter, observer: Observer) -> list[Point]:
+        """Return schedules in which switches copy and sum, where they can; no limit applies."""
+        if self._limits() or self.boxes or not casts_help(problem):
+            return []
+        observer.stage("casts")
+        found = cast_points(problem, sizes_of(problem, self.effort.sizes), meter)
+        for point in found:
+            observer.incumbent(point)
+        return found
 
     def _quotient(self, packing: Packing, meter: Meter) -> PlanQuotient:
         """The packing made ready to be run: on orbits, unless images meet at rows and there are
@@ -333,6 +348,20 @@ class Packer:
 
 _FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy)
 """Rules of sketches that trees can keep, if they are the same for all chunks."""
+
+
+def _joined(problem: Problem, plain: Outcome, casts: list[Point]) -> Outcome:
+    """Return the answers without and with casts together; of rates only the best."""
+    if not casts:
+        return plain
+    points = [*casts, *plain.points]
+    if problem.objective is Objective.BANDWIDTH:
+        least = min(p.rounds_per_chunk for p in points)
+        points = [p for p in points if p.rounds_per_chunk == least]
+    met = problem.objective is Objective.BANDWIDTH and any(p.optimal for p in points)
+    status = Status.OPTIMAL if met else plain.status
+    words = dict.fromkeys(p.words for p in casts if p in points)
+    return Outcome(status, tuple(points), (*words, *plain.statements))
 
 
 def _cannot_follow(problem: Problem) -> str | None:

@@ -1,0 +1,250 @@
+"""Allreduce where switches copy and sum: messages between groups, of which a cast replaces several.
+
+Let p groups hold all ranks. As in :mod:`.partition`, every byte needs at least 2 (p-1) messages
+from group to group, however it goes: p - 1 until some group has the whole sum, and one more for
+each other group. A cast can be written out as messages that leave every rank with at least as much:
+a sum of k groups' parts for a rank of another group as k messages, a copy to k other groups as k,
+one that sums and copies in one pass as those to one group and from it. Put prices on links so that
+every route between groups costs 1 or more and every cast at least as much as it has messages: then
+a byte costs 2 (p-1), and
+
+    T >= 2 (p-1) M / sum of price · bandwidth.
+
+This holds for all schedules, whichever way they go. The prices come from a linear program by
+cutting planes, over orbits of links; what they prove is computed in integers, so they are trusted
+with nothing. Casts over two or more computing switches that pass no rank between them are not
+covered: machines that allow them get no bound from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.kept import kept
+from weft.dsl.base.matrix import SparseMatrix
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.orbits import Orbits, orbits_of
+
+from ..fabric.fabric import fabric_of
+from ..lp.highs import solve_lp
+from ..steiner.graph import Arcs, SteinerGraph
+
+ROUNDS = 60
+"""Rounds of cutting planes, at most; any prices prove something."""
+
+MOST_RANKS = 160
+"""Ranks of a machine up to which routes between all of them are looked at."""
+
+_DENOMINATOR = 5040
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class CastPartition:
+    """Groups of ranks, prices of rows, and what they prove.
+
+    ``prices`` are integers of links and shared resources; a message costs at least ``per_message``
+    of them; ``worth``: price times GB/s, summed.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    prices: tuple[int, ...]
+    per_message: Fraction
+    worth: Fraction
+
+    @property
+    def messages(self) -> int:
+        """Messages between groups that each element of the buffer needs."""
+        return 2 * (len(self.groups) - 1)
+
+    @property
+    def time(self) -> Fraction:
+        """Buffers per GB/s: times M / 1000 it is µs."""
+        return self.messages * self.per_message / self.worth
+
+
+@dataclass(frozen=True, eq=False)
+class _Move:
+    """A route or a cast: what it costs, how many messages it replaces, and the links it uses."""
+
+    cost: float
+    messages: int
+    links: tuple[int, ...]
+
+
+@kept(most=8)
+def cast_partition(topology: Topology) -> CastPartition | None:
+    """Return the best bound of this kind that was found; None where there is none."""
+    able = [i for i, node in enumerate(topology.nodes) if node.computes]
+    if not able or not 2 <= topology.ranks <= MOST_RANKS:
+        return None
+    graphs = tuple(SteinerGraph.of(topology, outward=way) for way in (False, True))
+    rows = np.ones(fabric_of(topology).resources)
+    for graph in graphs:
+        between = graph.arcs(rows).cost[graph.ranks :, graph.ranks :]
+        if np.isfinite(between).any():
+            return None
+    best: CastPartition | None = None
+    for groups in _groupings(topology, able):
+        found = _Prices(topology, orbits_of(topology), (graphs[0], graphs[1]), groups).best()
+        if found is not None and (best is None or found.time > best.time):
+            best = found
+    return best
+
+
+def _groupings(topology: Topology, able: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Yield single ranks, hosts, and hosts with a computing switch beside single ranks."""
+    ranks, hosts = range(topology.ranks), topology.host_of
+    yield tuple((v,) for v in ranks)
+    if None in hosts or len(set(hosts)) < 2:
+        return
+    named = sorted({h for h in hosts if h is not None})
+    yield tuple(tuple(v for v in ranks if hosts[v] == h) for h in named)
+    helped = {topology.nodes[i].host for i in able} - {None}
+    if 0 < len(helped) < len(named):
+        whole = [tuple(v for v in ranks if hosts[v] == h) for h in named if h in helped]
+        yield (*whole, *((v,) for v in ranks if hosts[v] not in helped))
+
+
+@dataclass(eq=False)
+class _Prices:
+    """The search for prices of one partition."""
+
+    topology: Topology
+    orbits: Orbits
+    graphs: tuple[SteinerGraph, SteinerGraph]  # towards a rank (reversed), away from one
+    groups: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        self.group = np.empty(self.topology.ranks, np.int64)
+        for number, members in enumerate(self.groups):
+            self.group[list(members)] = number
+        self.size = np.bincount(self.orbits.row_orbit)
+        first = np.unique(self.orbits.row_orbit, return_index=True)[1]
+        bandwidth = fabric_of(self.topology).bandwidth
+        self.width = [bandwidth[i] for i in first.tolist()]
+
+    def best(self) -> CastPartition | None:
+        if len(self.groups) < 2:
+            return None
+        cuts: list[tuple[Ints, int]] = []
+        price = np.array([1 / float(w) for w in self.width])
+        for _ in range(ROUNDS):
+            broken = [m for m in self._moves(price) if m.cost < m.messages * (1 - _SLACK)]
+            if cuts and not broken:
+                break
+            fresh = [(self._load(m.links), m.messages) for m in broken]
+            known = {(load.tobytes(), messages) for load, messages in cuts}
+            fresh = [c for c in fresh if (c[0].tobytes(), c[1]) not in known]
+            if not fresh:
+                break
+            cuts += fresh
+            solved = self._program(cuts)
+            if solved is None:
+                return None
+            price = solved
+        return self._judged(price)
+
+    def _program(self, cuts: Sequence[tuple[Ints, int]]) -> Floats | None:
+        worth = np.array([int(s) * float(w) for s, w in zip(self.size, self.width, strict=True)])
+        loads = np.array([load for load, _ in cuts], float)
+        at, column = np.nonzero(loads)
+        matrix = SparseMatrix.of(loads.shape, at, column, -loads[at, column])
+        right = np.array([-float(messages) for _, messages in cuts])
+        found = solve_lp(worth / worth.max(), a_ub=matrix, b_ub=right, method="highs-ds")
+        return None if found.x is None else found.x
+
+    def _load(self, links: tuple[int, ...]) -> Ints:
+        _, rows = fabric_of(self.topology).resources_of(np.array(links, np.int64))
+        return np.bincount(self.orbits.row_orbit[rows], minlength=len(self.size))
+
+    def _judged(self, price: Floats) -> CastPartition | None:
+        """Return what the prices prove, made integers."""
+        exact = [Fraction(max(0.0, float(p))).limit_denominator(_DENOMINATOR) for p in price]
+        unit = lcm(*(p.denominator for p in exact))
+        whole = [int(p * unit) for p in exact]
+        if not any(whole) or max(whole) > 1 << 40:
+            return None
+        moves = list(self._moves(np.array(whole, float)))
+        # Prices are integers and ties of routes cost less than half of one.
+        least = min(Fraction(round(m.cost), m.messages) for m in moves)
+        prices = tuple(whole[k] for k in self.orbits.row_orbit.tolist())
+        bandwidth = fabric_of(self.topology).bandwidth
+        worth = sum((p * b for p, b in zip(prices, bandwidth, strict=True)), Fraction(0))
+        return CastPartition(self.groups, prices, least, worth) if least > 0 else None
+
+    # --- the cheapest moves -----------------------------------------------------------------------
+
+    def _moves(self, price: Floats) -> Iterator[_Move]:
+        """Yield the cheapest route between groups from each rank, and the casts of each switch
+        that cost the least for each of their messages."""
+        rows = price[self.orbits.row_orbit]
+        forth, back = self.graphs[1].arcs(rows), self.graphs[0].arcs(rows)
+        n = self.topology.ranks
+        apart = self.group[:, None] != self.group[None, :]
+        between = np.where(apart, forth.cost[:n, :n], np.inf)
+        for v, w in enumerate(between.argmin(axis=1).tolist()):
+            if np.isfinite(between[v, w]):
+                yield _Move(float(between[v, w]), 1, forth.route(v, w))
+        yield from self._casts(self.graphs[1], forth)
+        yield from self._casts(self.graphs[0], back)
+        yield from self._turns(back, forth)
+
+    def _casts(self, graph: SteinerGraph, arcs: Arcs) -> Iterator[_Move]:
+        """Yield for each rank and switch the cast from (or, reversed, to) the rank: to the ranks of
+        so many other groups, the nearest of each, that a message costs the least."""
+        n = graph.ranks
+        for k in range(len(graph.switches)):
+            ends = self._nearest(arcs.cost[n + k, :n])
+            for v in np.flatnonzero(np.isfinite(arcs.cost[:n, n + k])).tolist():
+                others = [(c, w) for c, w in ends if self.group[w] != self.group[v]]
+                if not others:
+                    continue
+                costs = arcs.cost[v, n + k] + np.cumsum([c for c, _ in others])
+                count = 1 + int((costs / np.arange(1, len(others) + 1)).argmin())
+                links = list(arcs.route(v, n + k))
+                links += [int(arcs.back[k, v])] if graph.in_group[k] else []
+                links += [i for _, w in others[:count] for i in arcs.route(n + k, w)]
+                yield _Move(float(costs[count - 1]), count, tuple(links))
+
+    def _turns(self, back: Arcs, forth: Arcs) -> Iterator[_Move]:
+        """Yield the cast of each switch that sums and copies in one pass at the least for each
+        message: a groups to one of them and from it to d make a + d - 2, of disjoint ones
+        a + d - 1. The nearest ranks of each group cost no more than any others."""
+        n, nodes = self.topology.ranks, self.topology.nodes
+        inward, outward = self.graphs
+        for k, s in enumerate(outward.switches):
+            if not nodes[s].turns or s not in inward.switches:
+                continue
+            j = inward.switches.index(s)
+            rising = self._nearest(back.cost[n + j, :n])
+            falling = self._nearest(forth.cost[n + k, :n])
+            if not rising or not falling:
+                continue
+            up, down = (np.cumsum([c for c, _ in side]) for side in (rising, falling))
+            costs = up[:, None] + down[None, :]
+            both = np.arange(1, len(up) + 1)[:, None] + np.arange(1, len(down) + 1)[None, :]
+            near = {int(self.group[w]) for _, w in (*rising, *falling)}
+            for messages in (both - 2, np.where(both <= len(near), both - 1, 0)):
+                ratio = np.where(messages > 0, costs / np.maximum(messages, 1), np.inf)
+                a, d = np.unravel_index(int(ratio.argmin()), ratio.shape)
+                if messages[a, d] < 1:
+                    continue
+                links = [i for _, w in rising[: a + 1] for i in back.route(n + j, w)]
+                links += [i for _, w in falling[: d + 1] for i in forth.route(n + k, w)]
+                yield _Move(float(costs[a, d]), int(messages[a, d]), tuple(links))
+
+    def _nearest(self, cost: Floats) -> list[tuple[float, int]]:
+        """Return the cheapest rank of each group to reach, the cheapest first."""
+        found: dict[int, tuple[float, int]] = {}
+        for w, c in enumerate(cost.tolist()):
+            group = int(self.group[w])
+            if np.isfinite(c) and (group not in found or c < found[group][0]):
+                found[group] = (c, w)
+        return sorted(found.values())

@@ -1,0 +1,1 @@
+"""Packings of trees whose switches copy and sum, as schedules with casts."""

@@ -1,0 +1,211 @@
+"""The quickest schedules with casts for the sizes that an objective looks at.
+
+Allreduce: the best mixture of trees (:mod:`weft.synth.steiner.packing`), and single pairs of trees
+that are cheap at the size, α counted; broadcast and reduce: such trees alone, since no mixture of
+them is quicker than without casts where as much enters every node as leaves it. Each is tried in
+several numbers of slices and orders by simulation. Allgather and reduce_scatter gain nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+
+from ....base.effort import Effort, setting
+from ....base.engine import Point
+from ....base.meter import Meter
+from ....bounds import bounds
+from ....fabric.fabric import fabric_of
+from ....fabric.occupancy import us_per_byte
+from ....judge.verify import verify
+from ....steiner.packing import cast_packing, quick_pairs, rooted_tree, time_of
+from ....time.schedule_tables import prepare
+from .schedule import Pair, lifted, planned, schedule_of
+
+KINDS = (Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE)
+
+
+@dataclass(frozen=True, slots=True)
+class CastEffort(Effort):
+    """Limits of the search for schedules with casts."""
+
+    most_jobs: int = setting(
+        1_500_000, "slices of transfers and legs that one simulation looks at, at most"
+    )
+    most_segments: int = setting(128, "slices of the message, at most")
+    worse: float = setting(
+        1.02, "more slices are not tried once the time is this factor above the best"
+    )
+
+
+CAST_EFFORT = CastEffort()
+
+LAGS = (None, 0, 1, 2)
+"""Orders: first come first served, and slice by slice with later steps half slices behind."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A schedule in one slice and no order, with its rate in µs per byte and what it is."""
+
+    schedule: Schedule
+    rate: Fraction
+    words: str
+
+
+def casts_help(problem: Problem) -> bool:
+    """Return True if switches of the machine may copy or sum for this collective."""
+    collective = problem.collective
+    able = any(node.computes for node in problem.topology.nodes)
+    plain = collective.factor == 1 and not collective.sizes and not collective.local_reduce
+    return able and plain and problem.sketch is None and collective.kind in KINDS
+
+
+def cast_points(
+    problem: Problem, sizes: Sequence[int], meter: Meter, effort: CastEffort = CAST_EFFORT
+) -> list[Point]:
+    """Return the best schedules with casts, one for each size at which another one is best."""
+    points: list[Point] = []
+    for size in sizes:
+        if points and meter.over():
+            break
+        candidates = list(_candidates(problem, size, meter))
+        if problem.objective is Objective.BANDWIDTH:
+            least = min((c.rate for c in candidates), default=Fraction(0))
+            candidates = [c for c in candidates if c.rate == least]
+        tried = [_quickest(c, size, meter, effort) for c in candidates]
+        if tried:
+            us, schedule, candidate = min(tried, key=lambda one: one[0])
+            points.append(_point(problem, schedule, candidate, size, us))
+    return points
+
+
+def _candidates(problem: Problem, size: int, meter: Meter) -> Iterator[_Candidate]:
+    topology, collective = problem.topology, problem.collective
+    fabric = fabric_of(topology)
+    per_byte = np.array([1 / float(b) for b in fabric.bandwidth]) / BYTES_PER_US_PER_GBPS
+    alpha = np.zeros(fabric.resources)
+    alpha[: len(topology.links)] = [float(x.latency) for x in topology.links]
+    # A share of the message, or all of it, on every link of a tree.
+    prices = [alpha + per_byte * size / parts for parts in (1, topology.ranks)]
+    if problem.objective is Objective.BANDWIDTH:
+        prices = [per_byte]
+    if collective.kind is Kind.ALLREDUCE:
+        packing = cast_packing(topology)
+        if packing is not None:
+            meter.spend(packing.steps)
+            yield _made(topology, collective, lifted(packing), "trees through switches")
+        yield from _single_pairs(topology, collective, prices)
+        return
+    inward = collective.kind is Kind.REDUCE
+    for rows in prices:
+        tree = rooted_tree(topology, rows, collective.roots[0], inward=inward)
+        if tree is not None:
+            pair = (Fraction(1), tree, None) if inward else (Fraction(1), None, tree)
+            yield _made(topology, collective, [pair], "one tree through switches")
+
+
+def _single_pairs(
+    topology: Topology, collective: Collective, prices: list[Floats]
+) -> Iterator[_Candidate]:
+    seen = set()
+    for rows in prices:
+        for forth, back in quick_pairs(topology, rows):
+            if (forth, back) in seen:
+                continue
+            seen.add((forth, back))
+            pair = (Fraction(1), forth, back)
+            yield _made(topology, collective, [pair], "one root")
+            if forth.root < topology.ranks:
+                yield from _rotated(topology, collective, pair)
+
+
+def _rotated(topology: Topology, collective: Collective, pair: Pair) -> Iterator[_Candidate]:
+    """A share for each image of a pair under the symmetries of the machine."""
+    from weft.dsl.symmetry.orbits import orbits_of
+
+    from ....steiner.packing import CastPacking
+
+    orbits = orbits_of(topology)
+    _, forth, back = pair
+    assert forth is not None
+    assert back is not None
+    if orbits.order > 1:
+        one = CastPacking(topology, orbits, ((Fraction(1), forth, back),), Fraction(0), False)
+        yield _made(topology, collective, lifted(one), "a root in every rank")
+
+
+def _made(
+    topology: Topology, collective: Collective, pairs: Sequence[Pair], words: str
+) -> _Candidate:
+    schedule = schedule_of(topology, collective, pairs)
+    rate = time_of(
+        topology,
+        [
+            (weight, [i for tree in trees if tree is not None for i in tree.links()])
+            for weight, *trees in pairs
+        ],
+    )
+    return _Candidate(schedule, min(rate, us_per_byte(schedule)), words)
+
+
+def _quickest(
+    candidate: _Candidate, size: int, meter: Meter, effort: CastEffort
+) -> tuple[float, Schedule, _Candidate]:
+    """Return the time of the best order and number of slices, and the schedule in it."""
+    plain = candidate.schedule
+    jobs = max(1, len(plain) + len(plain.casts.links))
+    runs = {lag: plain if lag is None else planned(plain, lag) for lag in LAGS}
+    tables = {lag: prepare(one) for lag, one in runs.items()}
+    found: list[tuple[float, int, int | None]] = []
+    for lag in (1, None):
+        segments, best = 1, float("inf")
+        while segments <= effort.most_segments and segments * jobs <= effort.most_jobs:
+            us = tables[lag].time(size, segments=segments)
+            meter.spend(2 * jobs * segments)
+            found.append((us, segments, lag))
+            if us > effort.worse * best:
+                break
+            best, segments = min(us, best), 2 * segments
+    _, segments, _ = min(found, key=lambda one: one[0])
+    for lag in (0, 2):
+        found.append((tables[lag].time(size, segments=segments), segments, lag))
+        meter.spend(2 * jobs * segments)
+    us, segments, lag = min(found, key=lambda one: one[0])
+    return us, replace(runs[lag], segments=segments), candidate
+
+
+def _point(
+    problem: Problem, schedule: Schedule, candidate: _Candidate, size: int, us: float
+) -> Point:
+    topology, collective = problem.topology, problem.collective
+    assert verify(schedule).ok, "casts are built to be right"
+    found = bounds(topology, collective)
+    unit = BYTES_PER_US_PER_GBPS * collective.message_chunks * topology.round_bandwidth()
+    casts = len(schedule.casts)
+    words = (
+        f"{candidate.words}: {casts} cast{'s' * (casts != 1)} beside {len(schedule)} transfers, "
+        f"{schedule.segments} slices, {us:.4g} µs at {format_bytes(size)}"
+    )
+    return Point(
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        found.us_per_byte * unit,
+        found.certificate,
+        sizes=(size,),
+        bandwidth_optimal=candidate.rate == found.us_per_byte,
+        rate=candidate.rate * unit,
+        words=words,
+    )

@@ -1,0 +1,100 @@
+"""Bounds and optima of machines whose switches copy and sum, in exact rationals."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.topology import Topology
+from weft.synth.bounds import bounds
+
+SHARP = "multicast+reduces+turns"
+
+# (machine, ps per byte of the optimum, whether a bound on all schedules meets it): tables of
+# exact optima computed apart from this code.
+OPTIMA = [
+    ("dgx-h100", "35/9", True),
+    ("dgx-h100:nvls=on", "5/2", True),
+    ("dgx-h100:capable=nvswitch0:multicast+reduces", "20/9", True),
+    (f"dgx-h100:capable=nvswitch0:{SHARP}", "20/9", True),
+    ("dgx-h100:capable=nvswitch0:multicast", "35/9", True),
+    ("dgx-h100:capable=nvswitch0:reduces", "35/9", True),
+    ("gb200-nvl72:nvls=on", "365/324", True),
+    ("dgx-h100:nodes=2,nvls=on", "5/2", True),
+    ("dgx-h100:nodes=4,nvls=on", "15/4", True),
+    ("dgx-h100:nodes=4,sharp=fabric", "155/42", True),
+    ("dgx-h100:nodes=4,nvls=on,sharp=fabric", "5/2", True),
+    ("dgx-h100:nodes=8,nvls=on", "35/8", True),
+    ("dgx-h100:nodes=4,nvls=on,capable=nvswitch2..3:none", "85/22", True),
+    ("dgx-h100:nodes=4,nvls=on,sharp=fabric,capable=nvswitch2..3:none", "40/11", False),
+    (f"dgx-h100:nodes=4,capable=rail0..3:{SHARP}", "155/41", True),
+    (f"dgx-h100:nodes=4,nvls=on,capable=rail0..3:{SHARP}", "3", True),
+    ("dgx-a100:nodes=4,sharp=fabric", "155/27", True),
+]
+
+
+@pytest.mark.parametrize(("text", "ps", "proved"), OPTIMA)
+def test_the_optimum_is_exact(text: str, ps: str, proved: bool):
+    found = bounds(topology(text), make("allreduce", topology(text).ranks))
+    assert found.attainable is not None
+    assert found.attainable * 10**6 == Fraction(ps)
+    assert (found.ps_per_byte == Fraction(ps)) == proved
+    assert found.us_per_byte <= found.attainable
+    if not proved:
+        assert "bring every byte to one place first" in found.remark
+
+
+@pytest.mark.parametrize(
+    ("ranks", "ps"),
+    enumerate(("20/9", "80/27", "25/9", "8/3", "70/27", "160/63"), 2),
+)
+def test_groups_of_a_box(ranks: int, ps: str):
+    machine = topology("dgx-h100:nvls=on").restricted_to(range(ranks))
+    found = bounds(machine, make("allreduce", ranks))
+    assert found.attainable is not None
+    assert found.ps_per_byte == found.attainable * 10**6 == Fraction(ps)
+
+
+def fat_tree(folder: Path, up: int, able: tuple[str, ...], leaves: int = 4) -> Topology:
+    """Leaves of four hosts at 50 GB/s each below two spines."""
+    hosts = [f"h{i}" for i in range(4 * leaves)]
+    cables = [(h, f"leaf{i // 4}", 50) for i, h in enumerate(hosts)]
+    cables += [(f"leaf{k}", f"spine{s}", up) for k in range(leaves) for s in range(2)]
+    edges = [[*ends, width, 1] for a, b, width in cables for ends in ((a, b), (b, a))]
+    names = [f"leaf{k}" for k in range(leaves)] + ["spine0", "spine1"]
+    switches = {n: SHARP.split("+") for n in names if n.startswith(able)}
+    file = folder / "fat.json"
+    file.write_text(json.dumps({"edges": edges, "gpu_ids": hosts, "switches": switches}))
+    return topology(str(file))
+
+
+@pytest.mark.parametrize(
+    ("up", "able", "ps", "proved"),
+    [
+        (50, ("leaf",), "20", True),
+        (50, ("spine",), "80/3", False),
+        (50, ("leaf", "spine"), "20", True),
+        (25, ("leaf",), "30", True),
+        (25, ("spine",), "32", False),
+        (25, ("leaf", "spine"), "20", True),
+    ],
+)
+def test_fat_trees(tmp_path: Path, up: int, able: tuple[str, ...], ps: str, proved: bool):
+    found = bounds(fat_tree(tmp_path, up, able), make("allreduce", 16))
+    assert found.attainable is not None
+    assert found.attainable * 10**6 == Fraction(ps)
+    assert (found.ps_per_byte == Fraction(ps)) == proved
+
+
+def test_other_collectives_gain_nothing():
+    for kind in ("allgather", "reduce_scatter", "broadcast", "reduce"):
+        plain, able = (
+            bounds(topology(text), make(kind, 8)).us_per_byte
+            for text in ("dgx-h100", "dgx-h100:nvls=on")
+        )
+        assert plain == able

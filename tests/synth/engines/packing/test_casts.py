@@ -1,0 +1,80 @@
+"""Packings with casts: verified, at their rate, and never slower than without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import topologies
+
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.synth.base.meter import Meter
+from weft.synth.bounds import bounds
+from weft.synth.engines.packing.casts.schedule import lifted, schedule_of
+from weft.synth.engines.packing.casts.search import cast_points
+from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.judge.verify import verify
+from weft.synth.steiner.packing import cast_packing
+from weft.synth.time.schedule_time import simulate
+
+
+def best_us(text: str, kind: str, size: int) -> float:
+    machine = topology(text)
+    problem = Problem(machine, make(kind, machine.ranks), None, Objective.TIME, size)
+    points = cast_points(problem, [size], Meter(10**9))
+    return min(simulate(p.schedule, size).time_us for p in points)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "size", "most_us"),
+    [
+        ("dgx-h100:nvls=on", "allreduce", 10**9, 2560),
+        ("dgx-h100:nvls=on", "allreduce", 10**6, 4.4),
+        ("dgx-h100:nvls=on", "allreduce", 64000, 1.6),
+        ("dgx-h100:capable=nvswitch0:multicast+reduces", "allreduce", 10**9, 2270),
+        ("dgx-h100:capable=nvswitch0:multicast+reduces+turns", "allreduce", 10**9, 2235),
+        ("dgx-h100:nvls=on", "broadcast", 64000, 0.86),
+        ("dgx-h100:nvls=on", "broadcast", 10**9, 2240),
+        ("dgx-h100:nvls=on", "reduce", 10**9, 2240),
+    ],
+)
+def test_times_of_a_box(text: str, kind: str, size: int, most_us: float):
+    assert best_us(text, kind, size) <= most_us
+
+
+@st.composite
+def able_machines(draw: st.DrawFn) -> Topology:
+    """Random machines with random capabilities of their switches."""
+    made = draw(topologies(max_ranks=5))
+    nodes = []
+    for node in made.nodes:
+        if node.kind is NodeKind.SWITCH:
+            copies, sums = draw(st.booleans()), draw(st.booleans())
+            turns = sums and draw(st.booleans())
+            grouped = not turns and draw(st.booleans())
+            node = replace(
+                node, multicast=copies, reduces=sums, turns=turns, issuer_in_group=grouped
+            )
+        nodes.append(node)
+    return replace(made, nodes=tuple(nodes), symmetries=())
+
+
+@settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None)
+@given(able_machines())
+def test_no_schedule_beats_a_bound_and_no_capability_costs_anything(machine: Topology):
+    collective = make("allreduce", machine.ranks)
+    found, packing = bounds(machine, collective), cast_packing(machine)
+    assert packing is not None
+    schedule = schedule_of(machine, collective, lifted(packing))
+    verdict = verify(schedule)
+    assert verdict.ok, verdict.problems
+    assert found.us_per_byte <= us_per_byte(schedule) <= packing.us_per_byte
+    none = machine.with_capabilities(dict.fromkeys(range(machine.ranks, len(machine.nodes)), ()))
+    plain = cast_packing(none)
+    assert plain is not None
+    assert packing.us_per_byte <= plain.us_per_byte

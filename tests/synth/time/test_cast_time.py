@@ -1,0 +1,60 @@
+"""Times of casts by the rule *legs*: by hand, and against a slow simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from casts import FREE, NVLS, TURNING, two_shot
+from slow_legs import slow_time
+
+from weft.dsl.base.errors import UserError
+from weft.synth.engines.packing.casts.schedule import planned
+from weft.synth.time.latency import latency_us
+from weft.synth.time.schedule_tables import CostModel, prepare
+from weft.synth.time.schedule_time import simulate
+
+GB = 10**9
+
+
+def test_a_cast_that_turns_takes_the_buffer_once_and_two_latencies():
+    one = two_shot(8, TURNING)
+    assert latency_us(one) == 0.7
+    assert simulate(one, GB).time_us == pytest.approx(GB / 450 / 1000 + 0.7)
+
+
+def test_sums_and_copies_share_the_switch_where_their_order_is_planned():
+    nvls = two_shot(8, NVLS)
+    assert latency_us(nvls) == 1.4
+    assert simulate(planned(replace(nvls, segments=64), 1), GB).time_us < 2560
+    # Without slices all sums go before all copies.
+    assert simulate(nvls, GB).time_us > 4400
+
+
+@pytest.mark.parametrize("able", [NVLS, FREE, TURNING])
+@pytest.mark.parametrize(("ranks", "segments"), [(2, 1), (3, 1), (3, 3), (4, 2)])
+def test_times_are_those_of_a_slow_simulator(able: str, ranks: int, segments: int):
+    one = replace(two_shot(ranks, able), segments=segments)
+    # Links of other widths and latencies: the slowest leg decides.
+    links = tuple(
+        replace(x, bandwidth=Fraction(50 + 13 * i), latency=Fraction(1 + i % 3, 4))
+        for i, x in enumerate(one.topology.links)
+    )
+    uneven = replace(one, topology=replace(one.topology, links=links, symmetries=()))
+    for size in (3000, 10**6):
+        assert simulate(uneven, size).time_us == pytest.approx(float(slow_time(uneven, size)))
+
+
+def test_compiled_and_plain_runs_agree():
+    one = planned(replace(two_shot(4), segments=5), 1)
+    ready = prepare(one)
+    plain = ready.exact(12345).in_us()
+    quick = ready.run(12345)
+    assert plain.time_us == pytest.approx(quick.time_us)
+    assert plain.leg_end_us.tolist() == pytest.approx(quick.leg_end_us.tolist())
+
+
+def test_barriers_are_refused():
+    with pytest.raises(UserError, match="steps with barriers"):
+        simulate(two_shot(3), GB, CostModel(barrier=True))
