@@ -33,16 +33,8 @@ from weft.dsl.symmetry.orbits import Orbits, orbits_of
 
 from ..fabric.fabric import fabric_of
 from ..lp.highs import solve_lp
+from ..steiner.effort import STEINER_EFFORT
 from ..steiner.graph import Arcs, SteinerGraph
-
-ROUNDS = 60
-"""Rounds of cutting planes, at most; any prices prove something."""
-
-MOST_RANKS = 160
-"""Ranks of a machine up to which routes between all of them are looked at."""
-
-_DENOMINATOR = 5040
-_SLACK = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +62,7 @@ class CastPartition:
 
 
 @dataclass(frozen=True, eq=False)
-class _Move:
+class _PricedMove:
     """A route or a cast: what it costs, how many messages it replaces, and the links it uses."""
 
     cost: float
@@ -82,7 +74,7 @@ class _Move:
 def cast_partition(topology: Topology) -> CastPartition | None:
     """Return the best bound of this kind that was found; None where there is none."""
     able = [i for i, node in enumerate(topology.nodes) if node.computes]
-    if not able or not 2 <= topology.ranks <= MOST_RANKS:
+    if not able or not 2 <= topology.ranks <= STEINER_EFFORT.cut_ranks:
         return None
     graphs = tuple(SteinerGraph.of(topology, outward=way) for way in (False, True))
     rows = np.ones(fabric_of(topology).resources)
@@ -135,8 +127,10 @@ class _Prices:
             return None
         cuts: list[tuple[Ints, int]] = []
         price = np.array([1 / float(w) for w in self.width])
-        for _ in range(ROUNDS):
-            broken = [m for m in self._moves(price) if m.cost < m.messages * (1 - _SLACK)]
+        for _ in range(STEINER_EFFORT.cut_rounds):
+            broken = [
+                m for m in self._moves(price) if m.cost < m.messages * (1 - STEINER_EFFORT.close)
+            ]
             if cuts and not broken:
                 break
             fresh = [(self._load(m.links), m.messages) for m in broken]
@@ -166,7 +160,10 @@ class _Prices:
 
     def _judged(self, price: Floats) -> CastPartition | None:
         """Return what the prices prove, made integers."""
-        exact = [Fraction(max(0.0, float(p))).limit_denominator(_DENOMINATOR) for p in price]
+        exact = [
+            Fraction(max(0.0, float(p))).limit_denominator(STEINER_EFFORT.denominator)
+            for p in price
+        ]
         unit = lcm(*(p.denominator for p in exact))
         whole = [int(p * unit) for p in exact]
         if not any(whole) or max(whole) > 1 << 40:
@@ -181,7 +178,7 @@ class _Prices:
 
     # --- the cheapest moves -----------------------------------------------------------------------
 
-    def _moves(self, price: Floats) -> Iterator[_Move]:
+    def _moves(self, price: Floats) -> Iterator[_PricedMove]:
         """Yield the cheapest route between groups from each rank, and the casts of each switch
         that cost the least for each of their messages."""
         rows = price[self.orbits.row_orbit]
@@ -191,12 +188,12 @@ class _Prices:
         between = np.where(apart, forth.cost[:n, :n], np.inf)
         for v, w in enumerate(between.argmin(axis=1).tolist()):
             if np.isfinite(between[v, w]):
-                yield _Move(float(between[v, w]), 1, forth.route(v, w))
+                yield _PricedMove(float(between[v, w]), 1, forth.route(v, w))
         yield from self._casts(self.graphs[1], forth)
         yield from self._casts(self.graphs[0], back)
         yield from self._turns(back, forth)
 
-    def _casts(self, graph: SteinerGraph, arcs: Arcs) -> Iterator[_Move]:
+    def _casts(self, graph: SteinerGraph, arcs: Arcs) -> Iterator[_PricedMove]:
         """Yield for each rank and switch the cast from (or, reversed, to) the rank: to the ranks of
         so many other groups, the nearest of each, that a message costs the least."""
         n = graph.ranks
@@ -211,9 +208,9 @@ class _Prices:
                 links = list(arcs.route(v, n + k))
                 links += [int(arcs.back[k, v])] if graph.in_group[k] else []
                 links += [i for _, w in others[:count] for i in arcs.route(n + k, w)]
-                yield _Move(float(costs[count - 1]), count, tuple(links))
+                yield _PricedMove(float(costs[count - 1]), count, tuple(links))
 
-    def _turns(self, back: Arcs, forth: Arcs) -> Iterator[_Move]:
+    def _turns(self, back: Arcs, forth: Arcs) -> Iterator[_PricedMove]:
         """Yield the cast of each switch that sums and copies in one pass at the least for each
         message: a groups to one of them and from it to d make a + d - 2, of disjoint ones
         a + d - 1. The nearest ranks of each group cost no more than any others."""
@@ -238,7 +235,7 @@ class _Prices:
                     continue
                 links = [i for _, w in rising[: a + 1] for i in back.route(n + j, w)]
                 links += [i for _, w in falling[: d + 1] for i in forth.route(n + k, w)]
-                yield _Move(float(costs[a, d]), int(messages[a, d]), tuple(links))
+                yield _PricedMove(float(costs[a, d]), int(messages[a, d]), tuple(links))
 
     def _nearest(self, cost: Floats) -> list[tuple[float, int]]:
         """Return the cheapest rank of each group to reach, the cheapest first."""

@@ -19,9 +19,7 @@ from weft.dsl.base.arrays import Bools, Floats, Ints, Ints32
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of
-
-TIE = 1e-9
-"""Price of a link beside its own, as a part of the mean: of equal routes the shorter one."""
+from .effort import STEINER_EFFORT
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +124,8 @@ class SteinerGraph:
         from scipy.sparse.csgraph import dijkstra
 
         price = self.link_prices(rows)
-        price = price + TIE * (price.mean() or 1.0)
+        # Of equal routes the shorter one.
+        price = price + STEINER_EFFORT.close * (price.mean() or 1.0)
         tail, head, link = self._steps
         first, count, n = self.vertices, len(self.topology.nodes), self.ranks
         states = first + 2 * count

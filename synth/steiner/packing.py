@@ -32,16 +32,9 @@ from ..base.meter import STEPS, Meter
 from ..fabric.fabric import fabric_of
 from ..lp.certified import LinearProgram, certified_minimum
 from ..lp.highs import solve_lp
+from .effort import STEINER_EFFORT
 from .graph import Arcs, SteinerGraph
 from .tree import SwitchSets, Tree, groups_alike
-
-ROUNDS = 100
-"""Rounds of column generation, at most."""
-
-EFFORT = 20.0
-"""Effort of one packing."""
-
-_CLOSE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +88,7 @@ class CastPacking:
 
 
 @kept(most=8)
-def cast_packing(topology: Topology, effort: float = EFFORT) -> CastPacking | None:
+def cast_packing(topology: Topology, effort: float = STEINER_EFFORT.packing) -> CastPacking | None:
     """Return the best packing found for an allreduce; None if no tree spans all ranks."""
     search = _Search.of(topology, Meter(round(effort * STEPS)))
     return search.run()
@@ -106,7 +99,7 @@ def quick_pairs(topology: Topology, rows: Floats) -> list[tuple[RoutedTree, Rout
 
     ``rows``: prices of links and shared resources; of α in µs plus a byte's time for small ones.
     """
-    search = _Search.of(topology, Meter(round(EFFORT * STEPS)))
+    search = _Search.of(topology, Meter(round(STEINER_EFFORT.packing * STEPS)))
     arcs = [graph.arcs(rows) for graph in search.graphs]
     found = []
     for root in search.roots:
@@ -126,7 +119,7 @@ def rooted_tree(topology: Topology, rows: Floats, root: int, *, inward: bool) ->
     arcs = graph.arcs(rows)
     labels = [0] * len(graph.switches)
     sets = SwitchSets(graph.ranks, groups_alike(labels, graph.ranks))
-    tree = sets.least(arcs.cost, root, Meter(round(EFFORT * STEPS)))
+    tree = sets.least(arcs.cost, root, Meter(round(STEINER_EFFORT.packing * STEPS)))
     return None if tree is None else _routed(graph, arcs, tree, inward=inward)
 
 
@@ -143,7 +136,7 @@ def time_of(topology: Topology, shares: Sequence[tuple[Fraction, Sequence[int]]]
 
 
 @dataclass(eq=False)
-class _Column:
+class _TreeColumn:
     family: int  # 2 · root + (0: inward, 1: outward)
     tree: RoutedTree
     load: Floats  # per orbit of rows, average
@@ -159,7 +152,7 @@ class _Search:
     roots: tuple[int, ...]  # nodes
     size: Floats  # rows of each orbit
     width: tuple[Fraction, ...]  # GB/s of a row of each orbit
-    columns: list[_Column] = field(default_factory=list)
+    columns: list[_TreeColumn] = field(default_factory=list)
     seen: set[RoutedTree] = field(default_factory=set)
     _grew: bool = False
 
@@ -200,7 +193,7 @@ class _Search:
             return None
         self._price(1.0 / width / self.size, None, plain=True)
         best, bound, complete = None, 0.0, False
-        for _ in range(ROUNDS):
+        for _ in range(STEINER_EFFORT.rounds):
             value, price, families = self._master()
             self._grew, tried = False, price if best is None else (price + best) / 2
             for one in (tried, price):
@@ -208,10 +201,10 @@ class _Search:
                 lower = found / float(one @ width) if one.any() else 0.0
                 if lower > bound:
                     bound, best = lower, one
-            if bound >= value * (1 - _CLOSE) or not self._grew:
+            if bound >= value * (1 - STEINER_EFFORT.close) or not self._grew:
                 # The search for switches may have missed a set: look at all of them once.
                 lower = self._price(price / self.size, families, every=True) / float(price @ width)
-                complete = lower >= value * (1 - _CLOSE)
+                complete = lower >= value * (1 - STEINER_EFFORT.close)
                 if complete or not self._grew:
                     break
                 bound = min(bound, lower)
@@ -241,7 +234,9 @@ class _Search:
                     total = -np.inf if every else np.inf
                     continue
                 total += tree.cost
-                if families is None or tree.cost < families[2 * k + way] * (1 - _CLOSE):
+                if families is None or tree.cost < families[2 * k + way] * (
+                    1 - STEINER_EFFORT.close
+                ):
                     self._add(2 * k + way, _routed(graph, arcs[way], tree, inward=way == 0))
             least = min(least, total)
         return float(max(least, 0.0))
@@ -271,7 +266,7 @@ class _Search:
         fabric = fabric_of(self.topology)
         _, rows = fabric.resources_of(np.array(tree.links(), np.int64))
         load = np.bincount(self.orbits.row_orbit[rows], minlength=len(self.size)) / self.size
-        self.columns.append(_Column(family, tree, load))
+        self.columns.append(_TreeColumn(family, tree, load))
 
     def _master(self) -> tuple[float, Floats, Floats]:
         """Return U, the prices of orbits, and the values of families."""
@@ -356,23 +351,21 @@ class _Search:
         """Pair trees to and from each root, in their order, so that weights agree."""
         pairs = []
         for k in range(len(self.roots)):
-            halves = [
-                [
-                    [w, c.tree]
-                    for w, c in zip(weights, self.columns, strict=True)
-                    if c.family == 2 * k + way and w > 0
-                ]
-                for way in (0, 1)
-            ]
-            forth, back = halves
+            forth, back = (self._of_family(weights, 2 * k + way) for way in (0, 1))
             while forth and back:
-                part = min(forth[0][0], back[0][0])
-                pairs.append((part, forth[0][1], back[0][1]))
-                for half in (forth, back):
-                    half[0][0] -= part
-                    if not half[0][0]:
-                        half.pop(0)
+                (mine, tree), (other, away) = forth.pop(0), back.pop(0)
+                part = min(mine, other)
+                pairs.append((part, tree, away))
+                if mine > part:
+                    forth.insert(0, (mine - part, tree))
+                if other > part:
+                    back.insert(0, (other - part, away))
         return pairs
+
+    def _of_family(self, weights: list[Fraction], family: int) -> list[tuple[Fraction, RoutedTree]]:
+        """Return the trees of a family that carry something."""
+        listed = zip(weights, self.columns, strict=True)
+        return [(w, c.tree) for w, c in listed if c.family == family and w > 0]
 
 
 def _routed(graph: SteinerGraph, arcs: Arcs, tree: Tree, *, inward: bool) -> RoutedTree:

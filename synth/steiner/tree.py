@@ -17,6 +17,7 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Floats, Ints
 
 from ..base.meter import Meter
+from .effort import STEINER_EFFORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,6 @@ class Tree:
     cost: float
     root: int
     arcs: tuple[tuple[int, int], ...]
-
-
-STEPS_PER_CELL = 50
-"""Entries of a matrix of costs that take about a step."""
-
-MOST_SETS = 512
-"""Sets of switches that are looked at one by one, at most."""
 
 
 def least_parents(cost: Floats, root: int) -> Ints | None:
@@ -119,10 +113,10 @@ class SwitchSets:
         """Return the cheapest tree over all sets of switches, of like ones each number.
 
         Like ones are images of each other that are equally far from the root. None where there are
-        more than ``MOST_SETS``, too.
+        more than ``STEINER_EFFORT.sets``, too.
         """
         groups = [part for group in self.alike for part in _as_far(cost, root, group)]
-        if prod(len(group) + 1 for group in groups) > MOST_SETS:
+        if prod(len(group) + 1 for group in groups) > STEINER_EFFORT.sets:
             return None
         best: Tree | None = None
         for counts in product(*(range(len(group) + 1) for group in groups)):
@@ -166,7 +160,7 @@ class SwitchSets:
     def _tree(self, cost: Floats, root: int, chosen: frozenset[int], meter: Meter) -> Tree | None:
         """Return the minimum arborescence over all ranks and these switches, useless ones cut."""
         at = np.array([*range(self.ranks), *sorted(chosen | _switch(root, self.ranks))], np.int64)
-        meter.spend(1 + len(at) ** 2 // STEPS_PER_CELL)
+        meter.spend(1 + len(at) ** 2 // STEINER_EFFORT.cells)
         place = int(np.searchsorted(at, root))
         parents = least_parents(cost[np.ix_(at, at)], place)
         if parents is None:

@@ -20,7 +20,7 @@ from ..judge.replay import replay
 
 
 @dataclass(frozen=True, eq=False)
-class Moves:
+class QueuedRows:
     """The rows of a schedule in columns; see the module's text.
 
     Attributes:
@@ -60,18 +60,18 @@ class Moves:
 
 
 @kept(most=8)
-def moves_of(s: Schedule) -> Moves:
+def moves_of(s: Schedule) -> QueuedRows:
     """Return the rows of a verified schedule. O(links of all routes), in arrays."""
     return moves_with(s, replay(s).redundant)
 
 
-def moves_with(s: Schedule, redundant: Bools) -> Moves:
+def moves_with(s: Schedule, redundant: Bools) -> QueuedRows:
     """Return the rows of a schedule some of whose transfers are known to bring nothing new."""
     ranks = s.topology.ranks
     place = s.chunk.astype(np.int64) * ranks
     places = s.collective.chunks * ranks
     if not len(s.casts):
-        return Moves(
+        return QueuedRows(
             s.chunk,
             s.step,
             place + s.src,
@@ -115,7 +115,7 @@ def moves_with(s: Schedule, redundant: Bools) -> Moves:
         np.concatenate([s.route_links, c.links]),
     )
     route_start, which = rows_of(start, order)
-    return Moves(
+    return QueuedRows(
         joined(s.chunk, c.chunk[cast]),
         step[order],
         joined(place + s.src, at(tail, named[0])),

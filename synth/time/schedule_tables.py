@@ -40,7 +40,7 @@ from . import queue_kernel as q
 from . import schedule_kernel as k
 from .folded import FoldedSchedule
 from .legs import rows_held
-from .moves import Moves, moves_of, moves_with
+from .moves import QueuedRows, moves_of, moves_with
 
 SPARSE = 32
 """Of more places (chunks times ranks) for each transfer, only those that occur are listed."""
@@ -108,7 +108,8 @@ class Ticked:
     """A whole run in exact ticks.
 
     Attributes:
-        schedule: what ran; rows are its transfers, or those of :class:`.moves.Moves` with casts.
+        schedule: what ran; rows are its transfers, or with casts those of
+            :class:`.moves.QueuedRows`.
         unit: ticks in a µs.
         job_start: when each slice of each transfer started, slice by slice (of its last leg, where
             a route is passed link by link).
@@ -622,7 +623,7 @@ def data_waits(s: Schedule) -> Waits:
     return waits_of(moves_of(s))
 
 
-def waits_of(m: Moves) -> Waits:
+def waits_of(m: QueuedRows) -> Waits:
     """Number the arrivals of each place; what leaves a meeting needs all that come to it."""
     source, target, places = _dense(m.source, m.target, m.places + m.meetings)
     width = int(m.step.max(initial=0)) + 2
