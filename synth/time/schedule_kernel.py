@@ -61,7 +61,7 @@ STARTED, LEFT_AT, START, END = range(8, 12)
 # go on: WHOLE, not before all of it is there; ARRIVED, of what ends at a rank.
 JOINS, GOES_ON = range(12, 14)
 TRANSFER_COLUMNS = 14
-ARRIVED, WHOLE = -1, -2
+WHOLE, ARRIVED = range(-2, 0)
 # Of places: where their slots and their readers (transfers, by NEEDS) begin; one record more ends
 # the last ones.
 SLOT_BEGIN, READER_BEGIN = range(2)

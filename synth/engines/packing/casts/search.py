@@ -55,7 +55,7 @@ LAGS = (None, 0, 1, 2)
 
 
 @dataclass(frozen=True, eq=False)
-class _Candidate:
+class _CastSchedule:
     """A schedule in one slice and no order, with its rate in µs per byte and what it is."""
 
     schedule: Schedule
@@ -90,7 +90,7 @@ def cast_points(
     return points
 
 
-def _candidates(problem: Problem, size: int, meter: Meter) -> Iterator[_Candidate]:
+def _candidates(problem: Problem, size: int, meter: Meter) -> Iterator[_CastSchedule]:
     topology, collective = problem.topology, problem.collective
     fabric = fabric_of(topology)
     per_byte = np.array([1 / float(b) for b in fabric.bandwidth]) / BYTES_PER_US_PER_GBPS
@@ -117,7 +117,7 @@ def _candidates(problem: Problem, size: int, meter: Meter) -> Iterator[_Candidat
 
 def _single_pairs(
     topology: Topology, collective: Collective, prices: list[Floats]
-) -> Iterator[_Candidate]:
+) -> Iterator[_CastSchedule]:
     seen = set()
     for rows in prices:
         for forth, back in quick_pairs(topology, rows):
@@ -130,7 +130,7 @@ def _single_pairs(
                 yield from _rotated(topology, collective, pair)
 
 
-def _rotated(topology: Topology, collective: Collective, pair: Pair) -> Iterator[_Candidate]:
+def _rotated(topology: Topology, collective: Collective, pair: Pair) -> Iterator[_CastSchedule]:
     """A share for each image of a pair under the symmetries of the machine."""
     from weft.dsl.symmetry.orbits import orbits_of
 
@@ -147,7 +147,7 @@ def _rotated(topology: Topology, collective: Collective, pair: Pair) -> Iterator
 
 def _made(
     topology: Topology, collective: Collective, pairs: Sequence[Pair], words: str
-) -> _Candidate:
+) -> _CastSchedule:
     schedule = schedule_of(topology, collective, pairs)
     rate = time_of(
         topology,
@@ -156,12 +156,12 @@ def _made(
             for weight, *trees in pairs
         ],
     )
-    return _Candidate(schedule, min(rate, us_per_byte(schedule)), words)
+    return _CastSchedule(schedule, min(rate, us_per_byte(schedule)), words)
 
 
 def _quickest(
-    candidate: _Candidate, size: int, meter: Meter, effort: CastEffort
-) -> tuple[float, Schedule, _Candidate]:
+    candidate: _CastSchedule, size: int, meter: Meter, effort: CastEffort
+) -> tuple[float, Schedule, _CastSchedule]:
     """Return the time of the best order and number of slices, and the schedule in it."""
     plain = candidate.schedule
     jobs = max(1, len(plain) + len(plain.casts.links))
@@ -186,7 +186,7 @@ def _quickest(
 
 
 def _point(
-    problem: Problem, schedule: Schedule, candidate: _Candidate, size: int, us: float
+    problem: Problem, schedule: Schedule, candidate: _CastSchedule, size: int, us: float
 ) -> Point:
     topology, collective = problem.topology, problem.collective
     assert verify(schedule).ok, "casts are built to be right"
