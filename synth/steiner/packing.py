@@ -90,7 +90,7 @@ class CastPacking:
 @kept(most=8)
 def cast_packing(topology: Topology, effort: float = STEINER_EFFORT.packing) -> CastPacking | None:
     """Return the best packing found for an allreduce; None if no tree spans all ranks."""
-    search = _Search.of(topology, Meter(round(effort * STEPS)))
+    search = _TreeColumns.of(topology, Meter(round(effort * STEPS)))
     return search.run()
 
 
@@ -99,7 +99,7 @@ def quick_pairs(topology: Topology, rows: Floats) -> list[tuple[RoutedTree, Rout
 
     ``rows``: prices of links and shared resources; of α in µs plus a byte's time for small ones.
     """
-    search = _Search.of(topology, Meter(round(STEINER_EFFORT.packing * STEPS)))
+    search = _TreeColumns.of(topology, Meter(round(STEINER_EFFORT.packing * STEPS)))
     arcs = [graph.arcs(rows) for graph in search.graphs]
     found = []
     for root in search.roots:
@@ -143,7 +143,7 @@ class _TreeColumn:
 
 
 @dataclass(eq=False)
-class _Search:
+class _TreeColumns:
     topology: Topology
     orbits: Orbits
     meter: Meter
@@ -157,7 +157,7 @@ class _Search:
     _grew: bool = False
 
     @staticmethod
-    def of(topology: Topology, meter: Meter) -> _Search:
+    def of(topology: Topology, meter: Meter) -> _TreeColumns:
         orbits = orbits_of(topology)
         least = orbits.images.min(axis=0)
         graphs = tuple(SteinerGraph.of(topology, outward=way) for way in (False, True))
@@ -174,7 +174,7 @@ class _Search:
         size = np.bincount(orbits.row_orbit).astype(float)
         first = np.unique(orbits.row_orbit, return_index=True)[1]
         bandwidth = fabric_of(topology).bandwidth
-        return _Search(
+        return _TreeColumns(
             topology,
             orbits,
             meter,
