@@ -23,11 +23,11 @@ _LOG = re.compile(r"\b(?:NCCL|RCCL|MSCCLPP) (INFO|WARN) |^weft: registered ")
 _VERSION = re.compile(r"\b(NCCL|RCCL) version ?:? ?(\d[\w.]*)")
 _SET = re.compile(r"(\w+) set by environment to (\S.*?)\.?$")
 _CHOICE = re.compile(
-    r"(?:\b(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+)"
-    r"(?: channel\SLo\.\.Hi\S\S\S(\d+)\.\.(\d+))?"
+    r"(?:\b(\w+): )?\b(\d{1,18}) Bytes -> Algo (\w{1,40}) proto (\w{1,40})\b"
+    r"(?: channel\SLo\.\.Hi\S\S\S(\d{1,9})\.\.(\d{1,9})\b)?"
 )
-_CHANNELS = re.compile(r"\b(\d+) coll channels\b")
-_CONNECTED = re.compile(r"Connected (\d+) MSCCL algorithms")
+_CHANNELS = re.compile(r"\b(\d{1,9}) coll channels\b")
+_CONNECTED = re.compile(r"Connected (\d{1,9}) MSCCL algorithms")
 _REFUSED = re.compile(r"MSCCL(?:\+\+|PP)?\b.*|.*failed to initialize.*")
 _NO_FILES = re.compile(r"MSCCL doesn't support multiple GPUs in one process")
 _FALLBACK = re.compile(r"No suitable algorithm found for collective '(\w+)', fallback")
@@ -138,10 +138,10 @@ def _choice(told: re.Match[str], fork: bool) -> NcclChoice:
     microsoft/msccl."""
     names = OF_MSCCL if fork else ALGORITHMS
     algorithm, protocol = told[3].lower(), told[4].lower()
-    if algorithm.isdigit():
+    if algorithm.isdecimal():
         number = int(algorithm)
         algorithm = names[number] if number < len(names) else algorithm
-    if protocol.isdigit():
+    if protocol.isdecimal():
         number = int(protocol)
         protocol = str(PROTOCOLS[number]).lower() if number < len(PROTOCOLS) else protocol
     named = {"nvlstree": "nvls_tree", "collnetdirect": "collnet_direct"}

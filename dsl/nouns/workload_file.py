@@ -220,6 +220,8 @@ def _ranks(value: list[Any] | str, key: str, where: str) -> tuple[tuple[int, ...
     return tuple(value), ()
 
 
+_DIGITS = re.compile(r"[0-9]{1,18}")
+
 _RANGE = re.compile(r"(\d{1,8})(?:\.\.(\d{1,8})(?::(\d{1,8}))?)?")
 
 
@@ -327,8 +329,8 @@ def looks_like_csv(text: str) -> bool:
     return {"name", "kind"} <= names
 
 
-def load_csv(text: str, where: str, axes: Axes = ()) -> Workload:
-    """Return the workload of a table.
+def load_csv(text: str, where: str, name: str = "workload") -> Workload:
+    """Return the workload of a table, under a name that it does not state.
 
     Columns: name, class, kind, group (``0..7``, ``0 8 16`` or an axis), size (``96MB``), after
     (names with spaces between), duration (``700us``, or µs; of a load ``nic=960 nvlink=10``),
@@ -338,7 +340,10 @@ def load_csv(text: str, where: str, axes: Axes = ()) -> Workload:
         BadFile: it is not one; the place is the row.
     """
     lines = [x for x in text.splitlines() if x.strip() and not x.lstrip().startswith("#")]
-    rows = list(csv.reader(io.StringIO("\n".join(lines)), skipinitialspace=True))
+    try:
+        rows = list(csv.reader(io.StringIO("\n".join(lines)), skipinitialspace=True))
+    except csv.Error as error:
+        raise BadFile(f"not a table: {error}", where=where) from None
     head = [word.strip().lower() for word in rows[0]] if rows else []
     for word in head:
         if word not in CSV_COLUMNS:
@@ -346,13 +351,15 @@ def load_csv(text: str, where: str, axes: Axes = ()) -> Workload:
             raise BadFile(f"unknown column {word!r}", where=f"{where}:1", hint=hint)
     if "name" not in head or "kind" not in head:
         raise BadFile("the columns name and kind are missing", where=f"{where}:1")
-    entries, known, periods = [], list(axes), set()
+    entries, known, periods = [], [], set()
     numbers = [n for n, x in enumerate(text.splitlines(), 1) if x.strip() and x.lstrip()[0] != "#"]
     for number, row in zip(numbers[1:], rows[1:], strict=False):
         place = f"{where}:{number}"
         if len(row) > len(head):
             raise BadFile(f"{len(row)} cells for {len(head)} columns", where=place)
         cells = dict(zip(head, (cell.strip() for cell in row), strict=False))
+        if not {"name", "kind"} <= cells.keys():
+            raise BadFile("the row ends before its name and kind", where=place)
         if cells.get("kind") == "axis":
             known.append((cells["name"], _axis_size(cells.get("size", ""), place)))
             continue
@@ -365,13 +372,13 @@ def load_csv(text: str, where: str, axes: Axes = ()) -> Workload:
 
     def build() -> Workload:
         all_axes = tuple(known)
-        return Workload("workload", _expanded(entries, all_axes), axes=all_axes, period=period)
+        return Workload(name, _expanded(entries, all_axes), axes=all_axes, period=period)
 
     return placed(build, where)
 
 
 def _axis_size(text: str, where: str) -> int:
-    if not text.isdigit() or not 1 <= int(text[:9]) <= LARGEST_AXIS:
+    if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= LARGEST_AXIS:
         raise BadFile(f"the size of an axis must be a count, not {text[:40]!r}", where=where)
     return int(text)
 
@@ -387,7 +394,10 @@ def _csv_entry(cells: Mapping[str, str], where: str) -> _Entry:
     if cells.get("relays"):
         row["relays"] = cells["relays"]
     if cells.get("priority"):
-        row["priority"] = int(_csv_number(cells["priority"], where))
+        priority = _csv_number(cells["priority"], where)
+        if priority.denominator != 1:
+            raise BadFile(f"a priority is an integer, not {cells['priority'][:40]}", where=where)
+        row["priority"] = int(priority)
     duration, group = cells.get("duration", ""), cells.get("group", "")
     if kind == WorkKind.LOAD:
         row["us"] = _csv_loads(duration, where)
@@ -408,7 +418,7 @@ def _csv_size(cells: Mapping[str, str], where: str) -> int:
     text = cells.get("size", "")
     if not text:
         raise BadFile("a size is missing", where=where, hint="the column size: 96MB")
-    return int(text) if text.isdigit() else placed(lambda: parse_bytes(text), where)
+    return int(text) if _DIGITS.fullmatch(text) else placed(lambda: parse_bytes(text), where)
 
 
 def _csv_number(text: str, where: str) -> Fraction:

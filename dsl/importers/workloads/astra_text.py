@@ -27,6 +27,8 @@ KINDS = (
 
 COLUMNS = 12
 
+COUNT = re.compile(r"[0-9]{1,15}")
+
 FORWARD, INPUTS, WEIGHTS = "forward", "input gradients", "weight gradients"
 
 
@@ -34,7 +36,8 @@ def looks_like_astra_text(text: str) -> bool:
     """Return True if the first line is a kind of parallelism and the second a number."""
     lines = text.splitlines()
     first = lines[0].split() if lines else []
-    return bool(first) and first[0] in KINDS and len(lines) > 1 and lines[1].strip().isdigit()
+    number = lines[1].strip() if len(lines) > 1 else ""
+    return bool(first) and first[0] in KINDS and bool(COUNT.fullmatch(number))
 
 
 def read_astra_text(text: str, where: str, name: str, ranks: int | None) -> Workload:
@@ -47,14 +50,13 @@ def read_astra_text(text: str, where: str, name: str, ranks: int | None) -> Work
         BadFile: a line that is not a layer, or an unknown number of ranks.
     """
     lines = text.splitlines()
-    kind, *rest = lines[0].split()
+    kind, *rest = (lines[0].split() if lines else []) or [""]
     if kind not in KINDS:
         raise BadFile(f"unknown kind {kind!r}", where=f"{where}:1", hint=suggest(kind, KINDS))
     layers = [_layer(line, f"{where}:{at}") for at, line in enumerate(lines[2:], 3) if line.strip()]
-    if not lines[1].strip().isdigit() or int(lines[1]) != len(layers):
-        raise BadFile(
-            f"line 2 says {lines[1].strip()[:20]} layers, there are {len(layers)}", where=where
-        )
+    stated = lines[1].strip() if len(lines) > 1 else ""
+    if not COUNT.fullmatch(stated) or int(stated) != len(layers):
+        raise BadFile(f"line 2 says {stated[:20]} layers, there are {len(layers)}", where=where)
     if ranks is None:
         raise BadFile(
             "the text does not say how many ranks there are", where=where, hint="--ranks N"
@@ -90,7 +92,7 @@ def _layer(line: str, where: str) -> _TextLayer:
     phases = {}
     for phase, at in ((FORWARD, 2), (INPUTS, 5), (WEIGHTS, 8)):
         us, kind, size = words[at : at + 3]
-        if not re.fullmatch(r"\d{1,15}", us) or not re.fullmatch(r"\d{1,15}", size):
+        if not COUNT.fullmatch(us) or not COUNT.fullmatch(size):
             raise BadFile(f"{us} {kind} {size}: not a time, a collective and bytes", where=where)
         none = kind in ("NONE", "-1") or not int(size)
         known = "" if none else _kind(kind, where)
@@ -109,7 +111,7 @@ def _axes(kind: str, rest: Sequence[str], ranks: int, where: str) -> tuple[tuple
     elif kind == "MODEL":
         model = ranks
     else:
-        stated = next((int(x) for x in rest if x.isdigit()), 0)
+        stated = next((int(x) for x in rest if COUNT.fullmatch(x)), 0)
         model = stated or 1 << (max(ranks - 1, 1).bit_length() // 2)
     if ranks % model:
         raise BadFile(f"{ranks} ranks are not a multiple of a model's {model}", where=where)

@@ -85,8 +85,9 @@ def _json_nodes(file: Path) -> tuple[TraceNode, ...]:
             raise BadFile("a node without an Id", where=place)
         deps = row.get("data_deps", [])
         kind, us = row.get("NodeType", 0), row.get("runtime", 0)
-        if not isinstance(deps, list) or type(kind) is not int or not isinstance(us, int | float):
-            raise BadFile("NodeType and runtime are numbers, data_deps a list", where=place)
+        listed = isinstance(deps, list) and all(type(x) is int for x in deps)
+        if not listed or type(kind) is not int or not isinstance(us, int | float):
+            raise BadFile("NodeType and runtime are numbers, data_deps a list of ids", where=place)
         attributes: dict[str, Attribute] = {
             key: value for key, value in row.items() if isinstance(value, int | str)
         }

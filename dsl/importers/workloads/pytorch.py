@@ -75,7 +75,7 @@ def _nodes(rank: int, file: Path, ranks: int) -> list[RankNode]:
     groups: dict[str, tuple[int, ...]] = {}
     for row in rows:
         if GROUPS_NODE in str(row.get("name")):
-            values, _ = _values(row, "inputs")
+            values = _values(row, "inputs", f"{where}: node {row.get('id')}")
             groups = groups_in(str(values[0]) if values else "", ranks, where)
     found: list[RankNode] = []
     last: dict[tuple[int, ...], int] = {}
@@ -94,12 +94,15 @@ def _nodes(rank: int, file: Path, ranks: int) -> list[RankNode]:
     return found
 
 
-def _values(row: Mapping[str, Any], key: str) -> tuple[list[Any], list[Any]]:
-    """Return the values and types of inputs or outputs, in either form of the schema."""
+def _values(row: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    """Return the values of inputs or outputs, in either form of the schema."""
     held = row.get(key)
-    if isinstance(held, dict):
-        return list(held.get("values", [])), list(held.get("types", []))
-    return list(held or []), list(row.get(f"{key[:-1]}_types", []))
+    values = held.get("values") if isinstance(held, dict) else held
+    if values is None:
+        return []
+    if not isinstance(values, list):
+        raise BadFile(f"the values of {key} are not a list", where=where)
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +118,7 @@ class _Comm:
 
     @staticmethod
     def of(row: Mapping[str, Any], where: str) -> _Comm:
-        values, _ = _values(row, "inputs")
-        outputs, _ = _values(row, "outputs")
+        values, outputs = (_values(row, key, where) for key in ("inputs", "outputs"))
         # wait and barrier have no tensor in front
         shift = 1 if any(x in values[:5] for x in ("wait", "barrier")) else 0
         try:

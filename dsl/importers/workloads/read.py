@@ -101,7 +101,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
     readers: dict[str, Callable[[], Workload]] = {
         "weft": lambda: load(data, where, given.name),
         "optccl": lambda: read_optccl(data, where, given.name),
-        "csv": lambda: load_csv(text, where),
+        "csv": lambda: load_csv(text, where, name=given.name),
         "astra-sim": lambda: read_astra_text(text, where, given.name, given.ranks),
         "settings": lambda: read_settings(text, where, given.name),
     }

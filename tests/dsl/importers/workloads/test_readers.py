@@ -304,3 +304,52 @@ def test_what_is_no_workload_is_told_so(tmp_path: Path) -> None:
         read(empty)
     with pytest.raises(UserError, match="only Chakra"):
         read(path, format="csv", groups="g.json")
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "told"),
+    [
+        ("astra-sim", "", "unknown kind"),
+        ("astra-sim", "\n\n", "unknown kind"),
+        ("astra-sim", "DATA", "line 2 says  layers"),
+        ("astra-sim", "DATA\n\u00b2\n", "line 2 says"),
+        ("astra-sim", "DATA\n" + "9" * 5000, "line 2 says"),
+        ("csv", "name,kind\n" + "a" * 140_000 + ",compute\n", "not a table"),
+        ("csv", "name,kind\nalone\n", "ends before its name and kind"),
+        ("csv", "name,kind,size\ntp,axis,\u00b2\n", "size of an axis"),
+        ("csv", "name,kind,group,size\na,transfer,0 1,\u00b2\n", "not a size"),
+        ("csv", f"name,kind,group,size\na,transfer,0 1,{'9' * 5000}\n", "size"),
+        ("csv", "name,kind,group,size,priority\na,transfer,0 1,5,1.5\n", "an integer, not 1.5"),
+    ],
+)
+def test_damaged_texts_are_refused(tmp_path: Path, form: str, text: str, told: str) -> None:
+    path = tmp_path / "text"
+    path.write_text(text)
+    with pytest.raises(BadFile, match=told):
+        read(path, format=form, ranks=8)
+
+
+@pytest.mark.parametrize("wrong", [[None], [[]], [{}], ["x"], 3, None])
+def test_predecessors_in_json_that_are_not_ids_are_refused(tmp_path: Path, wrong: Any) -> None:
+    node = {"Id": 0, "NodeType": 4, "runtime": 30, "data_deps": wrong}
+    (tmp_path / "t.0.json").write_text(json.dumps({"workload_graph": [node]}))
+    with pytest.raises(BadFile, match="data_deps a list of ids"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["inputs", "outputs"])
+@pytest.mark.parametrize("wrong", [5, -1.5, "x", {"values": 7}])
+def test_values_of_pytorch_that_are_no_lists_are_refused(
+    tmp_path: Path, key: str, wrong: Any
+) -> None:
+    node = {**comm(2, "allreduce", 100, "0"), key: wrong}
+    (tmp_path / "et_0.json").write_text(json.dumps({"schema": "1.1.1", "nodes": [node]}))
+    with pytest.raises(BadFile, match=f"the values of {key}") as caught:
+        read(tmp_path)
+    assert "node 2" in str(caught.value.where)
+
+
+def test_a_table_is_called_as_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "step.csv"
+    path.write_text("name,kind,group,size\na,transfer,0 1,5\n")
+    assert read(path).name == "step"
