@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from textwrap import wrap
 from typing import Any
 
@@ -175,7 +176,7 @@ def _tests(
         for test in dict.fromkeys(known)
         for name in ("before", "after", "proof")
     )
-    found["verify"] = f"weft verify-run {logs} \\\n  --library {folder} -o measured.json"
+    found["verify"] = f"weft verify-run {logs} \\\n  --library {quote(folder)} -o measured.json"
     return found
 
 

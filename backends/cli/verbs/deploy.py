@@ -40,6 +40,12 @@ def run(args: DeployFlags, console: Console) -> int:
     if args.at is not None and not args.at.startswith("/"):
         raise UserError("not an absolute path", where=f"--at {args.at}", hint="--at /shared/weft")
     folder = args.at or str(Path(args.library).resolve())
+    if ":" in folder or not folder.isprintable():
+        raise UserError(
+            "runtimes divide lists of paths at colons, and launch files at ends of lines",
+            where=folder,
+            hint="--at PATH, without colons and control characters",
+        )
     found = guide(library, folder.rstrip("/"), _loader(args, library), args.preload, args.launcher)
     for note in found.notes if args.quiet else ():
         console.detail(note)

@@ -157,6 +157,14 @@ def test_a_job_of_kubernetes_is_yaml_with_the_same_variables() -> None:
     assert all(depth % 2 == 0 for depth in depths)
 
 
+def test_the_line_that_verifies_hands_on_the_folder() -> None:
+    """A path with a command in it stays one word of the shell's."""
+    folder = "/shared/it's $(exit 3); weft"
+    found = guide(library(target="msccl"), folder)
+    words = shlex.split(found.tests["verify"].replace("\\\n", ""))
+    assert words[words.index("--library") + 1] == folder
+
+
 def test_tests_before_and_after_name_the_sizes_of_the_library() -> None:
     one = library("dgx-a100:nodes=2", target="msccl", files=3)
     found = guide(one, "/shared/weft")
@@ -199,6 +207,8 @@ def test_files_are_written_once_and_replaced_with_f(weft, folder, tmp_path: Path
     [
         (("--runtime", "rccl"), "not for rccl"),
         (("--at", "shared"), "not an absolute path"),
+        (("--at", "/shared:weft"), "at colons"),
+        (("--at", "/shared\nweft"), "ends of lines"),
         (("-o", "-"), "a folder"),
     ],
 )
