@@ -17,7 +17,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
-from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.schedule import Schedule, refuse_casts
 
 from ..base.engine import Certificate
 from ..bounds import Bounds, binding, bounds
@@ -88,8 +88,9 @@ def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = No
     """Simulate a verified schedule by the documented rule and find the causes of its time.
 
     Raises:
-        UserError: nothing moves in it.
+        UserError: nothing moves in it, or switches sum or copy.
     """
+    refuse_casts(schedule, "what binds a schedule is told of transfers only")
     if not len(schedule):
         raise UserError("the schedule moves nothing, so nothing binds it")
     bound = bound or bounds(schedule.topology, schedule.collective)

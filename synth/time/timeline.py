@@ -24,7 +24,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import rows_of
-from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.schedule import Schedule, refuse_casts
 
 from .schedule_tables import Routes, Ticked, Waits, in_us, prepare
 
@@ -77,8 +77,9 @@ def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
     """Run a verified schedule for a message of M bytes and keep everything. Some 20 µs a passage.
 
     Raises:
-        UserError: a size below one byte, or more than ``MOST_PASSAGES`` passages.
+        UserError: a size below one byte, more than ``MOST_PASSAGES`` passages, or casts.
     """
+    refuse_casts(schedule, "a timeline, and what is drawn of one, holds transfers only")
     passages = len(schedule) * schedule.segments
     if message_bytes < 1:
         raise UserError(f"a message of {message_bytes} bytes cannot be simulated")

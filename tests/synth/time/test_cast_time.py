@@ -14,6 +14,7 @@ from weft.synth.engines.packing.casts.schedule import planned
 from weft.synth.time.latency import latency_us
 from weft.synth.time.schedule_tables import CostModel, prepare
 from weft.synth.time.schedule_time import simulate
+from weft.synth.time.timeline import timeline
 
 GB = 10**9
 
@@ -53,6 +54,11 @@ def test_compiled_and_plain_runs_agree():
     quick = ready.run(12345)
     assert plain.time_us == pytest.approx(quick.time_us)
     assert plain.leg_end_us.tolist() == pytest.approx(quick.leg_end_us.tolist())
+
+
+def test_timelines_refuse_casts_in_words():
+    with pytest.raises(UserError, match="holds transfers only"):
+        timeline(two_shot(3), GB)
 
 
 def test_barriers_are_refused():
