@@ -174,6 +174,9 @@ class _ColumnSearch:
 
     def run(self) -> None:
         """Price and solve until the bound is met, or nothing new is found."""
+        for k, parts in self.parts_of.items():
+            free = np.zeros(self.fabric.links)
+            DemandPricing(self.fabric, self.demands[k], free, self.effort).require_reached(parts)
         self._price(1 / (self.width * self.orbits))
         while self.rounds < self.effort.rounds:
             self.rounds += 1

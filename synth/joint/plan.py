@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from weft.dsl.base.arrays import Floats
-from weft.dsl.base.errors import NothingFound, WeftError
+from weft.dsl.base.errors import NothingFound, UserError, WeftError
+from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
@@ -61,6 +62,34 @@ class JointPlan:
     way: str
 
 
+def require_plannable(demands: Sequence[CollectiveDemand]) -> None:
+    """Check that there are schedules for all demands; the bound needs no such check.
+
+    Raises:
+        UserError: an operation is no collective with schedules of its own (alltoallv, transfer,
+            multicast), or others forward for one whose ranks all send different bytes.
+    """
+    lacking = [(one, why) for one in demands if one.parts and (why := _no_plan(one))]
+    if not lacking:
+        return
+    one, why = lacking[0]
+    more = f" (and {len(lacking) - 1} more like it)" if len(lacking) > 1 else ""
+    raise UserError(
+        f"{one.name}: {why}{more}",
+        hint="--bound prints the least time for all of them together, and what binds",
+    )
+
+
+def _no_plan(demand: CollectiveDemand) -> str:
+    """Return why there is no schedule of a demand; empty: there are."""
+    kind = demand.operation.kind
+    if kind not in set(Kind):
+        return f"there is a bound for the kind {kind}, but no schedule yet"
+    if demand.relayed and not is_trees(demand):
+        return f"there is a bound for the kind {kind} with relays, but no schedule yet"
+    return ""
+
+
 @dataclass(eq=False)
 class JointPlanner:
     """Plans for the demands of one bound; answers of engines are kept."""
@@ -76,8 +105,10 @@ class JointPlanner:
         """Return the quickest plan found.
 
         Raises:
+            UserError: there are no schedules of such operations (:func:`require_plannable`).
             NothingFound: no engine solves some of the collectives.
         """
+        require_plannable(self.bound.demands)
         best: JointPlan | None = None
         told: list[str] = []
         for way, make_pieces in (

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Floats, Ints
+from weft.dsl.base.errors import UserError
 
 from ..base.effort import Effort, setting
 from ..bounds.arborescence import tree_costs
@@ -95,6 +96,33 @@ class DemandPricing:
             else:
                 yield from self._sums(at, part)
 
+    def require_reached(self, parts: Sequence[int]) -> None:
+        """Check that some trees or flows serve each part.
+
+        Raises:
+            UserError: a rank is not reached over those that may forward.
+        """
+        for part in (self.demand.parts[at] for at in parts):
+            if isinstance(part, FlowPart):
+                wanted = tuple(v for v, x in part.pairs() if x and v != part.source)
+                fine = self._reaches(part.source, wanted)
+            elif isinstance(part, TreePart):
+                fine = any(self._reaches(v, part.receivers, part.backwards) for v in part.holders)
+            else:
+                first, *rest = part.members
+                fine = all(self._reaches(first, tuple(rest), back) for back in (False, True))
+            if not fine:
+                name = self.demand.name
+                raise UserError(
+                    f"{name}: not all of its ranks are joined by ranks that may forward for it",
+                    hint='"relays": "all" lets every rank of the machine forward',
+                )
+
+    def _reaches(self, root: int, others: tuple[int, ...], backwards: bool = False) -> bool:
+        _, cost, _ = self._closure[backwards]
+        row = cost[self.demand.forwarders.index(root)]
+        return bool(np.isfinite(row[[self.fabric.nodes + v for v in others]]).all())
+
     # --- flows ------------------------------------------------------------------------------------
 
     @cached_property
@@ -110,16 +138,16 @@ class DemandPricing:
                 wanted[target] += float(amount)
         wanted /= wanted.sum()
         cost, _ = self._open.reach([part.source])
-        row = cost[0]
-        if np.isinf(row[self.fabric.nodes :][wanted > 0]).any():
-            raise ValueError(f"{self.demand.name}: a rank is not reached")
-        load = self._open.spread(row, wanted)
+        load = self._open.spread(cost[0], wanted)
         return self._column(at, load)
 
     # --- trees ------------------------------------------------------------------------------------
 
     def _tree(self, at: int, part: TreePart) -> PricedColumn:
-        found = [self._shape(holder, part.receivers, part.backwards) for holder in part.holders]
+        holders = part.holders
+        if len(holders) > 1:
+            holders = tuple(v for v in holders if self._reaches(v, part.receivers, part.backwards))
+        found = [self._shape(holder, part.receivers, part.backwards) for holder in holders]
         return self._of_shapes(at, (min(found, key=self._cost),))
 
     def _sums(self, at: int, part: SumPart) -> Iterator[PricedColumn]:

@@ -89,10 +89,11 @@ class PricedRoutes:
         flow comes in equal parts over all arcs of cheapest routes.
         """
         tail, head, price, link = self._arcs
-        slack = cost[tail] + price - cost[head]
         scale = max(1e-12, float(self.price.max(initial=0)))
-        tight = np.flatnonzero((slack <= 1e-7 * scale) & (cost[tail] < cost[head]))
-        tight = tight[np.isfinite(cost[tail[tight]])]
+        reached = np.flatnonzero(np.isfinite(cost[tail]))  # of these arcs both ends are
+        before, after = cost[tail[reached]], cost[head[reached]]
+        slack = before + price[reached] - after
+        tight = reached[(slack <= 1e-7 * scale) & (before < after)]
         load = np.zeros(self.fabric.links)
         flow = np.zeros(len(cost))
         flow[self.fabric.nodes :] = wanted

@@ -137,7 +137,9 @@ def _piece(
 
 def collective_of(one: WorkloadOperation) -> Collective:
     """Return the collective of an operation, on the ranks of its group."""
-    roots = () if one.kind not in ROOTED else (one.group.index(one.root) if one.root else 0,)
+    roots: tuple[int, ...] = ()
+    if one.kind in ROOTED:
+        roots = (0 if one.root is None else one.group.index(one.root),)
     return make(one.kind, len(one.group), roots=roots)
 
 

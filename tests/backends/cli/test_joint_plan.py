@@ -47,3 +47,49 @@ def test_collectives_in_an_order_take_their_times_from_the_machine(weft, tmp_pat
     found = weft("plan", str(path), "-t", "dgx1", "--json").json
     # 6·96 MB over the quad's 450 GB/s, then 3·96 MB / 4 over a GPU's cables: 1,280 and 720 µs.
     assert found["value"] == pytest.approx(2000, abs=1)
+
+
+BOUND_ONLY = {
+    "alltoallv": ({"kind": "alltoallv", "group": [0, 1], "matrix": [[0, 500000], [0, 0]]}, False),
+    "transfer": ({"kind": "transfer", "src": 0, "dst": 1, "bytes": 500000}, False),
+    "multicast": (
+        {
+            "kind": "multicast",
+            "shards": [{"holders": [0], "receivers": [1, 2], "bytes": 500000}],
+        },
+        False,
+    ),
+    "alltoall": ({"kind": "alltoall", "group": [0, 1, 2], "bytes": 600000}, True),
+    "gather": ({"kind": "gather", "group": [0, 1, 2], "bytes": 600000}, True),
+    "scatter": ({"kind": "scatter", "group": [0, 1, 2], "bytes": 600000}, True),
+}
+
+
+@pytest.mark.parametrize("kind", BOUND_ONLY)
+def test_what_has_a_bound_only_says_so(weft, tmp_path, kind):
+    operation, relayed = BOUND_ONLY[kind]
+    more = {"relays": "all"} if relayed else {}
+    data = {**QUADS, "operations": [{"name": "x", **operation, **more}]}
+    path = tmp_path / "only.json"
+    path.write_text(json.dumps(data))
+    assert weft("plan", str(path), "-t", "dgx1", "--bound", "--json").json["bound"]["us"] > 0
+    out = tmp_path / "plan"
+    refused = weft("plan", str(path), "-t", "dgx1", "-o", str(out))
+    assert refused.code == 2
+    told = f"x: there is a bound for the kind {kind}" + (" with relays" if relayed else "")
+    assert told in refused.err
+    assert "hint: --bound" in refused.err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "alltoall"])
+def test_ranks_that_nothing_joins_are_told(weft, tmp_path, kind):
+    one = {"name": "x", "kind": kind, "group": [0, 5], "bytes": 600000}
+    path = tmp_path / "apart.json"
+    path.write_text(json.dumps({**QUADS, "operations": [one]}))
+    refused = weft("plan", str(path), "-t", "dgx1", "--bound")
+    assert refused.code == 2
+    assert "x: not all of its ranks are joined" in refused.err
+    joined = {**QUADS, "operations": [{**one, "relays": "all"}]}
+    path.write_text(json.dumps(joined))
+    assert weft("plan", str(path), "-t", "dgx1", "--bound", "--json").json["bound"]["us"] > 0

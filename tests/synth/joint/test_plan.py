@@ -44,6 +44,12 @@ def test_two_quads_share_the_machine(quads):
     assert [one.name for one in quads.schedule.parts] == ["a", "b"]
 
 
+def test_a_root_may_be_rank_0_anywhere_in_the_group():
+    found = planner("dgx1", [collective("b", "broadcast", [3, 0, 1], 1, root=0)]).plan()
+    assert verify(found.schedule).ok
+    assert found.schedule.collective.pre.ranks.tolist()[0] == 0
+
+
 def test_an_idle_box_forwards():
     found = planner(
         "dgx-a100:nodes=4", [collective("dp", "allreduce", range(0, 32, 8), 1000, relays="idle")]
