@@ -183,7 +183,9 @@ def _ratios(
     baselines = [i for i, e in enumerate(entries) if e.runner.baseline]
     if not baselines:
         return {}
-    lead = _baseline(entries) / np.maximum(_matrix(entries), LEAST)
+    least, own = _baseline(entries), np.maximum(_matrix(entries), LEAST)
+    told = np.isfinite(least) | np.isfinite(own)  # an entry, or all baselines, may have no time
+    lead = np.divide(least, own, out=np.ones_like(own), where=told)
     looks: dict[tuple[int, int], list[int]] = {}
     for i, entry in pairs:
         parts = CLOSE if lead[entry, i : i + 2].min() < SAFE else 2
