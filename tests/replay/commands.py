@@ -204,6 +204,8 @@ compile-plan: compile ag4.json --to mscclpp-json -o plan.json
 compile-plan-hosts: compile boxes.json --to 'mscclpp-json{gpus_per_node=4}' --in-place \
     --protocol LL -o plan-hosts.json
 compile-chakra: compile ag4.json --to chakra-et --size 1MiB -o ag4-chakra
+compile-jax: compile ag4.json --to jax -o ag4-jax.py
+compile-symm: compile ag4.json --to torch-symm -o ag4-symm.py
 compile-goal: compile ag4.json --to goal --size 1MiB -o ag4.goal
 compile-mpi: compile 'classic:ring{collective=allreduce,ranks=4}' --to mpi -o ring-mpi.py
 compile-torch: compile odd-ag.json --to torch -o odd-torch.py
@@ -249,6 +251,19 @@ sweep-axes: sweep -t ring:4 -c allgather -c in/pairs.py -e exact -e greedy --siz
     --seed 0 --seed 1 --time 3600s --no-cache --json
 cache-list: cache list --cache kept
 cache-clear: cache clear --cache kept
+""")
+
+JOBS = _list("""
+workload-show: workload show in/job.json
+plan-order: plan in/job.json -o job-plan.json
+plan-order-json: plan in/job.json --judge 4 --json
+plan-bound: plan in/together.json -t dgx1 --bound --json
+plan-together: plan in/together.json -t dgx1 -o together
+plan-show: show job-plan.json
+deploy: deploy library --at /shared/library --for slurm
+deploy-json: deploy library --at /shared/library --runtime executor --json
+verify-run: verify-run in/nccl_allgather.txt -t dgx-a100
+tuner: tuner in/nccl_allgather.txt:algorithm=ring,protocol=simple -o nccl_tuner.conf
 """)
 
 LOOKS = _list("""
@@ -341,6 +356,7 @@ COMMANDS = (
     *SEARCHES,
     *COMPILES,
     *LIBRARIES,
+    *JOBS,
     *MACHINES,
     *RUNS,
     *QUESTIONS,
