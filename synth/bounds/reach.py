@@ -93,7 +93,8 @@ class Flows:
         root = collective.roots[0] if len(collective.roots) == 1 else None
         match collective.kind:
             case Kind.ALLREDUCE:
-                return Flows(True, True, whole)
+                # With local sums the chunks are those of every rank; M is one rank's all the same.
+                return Flows(True, True, Fraction(collective.message_chunks))
             case Kind.ALLGATHER:
                 return Flows(False, True, share)
             case Kind.REDUCE_SCATTER:

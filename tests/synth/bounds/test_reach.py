@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
-from weft.dsl.nouns.collective import ROOTED, make
+from weft.dsl.nouns.collective import ROOTED, make, one_shot_allreduce
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds, lower_bound_us
@@ -41,6 +41,18 @@ def test_a_fat_tree_of_sixteen_by_hand(kind: str) -> None:
     assert lower_bound_us(found, 1 << 14) == 5 + x
     plain = lower_bound_us(replace(found, reach=()), 1 << 14)
     assert plain < Fraction(3, 4) * (5 + x)
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_sums_after_an_allgather_need_no_more_than_an_allreduce(chunks: int) -> None:
+    machine, size = topology("ring:3"), 1 << 12
+    found = bounds(machine, one_shot_allreduce(3, chunks=chunks))
+    assert lower_bound_us(found, size) == lower_bound_us(
+        bounds(machine, make("allreduce", 3)), size
+    )
+    assert lower_bound_us(found, size) == Fraction("0.7") + Fraction(
+        size, 25_000
+    )  # to both at once
 
 
 def schedules(machine: Topology, kind: str) -> list[Schedule]:

@@ -90,7 +90,7 @@ CLASSICS = [
     "classic:ring{collective=reduce_scatter,ranks=4}",
     "classic:double_tree{collective=allreduce,ranks=6}",
     "classic:one_shot{ranks=5}",
-    "classic:two_shot{ranks=6}",
+    "classic:two_shot{collective=allreduce,ranks=6}",
     "classic:two_level{collective=allreduce,ranks=6,shape=3+2}",
     "classic:two_step{on=dgx-a100:nodes=2}",
 ]
