@@ -60,23 +60,31 @@ def machines(draw: st.DrawFn, most: int = 16) -> Topology:
 
 
 KINDS = ("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "scatter", "gather")
+FLOWS = ("alltoall", "scatter", "gather")
 
 
 @st.composite
-def workloads(draw: st.DrawFn, ranks: int, most_classes: int = 5) -> Workload:
-    """Draw collectives on random groups; those that may not be connected get relays."""
+def workloads(
+    draw: st.DrawFn, ranks: int, most_classes: int = 5, planned: bool = False
+) -> Workload:
+    """Draw collectives on random groups; those that may not be connected get relays.
+
+    ``planned``: only such as have schedules, so none for alltoall, scatter and gather.
+    """
     found = []
     for i in range(draw(st.integers(min(2, most_classes), most_classes))):
         size = draw(st.integers(2, min(ranks, 6)))
         group = draw(st.permutations(range(ranks)))[:size]
         everyone = size == ranks
+        kind = draw(st.sampled_from(KINDS))
+        alone = (everyone and draw(st.booleans())) or (planned and kind in FLOWS)
         found.append(
             collective(
                 f"c{i}",
-                draw(st.sampled_from(KINDS)),
+                kind,
                 group,
                 draw(st.sampled_from([1, 3, 10, 24])),
-                relays="none" if everyone and draw(st.booleans()) else "all",
+                relays="none" if alone else "all",
             )
         )
     return Workload("drawn", tuple(found))

@@ -133,7 +133,7 @@ def test_orders_are_refused_exactly_where_no_common_one_exists(orders):
 @given(st.data())
 def test_random_workloads_are_planned_right_and_never_below_the_bound(data):
     chip = data.draw(machines(most=6))
-    work = data.draw(workloads(chip.ranks, most_classes=3))
+    work = data.draw(workloads(chip.ranks, most_classes=3, planned=True))
     try:
         found = planner(chip, work)
     except UserError:
