@@ -167,6 +167,20 @@ class WorkloadOperation:
             return sum(one.bytes * len(one.receivers) for one in self.shards)
         return self.bytes
 
+    def renumbered(self, order: Sequence[int]) -> WorkloadOperation:
+        """Return it with rank ``order[i]`` in the place of rank i."""
+
+        def new(ranks: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(order[v] for v in ranks)
+
+        return replace(
+            self,
+            group=new(self.group),
+            ranks=new(self.ranks),
+            root=None if self.root is None else order[self.root],
+            shards=tuple(Shard(new(s.holders), new(s.receivers), s.bytes) for s in self.shards),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the object of a workload file; what has its default is left out."""
         data: dict[str, Any] = {"name": self.name}
@@ -286,6 +300,14 @@ class Workload:
     def with_notes(self, notes: Iterable[str]) -> Workload:
         """Return it with more notes."""
         return replace(self, notes=(*self.notes, *notes))
+
+    def renumbered(self, order: Sequence[int]) -> Workload:
+        """Return it with rank ``order[i]`` in the place of rank i, and without its axes.
+
+        Axes number the ranks, so they do not hold after it. ``order``: each rank once.
+        """
+        moved = tuple(one.renumbered(order) for one in self.operations)
+        return replace(self, operations=moved, axes=(), size=len(order))
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a workload file."""

@@ -24,6 +24,10 @@ from .routes import PricedRoutes, cheapest_tree
 from .steiner import SteinerTable, steiner
 
 
+class Unreached(UserError):
+    """The ranks of a collective are not joined by ranks that may forward for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class JointEffort(Effort):
     """Limits of the joint bound."""
@@ -100,7 +104,7 @@ class DemandPricing:
         """Check that some trees or flows serve each part.
 
         Raises:
-            UserError: a rank is not reached over those that may forward.
+            Unreached: a rank is not reached over those that may forward.
         """
         for part in (self.demand.parts[at] for at in parts):
             if isinstance(part, FlowPart):
@@ -113,7 +117,7 @@ class DemandPricing:
                 fine = all(self._reaches(first, tuple(rest), back) for back in (False, True))
             if not fine:
                 name = self.demand.name
-                raise UserError(
+                raise Unreached(
                     f"{name}: not all of its ranks are joined by ranks that may forward for it",
                     hint='"relays": "all" lets every rank of the machine forward',
                 )

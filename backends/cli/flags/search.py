@@ -20,7 +20,7 @@ from .shared import (
     flag,
     unset,
 )
-from .values import ranks, seconds, several_sizes, sizes, whole
+from .values import axes, ranks, seconds, several_sizes, sizes, whole
 
 
 @dataclass(frozen=True)
@@ -503,3 +503,22 @@ class PlanFlags(WorkloadFlags):
         "a file for the plan; of collectives at once a folder: one schedule for all, and one each"
     )
     force: bool = shared.force()
+
+
+@dataclass(frozen=True)
+class PlaceFlags(WorkloadFlags):
+    """Flags of ``weft place``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft place step.json -t dgx-a100:nodes=4
+  weft place groups.csv -t dgx-a100:nodes=4 --axes ep=8,dp=4 --json"""
+
+    workload: str = flag(metavar="WORKLOAD", help="a file of a workload, or -")
+    topology: str = shared.topology(required=True)
+    axes: tuple[tuple[str, int], ...] | None = flag(
+        "--axes",
+        metavar="NAME=SIZE,…",
+        parse=axes,
+        help="axes by which the ranks of the workload are numbered, the first one fastest: with "
+        "tp=8,dp=4 a rank is tp + 8·dp (default: the axes that the workload states)",
+    )

@@ -148,6 +148,25 @@ def ranks(text: str) -> tuple[int | str, ...]:
     return tuple(result)
 
 
+def axes(text: str) -> tuple[tuple[str, int], ...]:
+    """Parse ``tp=8,dp=4`` as names and sizes of axes, in order.
+
+    Raises:
+        UserError: something else, or a name twice.
+    """
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=\s*([0-9]{1,7})\s*", part)
+        if match is None or not 1 <= int(match[2]) <= LARGEST_GROUP:
+            raise UserError(
+                f"{part[:40]!r} is not an axis and its size", hint="write for example tp=8,dp=4"
+            )
+        if match[1] in found:
+            raise UserError(f"axis {match[1]!r} is named twice", hint="each axis has one size")
+        found[match[1]] = int(match[2])
+    return tuple(found.items())
+
+
 def split_arguments(text: str) -> tuple[str, dict[str, int]]:
     """Parse ``dgx2_relay:nodes=4`` as the name and the values of the sketch's parameters.
 
