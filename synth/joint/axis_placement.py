@@ -159,7 +159,7 @@ def ranked_placements(
             f"{topology.name} has {count(topology.ranks, 'GPU')}",
             hint=f"the sizes of the axes must multiply to {topology.ranks}",
         )
-    found = []
+    found: list[tuple[Matrix, tuple[int, ...]]] = []
     for matrix in matrices([size for _, size in axes], levels.sizes):
         if len(found) == most:
             raise UserError(f"more than {most} placements", hint="join axes that go together")
