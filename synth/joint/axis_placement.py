@@ -100,7 +100,7 @@ def matrices(axes: Sequence[int], levels: Sequence[int]) -> Iterator[Matrix]:
     """Yield all matrices whose rows multiply to the axes, and whose columns to the levels.
 
     >>> list(matrices((8, 4), (4, 8)))
-    [((1, 8), (4, 1)), ((2, 4), (2, 2)), ((4, 2), (1, 4))]
+    [((4, 2), (1, 4)), ((2, 4), (2, 2)), ((1, 8), (4, 1))]
     """
     if not axes:
         if all(size == 1 for size in levels):
