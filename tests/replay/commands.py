@@ -260,6 +260,8 @@ plan-order-json: plan in/job.json --judge 4 --json
 plan-bound: plan in/together.json -t dgx1 --bound --json
 plan-together: plan in/together.json -t dgx1 -o together
 plan-show: show job-plan.json
+place: place in/experts.json -t dgx-a100:nodes=4
+place-json: place in/experts.json -t dgx-a100:nodes=4 --json
 deploy: deploy library --at /shared/library --for slurm
 deploy-json: deploy library --at /shared/library --runtime executor --json
 verify-run: verify-run in/nccl_allgather.txt -t dgx-a100
