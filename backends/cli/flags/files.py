@@ -182,7 +182,7 @@ class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
     seed: int = shared.seed("of the orders and the data")
 
 
-REAL = "real ranks (--on mpi, --on torch; point-to-point programs)"
+REAL = "real ranks (--on mpi, torch, nccl, jax; point-to-point programs)"
 
 
 @dataclass(frozen=True)
@@ -239,8 +239,8 @@ class RunFlags(LoweringFlags, RanksFlags, CollectiveFlags):
         "--on",
         choices=ON,
         default="numpy",
-        help="what executes it: numpy in this process, or real processes of mpi "
-        "or torch (default: numpy)",
+        help="what executes it: numpy in this process, real processes of mpi or torch, "
+        "GPUs by nccl, or the devices of jax (default: numpy)",
     )
     dtype: str = flag(
         "--dtype",
