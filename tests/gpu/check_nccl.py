@@ -40,7 +40,7 @@ from weft.synth.engines.classic.text import named_algorithm
 PROGRAMS = (
     "ring{collective=allreduce,ranks=N}",
     "one_shot{ranks=N}",
-    "two_shot{ranks=N}",
+    "two_shot{collective=allreduce,ranks=N}",
     "swing{ranks=N}",
     "ring{collective=allgather,ranks=N}",
     "ring{collective=reduce_scatter,ranks=N}",

@@ -15,7 +15,7 @@ from weft.synth.engines.classic.text import named_algorithm
 
 NAMES = (
     "ring{collective=allreduce,ranks=N}",
-    "two_shot{ranks=N}",
+    "two_shot{collective=allreduce,ranks=N}",
     "ring{collective=allgather,ranks=N}",
     "ring{collective=reduce_scatter,ranks=N}",
     "spread_out{ranks=N}",

@@ -35,7 +35,7 @@ CLASSICS = [
     "ring{collective=allgather,ranks=6}",
     "double_tree{collective=allreduce,ranks=6}",
     "binomial{collective=broadcast,ranks=6}",
-    "two_shot{ranks=5}",
+    "two_shot{collective=allreduce,ranks=5}",
     "direct{collective=reduce_scatter,ranks=6}",
 ]
 """Rings, trees, all pairs; threads run them on more ranks."""
