@@ -76,7 +76,7 @@ class MeasuredTime:
 
     @property
     def same(self) -> tuple[Kind, int, int, str]:
-        """What times that do not contradict each other are of."""
+        """The run and program that times must share to be compared with each other."""
         name = self.program.name if self.program else ""
         return self.kind, self.bytes, self.gpus_per_process, name
 

@@ -1,4 +1,4 @@
-"""What to do with a library on a cluster: runtime, settings, launch, proof, and tests for it."""
+"""Guide to a library on a cluster: runtime, settings, launch lines, proof that it ran, tests."""
 
 from __future__ import annotations
 

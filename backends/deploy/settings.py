@@ -34,7 +34,7 @@ PLACE = "@LIBRARY@"
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSettings:
-    """What makes a runtime use a library in a folder.
+    """Settings that make a runtime use a library in a folder.
 
     Attributes:
         loader: the runtime. ``variables``: names and values for the environment of all ranks.

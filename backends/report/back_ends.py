@@ -18,7 +18,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import inner_medium, link_media
 
 FRAMEWORKS = ("torch", "jax", "cupy", "mpi", "nccl")
-"""What a user's program is written in; ``nccl``: calls NCCL or RCCL itself."""
+"""Frameworks of users' programs; ``nccl``: those that call NCCL or RCCL themselves."""
 
 CALLS_NCCL = ("torch", "cupy", "nccl")
 """Frameworks whose calls of NCCL a library in its place answers."""

@@ -25,7 +25,7 @@ LARGEST = 512
 SIZES = "1KiB:16MiB"
 
 FRAMEWORKS = ("torch", "jax", "cupy", "mpi", "nccl")
-"""What a user's program is written in; ``nccl``: calls NCCL or RCCL itself."""
+"""Frameworks of users' programs; ``nccl``: those that call NCCL or RCCL themselves."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class PermuteRound:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What rounds take: permutations, and chunks sent with and without padding."""
+    """Cost of rounds: permutations, and chunks sent with and without padding."""
 
     permutes: int
     chunks: int

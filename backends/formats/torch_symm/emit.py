@@ -49,7 +49,7 @@ EXPECTED = MappingProxyType(
         Kind.SCATTER: "inputs[{root}].view(RANKS, -1)[rank]",
     }
 )
-"""What a file that is run by itself compares with."""
+"""Expressions of the results expected, for a file that is run by itself."""
 
 SHAPES = MappingProxyType(
     {

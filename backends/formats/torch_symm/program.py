@@ -96,7 +96,7 @@ def _part(gpu: GpuPlan, block: ThreadBlock, x: Operand) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """What positions in a GPU's plan stand for."""
+    """Lists that the indices in a GPU's plan point into."""
 
     ends: tuple[End, ...]
     remote: tuple[tuple[int, Buffer], ...]

@@ -1,4 +1,4 @@
-"""What an emitted kernel uses of Triton's language, executed on NumPy under a memory model.
+"""The part of Triton's language that emitted kernels use, on NumPy under a memory model.
 
 The kernel's functions are executed as they stand in the file, but as generators, so that blocks
 take turns: a call of another function of the kernel, or of an operation on memory, becomes
@@ -20,7 +20,7 @@ from .memory import WORD, BlockThreads, WeakMemory
 MEMORY_OPERATIONS = frozenset({"load", "store", "atomic_add", "atomic_xchg", "debug_barrier"})
 
 STEP, ASLEEP = "step", "asleep"
-"""How a block's turn ends: it goes on, or only once the memory of its rank has changed."""
+"""End of a block's turn: it can go on, or waits until the memory of its rank has changed."""
 
 Reading = Generator[str, None, "TileValue"]
 Writing = Generator[str, None, None]

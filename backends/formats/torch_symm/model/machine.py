@@ -41,7 +41,7 @@ Running = tuple[BlockThreads, Iterator[str]]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a run has besides the file: words of a chunk and a tile, launches, type, start.
+    """Settings of a run besides the file: words of a chunk and a tile, launches, type, start.
 
     ``turn``: launches before the first (flags wrap around). ``report``: see :class:`WeakMemory`.
     """
