@@ -10,6 +10,8 @@ SHARED ?= ../shared
 MEASURED ?= $(SHARED)/facts/measured.json
 
 BIN := .venv/bin
+# Modules are compiled by who imports them: most of torch, triton and jax never are.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
@@ -108,9 +110,8 @@ clean: ## remove what was built, except .venv
 # `touch` comes last, so an interrupted install is started again.
 $(STAMP): pyproject.toml constraints.txt hatch_build.py | $(LINKS)
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--no-build-isolation --editable '.[dev]'
+	$(PIP) hatchling
+	$(PIP) --no-build-isolation --editable '.[dev]'
 	-$(BIN)/weft doctor --warm
 	-$(BIN)/python -m compileall -q dsl synth backends $(LINKS)
 	touch $@
