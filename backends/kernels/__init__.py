@@ -7,7 +7,15 @@ build hook and ``weft doctor --warm`` compile them for a generic processor, so t
 
 from __future__ import annotations
 
-from .compile_all import compile_all, missing
+from .compile_all import compile_all, compile_one, kernels, missing
 from .declared import MODULES, declared, types_of
 
-__all__ = ["MODULES", "compile_all", "declared", "missing", "types_of"]
+__all__ = [
+    "MODULES",
+    "compile_all",
+    "compile_one",
+    "declared",
+    "kernels",
+    "missing",
+    "types_of",
+]

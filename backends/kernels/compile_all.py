@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 from weft.dsl.base.jit import fast, marked
-from weft.dsl.base.progress import ProgressCallback, silent
 
 from .declared import MODULES, declared, types_of
 
 
-def compile_all(tell: ProgressCallback = silent) -> int:
+def compile_all() -> int:
     """Compile what has no machine code on the disk yet; return the number of kernels in all.
 
-    Only in a process that has compiled nothing before: numba asks for the processor once. Kernels
-    that only kernels call become a part of their callers' machine code, and get no file.
+    Only in a process that has compiled nothing before: numba asks for the processor once.
+    """
+    return len([compile_one(place) for place in range(len(kernels()))])
+
+
+def compile_one(place: int) -> str:
+    """Compile one of :func:`kernels` unless it has machine code on the disk; return its name.
+
+    Only in a process that compiles nothing for its own processor, before or later: a job can be it.
     """
     _for_any_processor()
-    wanted = declared()
-    for module in MODULES:
-        for name in marked(module):
-            if name not in wanted.get(module.__name__, {}):
-                getattr(fast(module), name)._cache.disable()
-    every = list(_kernels())
-    for number, (where, kernel, types) in enumerate(every, 1):
-        tell(f"{number} of {len(every)}  {where}")
-        kernel.compile(types)
-    return len(every)
+    where, kernel, types = _kernels()[place]
+    kernel.compile(types)
+    return where
+
+
+def kernels() -> tuple[str, ...]:
+    """The names of the kernels that Python calls, once for each list of types."""
+    return tuple(f"{module.__name__.partition('.')[2]}.{name}" for module, name, _ in _wanted())
 
 
 def missing() -> tuple[int, int]:
@@ -35,7 +41,7 @@ def missing() -> tuple[int, int]:
     from numba.core.registry import cpu_target
 
     codegen = cpu_target.target_context.codegen()
-    every = list(_kernels())
+    every = _kernels()
     lacking = [
         kernel
         for _, kernel, types in every
@@ -44,19 +50,36 @@ def missing() -> tuple[int, int]:
     return len(lacking), len(every)
 
 
-def _kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-    """Yield a name, the compiler's object and the types of every kernel that Python calls."""
+def _wanted() -> Iterator[tuple[ModuleType, str, str]]:
+    """Yield module, name and types, as text, of every kernel that Python calls."""
     wanted = declared()
     for module in MODULES:
         for name, lists in wanted.get(module.__name__, {}).items():
             for text in lists:
-                where = f"{module.__name__.partition('.')[2]}.{name}"
-                yield where, getattr(fast(module), name), types_of(module, text)
+                yield module, name, text
 
 
+def _kernels() -> list[tuple[str, Any, tuple[Any, ...]]]:
+    """Return name, compiler's object and types of every kernel that Python calls."""
+    return [
+        (where, getattr(fast(module), name), types_of(module, text))
+        for where, (module, name, text) in zip(kernels(), _wanted(), strict=True)
+    ]
+
+
+@cache
 def _for_any_processor() -> None:
+    """Compile for the generic processor from now on, and keep what Python calls only.
+
+    Kernels that only kernels call become a part of their callers' machine code, and get no file.
+    """
     from numba.core import config
 
     from weft.dsl.base.machine_code import GENERIC
 
     vars(config).update(zip(("CPU_NAME", "CPU_FEATURES"), GENERIC, strict=True))
+    wanted = declared()
+    for module in MODULES:
+        for name in marked(module):
+            if name not in wanted.get(module.__name__, {}):
+                getattr(fast(module), name)._cache.disable()

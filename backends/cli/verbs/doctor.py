@@ -105,11 +105,12 @@ def _advise(args: DoctorFlags, console: Console) -> int:
 
 
 def _warm(console: Console) -> int:
-    """Compile all kernels that have no machine code yet."""
+    """Compile all kernels that have no machine code yet, on all cores."""
     # Loaded here: both load numba, without which the report must do.
     from weft.dsl.base.machine_code import writable
 
-    from ...kernels import compile_all
+    from ...jobs.local import local
+    from ...kernels import kernels
 
     folder = writable()
     if folder is None:
@@ -117,7 +118,16 @@ def _warm(console: Console) -> int:
             "machine code cannot be kept: no folder can be written",
             hint="set NUMBA_CACHE_DIR to a folder that can",
         )
-    total = compile_all(lambda text: console.say("Kernel", text))
+    names = kernels()
+    total = len(names)
+    with local() as pool:
+        pool.map(
+            "weft.backends.kernels:compile_one",
+            range(total),
+            progress=lambda step: console.say(
+                "Kernel", f"{step.ended} of {total}  {names[step.place]}"
+            ),
+        )
     text = f"{total} kernels are compiled"
     console.result(text, {"status": "ok", "kernels": total, "folder": str(folder)})
     return Exit.DONE
