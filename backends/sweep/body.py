@@ -50,17 +50,18 @@ def solve(data: dict[str, Any]) -> dict[str, Any]:
     except Missing:
         raise
     except NothingFound as error:
-        return _blamed(problem, _nothing("nothing", error.message))
+        return _blamed(problem, without_schedules("nothing", error.message))
     except UserError as error:
-        return _blamed(problem, _nothing("refused", error.message))
+        return _blamed(problem, without_schedules("refused", error.message))
     if not outcome.points:
         why = "; ".join([*outcome.statements, *outcome.conflict])
-        found = _nothing(str(outcome.status), why)
+        found = without_schedules(str(outcome.status), why)
         return found if outcome.status == "infeasible" else _blamed(problem, found)
     return _told(problem, outcome)
 
 
-def _nothing(status: str, why: str) -> dict[str, Any]:
+def without_schedules(status: str, why: str) -> dict[str, Any]:
+    """Return an answer without schedules, and why it has none."""
     return {
         "status": status,
         "why": why,
@@ -83,7 +84,7 @@ def _blamed(problem: Problem, found: dict[str, Any]) -> dict[str, Any]:
     if conflict is None:
         return found
     labels = [rule.label for rule in conflict.rules]
-    return _nothing("infeasible", "; ".join([conflict.why, *labels]))
+    return without_schedules("infeasible", "; ".join([conflict.why, *labels]))
 
 
 def _told(problem: Problem, outcome: Outcome) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ..jobs.answer import Ending, JobResult
 from ..jobs.executor import Event, Executor, JobHandle, ends
 from ..jobs.job import Job
-from .body import FUNCTION, believable
+from .body import FUNCTION, believable, without_schedules
 from .cache import Cache
 from .folder import Folder, row_of
 from .question import SweepQuestion
@@ -118,7 +118,9 @@ class _SweepState:
             self.kept += 1
             return True
         if question.refused:
-            self._keep(question, key, _without("refused", question.refused), source="reading")
+            self._keep(
+                question, key, without_schedules("refused", question.refused), source="reading"
+            )
             return True
         if self.cache is None or self.watcher.cancelled():
             return False
@@ -148,7 +150,9 @@ class _SweepState:
 
     def row(self, question: SweepQuestion, key: str) -> dict[str, Any]:
         """Return the row of a question, with its own label: two may have one answer."""
-        held = self.rows.get(key) or row_of(question, key, _without("pending", "not run"))[0]
+        held = (
+            self.rows.get(key) or row_of(question, key, without_schedules("pending", "not run"))[0]
+        )
         return {**held, **question.label.to_json()}
 
     def _listener(self, key: str, question: SweepQuestion) -> Callable[[Event, str], None]:
@@ -182,7 +186,7 @@ class _SweepState:
         """Return the row of a job without an answer; it is not reused next time."""
         cancelled = answer.ending is Ending.CANCELLED
         why = "not run" if cancelled else answer.error().message
-        row, _ = row_of(question, key, _without(UNKNOWN[answer.ending], why))
+        row, _ = row_of(question, key, without_schedules(UNKNOWN[answer.ending], why))
         self.rows[key] = row
         if self.folder is not None and answer.starts:
             trace = (answer.fault or {}).get("trace")
@@ -216,17 +220,3 @@ class _SweepState:
             row["points"] = [{**point, "file": None} for point in row["points"]]
         self.rows[key] = row
         return row
-
-
-def _without(status: str, why: str) -> dict[str, Any]:
-    """Return an answer without schedules."""
-    return {
-        "status": status,
-        "why": why,
-        "statements": [],
-        "value": None,
-        "bound": None,
-        "gap": None,
-        "points": [],
-        "schedules": [],
-    }
