@@ -128,6 +128,18 @@ class Calibration:
         found = [(r.fitted_us if fitted else r.default_us) / r.measured.us - 1 for r in used]
         return float(np.median(np.abs(found)))
 
+    @property
+    def doubt(self) -> str:
+        """Return why the defaults are to be kept; empty if what was fitted is nearer the times."""
+        before, after = self.error(fitted=False), self.error(fitted=True)
+        if after <= before:
+            return ""
+        return (
+            f"the fitted numbers are further from the times than the defaults: median error "
+            f"{before:.1%} before, {after:.1%} after. No one set of numbers explains these times; "
+            "keep the machine as it was, or measure again while nothing else runs"
+        )
+
 
 def check_times(times: Sequence[MeasuredTime]) -> None:
     """Raise UserError if two measurements of the same thing contradict each other."""

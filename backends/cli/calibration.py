@@ -50,6 +50,8 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
     source = f"fitted to {', '.join(Path(path).name for path in args.files)}"
     found = fit(topology, times, runtime, source)
     facts = _facts(found, runtime)
+    if found.doubt:
+        console.warn(found.doubt)
     if args.output is not None:
         write_text(
             args.output, json.dumps(found.topology.to_json(), indent=1) + "\n", force=args.force
@@ -146,6 +148,7 @@ def _facts(found: Calibration, runtime: str) -> dict[str, Any]:
             "default": found.error(fitted=False),
             "fitted": found.error(fitted=True),
         },
+        "doubt": found.doubt or None,
         "sizes": [_size(found.topology, one) for one in found.residuals],
     }
 

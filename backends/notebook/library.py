@@ -72,17 +72,12 @@ def tune(
         NothingFound: no engine has a schedule.
     """
     machine = machine_of(topology)
-    several = isinstance(collectives, Iterable) and not isinstance(collectives, str)
-    asked: Any = collectives if several else [collectives]
-    found = [collective_of(one, machine.ranks) for one in asked]
-    if len(set(map(stem_of, found))) < len(found) or not found:
-        raise UserError("collectives must be given, and each once")
+    found = _asked(collectives, machine)
     for text in engines:
         ENGINES.make(text, "engines")
-    wanted = _wanted([to] if isinstance(to, str) else list(to), target, machine, found)
     options = TuneOptions(
         range_of(sizes),
-        wanted,
+        _wanted([to] if isinstance(to, str) else list(to), target, machine, found),
         within,
         positive(effort, "effort", "a number, 3"),
         seconds_of(time),
@@ -91,10 +86,7 @@ def tune(
         sketches=tuple(_sketch(text) for text in sketches),
     )
     if output is not None:
-        known = files_in(str(output))
-        check_replaceable(
-            Path(output), str(output), force=force, replaces=known | {REPORT} if known else known
-        )
+        _require_replaceable(str(output), force=force)
     with local(None if jobs is None else integer(jobs, "jobs")) as pool:
         made = [tune_one(machine, one, options, partial(_answers, pool), tell) for one in found]
     library = Library(
@@ -111,6 +103,28 @@ def tune(
     if output is not None:
         write_folder(str(output), files, force=force, replaces={*files_in(str(output)), REPORT})
     return replace(library, files=files)
+
+
+def _asked(collectives: Movement | Iterable[Movement], machine: Topology) -> list[Collective]:
+    """Return the collectives on the machine's ranks.
+
+    Raises:
+        UserError: there is none, or one is given twice.
+    """
+    several = isinstance(collectives, Iterable) and not isinstance(collectives, str)
+    asked: Any = collectives if several else [collectives]
+    found = [collective_of(one, machine.ranks) for one in asked]
+    if len(set(map(stem_of, found))) < len(found) or not found:
+        raise UserError("collectives must be given, and each once")
+    return found
+
+
+def _require_replaceable(folder: str, *, force: bool) -> None:
+    """Raise UserError if a folder holds what ``force`` does not replace, before any work."""
+    known = files_in(folder)
+    check_replaceable(
+        Path(folder), folder, force=force, replaces=known | {REPORT} if known else known
+    )
 
 
 def _wanted(

@@ -290,8 +290,8 @@ def _generation(
     name = guessed.name
     lane = f", {float(guessed.lane):g}GB/s per xGMI link" if pairs else ""
     notes.append(
-        f"the GPU's generation is not in the text; {name} is assumed{lane} (gpu= or bw= says "
-        "otherwise)"
+        f"the GPU's generation is not in the text; {name} is assumed{lane} "
+        f"({guessed.source}; gpu= or bw= says otherwise)"
     )
     return guessed
 

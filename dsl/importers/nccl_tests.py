@@ -71,12 +71,19 @@ TESTS = {
 """Collectives by the names of their programs, without ``_perf``."""
 
 
+_SUMS = (("all_reduce", 2.0), ("reduce_scatter", 1.0))
+"""Tests that sum without a root, with busbw ÷ algbw in units of (n - 1)/n."""
+
+FACTOR_ERROR = 0.02
+"""Most by which the ratio of two printed bandwidths is off."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Measured:
     """Out-of-place columns of one row: bytes, µs, GB/s.
 
     ``wrong``: of each half of the row, elements that were wrong, or the error. ``in_place_us``: of
-    the other half; None where there is none.
+    the other half; None where there is none. ``redop``, ``root``: as printed, if they are columns.
     """
 
     line: int
@@ -86,6 +93,8 @@ class _Measured:
     busbw: float
     wrong: tuple[str, ...] = ()
     in_place_us: float | None = None
+    redop: str = ""
+    root: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,8 @@ class NcclTestsRun:
 
     ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank;
     ``gpus_per_process``: at most; ``family``: of its GPUs (empty: not known);
-    ``warm``: False where no call came before those that were timed.
+    ``warm``: False where no call came before those that were timed; ``named``: False where the
+    text does not name the test, and the columns tell it.
     """
 
     test: str
@@ -114,6 +124,7 @@ class NcclTestsRun:
     rows: tuple[NcclTestsRow, ...]
     family: str = ""
     warm: bool = True
+    named: bool = True
 
     @property
     def kind(self) -> Kind | None:
@@ -201,12 +212,13 @@ def read_run(text: str, where: str) -> NcclTestsRun:
         _check_row(row, rows, where)
         rows.append(row)
     test = _TEST.search(text)
+    told = "" if test else _told_by_columns(rows, len(hosts))
     pids = [_PID.search(line) for line in lines if _RANK.match(line)]
     together = Counter(
         (host, pid[1]) for host, pid in zip(hosts, pids, strict=True) if pid is not None
     )
     return NcclTestsRun(
-        test[1] if test else "",
+        test[1] if test else told,
         tuple(hosts),
         max(together.values(), default=1),
         tuple(
@@ -216,7 +228,21 @@ def read_run(text: str, where: str) -> NcclTestsRun:
         ),
         family_of(_devices(lines)),
         (loops := _LOOPS.search(text)) is None or int(loops[1]) > 0,
+        not told,
     )
+
+
+def _told_by_columns(rows: Sequence[_Measured], ranks: int) -> str:
+    """Return the test whose sums have no root, by busbw ÷ algbw; empty where it is another.
+
+    The factor is 2(n - 1)/n of an allreduce and (n - 1)/n of a reduce_scatter. Without sums,
+    allgather and alltoall print the same columns.
+    """
+    large = max(rows, key=lambda row: row.algbw, default=None)
+    if large is None or not large.algbw or (large.redop, large.root) != ("sum", "-1"):
+        return ""
+    share = large.busbw / large.algbw / ((ranks - 1) / ranks)
+    return next((name for name, x in _SUMS if abs(share / x - 1) < FACTOR_ERROR), "")
 
 
 def _check_row(row: _Measured, before: list[_Measured], where: str) -> None:
@@ -391,4 +417,6 @@ def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> 
         )
     wrong = tuple(words[at + 3 :: 4][:2])
     believed = other if other and SHORTEST_CALL_US <= other <= LONGEST_CALL_US else None
-    return _Measured(number, int(words[0]), us, algbw, busbw, wrong, believed)
+    named = dict(zip(head[:at], words, strict=False))
+    redop, root = named.get("redop", ""), named.get("root", "")
+    return _Measured(number, int(words[0]), us, algbw, busbw, wrong, believed, redop, root)

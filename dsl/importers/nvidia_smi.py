@@ -253,12 +253,16 @@ def _generation_note(
     generation: Generation, lane: Fraction, has_nvlink: bool, devices: SmiDevices
 ) -> str:
     if not has_nvlink:
-        return f"there is no NVLink; PCIe generation of {generation.name} is assumed (gpu=)"
+        return (
+            f"there is no NVLink; PCIe generation of {generation.name} is assumed "
+            f"({generation.source}; gpu= says otherwise)"
+        )
     if devices.speed:
         return f"{float(lane):g}GB/s per NVLink, as nvidia-smi nvlink -s says (gpu= or bw=)"
     return (
         f"the GPU's generation is not in the text; from the NVLink counts {generation.name} is "
-        f"assumed, {float(lane):g}GB/s per NVLink (gpu= or bw= says otherwise)"
+        f"assumed, {float(lane):g}GB/s per NVLink ({generation.source}; gpu= or bw= says "
+        "otherwise)"
     )
 
 

@@ -85,23 +85,8 @@ def moves_with(s: Schedule, redundant: Bools) -> QueuedRows:
             slice(None),
             slice(0, 0),
         )
-    c, ends = s.casts, s.topology.link_ends()
-    cast = np.repeat(np.arange(len(c)), np.diff(c.link_start))
-    tail, head = ends[c.links].T
-    here = c.chunk[cast].astype(np.int64) * ranks
-    # A meeting is a switch within one cast; of a switch that only passes on, each copy.
-    copies = len(s.topology.nodes) * (1 + int(np.diff(c.link_start).max()))
-    plain = np.array([not node.computes for node in s.topology.nodes])
-    named = [
-        cast * copies + node + len(s.topology.nodes) * np.where(plain[node], _turn(cast, node), 0)
-        for node in (tail, head)
-    ]
-    inner = np.unique(np.concatenate(named)[_switch(tail, head, ranks)])
-
-    def at(node: Ints, name: Ints) -> Ints:
-        return np.where(node < ranks, here + node, places + np.searchsorted(inner, name))
-
-    step = np.concatenate([s.step, c.step[cast]])
+    legs = _legs(s, places)
+    step = np.concatenate([s.step, s.casts.step[legs.cast]])
     order = np.argsort(step, kind="stable")
     row = np.empty(len(order), np.int64)
     row[order] = np.arange(len(order))
@@ -109,26 +94,56 @@ def moves_with(s: Schedule, redundant: Bools) -> QueuedRows:
     def joined(own: AnyArray, of_legs: AnyArray) -> AnyArray:
         return np.concatenate([own, of_legs])[order]
 
-    length = np.concatenate([np.diff(s.route_start), np.ones(len(cast), np.int64)])
-    start, links = (
-        np.concatenate([[0], np.cumsum(length)]),
-        np.concatenate([s.route_links, c.links]),
-    )
+    length = np.concatenate([np.diff(s.route_start), np.ones(len(legs.cast), np.int64)])
+    start = np.concatenate([[0], np.cumsum(length)])
     route_start, which = rows_of(start, order)
     return QueuedRows(
-        joined(s.chunk, c.chunk[cast]),
+        joined(s.chunk, s.casts.chunk[legs.cast]),
         step[order],
-        joined(place + s.src, at(tail, named[0])),
-        joined(place + s.dst, at(head, named[1])),
+        joined(place + s.src, legs.source),
+        joined(place + s.dst, legs.target),
         places,
-        len(inner),
+        legs.meetings,
         route_start,
-        links[which],
-        _priority(s, cast, order),
-        joined(redundant, _brings_nothing(s, cast, head)),
+        np.concatenate([s.route_links, s.casts.links])[which],
+        _priority(s, legs.cast, order),
+        joined(redundant, _brings_nothing(s, legs.cast, legs.head)),
         row[: len(s)],
         row[len(s) :],
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Legs:
+    """The links of all casts: the cast and the node at the end of each, the places it joins, and
+    the number of meetings among these."""
+
+    cast: Ints
+    head: Ints
+    source: Ints
+    target: Ints
+    meetings: int
+
+
+def _legs(s: Schedule, places: int) -> _Legs:
+    """Return the legs of a schedule's casts; places of meetings are numbered from ``places``."""
+    c, nodes, ranks = s.casts, len(s.topology.nodes), s.topology.ranks
+    cast = np.repeat(np.arange(len(c)), np.diff(c.link_start))
+    tail, head = s.topology.link_ends()[c.links].T
+    here = c.chunk[cast].astype(np.int64) * ranks
+    # A meeting is a switch within one cast; of a switch that only passes on, each copy.
+    copies = nodes * (1 + int(np.diff(c.link_start).max()))
+    plain = np.array([not node.computes for node in s.topology.nodes])
+    named = [
+        cast * copies + node + nodes * np.where(plain[node], _turn(cast, node), 0)
+        for node in (tail, head)
+    ]
+    inner = np.unique(np.concatenate(named)[_switch(tail, head, ranks)])
+    source, target = (
+        np.where(node < ranks, here + node, places + np.searchsorted(inner, name))
+        for node, name in zip((tail, head), named, strict=True)
+    )
+    return _Legs(cast, head, source, target, len(inner))
 
 
 def _switch(tail: Ints, head: Ints, ranks: int) -> Bools:

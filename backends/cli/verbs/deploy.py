@@ -37,8 +37,8 @@ def run(args: DeployFlags, console: Console) -> int:
             hint="weft tune -t MACHINE -c COLLECTIVE -o DIR writes one",
         )
     library = read(args.library)
-    if args.at is not None and not args.at.startswith("/"):
-        raise UserError("not an absolute path", where=f"--at {args.at}", hint="--at /shared/weft")
+    _require_absolute("--at", args.at, "/shared/weft")
+    _require_absolute("--preload", args.preload, "/opt/lib/libnccl.so.2")
     folder = args.at or str(Path(args.library).resolve())
     if ":" in folder or not folder.isprintable():
         raise UserError(
@@ -57,6 +57,16 @@ def run(args: DeployFlags, console: Console) -> int:
         {"status": "ok", **guide_json(found), "file": written},
     )
     return Exit.DONE
+
+
+def _require_absolute(flag: str, path: str | None, example: str) -> None:
+    """Raise UserError for a path that depends on where a process starts."""
+    if path is not None and not path.startswith("/"):
+        raise UserError(
+            "not an absolute path: processes on other hosts start elsewhere",
+            where=f"{flag} {path}",
+            hint=f"{flag} {example}",
+        )
 
 
 def _loader(args: DeployFlags, library: Library) -> Loader | None:

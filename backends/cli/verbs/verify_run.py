@@ -96,7 +96,7 @@ def _one(path: str, console: Console) -> _Read:
             hint="the output of all_reduce_perf, or what NCCL_DEBUG=INFO prints",
         )
     found = read_run(text, path) if table_there else None
-    parts = [] if found is None else [f"{found.test or 'a test'}, {count(len(found.rows), 'size')}"]
+    parts = [] if found is None else [f"{_test_name(found)}, {count(len(found.rows), 'size')}"]
     parts += [f"{count(log.lines, 'line')} of a debug log"] if log.lines else []
     parts += [log.library] if log.library else []
     console.say("Read", f"{path}: {', '.join(parts)}")
@@ -158,10 +158,13 @@ def _measured(
         f"{args.output}: {count(len(found.told), 'number')} fitted to "
         f"{count(len(times), 'time')}; median error {before:.1%} before, {after:.1%} after",
     )
+    if found.doubt:
+        console.warn(f"{args.output}: {found.doubt}")
     return {
         **facts_of(found.topology),
         "fitted": [{"key": x.key, "default": x.default, "value": x.value} for x in found.told],
         "median_error": {"default": before, "fitted": after},
+        "doubt": found.doubt or None,
     }
 
 
@@ -169,10 +172,12 @@ def _measured(
 
 
 def _text(judged: Sequence[_Read], said: RunAnswer | None, found: Sequence[SizeVerdict]) -> str:
-    parts = [_table(one) for one in judged if one.run is not None]
+    parts = [_table(one, judges=said is not None) for one in judged if one.run is not None]
     parts += [_read_text(one) for one in judged if one.log.lines]
     errors = [abs(one.error) for one in found if one.error is not None]
     last = []
+    if said is None and found and all(one.predicted.own_us is None for one in found):
+        last.append("nothing is predicted: name the machine (-t dgx-h100:nodes=2) or --library DIR")
     if errors:
         last.append(f"predictions of what ran: median error {median(errors):.0%}")
     if said is not None:
@@ -180,7 +185,8 @@ def _text(judged: Sequence[_Read], said: RunAnswer | None, found: Sequence[SizeV
     return "\n\n".join([*parts, "\n".join(last)] if last else parts)
 
 
-def _table(one: _Read) -> str:
+def _table(one: _Read, *, judges: bool) -> str:
+    """Return a run's times; ``judges``: a library is asked for, so that it is told what ran."""
     assert one.run is not None
     hosts = len(set(one.run.hosts))
     machine = f"{count(len(one.run.hosts), 'GPU')} on {count(hosts, 'host')}"
@@ -197,7 +203,19 @@ def _table(one: _Read) -> str:
         )
         for size in one.found
     ]
-    return f"{one.path}: {one.run.test or 'a test'} on {machine}\n{table(head, rows, columns())}"
+    kept = [
+        at
+        for at, name in enumerate(head)
+        if (judges if name in ("ran", "because") else any(row[at] for row in rows))
+    ]
+    picked = [tuple(row[at] for at in kept) for row in (head, *rows)]
+    name = _test_name(one.run)
+    return f"{one.path}: {name} on {machine}\n{table(picked[0], picked[1:], columns())}"
+
+
+def _test_name(run: NcclTestsRun) -> str:
+    """Return the test of a run, and how it is known where the text does not name it."""
+    return f"{run.test or 'a test'}{'' if run.named else ' (by its columns)'}"
 
 
 def _us(time: float | None) -> str:

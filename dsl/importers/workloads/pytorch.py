@@ -8,7 +8,7 @@ and the splits of an alltoallv.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,21 +57,45 @@ def read_pytorch(path: str) -> Workload:
     name, form, files = trace_files(path)
     if form != "json":
         raise BadFile("PyTorch's execution traces are JSON", where=path)
-    ranks = {rank: _nodes(rank, file, len(files)) for rank, file in files.items()}
+    held = {rank: _rows(file) for rank, file in files.items()}
+    ranks = {
+        rank: _nodes(rank, [row for row in rows if isinstance(row, dict)], len(files), where)
+        for rank, (where, rows) in held.items()
+    }
     notes = [
         "the collectives of a rank that share a process group follow each other; what the host "
         "waits for between them is not in the trace",
         "a trace of the host has no durations of computations: they are left out",
+        *(note for where, rows in held.values() for note in _left_out(where, rows)),
     ]
     return workload_of_traces(name, ranks, path, notes)
 
 
-def _nodes(rank: int, file: Path, ranks: int) -> list[RankNode]:
+def _rows(file: Path) -> tuple[str, list[Any]]:
+    """Return the file's name and what its list of nodes holds.
+
+    Raises:
+        BadFile: it is no execution trace.
+    """
     where = str(file)
     data = parse_json(read_text(file), where)
     if not is_pytorch(data):
         raise BadFile("not an execution trace of PyTorch", where=where)
-    rows = [row for row in data["nodes"] if isinstance(row, dict)]
+    return where, data["nodes"]
+
+
+def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
+    """Say how many nodes of a trace are no JSON objects, and where the first one stands."""
+    bad = [at for at, row in enumerate(rows) if not isinstance(row, dict)]
+    if bad:
+        yield (
+            f"{len(bad)} of {len(rows)} nodes of {where} are no JSON objects, the first is "
+            f"nodes[{bad[0]}]: they are left out, and with them what they may have sent"
+        )
+
+
+def _nodes(rank: int, rows: Sequence[Mapping[str, Any]], ranks: int, where: str) -> list[RankNode]:
+    """Return a rank's collectives and messages; ``where``: its file."""
     groups: dict[str, tuple[int, ...]] = {}
     for row in rows:
         if GROUPS_NODE in str(row.get("name")):

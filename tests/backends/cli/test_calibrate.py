@@ -68,6 +68,22 @@ def test_numbers_are_found_again(calibrate, tmp_path):
     assert kept["start.LL"] == "the times cannot tell it from alpha.nvlink.LL"
 
 
+def test_a_fit_that_is_further_from_the_times_is_doubted(calibrate):
+    """Most times are those of the defaults, a third are 1.45 times as long."""
+    lines = text("allreduce", machine="line:2").splitlines()
+    for at in [i for i, line in enumerate(lines) if line.split()[:1] and line.split()[0].isdigit()][
+        1::3
+    ]:
+        us = lines[at].split()[5]
+        lines[at] = lines[at].replace(us, f"{float(us) * 1.45:.2f}", 1)
+    ran = calibrate("\n".join(lines), machine="line:2")
+    data = json.loads(ran.out)
+    before, after = (data["median_error"][key] for key in ("default", "fitted"))
+    assert before < after
+    assert f"{before:.1%} before, {after:.1%} after" in data["doubt"]
+    assert "further from the times than the defaults" in ran.err
+
+
 def test_one_process_for_all_gpus_hides_alpha(calibrate):
     ran = calibrate(
         text("allgather", together=True, more=[TimingNumber("host.per_gpu", Fraction(6), "")])

@@ -207,6 +207,7 @@ def test_files_are_written_once_and_replaced_with_f(weft, folder, tmp_path: Path
     [
         (("--runtime", "rccl"), "not for rccl"),
         (("--at", "shared"), "not an absolute path"),
+        (("--preload", "lib/libnccl.so.2"), "not an absolute path"),
         (("--at", "/shared:weft"), "at colons"),
         (("--at", "/shared\nweft"), "ends of lines"),
         (("-o", "-"), "a folder"),

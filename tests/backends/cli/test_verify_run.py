@@ -245,6 +245,35 @@ def test_what_cannot_be_verified(weft, library: Path, tmp_path: Path) -> None:
     assert weft("verify-run", tmp_path / "y.txt", "--library", tmp_path).code == 2
 
 
+@pytest.mark.parametrize(
+    ("columns", "test", "named"),
+    [
+        ("sum -1 8.0 1024.0 1792.0", "all_reduce", False),
+        ("sum -1 8.0 1024.0 896.0", "reduce_scatter", False),
+        ("sum 0 8.0 1024.0 1024.0", "", True),  # a reduce
+        ("none -1 8.0 1024.0 896.0", "", True),  # an allgather or alltoall
+    ],
+)
+def test_columns_tell_sums_where_no_test_is_named(columns: str, test: str, named: bool) -> None:
+    text = log_text("all_reduce", {8192: (8.0, 8.0)}, gpus=8)
+    lines = [line for line in text.splitlines() if "_perf" not in line]
+    (at,) = [i for i, line in enumerate(lines) if line.split()[:1] == ["8192"]]
+    lines[at] = f"  8192 2048 float {columns} 0 8.0 1024.0 1.0 0"
+    run = read_run("\n".join(lines), "log")
+    assert (run.test, run.named) == (test, named)
+
+
+def test_without_a_library_the_table_says_times_alone(weft, tmp_path: Path) -> None:
+    """No column of files, no verdict; without a machine it is said what predicts."""
+    (tmp_path / "x.txt").write_text(log_text("all_reduce", {8: (5.0, 6.0)}, gpus=2, name=H100))
+    bare = weft("verify-run", tmp_path / "x.txt").out
+    assert bare.splitlines()[1].split() == ["size", "placement", "measured", "µs"]
+    assert "name the machine" in bare
+    told = weft("verify-run", tmp_path / "x.txt", "-t", "line:2").out
+    assert told.splitlines()[1].split() == ["size", "placement", "measured", "µs", "own", "µs"]
+    assert "name the machine" not in told
+
+
 def test_counts_of_one_rank_are_told_apart() -> None:
     """From 2.23 on an allgather's line has the bytes of one rank; nccl-tests those of all."""
     (one,) = read_log(

@@ -164,6 +164,21 @@ def test_pytorch_traces_as_param_reads_them(tmp_path: Path) -> None:
     assert found.predecessors == ((), (0,))
 
 
+def test_pytorch_nodes_that_are_no_objects_are_counted(tmp_path: Path) -> None:
+    """Which trace, how many of how many, and where the first one stands."""
+    for rank, torn in enumerate(([], ["cut", None])):
+        nodes = [comm(2, "allreduce", 100, ["0", "default_pg"]), *torn]
+        text = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": nodes})
+        (tmp_path / f"et_{rank}.json").write_text(text)
+    found = read(tmp_path)
+    assert [one.kind for one in found.operations] == ["allreduce"]
+    said = [note for note in found.notes if "no JSON objects" in note]
+    assert len(said) == 1
+    assert "2 of 3 nodes" in said[0]
+    assert "et_1.json" in said[0]
+    assert "nodes[1]" in said[0]
+
+
 # --- ASTRA-sim's texts ----------------------------------------------------------------------------
 
 TEXT = """HYBRID_TRANSFORMER\tmodel_parallel_NPU_group: 4
