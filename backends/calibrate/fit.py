@@ -28,7 +28,8 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import Certainty, calibrated_model, host_us
 from weft.synth.time.program_time import ProgramClock
 
-from ..tune.baselines import best_of, nccl_baselines
+from ..tune.baselines import Baseline, SwitchSums, best_of, nccl_baselines
+from ..tune.nccl_settings import ANY, NcclSettings
 
 PROBE = 1.1
 """Factor on a number by which the times' dependence on it is found."""
@@ -64,6 +65,7 @@ class MeasuredTime:
     """Time in µs of a collective of a message in bytes; ``where``: file and line.
 
     ``program``: of the file that ran in place of the runtime's own algorithms, by ``target``.
+    ``settings``: which of its own the runtime might take.
     """
 
     kind: Kind
@@ -73,11 +75,12 @@ class MeasuredTime:
     where: str
     program: Program | None = None
     target: str = ""
+    settings: NcclSettings = ANY
 
     @property
     def same(self) -> tuple[Kind, int, int, str]:
         """The run and program that times must share to be compared with each other."""
-        name = self.program.name if self.program else ""
+        name = self.program.name if self.program else str(self.settings)
         return self.kind, self.bytes, self.gpus_per_process, name
 
 
@@ -206,6 +209,7 @@ def _predicted(
     """Return µs, what runs, and why it cannot be fitted, for each time."""
     found = []
     clocks: dict[int, ProgramClock] = {}
+    own: dict[tuple[Kind, int, NcclSettings], tuple[Baseline | SwitchSums, ...]] = {}
     for one in times:
         if one.program is not None:
             clock = clocks.get(id(one.program))
@@ -214,8 +218,11 @@ def _predicted(
                 clock = clocks[id(one.program)] = ProgramClock(one.program, topology, model)
             found.append((clock.time_us(one.bytes), one.program.name, ""))
             continue
-        baselines = nccl_baselines(topology, one.kind, runtime, one.gpus_per_process)
-        best = best_of(baselines, one.bytes)
+        key = one.kind, one.gpus_per_process, one.settings
+        if key not in own:
+            all_own = nccl_baselines(one.settings.on(topology), key[0], runtime, key[1])
+            own[key] = tuple(one.settings.allowed(all_own))
+        best = best_of(own[key], one.bytes)
         if best is None:
             found.append((float("nan"), "", f"no baseline of {one.kind} is known"))
         else:

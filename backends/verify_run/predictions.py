@@ -18,6 +18,7 @@ from ..deploy.settings import XML, is_amd, usual_loader
 from ..tune.baselines import TimedOption, best_of, nccl_baselines
 from ..tune.claims import file_program
 from ..tune.library_model import library_model
+from ..tune.nccl_settings import ANY, NcclSettings
 from .evidence import Predict, SizePrediction
 
 
@@ -57,10 +58,12 @@ class Predictions:
         except WeftError:
             return None
 
-    def of(self, run: NcclTestsRun) -> Predict:
-        """Return what is predicted of a run's sizes."""
+    def of(self, run: NcclTestsRun, settings: NcclSettings = ANY) -> Predict:
+        """Return what is predicted of a run's sizes; ``settings``: what NCCL may take."""
         kind, t = run.kind, self._topology
-        own = () if kind is None or t is None else self._own(kind, t, run.gpus_per_process)
+        own: tuple[TimedOption, ...] = ()
+        if kind is not None and t is not None:
+            own = self._own(kind, settings.on(t), run.gpus_per_process, settings)
 
         def predict(size: int, in_place: bool) -> SizePrediction:
             file = "" if kind is None else self._file(kind, size, in_place)
@@ -74,8 +77,11 @@ class Predictions:
 
         return predict
 
-    def _own(self, kind: Kind, topology: Topology, together: int) -> tuple[TimedOption, ...]:
-        return nccl_baselines(topology, kind, "rccl" if is_amd(topology) else NCCL, together)
+    def _own(
+        self, kind: Kind, topology: Topology, together: int, settings: NcclSettings
+    ) -> tuple[TimedOption, ...]:
+        runtime = "rccl" if is_amd(topology) else NCCL
+        return tuple(settings.allowed(nccl_baselines(topology, kind, runtime, together)))
 
     def _artefacts(self) -> Iterator[tuple[Tuned, TunedPlan, Artefact]]:
         for tuned in self._library.tuned if self._library else ():

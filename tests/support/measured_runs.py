@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from measured_machines import machine_of
 from measured_tables import MeasuredTable
@@ -22,13 +20,14 @@ from weft.backends.tune.baselines import (
     nccl_baselines,
 )
 from weft.backends.tune.compared import library_of
+from weft.backends.tune.nccl_settings import NcclSettings
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.catalog import classic_algorithm
-from weft.synth.time.calibrated import MSCCLPP, NCCL, calibrated_model, channels_of
+from weft.synth.time.calibrated import MSCCLPP, NCCL, calibrated_model
 from weft.synth.time.program_time import ProgramClock
 
 
@@ -77,62 +76,12 @@ def runtime_of(table: MeasuredTable, machine: Topology) -> str:
     raise UserError(f"there is no model of the library {table.text('library')!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a run was told by NCCL's variables.
-
-    ``algorithms``, ``protocols``: that it may take, empty: all. ``channels``: at most, 0: any
-    number. ``sums``: whether switches may sum.
-    """
-
-    algorithms: frozenset[str] = frozenset()
-    protocols: frozenset[str] = frozenset()
-    channels: int = 0
-    sums: bool = True
-
-    @staticmethod
-    def of(table: MeasuredTable) -> Settings:
-        """The settings that the facts of a table name (``NCCL_PROTO=LL``)."""
-        told = " ".join(table.text(key) for key in ("chosen", "launch", "library", "note"))
-        found = {name.upper(): value for name, value in re.findall(r"(NCCL_\w+)=(\S+)", told, re.I)}
-        most = re.match(r"\d+", found.get("NCCL_MAX_NCHANNELS", ""))
-        return Settings(
-            _listed(found.get("NCCL_ALGO", ""), ("ring", "tree", "nvls")),
-            _listed(found.get("NCCL_PROTO", ""), [str(one).lower() for one in Protocol]),
-            int(most[0]) if most else 0,
-            found.get("NCCL_NVLS_ENABLE", "1")[:1] != "0",
-        )
-
-    def on(self, machine: Topology) -> Topology:
-        """The machine with as many channels as were allowed, if fewer than usual."""
-        if not 0 < self.channels < channels_of(machine):
-            return machine
-        number = TimingNumber("channels", Fraction(self.channels), "NCCL_MAX_NCHANNELS")
-        return replace(machine, timing=machine.timing.with_numbers((number,)))
-
-    def allowed(self, found: Sequence[Baseline | SwitchSums]) -> Iterator[Baseline | SwitchSums]:
-        """What may run, in the protocols that may."""
-        for one in found:
-            if isinstance(one, SwitchSums):
-                # Switches sum under Simple alone.
-                algorithm = not self.algorithms or "nvls" in self.algorithms
-                if self.sums and algorithm and self._takes(Protocol.SIMPLE):
-                    yield one
-                continue
-            word = "tree" if "tree" in one.name else "ring"
-            if self.algorithms and word not in self.algorithms and "pairs" not in one.name:
-                continue
-            if mine := tuple(x for x in one.protocols if self._takes(x)):
-                yield replace(one, protocols=mine, empty_us={})
-
-    def _takes(self, protocol: Protocol) -> bool:
-        return not self.protocols or str(protocol).lower() in self.protocols
-
-
-def _listed(text: str, known: Sequence[str]) -> frozenset[str]:
-    """The known words of ``LL,Simple``, or all but those of ``^LL``; empty where there are none."""
-    named = {word for word in re.findall(r"\w+", text.lower()) if word in known}
-    return frozenset(set(known) - named if text.startswith("^") else named)
+def settings_of(table: MeasuredTable) -> NcclSettings:
+    """The settings that the facts of a table name (``NCCL_PROTO=LL``)."""
+    told = " ".join(table.text(key) for key in ("chosen", "launch", "library", "note"))
+    return NcclSettings.of(
+        {name.upper(): value for name, value in re.findall(r"(NCCL_\w+)=(\S+)", told, re.I)}
+    )
 
 
 def baselines_of(table: MeasuredTable, given: tuple[TimingNumber, ...] = ()) -> Options:
@@ -144,7 +93,7 @@ def baselines_of(table: MeasuredTable, given: tuple[TimingNumber, ...] = ()) -> 
     if table.why_apart:
         return []
     machine = machine_of(table)
-    settings = Settings.of(table)
+    settings = settings_of(table)
     machine = replace(machine, timing=machine.timing.with_numbers(given))
     machine = settings.on(machine)
     gpus = gpus_per_process(table, machine.ranks // machine.hosts)

@@ -21,6 +21,7 @@ from weft.dsl.nouns.topology import Topology
 from ...calibrate.fit import MeasuredTime
 from ...calibrate.fit import calibrate as fit
 from ...deploy.settings import is_amd
+from ...tune.nccl_settings import LIMITS, NcclSettings
 from ...verify_run.evidence import FILES, OWNS, RunAnswer, SizeVerdict, answer, is_ours, verdicts
 from ...verify_run.predictions import Predictions
 from ..calibration import require_machine
@@ -114,7 +115,7 @@ def _judged(
         require_machine(one.run, one.path, topology)
     if not one.run.warm:
         console.say("Left", f"{one.path}: its times, as no call came before those that were timed")
-    predict = asked.of(one.run)
+    predict = asked.of(one.run, NcclSettings.of(one.log.settings))
     found = tuple(verdicts(one.run, one.log, ours, predict))
     return _Read(one.path, one.run, one.log, found)
 
@@ -139,11 +140,16 @@ def _measured(
             )
             if (size.ran in FILES and program is None) or size.ran not in (*FILES, *OWNS):
                 continue
-            together = one.run.gpus_per_process
-            target = asked.target if program else ""
             times.append(
                 MeasuredTime(
-                    one.run.kind, size.bytes, size.us, together, size.where, program, target
+                    one.run.kind,
+                    size.bytes,
+                    size.us,
+                    one.run.gpus_per_process,
+                    size.where,
+                    program,
+                    asked.target if program else "",
+                    NcclSettings.of(one.log.settings),
                 )
             )
     if not times:
@@ -229,6 +235,8 @@ def _read_text(one: _Read) -> str:
         f"read by {' and '.join(log.by)}: {', '.join(log.read) or 'files'}" if log.by else ""
     )
     told.append("" if log.by else "no file of algorithms was read")
+    limits = [f"{name}={log.settings[name]}" for name in LIMITS if name in log.settings]
+    told.append(f"limited by {', '.join(limits)}" if limits else "")
     own = dict.fromkeys(f"{x.algorithm} {x.protocol}" for x in log.choices)
     told.append(f"its own: {', '.join(own)}" if own else "")
     return f"{one.path}, debug log: {'; '.join(filter(None, told))}"

@@ -274,6 +274,19 @@ def test_without_a_library_the_table_says_times_alone(weft, tmp_path: Path) -> N
     assert "name the machine" not in told
 
 
+def test_nccls_own_is_predicted_within_its_settings(weft, tmp_path: Path) -> None:
+    """The log of a run says NCCL_PROTO: small messages then take no other protocol."""
+    said = {"free": [], "held": ["NCCL_PROTO set by environment to simple"]}
+    us = {}
+    for name, before in said.items():
+        path = tmp_path / f"{name}.txt"
+        path.write_text(log_text("all_reduce", {8: (5.0, 6.0)}, gpus=2, name=H100, before=before))
+        out = weft("verify-run", path, "-t", "line:2", "--json")
+        us[name] = json.loads(out.out)["runs"][0]["sizes"][0]["own_us"]
+    assert us["held"] > us["free"]
+    assert "limited by NCCL_PROTO=simple" in weft("verify-run", path, "-t", "line:2").out
+
+
 def test_counts_of_one_rank_are_told_apart() -> None:
     """From 2.23 on an allgather's line has the bytes of one rank; nccl-tests those of all."""
     (one,) = read_log(
