@@ -1,12 +1,12 @@
 """Files for torch symmetric memory: classic algorithms, grade schedules, random ones, and mutants.
 
-Run: ``python tests/grade/symm_sweep.py [classic] [machines] [grade] [random] [mutants]``. Each is
-compiled to a file under Simple and LL, proved from its text, and its plan and its kernel are
-executed on all ranks, the kernel under weak memory. A line each: ranks, blocks, operations, CPU
-seconds. ``mutants`` spoils files in one place: kernels of a fence, an epoch or a counter, programs
-of an operation, an offset or a channel; it says who found each, and how many the memory model finds
-alone. Grade schedules are found anew with ``--effort``. The exit code is 1 if a right one is found
-wrong, or a wrong one right.
+Run: ``python tests/grade/symm_sweep.py [classic] [machines] [grade] [random] [mutants]``, in pieces
+with ``--kept FILE`` (:mod:`kept`). Each is compiled to a file under Simple and LL, proved from its
+text, and its plan and its kernel are executed on all ranks, the kernel under weak memory. A line
+each: ranks, blocks, operations, CPU seconds. ``mutants`` spoils files in one place: kernels of a
+fence, an epoch or a counter, programs of an operation, an offset or a channel; it says who found
+each, and how many the memory model finds alone. Grade schedules are found anew with ``--effort``.
+The exit code is 1 if a right one is found wrong, or a wrong one right.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import symm_files
-from jax_sweep import classics, grades, on_machines, randoms
+from kept import Line, add_flags, part, swept, told
+from programs import KINDS, cases
 
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_algorithm, lower_schedule
@@ -62,45 +62,26 @@ def wrong(text: str) -> str | None:
     return "memory model" if "the kernel" in done.detail else "plan interpreter"
 
 
-def right_ones(asked: list[str], most: int, effort: float) -> Iterator[tuple[str, Any]]:
-    """The schedules and algorithms that are asked for."""
-    if "classic" in asked:
-        yield from classics(most)
-    if "machines" in asked:
-        yield from ((name, noun) for name, noun in on_machines() if _ranks(noun) <= most)
-    if "grade" in asked:
-        yield from grades(most, effort)
-    if "random" in asked:
-        yield from randoms(100)
-
-
-def _ranks(noun: Any) -> int:
-    return int(noun.collective.ranks)
-
-
-def swept(asked: list[str], most: int, effort: float) -> int:
-    """Check all that is asked for; the number of those found wrong."""
-    bad = total = 0
-    for name, noun in right_ones(asked, most, effort):
-        for protocol in PROTOCOLS:
-            begin = time.process_time()
-            try:
-                text = file(noun, protocol)
-            except UserError as error:
-                sys.stdout.write(f"{name} {protocol}: not compiled: {error.message}\n")
-                continue
-            found = wrong(text)
-            total, bad = total + 1, bad + bool(found)
-            plan = TorchSymm().read(text, name).plan
-            blocks = max(len(g.blocks) for g in plan.gpus)
-            ops = sum(len(b.ops) for g in plan.gpus for b in g.blocks)
-            sys.stdout.write(
-                f"{name} {protocol}: {len(plan.gpus)} ranks, {blocks} blocks, {ops} operations, "
-                f"{time.process_time() - begin:.1f} s: {found or 'right'}\n"
-            )
-            sys.stdout.flush()
-    sys.stdout.write(f"{total} files, {bad} of them found wrong\n")
-    return bad
+def one(name: str, noun: Any) -> Line:
+    """Check one schedule or algorithm under both protocols; its line."""
+    cells, files, bad = [], 0, 0
+    for protocol in PROTOCOLS:
+        begin = time.process_time()
+        try:
+            text = file(noun, protocol)
+        except UserError as error:
+            cells.append(f"{protocol}: not compiled: {error.message}")
+            continue
+        found = wrong(text)
+        files, bad = files + 1, bad + bool(found)
+        plan = TorchSymm().read(text, name).plan
+        blocks = max(len(g.blocks) for g in plan.gpus)
+        ops = sum(len(b.ops) for g in plan.gpus for b in g.blocks)
+        cells.append(
+            f"{protocol}: {len(plan.gpus)} ranks, {blocks} blocks, {ops} operations, "
+            f"{time.process_time() - begin:.1f} s: {found or 'right'}"
+        )
+    return Line(name, f"{name}: {'; '.join(cells)}", files, bad)
 
 
 def mutants(count: int) -> int:
@@ -140,13 +121,17 @@ def main() -> int:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="*", default=["classic", "machines", "random", "mutants"])
-    parser.add_argument("--most", type=int, default=16)
+    parser.add_argument("--most", type=int, default=16, help="ranks")
+    parser.add_argument("--random", type=int, default=100, help="random algorithms")
     parser.add_argument("--effort", type=float, default=0.2)
     parser.add_argument("--mutants", type=int, default=100)
-    args = parser.parse_args()
-    bad = swept(args.what, args.most, args.effort)
-    if "mutants" in args.what:
-        bad += mutants(args.mutants)
+    add_flags(parser)
+    options = parser.parse_args()
+    kinds = [kind for kind in KINDS if kind in options.what]
+    asked = cases(kinds, options.most, options.effort, options.random)
+    bad = told(swept(part(asked, options.part), one, options.kept)) if kinds else 0
+    if "mutants" in options.what:
+        bad += mutants(options.mutants)
     return 1 if bad else 0
 
 

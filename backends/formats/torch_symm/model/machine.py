@@ -139,8 +139,9 @@ class KernelRun:
         self._preset(words)
         self.half = WORD * sizes[2] // 2 if packets else 0
         self.addresses = [ORIGIN + WORD * int(s) for s in starts[:-1]]
+        per_rank_blocks = [max(1, len(code)) for code in self.code]  # a launch has one, idle or not
         self.blocks = [
-            BlockThreads(r, b, 0) for r in range(ranks) for b in range(len(self.code[r]))
+            BlockThreads(r, b, 0) for r, n in enumerate(per_rank_blocks) for b in range(n)
         ]
         for number, block in enumerate(self.blocks):
             block.first = THREADS * number

@@ -7,8 +7,10 @@ import random
 import plans
 import pytest
 import symm_files
+from random_moves import random_algorithm
 
 from weft.backends.check.findings import errors
+from weft.backends.compile.compile import lower_algorithm
 from weft.backends.formats.format import ExecutionRequest
 from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.torch_symm.emit import require_operator
@@ -54,6 +56,13 @@ def test_a_file_computes_its_collective(name: str, protocol: Protocol, in_place:
     done = TorchSymm().execute(text, "file", request)
     assert done.ok, done.detail
     assert "the kernel in 1 order" in done.detail
+
+
+def test_a_rank_may_have_nothing_to_do() -> None:
+    noun = random_algorithm(0, ranks=5, chunks=4, moves=5, in_place=False)
+    text = TorchSymm().emit(lower_algorithm(noun), MSCCL, None)
+    assert [len(g.blocks) for g in read_program(text, "file").plan.gpus].count(0)
+    assert symm_files.problem(text, 2) is None
 
 
 def test_a_specialised_kernel_computes_the_same() -> None:
