@@ -21,8 +21,8 @@ from symm_programs import loaded, require_cuda, write
 LAUNCHES = 5
 
 
-def launched(m: ModuleType, length: int) -> list[Any]:
-    """Launch a program of tables on random integers; the outputs of all ranks, and the inputs."""
+def launched(m: ModuleType, length: int, device: str = "cuda") -> list[Any]:
+    """Launch a program of tables on random integers; the inputs and outputs of all ranks."""
     import torch
 
     code, flags = m.assembled()
@@ -31,17 +31,17 @@ def launched(m: ModuleType, length: int) -> list[Any]:
     sizes = [n * size * (packed if k == 2 else 1) for k, n in enumerate(m.CHUNKS)] + [4 * flags]
     sizes = [-(-n // 16) * 16 for n in sizes]
     starts = [sum(sizes[:k]) for k in range(4)]
-    memory = torch.zeros(m.RANKS, sum(sizes), dtype=torch.uint8, device="cuda")
+    memory = torch.zeros(m.RANKS, sum(sizes), dtype=torch.uint8, device=device)
     bases = [memory[r].data_ptr() + s for r in range(m.RANKS) for s in starts]
     lines = [x for blocks in code for x in [*blocks, *[()] * (m.BLOCKS - len(blocks))]]
     flat = [[x for op in line for x in (len(op) + 1, *op)] for line in lines]
     ends = [sum(map(len, flat[:k])) for k in range(len(flat) + 1)]
     begins = [x for k in range(m.RANKS) for x in ends[k * m.BLOCKS : (k + 1) * m.BLOCKS + 1]]
     tables = [
-        torch.tensor(x, dtype=torch.int32, device="cuda")
+        torch.tensor(x, dtype=torch.int32, device=device)
         for x in ([n for one in flat for n in one], begins)
     ]
-    addresses = torch.tensor(bases, dtype=torch.int64, device="cuda")
+    addresses = torch.tensor(bases, dtype=torch.int64, device=device)
     kind = m.tl.int32
     found = []
     for launch in range(LAUNCHES):
@@ -58,9 +58,10 @@ def launched(m: ModuleType, length: int) -> list[Any]:
             one.copy_(torch.randint(-99, 99, one.shape, dtype=torch.int32))
         given = [one.cpu() for one in sides[0]]
         half = sizes[2] // 2 if packed > 1 else 0
-        shape = (m.BLOCKS, kind, kind, "sum", m.TILE, True)
+        shape = (m.BLOCKS, kind, kind, "sum", m.TILE, device == "cuda")
         m.run[m.BLOCKS, m.RANKS](*tables, 0, addresses, length, half, *shape, num_warps=m.WARPS)
-        torch.cuda.synchronize()
+        if device == "cuda":
+            torch.cuda.synchronize()
         found.append((given, [one.cpu() for one in sides[1]]))
     return found
 

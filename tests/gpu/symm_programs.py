@@ -43,7 +43,8 @@ def write(folder: Path, ranks: int) -> list[tuple[str, Path]]:
     for name in (name.replace("=N", f"={ranks}") for name in NAMES):
         for protocol in (Protocol.SIMPLE, Protocol.LL):
             for specialised in (False, True):
-                program = lower_algorithm(named_algorithm(name), CompileOptions(protocol=protocol))
+                algorithm = named_algorithm(name).algorithm
+                program = lower_algorithm(algorithm, CompileOptions(protocol=protocol))
                 text = TorchSymm(specialised=specialised).emit(program, MSCCL, None)
                 path = folder / f"program_{len(made)}.py"
                 path.write_text(text)

@@ -5,17 +5,22 @@ with ``--kept FILE`` (:mod:`kept`). Each is compiled to a file under Simple and 
 text, and its plan and its kernel are executed on all ranks, the kernel under weak memory. A line
 each: ranks, blocks, operations, CPU seconds. ``mutants`` spoils files in one place: kernels of a
 fence, an epoch or a counter, programs of an operation, an offset or a channel; it says who found
-each, and how many the memory model finds alone. Grade schedules are found anew with ``--effort``.
+each, and how many the memory model finds alone. ``--triton`` runs the files whole instead, under
+Triton's own interpreter (:mod:`triton_ranks`): tables and constants, bfloat16 and int32, three
+orders each, and a sum inside ``torch.compile``. Grade schedules are found anew with ``--effort``.
 The exit code is 1 if a right one is found wrong, or a wrong one right.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +39,27 @@ from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
+from weft.synth.engines.classic.text import named_algorithm
 
 PROTOCOLS = (Protocol.SIMPLE, Protocol.LL)
+ELEMENTS = 36
+"""Elements of a unit in Triton's runs; a custom collective's units are multiples of 16 bytes."""
+
 ORDERS = 12
 """Orders of the plan interpreter; the kernel is executed in a sixth of them."""
 
 
-def file(noun: Any, protocol: Protocol) -> str:
+TYPES = (("int32", True), ("bfloat16", False), ("int32", False))
+"""Types of Triton's runs, and whether by the instructions for NVIDIA."""
+
+
+def file(noun: Any, protocol: Protocol, *, specialised: bool = False) -> str:
     """The file of a schedule or an algorithm, whatever joins its ranks."""
     lower: Any = lower_schedule if isinstance(noun, Schedule) else lower_algorithm
     options = CompileOptions(protocol=protocol, in_place=bool(getattr(noun, "in_place", False)))
     program = lower(noun, options)
-    return TorchSymm(domain=program.rank_count).emit(program, MSCCL, None)
+    made = TorchSymm(domain=program.rank_count, specialised=specialised)
+    return made.emit(program, MSCCL, None)
 
 
 def wrong(text: str) -> str | None:
@@ -82,6 +96,43 @@ def one(name: str, noun: Any) -> Line:
             f"{time.process_time() - begin:.1f} s: {found or 'right'}"
         )
     return Line(name, f"{name}: {'; '.join(cells)}", files, bad)
+
+
+def interpreted(name: str, noun: Any) -> Line:
+    """Run the whole files of a schedule or an algorithm under Triton's interpreter; its line."""
+    import triton_ranks
+
+    cells, runs, bad, begin = [], 0, 0, time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        for protocol, specialised in product(PROTOCOLS, (False, True)):
+            try:
+                text = file(noun, protocol, specialised=specialised)
+            except UserError as error:
+                cells.append(f"{protocol}: not compiled: {error.message}")
+                continue
+            path = Path(folder, f"{protocol}_{specialised}.py")
+            path.write_text(text)
+            for seed, (dtype, ptx) in enumerate(TYPES):
+                found = triton_ranks.wrong(path, seed, ELEMENTS, dtype, 2, ptx)
+                runs, bad = runs + 1, bad + bool(found)
+                cells += [f"{path.stem} {dtype} {seed}: {found}"] if found else []
+    told = "; ".join(cells) or "right"
+    return Line(
+        name, f"{name}: {runs} runs, {time.process_time() - begin:.1f} s: {told}", runs, bad
+    )
+
+
+def in_a_graph() -> int:
+    """Run a sum inside ``torch.compile``; 1 if it is wrong."""
+    import symm_host
+
+    algorithm = named_algorithm("ring{collective=allreduce,ranks=2}").algorithm
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "in_a_graph.py")
+        path.write_text(file(algorithm, Protocol.LL))
+        right = all(symm_host.compiled(path))
+    sys.stdout.write(f"inside torch.compile, one graph: {'right' if right else 'WRONG'}\n")
+    return int(not right)
 
 
 def mutants(count: int) -> int:
@@ -125,11 +176,17 @@ def main() -> int:
     parser.add_argument("--random", type=int, default=100, help="random algorithms")
     parser.add_argument("--effort", type=float, default=0.2)
     parser.add_argument("--mutants", type=int, default=100)
+    parser.add_argument("--triton", action="store_true", help="run whole files by Triton")
     add_flags(parser)
     options = parser.parse_args()
     kinds = [kind for kind in KINDS if kind in options.what]
-    asked = cases(kinds, options.most, options.effort, options.random)
-    bad = told(swept(part(asked, options.part), one, options.kept)) if kinds else 0
+    asked = part(cases(kinds, options.most, options.effort, options.random), options.part)
+    bad = 0
+    if options.triton:
+        os.environ["TRITON_INTERPRET"] = "1"
+        bad += in_a_graph()
+    if kinds:
+        bad += told(swept(asked, interpreted if options.triton else one, options.kept))
     if "mutants" in options.what:
         bad += mutants(options.mutants)
     return 1 if bad else 0

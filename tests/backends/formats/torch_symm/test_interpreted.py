@@ -1,0 +1,101 @@
+"""Files for torch symmetric memory, whole, under Triton's own interpreter with ranks as threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import symm_files
+
+from weft.backends.compile.compile import CompileOptions, lower_algorithm
+from weft.backends.formats.torch_symm.format import TorchSymm
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.runtime import MSCCL
+from weft.synth.engines.classic.text import named_algorithm
+
+pytestmark = pytest.mark.skipif(
+    find_spec("triton") is None or find_spec("torch") is None, reason="no torch or Triton"
+)
+
+HOST = Path(__file__).parents[3] / "support" / "symm_host.py"
+
+SMALL, LARGE = SizeRange(1, 1 << 10), SizeRange((1 << 10) + 1, 1 << 20)
+
+TYPES = [
+    ("small", 1, 37, "bfloat16", True),
+    ("large", 2, 11, "int32", True),
+    ("gather", 3, 11, "float32", False),
+    ("constants", 4, 5, "float16", False),
+    ("spoiled", 0, 37, "int32", False),
+]
+
+
+def text(name: str, protocol: Protocol, sizes: SizeRange | None = None, **options: bool) -> str:
+    algorithm = named_algorithm(name).algorithm
+    program = lower_algorithm(algorithm, CompileOptions(protocol=protocol))
+    return TorchSymm(**options).emit(program, MSCCL, sizes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("symm")
+    ring = "ring{collective=allreduce,ranks=2}"
+    large = text(ring, Protocol.SIMPLE, LARGE)
+    fence = symm_files.FENCES["a wait waits"]
+    files = {
+        "small": text("one_shot{ranks=2}", Protocol.LL, SMALL, vllm=True),
+        "large": large,
+        "gather": text("ring{collective=allgather,ranks=2}", Protocol.SIMPLE),
+        "constants": text(ring, Protocol.LL, specialised=True),
+        "spoiled": large.replace(fence.before, fence.after),
+    }
+    for name, one in files.items():
+        (folder / f"{name}.py").write_text(one)
+    (folder / "types.json").write_text(json.dumps(TYPES))
+    done = subprocess.run(
+        [sys.executable, HOST, folder],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_results_are_right_and_a_kernel_that_does_not_wait_is_found(facts: dict[str, Any]) -> None:
+    results = facts["results"]
+    assert "are wrong" in results.pop("spoiled int32")
+    assert len(results) == len(TYPES) - 1
+    assert set(results.values()) == {None}, results
+
+
+def test_ends_and_calls_that_do_not_fit_are_refused(facts: dict[str, Any]) -> None:
+    found = facts["refused"]
+    assert found["shape"] == "[6, 5]"  # by torch's own fake tensors: nothing is launched
+    assert found["type"] == "16 bytes of torch.int32 do not fit: this end is for torch.float32"
+    assert found["size"].startswith("16384 bytes of torch.float32 do not fit")
+    assert found["sum"].startswith("no sum of bool: types are float32, ")
+    assert found["operator"].startswith("no avg of float32")
+    assert found["ranks"] == "this program is for 2 ranks, not 3"
+
+
+def test_the_drop_in_for_vllm_chooses_by_size(facts: dict[str, Any]) -> None:
+    found = facts["vllm"]
+    assert found["right"] == [True, True]
+    assert found["protocols"] == ["LL", "Simple"]
+    assert found["refused"] == [True, True, True]  # other types, strides, sizes
+    assert found["closed"]
+
+
+def test_the_check_with_all_ranks_in_one_launch_is_right_here_too(facts: dict[str, Any]) -> None:
+    assert facts["virtual"] == [True] * len(facts["virtual"])
+    assert len(facts["virtual"]) > 2
