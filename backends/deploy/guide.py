@@ -240,8 +240,9 @@ def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> l
     loader, family = settings.loader, library.topology.timing.family
     if not family:
         found.append(
-            "the generation of the GPUs is not known: family=h100 behind a catalogue name, or "
-            "family under [timing] in the machine's file, names it"
+            "the generation of the GPUs is not known: gpu=h100 behind a text of nvidia-smi or "
+            "rocm-smi, family=h100 behind a catalogue name, or family under [timing] in the "
+            "machine's file names it"
         )
     elif family not in loader.families:
         found.append(f"on {family} {loader.title} is not known to run: {loader.why_not}")

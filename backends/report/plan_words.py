@@ -74,8 +74,35 @@ def plan_words(one: Tuned, plan: TunedPlan) -> str:
 
 
 def candidate_words(candidate: Candidate) -> str:
-    """Return a candidate's name with its schedule in words; how it was compiled stays exact."""
+    """Return a candidate as ``swing; Simple, 2 copies, 4 lanes``, different for different ones."""
     if not candidate.source:
         return candidate.name
     form = candidate.name.removeprefix(candidate.source).removeprefix(", ")
-    return "; ".join(filter(None, (idea_words(candidate.source), form)))
+    return "; ".join(filter(None, (idea_words(candidate.source), variant_words(form))))
+
+
+VARIANT_WORDS = (
+    (r" x1\b", ""),
+    (r" x(\d+)", r", \1 copies"),
+    (r" pairs=none", ", a block for each connection"),
+    (r" pairs=fewest", ", fewest blocks"),
+    (r" pairs=(\w+)", r", blocks by \1"),
+    (r" in (\d+) segments", r", \1 pieces"),
+    (r" in (\d+) lanes", r", \1 lanes"),
+    (r" (sums in \d+ parts)", r", \1"),
+    (r" by (\w+)", r", ordered by \1"),
+)
+"""What stands in the short name of a way to compile, and the words for it."""
+
+
+def variant_words(name: str) -> str:
+    """Return a way to compile in words.
+
+    >>> variant_words("Simple x1 pairs=none in 2 segments")
+    'Simple, a block for each connection, 2 pieces'
+    >>> variant_words("LL128 x4 chains in 4 lanes")
+    'LL128, 4 copies chains, 4 lanes'
+    """
+    for short, words in VARIANT_WORDS:
+        name = re.sub(short, words, name)
+    return name

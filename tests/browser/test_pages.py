@@ -130,6 +130,22 @@ def test_nothing_is_wider_than_the_window(opened, made, relayed, width):
     assert page.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+TEXTS_ON_TEXTS = """() => [...document.querySelectorAll(".chart-figure > svg")].flatMap(svg => {
+  const texts = [...svg.querySelectorAll("text")]
+    .map(one => [one.textContent, one.getBoundingClientRect()]);
+  return texts.flatMap(([a, p], i) => texts.slice(i + 1)
+    .filter(([, q]) => Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1.5
+                    && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 2.5)
+    .map(([b]) => `${a} / ${b}`)); })"""
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_no_text_of_a_chart_lies_on_another(opened, made, frontier, width):
+    page = opened(made(frontier), width=width)
+    assert page.many(".chart-figure text") > 20
+    assert page.page.evaluate(TEXTS_ON_TEXTS) == []
+
+
 def test_the_views_of_a_frontier(opened, made, frontier, tmp_path):
     page = opened(made(frontier))
     assert page.many(".view:not([hidden])") == 1

@@ -3,7 +3,7 @@
 >>> drawn = chart("t", ChartAxis("size", [1, 4], log=True), ChartAxis("µs", [0, 10]),
 ...               [Series("ring", [(1, 2.0), (4, 10.0)])])
 >>> drawn["series"][0]["path"]
-'M64.0 223.6L610.0 22.0'
+'M64.0 231.6L610.0 30.0'
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from .page import byte_words
 
-WIDTH, HEIGHT = 640.0, 330.0
-LEFT, RIGHT, TOP, BOTTOM = 64.0, 30.0, 22.0, 56.0
+WIDTH, HEIGHT = 640.0, 342.0
+LEFT, RIGHT, TOP, BOTTOM = 64.0, 30.0, 30.0, 60.0
 
 STYLES = 7
 """Number of different line styles; further lines begin again."""

@@ -77,6 +77,8 @@ def provenance_facts(provenance: Mapping[str, Any]) -> list[tuple[str, object]]:
     """Return engine, seed, versions, and all other provenance in the file."""
 
     def words(value: Any) -> str:
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return ", ".join(value)
         return value if isinstance(value, str) else json.dumps(value, default=str)
 
     return [
