@@ -16,7 +16,7 @@ from weft.dsl.nouns.workload import Workload, WorkloadOperation, require_ranks
 from weft.synth.base.engine import Budget
 from weft.synth.joint.demands import demands_of
 from weft.synth.joint.merge import part_schedule
-from weft.synth.joint.plan import PLAN_EFFORT, JointPlan, JointPlanner, require_plannable
+from weft.synth.joint.plan import PLAN_EFFORT, JointPlan, JointPlanner
 from weft.synth.joint.times import collective_times
 from weft.synth.ordering.tasks import TaskCost
 
@@ -41,8 +41,7 @@ def plan_at_once(
     """Bound, plan, print, write.
 
     Raises:
-        UserError: there is no machine, or it lacks ranks; or a plan is asked of operations that
-            have a bound only.
+        UserError: there is no machine, or it lacks ranks.
     """
     if machine is None:
         one = workload.operations[0]
@@ -54,8 +53,6 @@ def plan_at_once(
     require_ranks(workload, machine.ranks, machine.name)
     console.say("Read", f"{count(len(workload.operations), 'operation')}; {machine_line(machine)}")
     demands = demands_of(workload, machine.ranks)
-    if not args.bound:
-        require_plannable(demands)
     times = collective_times(machine, demands)
     plan = None
     if not args.bound:

@@ -14,7 +14,8 @@ from itertools import pairwise
 from typing import Any
 
 from ..base.errors import BadFile
-from ..base.files import Fields
+from ..base.files import Fields, only
+from .workload import Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class MergedPart:
         offset: where its buffers begin in the merged ones, in grains.
         grains: length of its message in grains.
         root: of a rooted collective.
+        shards: what a demand delivers (:attr:`.WorkloadOperation.deliveries`).
     """
 
     name: str
@@ -42,6 +44,7 @@ class MergedPart:
     offset: int
     grains: int
     root: int | None = None
+    shards: tuple[Shard, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of a file."""
@@ -55,7 +58,11 @@ class MergedPart:
             "offset": self.offset,
             "grains": self.grains,
         }
-        return data if self.root is None else data | {"root": self.root}
+        if self.root is not None:
+            data["root"] = self.root
+        if self.shards:
+            data["shards"] = [[list(s.holders), list(s.receivers), s.bytes] for s in self.shards]
+        return data
 
     @classmethod
     def from_json(cls, data: Any, where: str) -> MergedPart:
@@ -79,9 +86,20 @@ class MergedPart:
             fields.get("offset", int),
             fields.get("grains", int),
             fields.get("root", (int, type(None)), None),
+            tuple(_shard(row, where) for row in fields.get("shards", list, [])),
         )
         fields.finish()
         return part
+
+
+def _shard(row: Any, where: str) -> Shard:
+    """Parse ``[holders, receivers, bytes]``."""
+    if isinstance(row, list) and len(row) == 3:
+        holders, receivers, size = row
+        lists = isinstance(holders, list) and isinstance(receivers, list)
+        if lists and only([*holders, *receivers, size], int) and holders and receivers and size > 0:
+            return Shard(tuple(holders), tuple(receivers), size)
+    raise BadFile("a shard is [holders, receivers, bytes]", where=where)
 
 
 def read_parts(data: Any, where: str) -> tuple[MergedPart, ...]:

@@ -60,6 +60,9 @@ class WorkKind(StrEnum):
 COLLECTIVES = tuple(str(kind) for kind in Kind if kind is not Kind.CUSTOM)
 """Kinds that are a standard collective of a group."""
 
+DEMANDS = (WorkKind.ALLTOALLV, WorkKind.TRANSFER, WorkKind.MULTICAST)
+"""Kinds that say which bytes go where, and nothing else."""
+
 KINDS = (*COLLECTIVES, *map(str, WorkKind))
 
 
@@ -166,6 +169,21 @@ class WorkloadOperation:
         if self.kind == WorkKind.MULTICAST:
             return sum(one.bytes * len(one.receivers) for one in self.shards)
         return self.bytes
+
+    @property
+    def deliveries(self) -> tuple[Shard, ...]:
+        """Return what a demand delivers; empty for other kinds. Nothing of no bytes is among it.
+
+        The order is that of the buffers: a rank's input has the shards that it holds side by side,
+        its output those that it receives.
+        """
+        if self.kind == WorkKind.ALLTOALLV:
+            rows = zip(self.group, self.matrix, strict=True)
+            pairs = ((v, w, x) for v, row in rows for w, x in zip(self.group, row, strict=True))
+            return tuple(Shard((v,), (w,), x) for v, w, x in pairs if x)
+        if self.kind == WorkKind.TRANSFER:
+            return (Shard(self.group[:1], self.group[1:], self.bytes),)
+        return tuple(one for one in self.shards if one.bytes)
 
     def renumbered(self, order: Sequence[int]) -> WorkloadOperation:
         """Return it with rank ``order[i]`` in the place of rank i."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Kind
-from weft.dsl.nouns.workload import Forwarders, WorkKind, Workload, WorkloadOperation
+from weft.dsl.nouns.workload import Forwarders, Shard, WorkKind, Workload, WorkloadOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +130,11 @@ def _parts(one: WorkloadOperation) -> Iterable[Part]:
     whole, share = Fraction(one.bytes), Fraction(one.bytes, n)
     if one.kind == WorkKind.MULTICAST:
         pieces: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        for piece in one.shards:
-            wanting = tuple(sorted(set(piece.receivers) - set(piece.holders)))
-            key = tuple(sorted(piece.holders)), wanting
+        for piece in one.deliveries:
+            key = shard_key(piece)
             pieces[key] = pieces.get(key, 0) + piece.bytes
         for (holders, wanting), size in pieces.items():
-            if wanting and size:
+            if wanting:
                 yield TreePart(holders, wanting, Fraction(size))
     elif one.kind == WorkKind.ALLTOALLV:
         for source, row in zip(group, one.matrix, strict=True):
@@ -152,6 +151,11 @@ def _parts(one: WorkloadOperation) -> Iterable[Part]:
             yield FlowPart(source, (target,), (whole,))
     else:
         yield from _standard(one, group, whole, share)
+
+
+def shard_key(one: Shard) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return its holders and those that lack it: shards alike in these are one part."""
+    return tuple(sorted(one.holders)), tuple(sorted(set(one.receivers) - set(one.holders)))
 
 
 def _standard(

@@ -20,7 +20,7 @@ from weft.dsl.nouns.merged import MergedPart, launch_of
 from weft.dsl.nouns.placement import LARGEST_OFFSET, Placement
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import WorkloadOperation
+from weft.dsl.nouns.workload import DEMANDS, WorkloadOperation
 
 from ..judge.merged import part_collective
 from .partition import share_of
@@ -80,20 +80,32 @@ def merged(
             lanes[i],
             int(piece.bytes / unit),
             piece.operation.root,
+            piece.operation.deliveries,
         )
         for i, piece in enumerate(pieces)
     )
     collective = _collective(topology, pieces, parts, unit)
     columns = _columns(pieces, first)
-    order = None
-    if priorities is not None:
-        sizes = [len(piece.schedule) for piece in pieces]
-        order = np.repeat(np.asarray(priorities, np.int64), sizes)
+    order = _order(pieces, priorities)
     schedule = Schedule.from_columns(
         topology, collective, *columns, priority=order, segments=segments
     )
     size = unit * collective.message_chunks
     return replace(schedule, bytes=int(size), parts=parts, launch=launch_of(parts, topology.ranks))
+
+
+def _order(pieces: Sequence[MergePiece], priorities: Sequence[int] | None) -> Ints | None:
+    """Return the priority of each transfer: that of its piece, then a demand's own stages."""
+    own = [p.schedule.priority if p.operation.kind in DEMANDS else None for p in pieces]
+    if priorities is None and all(one is None for one in own):
+        return None
+    given = [0] * len(pieces) if priorities is None else priorities
+    kinds = 1 + max((int(one.max(initial=0)) for one in own if one is not None), default=0)
+    columns = [
+        x * kinds + (np.zeros(len(piece.schedule), np.int64) if one is None else one)
+        for piece, one, x in zip(pieces, own, given, strict=True)
+    ]
+    return np.concatenate(columns)
 
 
 def embedded(collective: Collective, group: Sequence[int], ranks: int) -> Collective:

@@ -2,7 +2,7 @@
 
 Three ways, the quickest in simulation wins: each collective by its own routes (where nothing is to
 be gained, that is enough), each on the share of the machine that the joint solution gives it, and,
-where others forward, the joint solution's own trees.
+where others forward, or what goes where is stated, the joint solution's own trees and paths.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from weft.dsl.base.arrays import Floats
-from weft.dsl.base.errors import NothingFound, UserError, WeftError
+from weft.dsl.base.errors import NothingFound, WeftError
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
@@ -23,10 +23,12 @@ from ..base.engine import Budget, Observer
 from ..judge.verify import require_valid
 from ..time.schedule_time import simulate
 from .bound import JointBound, joint_bound
+from .carried import collective_of
 from .demands import CollectiveDemand
 from .merge import MergePiece, merged
 from .partition import MachineShare, share_of, shares
-from .trees import collective_of, is_trees, tree_pieces
+from .routed import routed_piece
+from .trees import is_trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class JointPlan:
         schedule: of all, on the whole machine.
         us: its simulated time in µs.
         ends: when each demand is done, in µs.
-        way: how it was found: ``own routes``, ``partition`` or ``trees``.
+        way: how it was found: ``own routes``, ``partition``, or ``trees`` and ``paths`` of the
+            joint solution.
     """
 
     schedule: Schedule
@@ -62,32 +65,9 @@ class JointPlan:
     way: str
 
 
-def require_plannable(demands: Sequence[CollectiveDemand]) -> None:
-    """Check that there are schedules for all demands; the bound needs no such check.
-
-    Raises:
-        UserError: an operation is no collective with schedules of its own (alltoallv, transfer,
-            multicast), or others forward for one whose ranks all send different bytes.
-    """
-    lacking = [(one, why) for one in demands if one.parts and (why := _no_plan(one))]
-    if not lacking:
-        return
-    one, why = lacking[0]
-    more = f" (and {len(lacking) - 1} more like it)" if len(lacking) > 1 else ""
-    raise UserError(
-        f"{one.name}: {why}{more}",
-        hint="--bound prints the least time for all of them together, and what binds",
-    )
-
-
-def _no_plan(demand: CollectiveDemand) -> str:
-    """Return why there is no schedule of a demand; empty: there are."""
-    kind = demand.operation.kind
-    if kind not in set(Kind):
-        return f"there is a bound for the kind {kind}, but no schedule yet"
-    if demand.relayed and not is_trees(demand):
-        return f"there is a bound for the kind {kind} with relays, but no schedule yet"
-    return ""
+def by_engine(demand: CollectiveDemand) -> bool:
+    """Return True for what an engine can plan on a share of the machine: no demand, no relays."""
+    return demand.operation.kind in set(Kind) and not demand.relayed
 
 
 @dataclass(eq=False)
@@ -105,16 +85,14 @@ class JointPlanner:
         """Return the quickest plan found.
 
         Raises:
-            UserError: there are no schedules of such operations (:func:`require_plannable`).
             NothingFound: no engine solves some of the collectives.
         """
-        require_plannable(self.bound.demands)
         best: JointPlan | None = None
         told: list[str] = []
         for way, make_pieces in (
             ("own routes", self.own),
             ("partition", self.partition),
-            ("trees", self.trees),
+            (self._routed_way, self.routed),
         ):
             try:
                 pieces = make_pieces()
@@ -138,31 +116,42 @@ class JointPlanner:
         """Return each demand by itself on the whole machine."""
         return [self._piece(k, None) for k in self._asked()]
 
-    def partition(self) -> list[MergePiece]:
-        """Return each demand on its share of the joint solution."""
-        parts = shares(self.bound.loads)
-        return [self._piece(k, parts[k]) for k in self._asked()]
-
-    def trees(self) -> list[MergePiece] | None:
-        """Return the joint solution's own trees; what is no tree, on its share. None: no trees."""
+    def partition(self) -> list[MergePiece] | None:
+        """Return each demand on its share of the joint solution. None: no engine plans any."""
         asked = self._asked()
-        some = [k for k in asked if is_trees(self.bound.demands[k])]
-        if not some:
+        if not any(by_engine(self.bound.demands[k]) for k in asked):
             return None
         parts = shares(self.bound.loads)
-        pieces = dict(zip(some, tree_pieces(self.topology, self.bound, some), strict=True))
-        return [pieces.get(k) or self._piece(k, parts[k]) for k in asked]
+        return [self._piece(k, parts[k]) for k in asked]
+
+    def routed(self) -> list[MergePiece] | None:
+        """Return the joint solution's own trees and paths; for flows that an engine can plan, its
+        share. None: nothing but those."""
+        demands = self.bound.demands
+        routed = {k for k in self._asked() if is_trees(demands[k]) or not by_engine(demands[k])}
+        if not routed:
+            return None
+        parts = shares(self.bound.loads)
+        return [
+            routed_piece(self.topology, self.bound, k) if k in routed else self._piece(k, parts[k])
+            for k in self._asked()
+        ]
+
+    @property
+    def _routed_way(self) -> str:
+        """Return what the routes of the joint solution are called."""
+        trees = {is_trees(self.bound.demands[k]) for k in self._asked()}
+        return "trees" if trees == {True} else "paths" if trees == {False} else "trees and paths"
 
     def _asked(self) -> list[int]:
         return [k for k, one in enumerate(self.bound.demands) if one.parts]
 
     def _piece(self, k: int, share: Floats | None) -> MergePiece:
         demand = self.bound.demands[k]
-        if demand.relayed:
-            if share is None:
-                alone = joint_bound(self.topology, [demand])
-                return next(tree_pieces(self.topology, alone, [0]))
-            return next(tree_pieces(self.topology, self.bound, [k]))
+        if not by_engine(demand):
+            if share is not None or len(self._asked()) == 1:
+                return routed_piece(self.topology, self.bound, k)
+            return routed_piece(self.topology, joint_bound(self.topology, [demand]), 0)
         part = share_of(self.topology, demand.operation.group, share)
         schedule = self._solved(part, demand)
         return MergePiece(

@@ -6,20 +6,17 @@ hops, not routes, become transfers; of several ways to a rank one is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints32
-from weft.dsl.nouns.collective import ROOTED, Collective, make
-from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import WorkloadOperation
 
 from .bound import JointBound
+from .carried import Carrier, Hop, cut_at_gpus
 from .demands import CollectiveDemand, SumPart, TreePart
-from .merge import MergePiece, embedded
 from .pricing import TreeShape
 
 
@@ -35,15 +32,6 @@ class WeightedShapes:
 def is_trees(demand: CollectiveDemand) -> bool:
     """Return True if all parts of a demand are trees or sums."""
     return all(isinstance(part, TreePart | SumPart) for part in demand.parts)
-
-
-def tree_pieces(
-    topology: Topology, bound: JointBound, which: Iterable[int]
-) -> Iterator[MergePiece]:
-    """Yield the schedules of some demands, all of trees, from the joint solution."""
-    for k in which:
-        demand = bound.demands[k]
-        yield _piece(topology, demand, shapes_of(bound, k))
 
 
 # --- the trees of a demand ------------------------------------------------------------------------
@@ -94,81 +82,27 @@ def _moved(shapes: Sequence[TreeShape], nodes: Ints32, links: Ints32) -> tuple[T
     )
 
 
-# --- their schedule -------------------------------------------------------------------------------
+# --- their hops -----------------------------------------------------------------------------------
 
 
-def _piece(
-    topology: Topology, demand: CollectiveDemand, shapes: Sequence[WeightedShapes]
-) -> MergePiece:
-    """Return the schedule of a demand along its trees, on the whole machine."""
-    operation = demand.operation
-    parts = [[one for one in shapes if one.part == p] for p in range(len(demand.parts))]
-    cuts = [_quantized([one.weight for one in some]) for some in parts]
-    unit = int(np.lcm.reduce([sum(cut) for cut in cuts]))
-    sizes = [[x * (unit // sum(cut)) for x in cut] for cut in cuts]
-    kept = [
-        [one for one, x in zip(some, cut, strict=True) if x]
-        for some, cut in zip(parts, sizes, strict=True)
-    ]
-    collective = collective_of(operation).cut([[x for x in cut if x] for cut in sizes])
-    rows: list[tuple[int, int, int, int, bool, tuple[int, ...]]] = []
-    chunk = 0
-    for some in kept:
-        for one in some:
-            rows += _transfers(topology, demand, one, chunk)
-            chunk += 1
-    columns = [np.array(x) for x in zip(*(row[:5] for row in rows), strict=True)]
-    schedule = Schedule.from_columns(
-        topology,
-        embedded(collective, operation.group, topology.ranks),
-        columns[0],
-        columns[1],
-        columns[2],
-        columns[3],
-        columns[4],
-        np.array([len(row[5]) for row in rows]),
-        np.array([i for row in rows for i in row[5]]),
-    )
-    every = tuple(range(topology.ranks))
-    return MergePiece(
-        operation, schedule, every, tuple(range(len(topology.links))), operation.bytes
-    )
+def tree_carriers(topology: Topology, bound: JointBound, k: int) -> list[list[Carrier]]:
+    """Return how each part of a demand, all of trees, is served."""
+    demand = bound.demands[k]
+    found: list[list[Carrier]] = [[] for _ in demand.parts]
+    for one in shapes_of(bound, k):
+        hops = tuple(_transfers(topology, demand, one))
+        found[one.part].append(Carrier(one.weight, hops))
+    return found
 
 
-def collective_of(one: WorkloadOperation) -> Collective:
-    """Return the collective of an operation, on the ranks of its group."""
-    roots: tuple[int, ...] = ()
-    if one.kind in ROOTED:
-        roots = (0 if one.root is None else one.group.index(one.root),)
-    return make(one.kind, len(one.group), roots=roots)
-
-
-def _quantized(weights: Sequence[float], most: int = 512, tolerance: float = 2e-3) -> list[int]:
-    """Return the weights as integers: over the least denominator that is near, else over ``most``.
-
-    Few grains matter more than the last digits: runtimes cut messages into them.
-    """
-    values = np.array(weights)
-    values = values / values.sum()
-    for denominator in range(len(values), most):
-        found = np.rint(values * denominator).astype(int)
-        near = np.abs(values * denominator - found).max() < tolerance
-        if near and found.sum() == denominator and found.min() > 0:
-            return [int(x) for x in found]
-    whole = np.floor(values * most).astype(int)
-    rest = np.argsort(-(values * most - whole), kind="stable")[: most - int(whole.sum())]
-    whole[rest] += 1
-    return [int(x) for x in whole]
-
-
-def _transfers(
-    topology: Topology, demand: CollectiveDemand, one: WeightedShapes, chunk: int
-) -> Iterator[tuple[int, int, int, int, bool, tuple[int, ...]]]:
-    """Yield chunk, source, destination, step, reduce and route of the hops of its trees."""
+def _transfers(topology: Topology, demand: CollectiveDemand, one: WeightedShapes) -> Iterator[Hop]:
+    """Yield the hops of its trees."""
     begin = 0
-    members = set(demand.operation.members)
+    part = demand.parts[one.part]
+    assert isinstance(part, TreePart | SumPart)
+    wanting = set(part.receivers if isinstance(part, TreePart) else part.members)
     for shape in one.shapes:
-        hops = _hops(topology, shape, members)
+        hops = _hops(topology, shape, wanting)
         depth = {shape.root: 0}
         for u, v, _ in hops:
             depth[v] = depth[u] + 1
@@ -176,19 +110,19 @@ def _transfers(
         for u, v, route in hops:
             if shape.backwards:
                 # A rank sends after all that it receives: the deepest go first.
-                yield chunk, v, u, begin + deepest - depth[v], True, route
+                yield v, u, begin + deepest - depth[v], True, route
             else:
-                yield chunk, u, v, begin + depth[u], False, route
+                yield u, v, begin + depth[u], False, route
         begin += deepest
 
 
 def _hops(
-    topology: Topology, shape: TreeShape, members: set[int]
+    topology: Topology, shape: TreeShape, wanting: set[int]
 ) -> list[tuple[int, int, tuple[int, ...]]]:
     """Return the tree as hops between GPUs, parents first, without ends that nobody needs."""
     out: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
     for _, _, route in shape.arcs:
-        for u, v, links in _cut_at_gpus(topology, route):
+        for u, v, links in cut_at_gpus(topology, route):
             tail, head = (v, u) if shape.backwards else (u, v)
             out.setdefault(tail, []).append((head, links))
     seen, order = {shape.root}, []
@@ -199,22 +133,10 @@ def _hops(
                 seen.add(v)
                 queue.append(v)
                 order.append((u, v, links))
-    useful = set(members)
+    useful = set(wanting)
     kept = []
     for u, v, links in reversed(order):
         if v in useful:
             useful.add(u)
             kept.append((u, v, links))
     return kept[::-1]
-
-
-def _cut_at_gpus(
-    topology: Topology, route: Sequence[int]
-) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Yield the pieces of a route between GPUs, in the order of the data."""
-    begin = 0
-    for i, link in enumerate(route):
-        if topology.nodes[topology.links[link].dst].stores:
-            piece = tuple(route[begin : i + 1])
-            yield topology.links[piece[0]].src, topology.links[link].dst, piece
-            begin = i + 1

@@ -20,6 +20,8 @@ from weft.dsl.nouns.merged import MergedPart, launch_cycle
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
 
+from .delivered import undelivered
+
 
 def part_problems(schedule: Schedule) -> Iterator[str]:
     """Yield what is wrong with the parts of a merged schedule; nothing for others."""
@@ -31,7 +33,7 @@ def part_problems(schedule: Schedule) -> Iterator[str]:
     for one in parts:
         if one.last > schedule.collective.chunks or one.first >= one.last:
             return
-        told = _wrong_part(schedule, one)
+        told = _wrong_part(schedule, one) or undelivered(schedule, one)
         if told:
             yield f"part {one.name}: {told}"
         elif schedule.bytes is not None and size * one.grains != one.bytes:

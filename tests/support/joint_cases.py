@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from weft.dsl.nouns.topology import Link, Resource, Topology, gpu, link, switch
-from weft.dsl.nouns.workload import Forwarders, Workload, WorkloadOperation
+from weft.dsl.nouns.workload import Forwarders, Shard, Workload, WorkloadOperation
 from weft.synth.fabric.fabric import fabric_of
 from weft.synth.joint.demands import CollectiveDemand, FlowPart, SumPart, TreePart
 
@@ -59,35 +59,50 @@ def machines(draw: st.DrawFn, most: int = 16) -> Topology:
     return Topology("drawn", tuple(nodes), tuple(links), shared)
 
 
-KINDS = ("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "scatter", "gather")
-FLOWS = ("alltoall", "scatter", "gather")
+KINDS = (
+    "allreduce",
+    "allgather",
+    "reduce_scatter",
+    "alltoall",
+    "broadcast",
+    "scatter",
+    "gather",
+    "alltoallv",
+    "multicast",
+    "transfer",
+)
 
 
 @st.composite
-def workloads(
-    draw: st.DrawFn, ranks: int, most_classes: int = 5, planned: bool = False
-) -> Workload:
-    """Draw collectives on random groups; those that may not be connected get relays.
-
-    ``planned``: only such as have schedules, so none for alltoall, scatter and gather.
-    """
+def workloads(draw: st.DrawFn, ranks: int, most_classes: int = 5) -> Workload:
+    """Draw collectives and demands on random groups; those that may not be connected get relays."""
     found = []
     for i in range(draw(st.integers(min(2, most_classes), most_classes))):
         size = draw(st.integers(2, min(ranks, 6)))
         group = draw(st.permutations(range(ranks)))[:size]
         everyone = size == ranks
         kind = draw(st.sampled_from(KINDS))
-        alone = (everyone and draw(st.booleans())) or (planned and kind in FLOWS)
-        found.append(
-            collective(
-                f"c{i}",
-                kind,
-                group,
-                draw(st.sampled_from([1, 3, 10, 24])),
-                relays="none" if alone else "all",
-            )
-        )
+        relays = "none" if everyone and draw(st.booleans()) else "all"
+        mb = draw(st.sampled_from([1, 3, 10, 24]))
+        more = _demand(draw, kind, group, mb * MB)
+        found.append(WorkloadOperation(f"c{i}", kind, **more, relays=Forwarders(relays)))
     return Workload("drawn", tuple(found))
+
+
+def _demand(draw: st.DrawFn, kind: str, group: list[int], size: int) -> dict[str, Any]:
+    """Return what goes where in an operation of a kind."""
+    if kind == "alltoallv":
+        amounts = st.sampled_from([0, size // 4, size // 2, size])
+        rows = [[draw(amounts) for _ in group] for _ in group]
+        rows[0][1] = size
+        return {"group": tuple(group), "matrix": tuple(map(tuple, rows))}
+    if kind == "multicast":
+        cut = draw(st.integers(1, len(group) - 1))
+        some, others = tuple(group[:cut]), tuple(group[cut:])
+        return {"shards": (Shard(some, others, size), Shard(others[:1], some, size // 2))}
+    if kind == "transfer":
+        return {"group": tuple(group[:2]), "bytes": size}
+    return {"group": tuple(group), "bytes": size}
 
 
 # --- the program written out ----------------------------------------------------------------------

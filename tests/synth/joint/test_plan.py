@@ -11,7 +11,7 @@ from weft.dsl.base.errors import NothingFound, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.merged import launch_cycle
 from weft.dsl.nouns.schedule import dump, load
-from weft.dsl.nouns.workload import Workload
+from weft.dsl.nouns.workload import Forwarders, Shard, Workload, WorkloadOperation
 from weft.synth.base.engine import Budget
 from weft.synth.joint.bound import joint_bound
 from weft.synth.joint.demands import demands_of
@@ -40,7 +40,7 @@ def quads():
 
 def test_two_quads_share_the_machine(quads):
     assert 4000 / 3 < quads.us < 1390
-    assert quads.way == "partition"
+    assert quads.way == "trees"
     assert [one.name for one in quads.schedule.parts] == ["a", "b"]
 
 
@@ -97,6 +97,52 @@ def test_a_part_that_is_not_what_it_says_is_rejected(quads):
         assert not verdict.ok, part
 
 
+SHARDS = (Shard((0, 1), (2, 3), 5000), Shard((0,), (1, 2), 3000))
+
+
+@pytest.fixture(scope="module")
+def delivered():
+    one = WorkloadOperation("m", "multicast", shards=SHARDS)
+    return planner("dgx1", [one]).plan().schedule
+
+
+def test_a_demand_that_is_not_delivered_as_stated_is_rejected(delivered):
+    (part,) = delivered.parts
+    assert part.shards == SHARDS
+    assert verify(delivered).ok
+    one, other = SHARDS
+    wrong = [
+        (other, one),
+        (one,),
+        (replace(one, bytes=5001), other),
+        (replace(one, holders=(0,)), other),
+        (replace(one, receivers=(2, 3, 0)), other),
+        (one, replace(other, receivers=(1, 3))),
+        (one, replace(other, receivers=(1, 7))),
+    ]
+    for shards in wrong:
+        verdict = verify(replace(delivered, parts=(replace(part, shards=shards),)))
+        assert not verdict.ok, shards
+    for kind in ("multicast", "allgather"):
+        shards = () if kind == "multicast" else SHARDS
+        other_part = replace(part, kind=kind, shards=shards)
+        assert not verify(replace(delivered, parts=(other_part,))).ok
+
+
+def test_paths_take_each_pair_where_the_solution_sends_it():
+    pairs = [
+        WorkloadOperation(
+            f"t{i}", "transfer", group=(i, i + 4), bytes=10**7, relays=Forwarders.ALL, of_class="t"
+        )
+        for i in range(4)
+    ]
+    found = planner("dgx1", pairs)
+    plan = found.plan()
+    assert verify(plan.schedule).ok
+    assert float(found.bound.us) <= plan.us < 1.1 * float(found.bound.us)
+    assert plan.way in ("own routes", "paths")
+
+
 def test_a_launch_order_that_could_deadlock_is_rejected():
     crossing = [
         collective("a", "allreduce", [0, 1], 1),
@@ -133,7 +179,7 @@ def test_orders_are_refused_exactly_where_no_common_one_exists(orders):
 @given(st.data())
 def test_random_workloads_are_planned_right_and_never_below_the_bound(data):
     chip = data.draw(machines(most=6))
-    work = data.draw(workloads(chip.ranks, most_classes=3, planned=True))
+    work = data.draw(workloads(chip.ranks, most_classes=3))
     try:
         found = planner(chip, work)
     except UserError:
