@@ -16,6 +16,7 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.workload import WorkKind
 
 from ..api import synthesize
 from ..base.effort import Effort, setting
@@ -27,6 +28,7 @@ from .carried import collective_of
 from .demands import CollectiveDemand
 from .merge import MergePiece, merged
 from .partition import MachineShare, share_of, shares
+from .rails import rail_planner
 from .routed import routed_piece
 from .trees import is_trees
 
@@ -149,6 +151,11 @@ class JointPlanner:
     def _piece(self, k: int, share: Floats | None) -> MergePiece:
         demand = self.bound.demands[k]
         if not by_engine(demand):
+            everyone = len(demand.forwarders) == self.topology.ranks
+            if share is None and everyone and demand.operation.kind == WorkKind.ALLTOALLV:
+                rails = rail_planner(self.topology)
+                if rails is not None:
+                    return rails.piece(demand.operation)
             if share is not None or len(self._asked()) == 1:
                 return routed_piece(self.topology, self.bound, k)
             return routed_piece(self.topology, joint_bound(self.topology, [demand]), 0)

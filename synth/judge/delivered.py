@@ -44,9 +44,9 @@ def undelivered(schedule: Schedule, one: MergedPart) -> str:
         if shard is None:
             return f"chunk {chunk} is no piece of a shard in its place"
         filled[shard] += size
-    for number, (size, shard) in enumerate(zip(filled, one.shards, strict=True)):
-        if size != shard.bytes:
-            return f"shard {number} has {shard.bytes} bytes, its chunks have {size}"
+    for number, (got, each) in enumerate(zip(filled, one.shards, strict=True)):
+        if got != each.bytes:
+            return f"shard {number} has {each.bytes} bytes, its chunks have {got}"
     return ""
 
 
@@ -78,7 +78,7 @@ class _Shards:
         for rows, places in zip(self.rows, sides, strict=True):
             for rank, offset, _ in places:
                 row = rows.get(rank)
-                seen.add(row and row.at(offset * self.grain, size))
+                seen.add(None if row is None else row.at(offset * self.grain, size))
         if len(seen) != 1 or (found := seen.pop()) is None:
             return None
         held, given = ({rank for rank, _, _ in places} for places in sides)

@@ -1,0 +1,338 @@
+"""Alltoallv on hosts joined by rails: closed bound, and a plan quick enough for every batch.
+
+Each GPU reaches the GPUs of its host, and those of its own number in other hosts. What one host
+has for another is balanced over all its GPUs, sent along their rails, and handed on there. Hosts
+send to each other one to one, in the stages of :mod:`.birkhoff`, so no NIC receives from two at
+once. All steps are array operations; nothing is searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+
+from weft.dsl.base.arrays import AnyArray, Floats, Ints
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.workload import WorkloadOperation
+
+from ..fabric.fabric import Fabric, fabric_of
+from ..fabric.hosts import hosts_of
+from .birkhoff import Stage, stages_of
+from .carried import shard_collective, whole_piece
+from .merge import MergePiece
+
+
+@dataclass(frozen=True, eq=False)
+class RailPieces:
+    """What is sent, in columns: pieces of pairs of ranks, each over one rail.
+
+    Attributes:
+        source, target: ranks.
+        rail: number of the GPU, in both hosts, whose rail it takes; -1 inside a host.
+        grains: its size.
+        stage: in which stage it goes.
+    """
+
+    source: Ints
+    target: Ints
+    rail: Ints
+    grains: Ints
+    stage: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class RailPlan:
+    """How a matrix is sent.
+
+    Attributes:
+        us: lower bound of any way to send it, in µs.
+        grain: bytes of a grain.
+        stages: one-to-one transfers between hosts, in grains of each rail.
+        pieces: all that is sent.
+    """
+
+    us: float
+    grain: Fraction
+    stages: tuple[Stage, ...]
+    pieces: RailPieces
+
+
+class RailPlanner:
+    """Plans of alltoallv on a machine of rails; made once, asked for every batch."""
+
+    def __init__(self, topology: Topology, host: Ints, hop: Ints) -> None:
+        """``host``: ranks of each host, shape (hosts, GPUs of a host); ``hop``: links of the route
+        between two ranks, shape (ranks, ranks, 2), -1 where there is none."""
+        self.topology, self._host, self._hop = topology, host, hop
+        self._cuts = [*_cuts(topology, host)]
+        self._place = np.argsort(host.ravel())
+
+    def bound_us(self, matrix: Sequence[Sequence[int]] | Ints) -> float:
+        """Return the largest time that a host or a GPU needs for what leaves or enters it, in µs.
+
+        It holds for every schedule: these are cuts. On rails with any forwarding it was the optimum
+        in every case tried.
+        """
+        asked = np.array(matrix, np.int64)
+        np.fill_diagonal(asked, 0)
+        return max(cut.us(asked) for cut in self._cuts)
+
+    def plan(self, matrix: Sequence[Sequence[int]] | Ints) -> RailPlan:
+        """Return how ``matrix[i][j]`` bytes from rank i to rank j are sent."""
+        asked = np.asarray(matrix, np.int64)
+        hosts, size = self._host.shape
+        common = int(np.gcd.reduce(asked, axis=None)) or 1
+        flat = self._host.ravel()
+        # A host has a multiple of `common` for another: as many grains of it go over each rail.
+        blocks = asked[np.ix_(flat, flat)].reshape(hosts, size, hosts, size) // common * size
+        blocks = np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
+        between = blocks * ~np.eye(hosts, dtype=bool)[:, :, None, None]
+        quota = between.sum(axis=(2, 3)) // size
+        stages = stages_of(quota)
+        sent = _staged(_balanced(between, quota), quota, stages, size)
+        local = _inside(blocks - between, len(stages))
+        columns = [np.concatenate(pair) for pair in zip(sent, local, strict=True)]
+        columns[:2] = flat[columns[0]], flat[columns[1]]
+        order = np.lexsort((columns[4], columns[1], columns[0]))
+        pieces = RailPieces(*(column[order] for column in columns))
+        return RailPlan(self.bound_us(asked), Fraction(common, size), tuple(stages), pieces)
+
+    def piece(self, operation: WorkloadOperation) -> MergePiece:
+        """Return the schedule of an alltoallv of all ranks."""
+        matrix = np.zeros((self.topology.ranks,) * 2, np.int64)
+        matrix[np.ix_(operation.group, operation.group)] = operation.matrix
+        plan = self.plan(matrix)
+        schedule = self._schedule(operation, plan)
+        size = plan.grain * schedule.collective.message_chunks
+        return whole_piece(self.topology, operation, schedule, int(size))
+
+    def _schedule(self, operation: WorkloadOperation, plan: RailPlan) -> Schedule:
+        one, shards = plan.pieces, operation.deliveries
+        shard_of = np.zeros((self.topology.ranks,) * 2, np.int64)
+        for number, each in enumerate(shards):
+            shard_of[each.holders[0], each.receivers[0]] = number
+        shard = shard_of[one.source, one.target]
+        cuts: list[list[int]] = [[] for _ in shards]
+        for at, grains in zip(shard.tolist(), one.grains.tolist(), strict=True):
+            cuts[at].append(grains)
+        for cut, each in zip(cuts, shards, strict=True):
+            if not cut:  # what a rank has for itself
+                cut.append(int(each.bytes / plan.grain))
+        first = np.cumsum([0, *(len(cut) for cut in cuts)])
+        order = np.argsort(shard, kind="stable")
+        chunk = np.empty(len(shard), np.int64)
+        chunk[order] = first[shard[order]] + _within(shard[order])
+        collective = shard_collective(self.topology.ranks, shards, cuts)
+        *moves, stage = self._hops(one, chunk)
+        return Schedule.from_columns(self.topology, collective, *moves, priority=stage)
+
+    def _hops(self, one: RailPieces, chunk: Ints) -> list[AnyArray]:
+        """Return chunk, src, dst, step, reduce, lengths and links of routes, and stage."""
+        away = one.rail >= 0
+        stops = [one.source]
+        for end in (one.source, one.target):
+            host = self._place[end] // self._host.shape[1]
+            stops.append(np.where(away, self._host[host, one.rail], one.source))
+        stops.append(one.target)
+        step = np.zeros(len(chunk), np.int64)
+        rows = []
+        for u, v in pairwise(stops):
+            moves = np.flatnonzero(u != v)
+            rows.append([x[moves] for x in (chunk, u, v, step, one.stage)])
+            step = step + (u != v)
+        chunk, u, v, step, stage = (np.concatenate(x) for x in zip(*rows, strict=True))
+        routes = self._hop[u, v]
+        used = routes >= 0
+        return [chunk, u, v, step, np.zeros(len(u), bool), used.sum(axis=1), routes[used], stage]
+
+
+def rail_planner(topology: Topology) -> RailPlanner | None:
+    """Return a planner for a machine; None unless its hosts are alike and joined by rails."""
+    hosts = hosts_of(topology)
+    if hosts is None or len({len(some) for some in hosts.members}) > 1:
+        return None
+    host = np.stack(hosts.members)
+    hop = _hop_table(topology)
+    same = hop[host[:, :, None], host[:, None, :], 0] >= 0
+    along = hop[host[:, None, :], host[None, :, :], 0] >= 0
+    size, others = host.shape[1], ~np.eye(len(host), dtype=bool)
+    joined = same[:, ~np.eye(size, dtype=bool)].all() and along[others].all()
+    return RailPlanner(topology, host, hop) if joined else None
+
+
+def _hop_table(topology: Topology) -> Ints:
+    """Return the widest route of one link, or of two through a node that does not store."""
+    n = topology.ranks
+    hop = np.full((n, n, 2), -1, np.int64)
+    width = np.zeros((n, n))
+    into: dict[int, list[int]] = {}
+    out: dict[int, list[int]] = {}
+    GBps = fabric_of(topology).GBps
+    for i, one in enumerate(topology.links):
+        if one.src < n and one.dst < n:
+            if GBps[i] > width[one.src, one.dst]:
+                width[one.src, one.dst] = GBps[i]
+                hop[one.src, one.dst] = i, -1
+        elif one.src < n:
+            into.setdefault(one.dst, []).append(i)
+        elif one.dst < n:
+            out.setdefault(one.src, []).append(i)
+    ends = topology.link_ends()
+    for node in sorted(into.keys() & out.keys()):
+        if topology.nodes[node].stores:
+            continue
+        first, second = np.array(into[node]), np.array(out[node])
+        at = np.ix_(ends[first, 0], ends[second, 1])
+        wide = np.minimum(GBps[first][:, None], GBps[second])
+        better = wide > width[at]
+        width[at] = np.where(better, wide, width[at])
+        routes = np.stack(np.broadcast_arrays(first[:, None], second), axis=2)
+        hop[at] = np.where(better[:, :, None], routes, hop[at])
+    return hop
+
+
+# --- the closed bound -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """All that leaves or enters some groups of ranks: ``member[group, rank]``, and GB/s of each."""
+
+    member: Ints
+    out: Floats
+    into: Floats
+
+    def us(self, asked: Ints) -> float:
+        """Return the longest time in µs of a group for a matrix of bytes."""
+        between = self.member @ asked @ self.member.T
+        np.fill_diagonal(between, 0)
+        sums = between.sum(axis=1) / self.out, between.sum(axis=0) / self.into
+        return float(max(x.max() for x in sums)) / BYTES_PER_US_PER_GBPS
+
+
+def _cuts(topology: Topology, host: Ints) -> Iterator[_Cut]:
+    """Yield the cuts round hosts and round GPUs."""
+    fabric, ends = fabric_of(topology), topology.link_ends()
+    hosts = hosts_of(topology)
+    assert hosts is not None
+    for label in (hosts.host, np.arange(len(topology.nodes))):
+        groups = int(label[: topology.ranks].max()) + 1
+        member = (label[: topology.ranks] == np.arange(groups)[:, None]).astype(np.int64)
+        crossing = label[ends[:, 0]] != label[ends[:, 1]]
+        sides = [
+            np.array(
+                [
+                    _room(fabric, np.flatnonzero(crossing & (label[side] == g)))
+                    for g in range(groups)
+                ]
+            )
+            for side in ends.T
+        ]
+        yield _Cut(member, *sides)
+
+
+def _room(fabric: Fabric, links: Ints) -> float:
+    """Return the GB/s of some links together: less where they share a resource of their own."""
+    total, left = float(fabric.GBps[links].sum()), set(links.tolist())
+    for row in range(fabric.links, fabric.resources):
+        members = fabric.members[row]
+        if left.issuperset(members):
+            left -= set(members)
+            total -= max(0.0, float(fabric.GBps[list(members)].sum() - fabric.GBps[row]))
+    return total
+
+
+# --- who sends what over which rail ---------------------------------------------------------------
+
+
+def _balanced(blocks: Ints, quota: Ints) -> list[Ints]:
+    """Return source, target, rail and grains of pieces such that each rail has the quota.
+
+    ``blocks[i, j, s, d]`` grains are for GPU d of host j, from GPU s of host i. What a GPU has for
+    a host lies on a line, first that for the GPU of its own number. It keeps as much as the quota
+    for its own rail; the rest of all goes, one after another, to where there is room.
+    """
+    hosts, _, size, _ = blocks.shape
+    turn = (np.arange(size)[:, None] + np.arange(size)) % size
+    items = np.take_along_axis(blocks, turn[None, None], axis=3)
+    item_end = items.ravel().cumsum()
+    line = items.sum(axis=3)
+    keep = np.minimum(line, quota[:, :, None]).ravel()
+    room_end = (quota[:, :, None] - np.minimum(line, quota[:, :, None])).ravel().cumsum()
+    line_start = line.ravel().cumsum() - line.ravel()
+    over = line.ravel() - keep
+    over_end = over.cumsum()
+    at = np.searchsorted(over_end, room_end)
+    borders = line_start[at] + keep[at] + room_end - (over_end - over)[at]
+    cuts = np.unique(np.concatenate([[0], item_end, line_start + keep, borders]))
+    start, grains = cuts[:-1], np.diff(cuts)
+    item = np.searchsorted(item_end, start, side="right")
+    row = item // size
+    inside = start - line_start[row]
+    spot = (over_end - over - keep)[row] + inside
+    number = row % size
+    rail = np.where(
+        inside < keep[row], number, np.searchsorted(room_end, spot, side="right") % size
+    )
+    pair = row // size
+    source = pair // hosts * size + number
+    target = pair % hosts * size + turn[number, item % size]
+    order = np.lexsort((start, number != rail, rail, pair))
+    return [x[order] for x in (source, target, rail, grains)]
+
+
+def _staged(sent: list[Ints], quota: Ints, stages: Sequence[Stage], size: int) -> list[Ints]:
+    """Cut what is sent at the borders of stages; add the column of stages.
+
+    ``sent`` is sorted by hosts and rail, so all of a pair of hosts on a rail is one interval.
+    """
+    source, target, rail, grains = sent
+    pair, end, stage = _borders(quota, stages)
+    line_start = np.repeat(quota.ravel(), size).cumsum() - np.repeat(quota.ravel(), size)
+    borders = (line_start.reshape(-1, size)[pair] + end[:, None]).ravel()
+    order = np.argsort(borders)
+    borders, stage = borders[order], np.repeat(stage, size)[order]
+    ends = grains.cumsum()
+    cuts = np.unique(np.concatenate([[0], ends, borders]))
+    piece = np.searchsorted(ends, cuts[:-1], side="right")
+    when = stage[np.searchsorted(borders, cuts[:-1], side="right")]
+    return [source[piece], target[piece], rail[piece], np.diff(cuts), when]
+
+
+def _borders(quota: Ints, stages: Sequence[Stage]) -> tuple[Ints, Ints, Ints]:
+    """Return pair of hosts, grains sent by then, and number, of each stage that a pair sends in."""
+    hosts = len(quota)
+    columns = np.array([one.columns for one in stages]).reshape(-1, hosts)
+    amounts = np.array([one.amounts for one in stages], np.int64).reshape(-1, hosts)
+    number, row = np.nonzero(amounts)
+    pair = row * hosts + columns[number, row]
+    left = quota.ravel() - np.bincount(pair, amounts[number, row], hosts * hosts).astype(np.int64)
+    rest = np.flatnonzero(left)
+    pair = np.concatenate([pair, rest])
+    amount = np.concatenate([amounts[number, row], left[rest]])
+    number = np.concatenate([number, np.full(len(rest), len(stages))])
+    order = np.lexsort((number, pair))
+    pair, amount, number = pair[order], amount[order], number[order]
+    ends = amount.cumsum()
+    first = np.searchsorted(pair, pair)
+    return pair, ends - (ends - amount)[first], number
+
+
+def _inside(blocks: Ints, stage: int) -> list[Ints]:
+    """Return the columns of what stays in its host: last, since links inside are wide."""
+    size = blocks.shape[2]
+    i, _, s, d = np.nonzero(blocks * ~np.eye(size, dtype=bool))
+    grains = blocks[i, i, s, d]
+    same = np.full(len(i), -1), grains, np.full(len(i), stage)
+    return [i * size + s, i * size + d, *same]
+
+
+def _within(keys: Ints) -> Ints:
+    """Return the place of each sorted key among its equals."""
+    return np.arange(len(keys)) - np.searchsorted(keys, keys)
