@@ -14,6 +14,7 @@ from weft.dsl.machines.failures import degraded, find, nic_down, rank_down, requ
 from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective, Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.reshard import is_reshard, reshard_collective
 
 from .flags.shared import DownFlags, MaybeProblemFlags, Ranks
 from .foreign import machine_with, sketch_in
@@ -129,6 +130,10 @@ def collective_for(args: NamedCollective, group: tuple[int, ...]) -> Collective:
     if args.root is not None and args.roots is not None:
         raise UserError("--root and --roots exclude each other")
     named = args.roots if args.roots is not None else args.root or ()
+    if is_reshard(args.collective):
+        if named:
+            raise UserError("a resharding has no root", where=args.collective)
+        return reshard_collective(args.collective, group)
     if is_file(args.collective):
         if named:
             raise UserError("a collective from a file has its own roots", where=args.collective)
@@ -160,6 +165,8 @@ def takes_root(text: str) -> bool:
 
 def is_file(text: str) -> bool:
     """Return True if the text of ``-c`` names a file instead of a collective."""
+    if is_reshard(text):
+        return False
     return text == "-" or "/" in text or text.endswith(".json") or python_text(text) is not None
 
 

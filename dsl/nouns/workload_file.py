@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 from ..base.errors import BadFile, UserError, suggest
 from ..base.files import Fields, only, require_kind
 from ..base.units import exact, parse_bytes, parse_microseconds
+from .composites import COMPOSITES, composed
+from .ranks_text import ranks_or_axes
 from .workload import (
     COLLECTIVES,
     Forwarders,
@@ -64,7 +66,11 @@ def load(data: Any, where: str, unnamed: str = "workload") -> Workload:
         raise BadFile("'notes' must hold texts", where=where)
     if size < 0:
         raise BadFile(f"'ranks' must be a count, not {size}", where=where)
-    entries = [_entry(row, f"{where}: operations[{at}]") for at, row in enumerate(rows)]
+    entries = [
+        entry
+        for at, row in enumerate(rows)
+        for entry in _entries(row, f"{where}: operations[{at}]")
+    ]
     widths = [(key, exact(value, f"{where}: resources: {key}")) for key, value in resources.items()]
     for key, width in widths:
         if width <= 0:
@@ -102,6 +108,14 @@ def placed(build: Callable[[], Made], where: str) -> Made:
 
 
 # --- one operation of a JSON file -----------------------------------------------------------------
+
+
+def _entries(row: Any, where: str) -> list[_Entry]:
+    """Return the operation of a row, or those that a composite stands for."""
+    if isinstance(row, dict) and row.get("kind") in COMPOSITES:
+        where = f"{where} {row.get('name')!r}"
+        return [_entry(one, where) for one in placed(lambda: composed(row, where), where)]
+    return [_entry(row, where)]
 
 
 def _entry(row: Any, where: str) -> _Entry:
@@ -221,33 +235,6 @@ def _ranks(value: list[Any] | str, key: str, where: str) -> tuple[tuple[int, ...
 
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
-
-_RANGE = re.compile(r"(\d{1,8})(?:\.\.(\d{1,8})(?::(\d{1,8}))?)?")
-
-
-def ranks_or_axes(text: str, where: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the ranks of a text such as ``0..7``, ``0 8 16`` or ``0..24:8``, or names of axes.
-
-    Raises:
-        BadFile: neither.
-    """
-    words = re.split(r"[\s,+]+", text.strip())
-    if not text.strip():
-        return (), ()
-    if all(re.fullmatch(r"[A-Za-z_]\w*", word) for word in words):
-        return (), tuple(words)
-    ranks: list[int] = []
-    for word in words:
-        match = _RANGE.fullmatch(word)
-        if match is None or (match[3] and not int(match[3])):
-            raise BadFile(
-                f"{word[:40]!r} is not a rank",
-                where=where,
-                hint="write 0..7, 0..24:8 (every eighth), 0 8 16, or the name of an axis",
-            )
-        low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        ranks += range(low, high + 1, step)
-    return tuple(ranks), ()
 
 
 def _axes(data: Mapping[str, Any], where: str) -> Axes:
@@ -385,7 +372,8 @@ def _axis_size(text: str, where: str) -> int:
 
 def _csv_entry(cells: Mapping[str, str], where: str) -> _Entry:
     """Return an operation by the object that a JSON file would have for it."""
-    kind = placed(lambda: kind_named(cells["kind"]), where)
+    resharded = cells["kind"] == "reshard"
+    kind = "reshard" if resharded else placed(lambda: kind_named(cells["kind"]), where)
     row: dict[str, Any] = {"name": cells["name"], "kind": kind}
     if cells.get("class"):
         row["class"] = cells["class"]
@@ -409,6 +397,12 @@ def _csv_entry(cells: Mapping[str, str], where: str) -> _Entry:
         if len(ranks) != 2:
             raise BadFile("a transfer has one source and one destination", where=where)
         row |= {"src": ranks[0], "dst": ranks[1], "bytes": _csv_size(cells, where)}
+    elif resharded:
+        layouts = group.split()
+        if len(layouts) != 2:
+            raise BadFile("a reshard has two layouts", where=where, hint="group: 0..7/1 8..15/8")
+        row |= {"from": layouts[0], "to": layouts[1], "bytes": _csv_size(cells, where)}
+        return _entries(row, where)[0]
     else:
         row |= {"group": group, "bytes": _csv_size(cells, where)}
     return _entry(row, where)

@@ -10,17 +10,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.base.errors import NothingFound
-from weft.dsl.nouns.collective import ROOTED, Collective, Kind, make
-from weft.dsl.nouns.placement import LARGEST_OFFSET, Placement
+from weft.dsl.nouns.collective import ROOTED, Collective, make
+from weft.dsl.nouns.deliveries import shard_collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import DEMANDS, Shard, WorkloadOperation
+from weft.dsl.nouns.workload import DEMANDS, WorkloadOperation
 
 from .merge import MergePiece, embedded
 
@@ -171,65 +169,3 @@ def cut_collective(
     collective = shard_collective(ranks, shards, grains)
     grain = Fraction(common, sum(sizes[0]))
     return collective, int(grain * collective.message_chunks)
-
-
-def shard_collective(
-    ranks: int, shards: Sequence[Shard], grains: Sequence[Sequence[int]]
-) -> Collective:
-    """Return the collective of a demand; shard s is cut into chunks of ``grains[s]``.
-
-    A rank's input has the shards that it holds, its output those that it receives, each side by
-    side in the order of the shards. All holders of a shard hold the same contribution: that of the
-    lowest one.
-
-    Raises:
-        NothingFound: a buffer has more grains than can be counted.
-    """
-    pieces = np.array([*chain.from_iterable(grains)], np.int64)
-    count = np.array([len(cut) for cut in grains], np.int64)
-    totals = np.add.reduceat(pieces, np.cumsum(count) - count)
-    owners = [min(one.holders) for one in shards]
-    sets = sorted(set(owners))
-    number = {rank: i for i, rank in enumerate(sets)}
-    names = np.array([number[rank] for rank in owners])
-    sides = [
-        _placed([getattr(one, side) for one in shards], names, pieces, count, totals)
-        for side in ("holders", "receivers")
-    ]
-    return Collective(
-        Kind.CUSTOM,
-        ranks,
-        len(pieces),
-        tuple(frozenset([rank]) for rank in sets),
-        sides[0],
-        sides[1],
-        name="demand",
-        sizes=() if (pieces == 1).all() else tuple(pieces.tolist()),
-    )
-
-
-def _placed(
-    places: Sequence[Sequence[int]], names: Ints, pieces: Ints, count: Ints, totals: Ints
-) -> Placement:
-    """Return where the pieces of each shard lie on the ranks that have it."""
-    shard = np.repeat(np.arange(len(places)), [len(some) for some in places])
-    rank = np.array([*chain.from_iterable(places)], np.int64)
-    order = np.argsort(rank, kind="stable")
-    shard, rank = shard[order], rank[order]
-    ends = np.cumsum(totals[shard])
-    start = ends - totals[shard]
-    opens = np.flatnonzero(np.diff(rank, prepend=-1))
-    start -= np.repeat(start[opens], np.diff(np.append(opens, len(rank))))
-    if int((start + totals[shard]).max()) > LARGEST_OFFSET:
-        raise NothingFound(
-            "the sizes of the demand have no common grain that is coarse enough",
-            hint="round them to multiples of, say, 1 KiB",
-        )
-    repeats = count[shard]
-    chunk_of = np.cumsum(count) - count
-    within = np.cumsum(pieces) - pieces
-    at = np.arange(int(repeats.sum())) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-    chunk = np.repeat(chunk_of[shard], repeats) + at
-    offset = np.repeat(start - within[chunk_of[shard]], repeats) + within[chunk]
-    rows = (np.repeat(rank, repeats), chunk, np.repeat(names[shard], repeats), offset)
-    return Placement(*(x.astype(np.int32) for x in rows))

@@ -17,6 +17,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Floats, Ints
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.deliveries import shard_collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import WorkloadOperation
@@ -24,7 +25,7 @@ from weft.dsl.nouns.workload import WorkloadOperation
 from ..fabric.fabric import Fabric, fabric_of
 from ..fabric.hosts import hosts_of
 from .birkhoff import Stage, stages_of
-from .carried import shard_collective, whole_piece
+from .carried import whole_piece
 from .merge import MergePiece
 
 

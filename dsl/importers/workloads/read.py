@@ -10,6 +10,7 @@ from typing import Any
 
 from ...base.errors import BadFile, UserError
 from ...base.files import parse_json, read_text
+from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
 from .astra_text import looks_like_astra_text, read_astra_text
@@ -27,7 +28,7 @@ class WorkloadSource:
     """Where a workload is, and what its format does not say.
 
     Attributes:
-        path: a file, a folder of traces, the prefix of traces, or ``-``.
+        path: a file, a folder of traces, the prefix of traces, ``-``, or ``reshard:…``.
         format: one of ``FORMATS``; None: by its content.
         groups: a file with process groups. ``ranks``: how many there are.
     """
@@ -49,6 +50,8 @@ def read_workload(source: WorkloadSource) -> Workload:
     Raises:
         BadFile: it is not one, or damaged; UserError: ``groups`` for a format that states them.
     """
+    if source.format is None and is_reshard(source.path):
+        return reshard_workload(source.path)
     form = source.format or _trace_form(source.path)
     if source.groups is not None and form not in (None, "chakra"):
         raise UserError("only Chakra's traces take a file of groups", where=source.groups)
