@@ -40,9 +40,9 @@ def rails(hosts: int, size: int, mb: float) -> list[WorkloadOperation]:
 
 
 @st.composite
-def machines(draw: st.DrawFn, most: int = 16) -> Topology:
+def machines(draw: st.DrawFn, most: int = 16, least: int = 2) -> Topology:
     """Draw a strongly connected machine: a ring with chords, perhaps a switch and a shared NIC."""
-    n = draw(st.integers(2, most))
+    n = draw(st.integers(least, most))
     width = st.sampled_from([Fraction(x) for x in (10, 12, 25, 50)])
     links: list[Link] = [link(i, (i + 1) % n, draw(width)) for i in range(n)]
     links += [link((i + 1) % n, i, draw(width)) for i in range(n) if draw(st.booleans())]
@@ -234,3 +234,23 @@ class _Program:
                 else:
                     right += sign * amount
             self._row(entries, right)
+
+
+# --- launch orders --------------------------------------------------------------------------------
+
+
+def hangs(groups: list[tuple[int, ...]], launch: list[tuple[int, ...]]) -> bool:
+    """Return True if ranks that start their collectives in order, each blocking, never finish.
+
+    A collective is done once it is the next one of all its ranks: played, not proved.
+    """
+    left = [list(order) for order in launch]
+    going = True
+    while going:
+        going = False
+        for part, group in enumerate(groups):
+            if all(left[rank] and left[rank][0] == part for rank in group):
+                for rank in group:
+                    left[rank].pop(0)
+                going = True
+    return any(left)
