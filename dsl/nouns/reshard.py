@@ -32,7 +32,7 @@ _FORM = "a layout is RANKS/TILES: 0..7/8 (cut into eight), 0..7/1 (a copy each),
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TensorLayout:
     """Which ranks hold which tile of a tensor.
 
     Attributes:
@@ -44,7 +44,7 @@ class Layout:
     grid: tuple[int, ...]
 
     @staticmethod
-    def of(text: str, where: str = "reshard") -> Layout:
+    def of(text: str, where: str = "reshard") -> TensorLayout:
         """Parse ``RANKS/TILES``.
 
         Raises:
@@ -63,7 +63,7 @@ class Layout:
                 where=where,
                 hint=_FORM,
             )
-        return Layout(ranks, grid)
+        return TensorLayout(ranks, grid)
 
     def holders(self, tile: tuple[int, ...]) -> tuple[int, ...]:
         """Return the ranks that have a tile."""
@@ -82,7 +82,7 @@ def resharding(source: str, target: str, size: int) -> tuple[Shard, ...]:
     Raises:
         UserError: not two layouts, or pieces of no whole number of bytes.
     """
-    before, after = Layout.of(source, "from"), Layout.of(target, "to")
+    before, after = TensorLayout.of(source, "from"), TensorLayout.of(target, "to")
     cuts = [list(_overlaps(a, b)) for a, b in zip_longest(before.grid, after.grid, fillvalue=1)]
     if prod(map(len, cuts)) > MOST_SHARDS:
         raise UserError(f"the layouts overlap in more than {MOST_SHARDS} pieces")
@@ -126,7 +126,7 @@ def reshard_collective(text: str, group: Sequence[int]) -> Collective:
     source, target, more = reshard_layouts(text)
     if more:
         raise UserError(f"{text[:60]!r}: {more[0][:20]!r} is too much", hint="--size has the size")
-    grids = Layout.of(source, "from").grid, Layout.of(target, "to").grid
+    grids = TensorLayout.of(source, "from").grid, TensorLayout.of(target, "to").grid
     shards = resharding(source, target, prod(chain(*grids)))
     place = {rank: i for i, rank in enumerate(group)}
     for rank in (v for one in shards for v in (*one.holders, *one.receivers)):

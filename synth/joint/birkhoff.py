@@ -13,9 +13,6 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 
-MOST_STAGES = 4096
-"""Stages, at most; what is left then goes last, in no order."""
-
 
 @dataclass(frozen=True, eq=False)
 class Stage:
@@ -27,9 +24,9 @@ class Stage:
     width: int
 
 
-def stages_of(matrix: Ints, most: int = MOST_STAGES) -> list[Stage]:
+def stages_of(matrix: Ints, most: int = 4096) -> list[Stage]:
     """Return stages that move a matrix of whole amounts; their widths add up to the largest sum of
-    a row or a column, unless there are more than ``most``."""
+    a row or a column. ``most`` stages, at most: what is left then is in none."""
     left = np.array(matrix, np.int64)
     padded = left + padding(left)
     found: list[Stage] = []

@@ -25,9 +25,6 @@ from .merge import MergePiece, embedded
 Hop = tuple[int, int, int, bool, tuple[int, ...]]
 """Source, destination, step, whether it adds up, and the links of the route."""
 
-SHARES = 360
-"""Pieces of a unit are multiples of this share of it where nothing simpler fits all units."""
-
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
@@ -104,12 +101,15 @@ def cut_at_gpus(
 # --- how units are cut ----------------------------------------------------------------------------
 
 
-def _cuts(weights: Sequence[Sequence[float]]) -> list[list[int]]:
-    """Return the pieces of each unit in shares of one size, as many in every unit."""
+def _cuts(weights: Sequence[Sequence[float]], shares: int = 360) -> list[list[int]]:
+    """Return the pieces of each unit in shares of one size, as many in every unit.
+
+    ``shares``: as many where nothing simpler fits all units.
+    """
     cuts = [quantized(some) if some else [1] for some in weights]
     unit = math.lcm(*{sum(cut) for cut in cuts})
-    if unit > max(SHARES, max(sum(cut) for cut in cuts)):
-        unit = SHARES
+    if unit > max(shares, max(sum(cut) for cut in cuts)):
+        unit = shares
         cuts = [_rounded(np.array(some) / sum(some), unit) if some else [1] for some in weights]
     return [[x * (unit // sum(cut)) for x in cut] for cut in cuts]
 

@@ -20,9 +20,6 @@ from .carried import Carrier, hops_of_route
 from .demands import FlowPart
 from .routes import PricedRoutes
 
-LEAST = 1e-7
-"""Part of the bytes of a source that counts as nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class WeightedPath:
@@ -80,14 +77,22 @@ def taken_apart(
 
 
 class _Unravelling:
-    """A flow from one source; each path that is found is taken out of it."""
+    """A flow from one source; each path that is found is taken out of it.
+
+    ``nothing``: the part of the bytes of the source that counts as none.
+    """
 
     def __init__(
-        self, topology: Topology, source: int, wanted: dict[int, float], loads: Floats
+        self,
+        topology: Topology,
+        source: int,
+        wanted: dict[int, float],
+        loads: Floats,
+        nothing: float = 1e-7,
     ) -> None:
         fabric = fabric_of(topology)
         self.source, self.wanted = source, wanted
-        self.least = LEAST * sum(wanted.values())
+        self.least = nothing * sum(wanted.values())
         self.left = loads[: fabric.links].tolist()
         self.tail: list[int] = fabric.src.tolist()
         self.into: dict[int, list[int]] = {}

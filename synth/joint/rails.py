@@ -202,7 +202,7 @@ def _hop_table(topology: Topology) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class _Cut:
+class _GroupCut:
     """All that leaves or enters some groups of ranks: ``member[group, rank]``, and GB/s of each."""
 
     member: Ints
@@ -217,7 +217,7 @@ class _Cut:
         return float(max(x.max() for x in sums)) / BYTES_PER_US_PER_GBPS
 
 
-def _cuts(topology: Topology, host: Ints) -> Iterator[_Cut]:
+def _cuts(topology: Topology, host: Ints) -> Iterator[_GroupCut]:
     """Yield the cuts round hosts and round GPUs."""
     fabric, ends = fabric_of(topology), topology.link_ends()
     hosts = hosts_of(topology)
@@ -235,7 +235,7 @@ def _cuts(topology: Topology, host: Ints) -> Iterator[_Cut]:
             )
             for side in ends.T
         ]
-        yield _Cut(member, *sides)
+        yield _GroupCut(member, *sides)
 
 
 def _room(fabric: Fabric, links: Ints) -> float:

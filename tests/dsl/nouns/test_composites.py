@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.dsl.base.errors import BadFile, UserError
-from weft.dsl.nouns.reshard import Layout, reshard_collective, reshard_workload, resharding
+from weft.dsl.nouns.reshard import TensorLayout, reshard_collective, reshard_workload, resharding
 from weft.dsl.nouns.workload import Forwarders
 from weft.dsl.nouns.workload_file import load, load_csv
 
@@ -22,7 +22,7 @@ LAYOUTS = st.sampled_from(["0..7/1", "0..7/2", "0..7/8", "0..7/2x4", "0..7/4x2",
 
 def tiles(text):
     """The cells of an 8 × 8 tensor that each rank has, written out."""
-    layout = Layout.of(text)
+    layout = TensorLayout.of(text)
     rows, columns = (*layout.grid, 1)[:2]
     copies = len(layout.ranks) // (rows * columns)
     return {
