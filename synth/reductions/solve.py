@@ -12,11 +12,12 @@ from ..base.engine import Budget, Certificate, Engine, Observer, Outcome, Point
 from ..judge.point import require_right
 from .allreduce import Composed
 from .claims import with_our_bounds, without_claims
+from .grains import Grains
 from .phases import Phased
 from .reduction import Reduction, Subproblem, run
 from .reverse import Reversed
 
-REDUCTIONS: tuple[Reduction, ...] = (Phased(), Composed(), Reversed())
+REDUCTIONS: tuple[Reduction, ...] = (Phased(), Grains(), Composed(), Reversed())
 """All reductions; of those that fit a problem the first is applied."""
 
 

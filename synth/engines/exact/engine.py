@@ -73,6 +73,8 @@ class Exact:
             return f"solver {self.solver!r} is not one of {', '.join(_SOLVERS)}"
         if problem.collective.combining:
             return "exact copies only; combining collectives reach it reversed or composed"
+        if problem.collective.sizes:
+            return "its chunks are all of one size; unequal ones reach it cut into grains"
         if problem.sketch is not None and (why := rules.refusal(problem.sketch, self.solver)):
             return why
         targets = sum(len(d.targets) for d in demands(problem.collective))

@@ -74,7 +74,7 @@ def test_the_first_that_fits_is_applied() -> None:
         problem = Problem(PAIR, make(kind, 2))
         return [r.name for r in REDUCTIONS if r.fits(problem)]
 
-    assert [r.name for r in REDUCTIONS] == ["phases", "compose", "reverse"]
+    assert [r.name for r in REDUCTIONS] == ["phases", "grains", "compose", "reverse"]
     assert fitting("allgather") == []
     assert fitting("reduce_scatter") == ["reverse"]
     assert fitting("allreduce") == ["compose", "reverse"]
