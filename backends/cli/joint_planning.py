@@ -16,9 +16,9 @@ from weft.dsl.nouns.workload import Workload, WorkloadOperation, require_ranks
 from weft.synth.base.engine import Budget
 from weft.synth.joint.demands import demands_of
 from weft.synth.joint.merge import part_schedule
-from weft.synth.joint.plan import PLAN_EFFORT, JointPlan, JointPlanner
 from weft.synth.joint.times import collective_times
 from weft.synth.ordering.tasks import TaskCost
+from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlan, JointPlanner
 
 from ..report.joint_text import joint_facts, joint_text
 from .console import Console

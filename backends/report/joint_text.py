@@ -6,8 +6,8 @@ from typing import Any
 
 from weft.dsl.base.tables import facts, number, table
 from weft.synth.fabric.occupancy import resource_name
-from weft.synth.joint.plan import JointPlan
 from weft.synth.joint.times import CollectiveTimes
+from weft.synth.planning.joint_plan import JointPlan
 
 
 def class_ends(times: CollectiveTimes, plan: JointPlan) -> dict[str, float]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
-from .arborescence import TreePrices
+from ..prices.arborescence import TreePrices
 from .capacity import Crossing
 from .cast_partition import CastPartition
 from .composite import CompositeLine

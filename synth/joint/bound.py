@@ -8,7 +8,7 @@ are known, its prices ask for cheaper ones (:mod:`.pricing`), and prices give a 
 they are. Rows are orbits of the symmetries that map the workload to itself.
 
 At the end the prices are rounded to integers, and what they prove is computed anew by
-:mod:`..bounds.joint_prices`: that is the bound, nothing else is trusted. The optimum is approached
+:mod:`..prices.joint_prices`: that is the bound, nothing else is trusted. The optimum is approached
 in the limit of small slices (all collectives at constant rates), so it is a bound and a goal.
 """
 
@@ -26,10 +26,10 @@ from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
-from ..bounds.joint_prices import PricedBound, PricedDemand, joint_prices
 from ..fabric.fabric import Fabric, fabric_of
 from ..lp.certified import common_denominator
 from ..lp.congestion import Congestion
+from ..prices.joint_prices import PricedBound, PricedDemand, joint_prices
 from .demands import CollectiveDemand, FlowPart, Part, SumPart, TreePart
 from .pricing import JOINT_EFFORT, DemandPricing, JointEffort, PricedColumn
 from .symmetry import WorkloadSymmetry, symmetry_of

@@ -17,8 +17,8 @@ from weft.dsl.base.arrays import AnyArray, Floats, Ints
 from weft.dsl.base.errors import UserError
 
 from ..base.effort import Effort, setting
-from ..bounds.arborescence import tree_costs
 from ..fabric.fabric import Fabric
+from ..prices.arborescence import tree_costs
 from .demands import CollectiveDemand, FlowPart, SumPart, TreePart
 from .routes import PricedRoutes, cheapest_tree
 from .steiner import SteinerTable, steiner

@@ -26,10 +26,8 @@ from weft.dsl.nouns.workload import Workload, WorkloadOperation
 from weft.dsl.nouns.workload_file import load
 from weft.synth.base.engine import Budget
 from weft.synth.base.meter import Meter
-from weft.synth.bounds.joint_prices import joint_prices
 from weft.synth.joint.bound import joint_bound, priced
 from weft.synth.joint.demands import demands_of
-from weft.synth.joint.plan import PLAN_EFFORT, JointPlanner
 from weft.synth.joint.times import collective_times
 from weft.synth.judge.verify import verify
 from weft.synth.ordering.check import bound_faults, timeline_faults
@@ -37,6 +35,8 @@ from weft.synth.ordering.judge import judged
 from weft.synth.ordering.order import order_tasks
 from weft.synth.ordering.shifts import PeriodicJob, Use, best_shifts
 from weft.synth.ordering.tasks import tasks_of
+from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlanner
+from weft.synth.prices.joint_prices import joint_prices
 
 WORK = 400_000
 LIMIT_S = 10.0

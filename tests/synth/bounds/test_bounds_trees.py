@@ -18,7 +18,7 @@ from weft.dsl.catalogue import topology as machine
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds, tree_prices
-from weft.synth.bounds.arborescence import tree_costs
+from weft.synth.prices.arborescence import tree_costs
 
 QUICK = settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
 

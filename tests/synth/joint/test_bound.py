@@ -11,12 +11,12 @@ from tests.support.joint_cases import boxes, brute_force_us, collective, machine
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.workload import Workload
-from weft.synth.bounds.arborescence import tree_costs
-from weft.synth.bounds.joint_prices import joint_prices
 from weft.synth.joint.bound import joint_bound, priced
 from weft.synth.joint.demands import demands_of
 from weft.synth.joint.routes import cheapest_tree
 from weft.synth.joint.times import collective_times
+from weft.synth.prices.arborescence import tree_costs
+from weft.synth.prices.joint_prices import joint_prices
 
 A100 = "dgx-a100:nodes=4"
 ROW, COLUMN = "row", "column"

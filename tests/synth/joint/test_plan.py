@@ -16,8 +16,8 @@ from weft.synth.base.engine import Budget
 from weft.synth.joint.bound import joint_bound
 from weft.synth.joint.demands import demands_of
 from weft.synth.joint.merge import part_schedule
-from weft.synth.joint.plan import JointPlanner
 from weft.synth.judge.verify import verify
+from weft.synth.planning.joint_plan import JointPlanner
 from weft.synth.time.schedule_time import simulate
 
 

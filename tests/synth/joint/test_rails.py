@@ -10,9 +10,9 @@ from weft.dsl.nouns.workload import Workload, WorkloadOperation
 from weft.synth.joint.birkhoff import stages_of
 from weft.synth.joint.bound import joint_bound
 from weft.synth.joint.demands import demands_of
-from weft.synth.joint.plan import JointPlanner
 from weft.synth.joint.rails import rail_planner
 from weft.synth.judge.verify import verify
+from weft.synth.planning.joint_plan import JointPlanner
 
 squares = st.integers(1, 6).flatmap(
     lambda n: st.lists(st.lists(st.integers(0, 40), min_size=n, max_size=n), min_size=n, max_size=n)

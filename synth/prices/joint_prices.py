@@ -29,7 +29,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of
 from .arborescence import tree_costs
-from .tree_prices import route_costs
+from .route_costs import route_costs
 
 
 @dataclass(frozen=True, slots=True)

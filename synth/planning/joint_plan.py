@@ -21,16 +21,16 @@ from weft.dsl.nouns.workload import WorkKind
 from ..api import synthesize
 from ..base.effort import Effort, setting
 from ..base.engine import Budget, Observer
+from ..joint.bound import JointBound, joint_bound
+from ..joint.carried import collective_of
+from ..joint.demands import CollectiveDemand
+from ..joint.merge import MergePiece, merged
+from ..joint.partition import MachineShare, share_of, shares
+from ..joint.rails import rail_planner
+from ..joint.routed import routed_piece
+from ..joint.trees import is_trees
 from ..judge.verify import require_valid
 from ..time.schedule_time import simulate
-from .bound import JointBound, joint_bound
-from .carried import collective_of
-from .demands import CollectiveDemand
-from .merge import MergePiece, merged
-from .partition import MachineShare, share_of, shares
-from .rails import rail_planner
-from .routed import routed_piece
-from .trees import is_trees
 
 
 @dataclass(frozen=True, slots=True)

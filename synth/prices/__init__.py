@@ -1,0 +1,1 @@
+"""What integer prices of links and shared resources prove, whoever found them."""
