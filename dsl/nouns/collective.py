@@ -220,6 +220,32 @@ class Collective:
             sizes=tuple(pieces.tolist()),
         )
 
+    def cut_further(self, shares: Sequence[Sequence[int]]) -> Collective:
+        """Return the collective with chunk c cut into pieces in the ratio of ``shares[c]``.
+
+        As :meth:`cut`, but chunks may be of unequal sizes: all shares have one sum, and a grain
+        becomes as many.
+
+        Raises:
+            UserError: sums that differ, an empty piece, a collective with a factor or local sums.
+        """
+        if self.factor != 1 or self.local_reduce:
+            raise UserError(f"{self} is cut already, or sums by itself")
+        if len({sum(cut) for cut in shares}) != 1 or min(map(min, shares)) < 1:
+            raise UserError(f"these pieces do not make up the chunks of {self}")
+        factor = sum(shares[0])
+        count = np.array([len(cut) for cut in shares], np.int64)
+        pieces = np.array([*chain.from_iterable(shares)], np.int64) * np.repeat(self.grains, count)
+        sizes = () if (pieces == 1).all() else tuple(pieces.tolist())
+        return replace(
+            self,
+            chunks=len(pieces),
+            pre=uneven(self.pre, pieces, count, factor),
+            post=uneven(self.post, pieces, count, factor),
+            factor=factor,
+            sizes=sizes,
+        )
+
     def in_grains(self) -> Collective:
         """Return the collective with every chunk cut into pieces of one grain."""
         if not self.sizes:

@@ -74,13 +74,14 @@ def one_by_one(p: Placement, grains: Ints, start: Ints) -> Placement:
 
 
 def uneven(p: Placement, pieces: Ints, count: Ints, factor: int) -> Placement:
-    """Replace every chunk c by ``count[c]`` pieces of ``factor`` grains in all.
+    """Replace every chunk c by ``count[c]`` pieces; a grain becomes ``factor`` of the new ones.
 
-    ``pieces`` has the grains of each piece, chunk after chunk.
+    ``pieces`` has the new grains of each piece, chunk after chunk.
     """
     first = np.cumsum(count) - count
     # Offset of each piece inside its chunk, in grains.
-    before = np.cumsum(pieces) - pieces - np.repeat(np.arange(len(count)) * factor, count)
+    before = np.cumsum(pieces) - pieces
+    before -= np.repeat(before[first], count)
     repeats = count[p.chunks]
     ends = np.cumsum(repeats)
     inside = np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)

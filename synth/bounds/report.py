@@ -8,6 +8,7 @@ from fractions import Fraction
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
+from ..joint.union import UnionSolution
 from ..prices.arborescence import TreePrices
 from .capacity import Crossing
 from .cast_partition import CastPartition
@@ -221,6 +222,34 @@ def tree_certificate(
         "us_per_byte": str(us_per_byte),
     }
     return Certificate("trees", text, data)
+
+
+def union_certificate(
+    topology: Topology, found: UnionSolution, message_chunks: int, us_per_byte: Fraction
+) -> Certificate:
+    """The certificate of prices against the cheapest trees and paths of several collectives."""
+    proof = found.joint.proof
+    listed = [(row, price) for row, price in enumerate(found.joint.prices) if price]
+    costs = [
+        (one.name, cost) for one, cost in zip(found.joint.demands, proof.costs, strict=True) if cost
+    ]
+    spent = sum((cost for _, cost in costs), Fraction(0))
+    terms = [f"{name} {number(cost)}" for name, cost in costs[:_SHOWN]]
+    text = (
+        f"Price {_priced(topology, listed)}. The cheapest trees and paths of all chunks cost "
+        f"{number(spent)} or more ({', '.join(terms)}{', …' if len(costs) > _SHOWN else ''}; M is "
+        f"{_chunks(message_chunks)}); price times bandwidth adds up to {number(proof.worth)} GB/s. "
+        + time_words(_share_of(spent, message_chunks), proof.worth, us_per_byte)
+    )
+    data = {
+        "prices": [list(x) for x in listed],
+        "costs": [[name, str(cost)] for name, cost in costs],
+        "spent": str(spent),
+        "worth_GBps": str(proof.worth),
+        "message_chunks": message_chunks,
+        "us_per_byte": str(us_per_byte),
+    }
+    return Certificate("union", text, data)
 
 
 def mix_certificate(

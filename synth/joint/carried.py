@@ -42,6 +42,20 @@ def carried_piece(
     ``carriers`` of each unit, in their order: the chunks of a standard collective, or the shards of
     a demand. A unit without any does not move.
     """
+    sizes, columns = carried_columns(carriers)
+    collective, size = cut_collective(topology.ranks, operation, sizes)
+    return whole_piece(
+        topology, operation, Schedule.from_columns(topology, collective, *columns), size
+    )
+
+
+def carried_columns(
+    carriers: Sequence[Sequence[Carrier]],
+) -> tuple[list[list[int]], tuple[Ints, ...]]:
+    """Return the shares of the pieces of each unit, and the columns of all transfers.
+
+    All units have as many shares. Columns: chunk, src, dst, step, reduce, route lengths, links.
+    """
     cuts = _cuts([[one.weight for one in some] for some in carriers])
     kept = [
         [one for one, x in zip(some, cut, strict=False) if x]
@@ -55,10 +69,7 @@ def carried_piece(
         for at, one in enumerate(some)
         for hop in one.hops
     )
-    collective, size = cut_collective(topology.ranks, operation, sizes)
-    return whole_piece(
-        topology, operation, Schedule.from_columns(topology, collective, *columns), size
-    )
+    return sizes, columns
 
 
 def whole_piece(

@@ -40,10 +40,15 @@ class JointEffort(Effort):
     exact_receivers: int = setting(9, "receivers of a tree with relays that is priced exactly")
     roots_tried: int = setting(8, "cheapest roots of a sum whose trees become columns")
     columns: int = setting(6000, "columns kept in the master")
+    union_ranks: int = setting(64, "ranks up to which a custom collective is solved jointly")
+    union_rows: int = setting(20_000, "places of chunks of such a collective, at most")
 
 
 JOINT_EFFORT = JointEffort()
 """Default limits."""
+
+UNION_EFFORT = JointEffort(rounds=60)
+"""Limits for one collective that is the union of several: bounds of it are asked for often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +56,13 @@ class TreeShape:
     """Arcs (tail, head, links of the route) of a tree, parents first; ``root`` is where it starts.
 
     ``backwards``: an in-tree: arcs are (head, tail) of the data, and the links lead to the root.
+    ``also``: other ranks where it starts, since they hold the data, too: a forest.
     """
 
     root: int
     arcs: tuple[tuple[int, int, tuple[int, ...]], ...]
     backwards: bool = False
+    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +118,10 @@ class DemandPricing:
                 wanted = tuple(v for v, x in part.pairs() if x and v != part.source)
                 fine = self._reaches(part.source, wanted)
             elif isinstance(part, TreePart):
-                fine = any(self._reaches(v, part.receivers, part.backwards) for v in part.holders)
+                fine = all(
+                    any(self._reaches(v, (w,), part.backwards) for v in part.holders)
+                    for w in part.receivers
+                )
             else:
                 first, *rest = part.members
                 fine = all(self._reaches(first, tuple(rest), back) for back in (False, True))
@@ -148,11 +158,11 @@ class DemandPricing:
     # --- trees ------------------------------------------------------------------------------------
 
     def _tree(self, at: int, part: TreePart) -> PricedColumn:
-        holders = part.holders
-        if len(holders) > 1:
-            holders = tuple(v for v in holders if self._reaches(v, part.receivers, part.backwards))
-        found = [self._shape(holder, part.receivers, part.backwards) for holder in holders]
-        return self._of_shapes(at, (min(found, key=self._cost),))
+        if len(part.holders) > 1:
+            shape = self._forest(part.holders, part.receivers)
+        else:
+            shape = self._shape(part.holders[0], part.receivers, part.backwards)
+        return self._of_shapes(at, (shape,))
 
     def _sums(self, at: int, part: SumPart) -> Iterator[PricedColumn]:
         """Yield in- and out-trees of the cheapest roots."""
@@ -201,10 +211,35 @@ class DemandPricing:
             return self._arborescence(root, receivers, backwards)
         if len(receivers) <= self.effort.exact_receivers:
             return self._steiner(root, receivers, backwards)
-        return self._nearest(root, receivers, backwards)
+        return self._nearest((root,), receivers, backwards)
 
-    def _cost(self, shape: TreeShape) -> float:
-        return float(sum(self.price[i] for _, _, route in shape.arcs for i in route))
+    def _forest(self, holders: tuple[int, ...], receivers: tuple[int, ...]) -> TreeShape:
+        """Return cheapest trees from several holders that reach all receivers together.
+
+        What starts at any holder starts at the one nearest to where it goes.
+        """
+        if len(receivers) > self.effort.exact_receivers:
+            return self._nearest(holders, receivers, False)
+        forwarders = self.demand.forwarders
+        rows = [forwarders.index(v) for v in holders]
+        distance = self._distance(False)
+        nearest = np.array(rows)[distance[rows].argmin(axis=0)]
+        distance[rows] = distance[rows].min(axis=0)
+        table = steiner(distance, tuple(forwarders.index(v) for v in receivers))
+        arcs = table.arcs(rows[0], (1 << len(receivers)) - 1)
+        named = [
+            (forwarders[nearest[v] if u in rows else u], forwarders[v])
+            for u, v in arcs
+            if v not in rows
+        ]
+        return TreeShape(holders[0], self._routed(named, False), False, holders[1:])
+
+    def _distance(self, backwards: bool) -> Floats:
+        """Return the distances between all that may forward."""
+        _, cost, _ = self._closure[backwards]
+        found: Floats = cost[:, [self.fabric.nodes + v for v in self.demand.forwarders]].copy()
+        np.fill_diagonal(found, 0)
+        return found
 
     def _arborescence(self, root: int, receivers: tuple[int, ...], backwards: bool) -> TreeShape:
         routes, cost, before = self._hops[backwards]
@@ -240,26 +275,24 @@ class DemandPricing:
     def _table(self, receivers: tuple[int, ...], backwards: bool) -> SteinerTable:
         key = (receivers, backwards)
         if key not in self._tables:
-            _, cost, _ = self._closure[backwards]
-            places = [self.fabric.nodes + v for v in self.demand.forwarders]
             inside = tuple(self.demand.forwarders.index(v) for v in receivers)
-            distance = cost[:, places].copy()
-            np.fill_diagonal(distance, 0)
-            self._tables[key] = steiner(distance, inside)
+            self._tables[key] = steiner(self._distance(backwards), inside)
         return self._tables[key]
 
-    def _nearest(self, root: int, receivers: tuple[int, ...], backwards: bool) -> TreeShape:
+    def _nearest(
+        self, roots: tuple[int, ...], receivers: tuple[int, ...], backwards: bool
+    ) -> TreeShape:
         _, cost, _ = self._closure[backwards]
         forwarders = self.demand.forwarders
         place = {v: i for i, v in enumerate(forwarders)}
-        inside, left, arcs = [root], list(receivers), []
+        inside, left, arcs = list(roots), list(receivers), []
         while left:
             rows = [place[v] for v in inside]
             table = cost[rows][:, [self.fabric.nodes + v for v in left]]
             u, v = np.unravel_index(int(table.argmin()), table.shape)
             arcs.append((inside[int(u)], left[int(v)]))
             inside.append(left.pop(int(v)))
-        return TreeShape(root, self._routed(arcs, backwards), backwards)
+        return TreeShape(roots[0], self._routed(arcs, backwards), backwards, roots[1:])
 
     @cached_property
     def _tables(self) -> dict[tuple[tuple[int, ...], bool], SteinerTable]:

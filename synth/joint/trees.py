@@ -77,6 +77,7 @@ def _moved(shapes: Sequence[TreeShape], nodes: Ints32, links: Ints32) -> tuple[T
                 for u, v, route in s.arcs
             ),
             s.backwards,
+            tuple(int(nodes[v]) for v in s.also),
         )
         for s in shapes
     )
@@ -103,7 +104,7 @@ def _transfers(topology: Topology, demand: CollectiveDemand, one: WeightedShapes
     wanting = set(part.receivers if isinstance(part, TreePart) else part.members)
     for shape in one.shapes:
         hops = _hops(topology, shape, wanting)
-        depth = {shape.root: 0}
+        depth = dict.fromkeys((shape.root, *shape.also), 0)
         for u, v, _ in hops:
             depth[v] = depth[u] + 1
         deepest = max(depth.values(), default=0)
@@ -125,8 +126,8 @@ def _hops(
         for u, v, links in cut_at_gpus(topology, route):
             tail, head = (v, u) if shape.backwards else (u, v)
             out.setdefault(tail, []).append((head, links))
-    seen, order = {shape.root}, []
-    queue = [shape.root]
+    queue = [shape.root, *shape.also]
+    seen, order = set(queue), []
     for u in queue:  # grows: breadth first
         for v, links in out.get(u, ()):
             if v not in seen:

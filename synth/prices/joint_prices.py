@@ -6,7 +6,8 @@ collective costs at least what its cheapest trees and paths do, over the ranks t
 
     T >= sum over collectives (least cost) / sum of price · bandwidth
 
-The least cost is, for data that several ranks need, amount · cheapest tree from its holder; for
+The least cost is, for data that several ranks need, amount · cheapest tree from its holder (with
+several holders, cheapest trees from all of them); for
 sums that all need, amount · cheapest tree in and tree out of one rank; otherwise the sum of amount
 · distance. Trees are minimum arborescences where only their ranks may forward, and Steiner trees
 elsewhere: exact up to ten receivers (Erickson, Monma and Veinott 1987), beyond that bounded
@@ -38,7 +39,8 @@ class PricedDemand:
 
     Attributes:
         forwarders: ranks that may forward, ascending.
-        trees: (holders, receivers, bytes, backwards) of data that goes along a tree.
+        trees: (holders, receivers, bytes, backwards) of data that goes along a tree, or along a
+            forest where several ranks hold it.
         sums: (members, bytes) of data that is added up for all members.
         flows: (source, targets, bytes for each) of other data; one number of bytes: for each.
     """
@@ -103,7 +105,7 @@ class _Priced:
     def cost(self, one: PricedDemand) -> Fraction:
         total = Fraction(0)
         for holders, receivers, amount, backwards in one.trees:
-            total += amount * min(self._tree(one, h, receivers, backwards) for h in holders)
+            total += amount * self._from_any(one, holders, receivers, backwards)
         for members, amount in one.sums:
             total += amount * self._sum(one, members)
         for source, targets, amounts in one.flows:
@@ -117,6 +119,23 @@ class _Priced:
             else:
                 total += sum((a * x for a, x in zip(amounts, lengths, strict=True)), Fraction(0))
         return total
+
+    def _from_any(
+        self,
+        one: PricedDemand,
+        holders: tuple[int, ...],
+        receivers: tuple[int, ...],
+        backwards: bool,
+    ) -> int:
+        """Return the cost of trees from all holders together: they count as one rank, 0."""
+        if len(holders) == 1:
+            return self._tree(one, holders[0], receivers, backwards)
+        rest = tuple(v for v in one.forwarders if v not in holders)
+        forth, back = (_contracted(x, holders, rest) for x in (self.forth, self.back))
+        at = {v: i + 1 for i, v in enumerate(rest)}
+        small = PricedDemand(tuple(range(len(rest) + 1)))
+        wanting = tuple(at[v] for v in receivers)
+        return _Priced(forth, back, {}, self.exact)._tree(small, 0, wanting, backwards)
 
     def _sum(self, one: PricedDemand, members: tuple[int, ...]) -> int:
         if set(members) >= set(one.forwarders):
@@ -186,6 +205,18 @@ class _Priced:
 
 def _among(cost: AnyArray, ranks: Sequence[int]) -> AnyArray:
     return np.ascontiguousarray(cost[np.ix_(ranks, ranks)])
+
+
+def _contracted(cost: AnyArray, holders: Sequence[int], rest: Sequence[int]) -> AnyArray:
+    """Return the costs of arcs where some vertices are one, the first; -1: none."""
+    table = np.full((len(rest) + 1, len(rest) + 1), -1, cost.dtype)
+    table[1:, 1:] = _among(cost, rest)
+    for i, v in enumerate(rest, start=1):
+        out = [int(x) for x in cost[list(holders), v] if x >= 0]
+        into = [int(x) for x in cost[v, list(holders)] if x >= 0]
+        table[0, i], table[i, 0] = min(out, default=-1), min(into, default=-1)
+    table[0, 0] = 0
+    return table
 
 
 def _shortest(cost: AnyArray) -> AnyArray:

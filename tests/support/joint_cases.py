@@ -155,13 +155,7 @@ class _Program:
             self._flow(one, out, wanted, self._links())
         elif isinstance(part, TreePart):
             amount = float(part.amount) / MB
-            if len(part.holders) == 1:
-                self._tree(one, part.holders[0], part.receivers, amount, part.backwards)
-                return
-            roots = [(v, self._new(1)) for v in part.holders]
-            self._row([(c, 1.0) for _, c in roots], amount)
-            for v, column in roots:
-                self._tree(one, v, part.receivers, column, part.backwards)
+            self._tree(one, part.holders, part.receivers, amount, part.backwards)
         else:
             assert isinstance(part, SumPart)
             roots = [(v, self._new(1)) for v in one.forwarders]
@@ -169,7 +163,7 @@ class _Program:
             for v, column in roots:
                 rest = tuple(w for w in part.members if w != v)
                 for backwards in (False, True):
-                    self._tree(one, v, rest, column, backwards)
+                    self._tree(one, (v,), rest, column, backwards)
 
     def _new(self, count: int) -> int:
         self.size += count
@@ -188,13 +182,22 @@ class _Program:
         return first
 
     def _tree(
-        self, one: CollectiveDemand, root: int, receivers: tuple[int, ...], amount: Any, back: bool
+        self,
+        one: CollectiveDemand,
+        roots: tuple[int, ...],
+        receivers: tuple[int, ...],
+        amount: Any,
+        back: bool,
     ) -> None:
-        """``amount``: MB as a float, or the column that says how many."""
+        """``amount``: MB as a float, or the column that says how many; of all roots together."""
         width = self._links()
         for receiver in receivers:
             flow = self._new(self.fabric.links)
-            self._flow(one, {root: amount}, {receiver: amount}, flow, back=back)
+            out = {roots[0]: amount}
+            if len(roots) > 1:
+                out = {v: self._new(1) for v in roots}
+                self._row([(c, 1.0) for c in out.values()], amount)
+            self._flow(one, out, {receiver: amount}, flow, back=back)
             for link_number in range(self.fabric.links):
                 row = len(self.below_right)
                 self.below += [(row, flow + link_number, 1.0), (row, width + link_number, -1.0)]

@@ -39,6 +39,7 @@ from .trees.model import Packing, tree_depth
 from .trees.peers import peers_of
 from .trees.task import Under
 from .trees.trees import pack
+from .unions import packs_union, union_outcome
 
 TREES = frozenset(
     {
@@ -122,6 +123,9 @@ class Packer:
             return why
         if collective.ranks < 2:
             return "nothing has to move: every rank holds already what it wants"
+        if packs_union(problem):
+            limit = next(iter(self._limits()), None)
+            return f"the option {limit} is for one collective, not for several" if limit else None
         if collective.local_reduce or collective.factor != 1 or collective.sizes:
             return "packings cut chunks themselves; these are cut already"
         if collective.kind in TREES:
@@ -141,6 +145,9 @@ class Packer:
             UserError: grains that are too few.
         """
         meter = budget.meter(observer.cancelled)
+        if packs_union(problem):
+            observer.stage("packing")
+            return union_outcome(problem, sizes_of(problem, self.effort.sizes), meter)
         with_casts = self._with_casts(problem, meter, observer)
         packers = meter.part(self.effort.packing_share)
         observer.stage("packing")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.joint_cases import boxes, brute_force_us, collective, machines, rails, workloads
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
-from weft.dsl.nouns.workload import Workload
+from weft.dsl.nouns.workload import Shard, Workload, WorkloadOperation
 from weft.synth.joint.bound import joint_bound, priced
 from weft.synth.joint.demands import demands_of
 from weft.synth.joint.routes import cheapest_tree
@@ -97,6 +97,17 @@ def test_a_sentence_says_what_binds():
     assert alone == {"tp": Fraction(17500, 3), "dp": 6000, "ep": 3000}
     assert float(times.sequence_us) == pytest.approx(14833.33, abs=0.01)
     assert times.together_us == pytest.approx(9000)
+
+
+def test_a_shard_may_come_from_the_holder_that_is_nearest():
+    """Two holders, each beside one receiver: no tree from one of them is needed."""
+    shard = Shard((0, 3), (1, 2), 25_000_000)
+    one = WorkloadOperation("m", "multicast", shards=(shard,))
+    chip = topology("line:4,bw=25GB/s")
+    demands = demands_of(Workload("w", (one,)), chip.ranks)
+    found = joint_bound(chip, demands)
+    assert found.us == 1000
+    assert brute_force_us(chip, demands) == pytest.approx(1000)
 
 
 def test_worse_prices_prove_less():
