@@ -16,6 +16,7 @@ from weft.dsl.nouns.problem import required_pairs
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds
 
+Arcs = dict[tuple[int, int], Fraction]
 Cover = list[tuple[int, Fraction]]
 
 
@@ -29,6 +30,7 @@ def check(topology: Topology, collective: Collective, found: Bounds) -> None:
         "cuts": lambda: _cuts_time(topology, collective, data),
         "prices": lambda: _prices_time(topology, collective, data),
         "partition": lambda: _partition_time(topology, collective, data),
+        "union": lambda: _union_time(topology, collective, data),
     }
     time = kinds[found.certificate.kind]()  # chunks per GB/s
     assert time / (1000 * collective.message_chunks) == found.us_per_byte
@@ -211,3 +213,57 @@ def shortest(topology: Topology, source: int, lengths: list) -> dict[int, Fracti
                 distance[dst] = distance[src] + length
                 changed = True
     return {v: Fraction(d, unit) for v, d in distance.items()}
+
+
+def _union_time(topology: Topology, collective: Collective, data: dict) -> Fraction:
+    """Cheapest trees of every chunk, found by growing sets of ranks, against the priced machine."""
+    price = {row: Fraction(p) for row, p in data["prices"]}
+    assert all(p >= 0 for p in price.values())
+    out = _route_prices(topology, price)
+    into = {(v, u): cost for (u, v), cost in out.items()}
+    spent = Fraction(0)
+    for chunk in range(collective.chunks):
+        starts, ends = (
+            {rank: who for rank, at, who, _ in side.rows().tolist() if at == chunk}
+            for side in (collective.pre, collective.post)
+        )
+        names = {collective.contributions[who] for who in (*starts.values(), *ends.values())}
+        if len(names) == 1:
+            spent += _grown(topology.ranks, set(starts), set(ends), out)
+            continue
+        trees = []
+        for root in ends if len(ends) == 1 else range(topology.ranks):
+            up = _grown(topology.ranks, {root}, set(starts), into)
+            trees.append(up + _grown(topology.ranks, {root}, set(ends), out))
+        spent += min(trees)
+    assert spent >= Fraction(data["spent"])  # many receivers: what is claimed may be less
+    worth = sum((p * topology.capacities()[row] for row, p in price.items()), Fraction(0))
+    assert worth == Fraction(data["worth_GBps"])
+    return Fraction(data["spent"]) / worth
+
+
+def _route_prices(topology: Topology, price: dict[int, Fraction]) -> Arcs:
+    """The cheapest route between every two ranks over nodes that do not store."""
+    found: Arcs = {}
+    for source in range(topology.ranks):
+        best = {source: Fraction(0)}
+        for _ in topology.nodes:
+            for i, x in enumerate(topology.links):
+                if x.src in best and (x.src == source or not topology.nodes[x.src].stores):
+                    cost = best[x.src] + sum(price.get(r, 0) for r in rows_of(topology, i))
+                    best[x.dst] = min(cost, best.get(x.dst, cost))
+        found |= {(source, v): best[v] for v in best if v < topology.ranks and v != source}
+    return found
+
+
+def _grown(ranks: int, roots: set[int], wanting: set[int], arcs: Arcs) -> Fraction:
+    """The cheapest way to reach all that want something, one rank after the other."""
+    best = {frozenset(roots): Fraction(0)}
+    for size in range(len(roots), ranks):
+        for have in [x for x in best if len(x) == size]:
+            for v in set(range(ranks)) - have:
+                some = [arcs[u, v] for u in have if (u, v) in arcs]
+                if some:
+                    cost, more = best[have] + min(some), have | {v}
+                    best[more] = min(cost, best.get(more, cost))
+    return min(cost for have, cost in best.items() if wanting <= have)

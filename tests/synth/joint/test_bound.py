@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support.joint_cases import boxes, brute_force_us, collective, machines, rails, workloads
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.dsl.nouns.workload import Shard, Workload, WorkloadOperation
 from weft.synth.joint.bound import joint_bound, priced
 from weft.synth.joint.demands import demands_of
@@ -100,14 +101,15 @@ def test_a_sentence_says_what_binds():
 
 
 def test_a_shard_may_come_from_the_holder_that_is_nearest():
-    """Two holders, each beside one receiver: no tree from one of them is needed."""
+    """Two holders, each beside one receiver, and little between: no tree spans both receivers."""
+    links = tuple(x for i, b in enumerate((25, 1, 25)) for x in both_ways(i, i + 1, b, 1))
+    chip = Topology("neck", tuple(gpu(i) for i in range(4)), links)
     shard = Shard((0, 3), (1, 2), 25_000_000)
     one = WorkloadOperation("m", "multicast", shards=(shard,))
-    chip = topology("line:4,bw=25GB/s")
     demands = demands_of(Workload("w", (one,)), chip.ranks)
     found = joint_bound(chip, demands)
-    assert found.us == 1000
-    assert brute_force_us(chip, demands) == pytest.approx(1000)
+    assert found.us == Fraction(12500, 13)
+    assert brute_force_us(chip, demands) == pytest.approx(12500 / 13)
 
 
 def test_worse_prices_prove_less():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import bound_checks
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -60,6 +61,8 @@ def time_of(collective: Collective, *, each: int) -> tuple[float, float]:
 def test_known_unions_on_dgx1(collective: Collective, us: float) -> None:
     """96 MB each: a single cut proves 1,200 µs of both."""
     bound, time = time_of(collective, each=12 * MB)
+    chip = topology("dgx1")
+    bound_checks.check(chip, collective, bounds(chip, collective))
     assert bound == us
     assert us <= time < 1.005 * us
 
@@ -116,6 +119,7 @@ def test_schedules_of_random_unions_are_right_and_never_below_the_bound(
         assert found is None or not found.union.operations
         return
     assert verify(schedule).ok
+    bound_checks.check(chip, collective, bounds(chip, collective))
     us = simulate(schedule, 1 << 20).time_us
     assert us >= float(lower_bound_us(bounds(chip, collective), 1 << 20)) * (1 - 1e-9)
     if found is not None:
