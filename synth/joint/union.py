@@ -27,7 +27,7 @@ from .trees import is_trees, tree_carriers
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyNeed:
     """What the holders have, all the same, and the receivers, no holders, want; ascending."""
 
     holders: tuple[int, ...]
@@ -35,7 +35,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Summed:
+class SumNeed:
     """Contributions of ``others`` (and perhaps of the root) that are added up for the root.
 
     ``root`` None: for all of them.
@@ -45,7 +45,7 @@ class Summed:
     root: int | None = None
 
 
-ChunkNeed = Copied | Summed
+ChunkNeed = CopyNeed | SumNeed
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def union_carriers(topology: Topology, found: UnionSolution) -> list[list[Carrie
     for k, demand in enumerate(found.joint.demands):
         if not is_trees(demand):
             for (source, target), some in path_carriers(topology, found.joint, k).items():
-                served[Copied((source,), (target,))] = some
+                served[CopyNeed((source,), (target,))] = some
             continue
         for part, some in zip(demand.parts, tree_carriers(topology, found.joint, k), strict=True):
             assert not isinstance(part, FlowPart)
@@ -113,10 +113,10 @@ def union_carriers(topology: Topology, found: UnionSolution) -> list[list[Carrie
 def _need_of(part: TreePart | SumPart) -> ChunkNeed:
     """Return the need that a part serves."""
     if isinstance(part, SumPart):
-        return Summed(tuple(sorted(part.members)))
+        return SumNeed(tuple(sorted(part.members)))
     if part.backwards:
-        return Summed(tuple(sorted(part.receivers)), part.holders[0])
-    return Copied(tuple(sorted(part.holders)), tuple(sorted(part.receivers)))
+        return SumNeed(tuple(sorted(part.receivers)), part.holders[0])
+    return CopyNeed(tuple(sorted(part.holders)), tuple(sorted(part.receivers)))
 
 
 # --- the needs of chunks --------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def union_of(collective: Collective) -> CollectiveUnion | None:
     return CollectiveUnion(tuple(_operations(totals)), tuple(needs))
 
 
-_OTHER = Summed(())
+_OTHER = SumNeed(())
 
 
 def _by_chunk(chunks: int, p: Placement) -> list[dict[int, int]]:
@@ -166,15 +166,15 @@ def _need(
     if not ends or all(starts.get(rank) == who for rank, who in ends.items()):
         return None
     if len({*starts.values(), *ends.values()}) == 1:
-        return Copied(tuple(sorted(starts)), tuple(sorted(set(ends) - set(starts))))
+        return CopyNeed(tuple(sorted(starts)), tuple(sorted(set(ends) - set(starts))))
     whole = frozenset[int]().union(*starts.values())
     disjoint = sum(map(len, starts.values())) == len(whole)
     if not disjoint or set(ends.values()) != {whole}:
         return _OTHER
     if len(ends) == 1:
         (root,) = ends
-        return Summed(tuple(sorted(set(starts) - {root})), root)
-    return Summed(tuple(sorted(starts))) if set(starts) == set(ends) else _OTHER
+        return SumNeed(tuple(sorted(set(starts) - {root})), root)
+    return SumNeed(tuple(sorted(starts))) if set(starts) == set(ends) else _OTHER
 
 
 # --- operations -----------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def _operations(totals: dict[ChunkNeed, int]) -> Iterator[WorkloadOperation]:
     trees: dict[tuple[bool, tuple[int, ...]], dict[int, int]] = {}
     shards: list[Shard] = []
     for need, grains in totals.items():
-        if isinstance(need, Copied):
+        if isinstance(need, CopyNeed):
             if len(need.holders) > 1:
                 shards.append(Shard(need.holders, need.receivers, grains))
             elif len(need.receivers) == 1:

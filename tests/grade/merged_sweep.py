@@ -27,9 +27,9 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.base.engine import Budget
 from weft.synth.joint.bound import joint_bound
 from weft.synth.joint.demands import demands_of
-from weft.synth.joint.plan import JointPlanner
 from weft.synth.judge.merged import launch_problems
 from weft.synth.judge.verify import verify
+from weft.synth.planning.joint_plan import JointPlanner
 
 COUNT = 100
 BATCH = 20
