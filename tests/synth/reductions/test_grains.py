@@ -31,7 +31,7 @@ def test_unequal_chunks_are_synthesized(engine: str) -> None:
     assert verify(point.schedule).ok
     assert point.rounds_per_chunk == 5
     assert point.schedule.collective.message_chunks == problem.collective.message_chunks
-    assert point.schedule.collective.grains.tolist() == [1] * 6
+    assert point.schedule.collective.grains.sum() == 6
 
 
 def test_grains_are_as_large_as_they_can_be() -> None:
