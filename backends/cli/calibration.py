@@ -10,7 +10,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
-from weft.dsl.importers.nccl_tests import NcclTestsRun, read_run
+from weft.dsl.importers.nccl_tests import NcclTestsRun, read_run, runs_in
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.topology import Topology
@@ -39,12 +39,8 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
     console.say("Read", machine_line(topology))
     times: list[MeasuredTime] = []
     for path in args.files:
-        run = read_run(read_text(path), path)
-        times += _times(run, path, topology, args.collective)
-        console.say("Read", f"{path}: {run.test or 'a test'}, {count(len(run.rows), 'size')}")
-        known = topology.timing.family
-        if run.family and known and run.family != known:
-            console.warn(f"{path}: measured on {run.family}, fitted to a machine of {known}")
+        for text in runs_in(read_text(path)):
+            times += _read(text, path, topology, args.collective, console)
     rccl = inner_medium(topology) is Medium.XGMI
     runtime = args.runtime or ("rccl" if rccl else "nccl")
     source = f"fitted to {', '.join(Path(path).name for path in args.files)}"
@@ -62,6 +58,19 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
         console.say("Wrote", args.page)
     console.result(_text(found), {**facts, "file": args.output})
     return Exit.DONE
+
+
+def _read(
+    text: str, path: str, topology: Topology, given: str | None, console: Console
+) -> list[MeasuredTime]:
+    """Read the output of a test, say what it is, and return its times."""
+    run = read_run(text, path)
+    times = _times(run, path, topology, given)
+    console.say("Read", f"{path}: {run.test or 'a test'}, {count(len(run.rows), 'size')}")
+    known = topology.timing.family
+    if run.family and known and run.family != known:
+        console.warn(f"{path}: measured on {run.family}, fitted to a machine of {known}")
+    return times
 
 
 def _times(

@@ -116,6 +116,20 @@ def positive(given: object, what: str, hint: str) -> float:
     return float(given)
 
 
+def share(given: object, what: str) -> float:
+    """Return a number from 0 on, of 1.
+
+    Raises:
+        WrongType, UserError: it is not.
+    """
+    hint = "a share such as 0.03, for 3 %"
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise _wrong(what, given, hint)
+    if not 0 <= given < float("inf"):
+        raise UserError(f"{what} is {given}", hint=f"it takes {hint}")
+    return float(given)
+
+
 def _wrong(what: str, given: object, wanted: str) -> WrongType:
     kind = type(given).__name__
     return WrongType(f"{what} cannot be of type {kind}", hint=f"it takes {wanted}")

@@ -38,6 +38,7 @@ from .arguments import (
     positive,
     range_of,
     seconds_of,
+    share,
 )
 
 
@@ -78,7 +79,7 @@ def tune(
     options = TuneOptions(
         range_of(sizes),
         _wanted([to] if isinstance(to, str) else list(to), target, machine, found),
-        within,
+        share(within, "within"),
         positive(effort, "effort", "a number, 3"),
         seconds_of(time),
         integer(seed, "seed"),

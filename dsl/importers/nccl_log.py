@@ -95,14 +95,15 @@ class NcclLog:
 
 def read_log(text: str) -> NcclLog:
     """Return what the lines of a debug log in a text say; of a text without any, nothing."""
-    lines = [line for line in plain_lines(text) if _LOG.search(line)]
+    plain = plain_lines(text)
+    lines = [line for line in plain if _LOG.search(line)]
     settings: dict[str, str] = {}
     read: dict[str, None] = {}
     by: dict[str, None] = {}
     choices: dict[NcclChoice, None] = {}
     refused: dict[str, None] = {}
     channels: int | None = None
-    version = _VERSION.search(text)
+    version = _VERSION.search("\n".join(plain))
     fork = any(_CONNECTED.search(line) or "Parsed MSCCL Algorithm" in line for line in lines)
     for line in lines:
         if told := _SET.search(line):

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from math import isfinite
 from statistics import median
 
@@ -25,6 +26,7 @@ from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Topology, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
 from .generations import family_of
+from .terminal import ESCAPES
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")
@@ -37,9 +39,19 @@ _FAILED = re.compile(
 _LOOPS = re.compile(r"\bwarmup iters: (\d+) iters: (\d+)")
 _END = re.compile(r"#\s+(?:Out of bounds values|Avg bus bandwidth)\b")
 
-_LABEL = re.compile(r"(?:\[\d+(?:,\d+)?\](?:<std(?:out|err)>:?)?|\s*\d+:)[ \t]?")
+_LABEL = re.compile(
+    r"(?:\[\d+(?:,\d+)?\](?:<std(?:out|err)>:?)?|\s*\d+:)[ \t]?"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\s\]]*\]?[ \t]"
+    r"|>[ \t]?"
+)
 """What launchers put before a line: ``[0] `` of Hydra, ``[1,0]<stdout>:`` of Open MPI, ``0: `` of
-Slurm."""
+Slurm; the time of a container's log; the mark of a quotation."""
+
+MOST_LABELS = 3
+"""Labels that may stand before each other: a time, a pod and a rank."""
+
+_START = re.compile(r"#\s+(?:nThread\b|Collective test starting)")
+"""First lines of the output of a test."""
 
 _DEBUG = re.compile(
     r"(?:\[\d+\] )?\S*\w:\d+:\d+ \[\d+\] (?:NCCL|RCCL|MSCCLPP) |\bNCCL (?:INFO|WARN) "
@@ -138,15 +150,47 @@ def looks_like_nccl_tests(text: str) -> bool:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of an output without what launchers put before them.
+    """Return the lines of an output without colours and what launchers put before them.
 
-    A label is taken off where most lines have one.
+    A label is taken off where most lines have one: of a known form, or the same text on most lines
+    as before the head of the table.
     """
-    lines = text.replace("\r", "").splitlines()
+    lines = ESCAPES.sub("", text).replace("\r", "").splitlines()
+    for _ in range(MOST_LABELS):
+        bare = _without_labels(lines)
+        if bare == lines:
+            break
+        lines = bare
+    return lines
+
+
+def _without_labels(lines: list[str]) -> list[str]:
     labels = [_LABEL.match(line) for line in lines]
-    if 2 * sum(map(bool, labels)) < len(lines):
+    if lines and 2 * sum(map(bool, labels)) >= len(lines):
+        return [line[m.end() :] if m else line for line, m in zip(lines, labels, strict=True)]
+    heads = (m for line in lines if (m := _HEAD.search(line)) is not None)
+    if (head := next(heads, None)) is None or not head.start():
         return lines
-    return [line[m.end() :] if m else line for line, m in zip(lines, labels, strict=True)]
+    label = head.string[: head.start()]
+    if 2 * sum(line.startswith(label) for line in lines) < len(lines):
+        return lines
+    return [line.removeprefix(label) for line in lines]
+
+
+def runs_in(text: str) -> list[str]:
+    """Return the outputs of single tests in a text, each behind as many empty lines as stand before
+    it; the text itself if it has one.
+
+    What stands before the first test belongs to it, as does what follows a test to that.
+    """
+    lines = plain_lines(text)
+    starts = [at for at, line in enumerate(lines) if _START.match(line)]
+    begins = [0, *(at for at in starts[1:] if at - 1 not in starts)]  # newer ones begin twice
+    parts = [
+        "\n" * low + "\n".join(lines[low:high]) for low, high in pairwise([*begins, len(lines)])
+    ]
+    tables = [part for part in parts if any(map(_HEAD.match, part.splitlines()))]
+    return tables if len(tables) > 1 else [text]
 
 
 def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:

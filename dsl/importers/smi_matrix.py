@@ -12,11 +12,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..base.errors import BadFile, BadTopology
+from .terminal import ESCAPES
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Classes over PCIe, nearest first."""
 
-_ANSI = re.compile(r"\x1b?\[[0-9;]*m|\x1b\[[0-9;?]*[A-Za-z]")
 _CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC")
 _DEVICE = re.compile(r"GPU[0-9]+|NIC[0-9]+|[a-z][a-z0-9]*_[a-z0-9_.]*|[a-z]+[0-9][a-z0-9]*")
 _WHOLE = re.compile(rf"{_CELL.pattern}|{_DEVICE.pattern}|Affinity|ID|N/A|[0-9,-]+")
@@ -74,7 +74,7 @@ class _Token:
 
 def plain_lines(text: str) -> list[str]:
     """Return the lines of a text without the colours of a terminal."""
-    return _ANSI.sub("", text.replace("\r", "")).splitlines()
+    return ESCAPES.sub("", text.replace("\r", "")).splitlines()
 
 
 def _flat(lines: list[str]) -> list[str]:

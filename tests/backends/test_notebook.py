@@ -48,6 +48,8 @@ def test_wrong_arguments_of_tuning_are_told():
         weft.tune("ring:4", "allgather", engines=["clasic"])
     with pytest.raises(weft.WeftError, match=r"(?s)effort.*hint: "):
         weft.tune("ring:4", "allgather", effort="3")  # type: ignore[arg-type]
+    with pytest.raises(weft.WeftError, match=r"(?s)within.*hint: .*0\.03"):
+        weft.tune("ring:4", "allgather", within="3 %")  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

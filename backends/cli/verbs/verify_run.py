@@ -14,7 +14,7 @@ from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_binary
 from weft.dsl.importers.nccl_log import NcclLog, read_log
-from weft.dsl.importers.nccl_tests import NcclTestsRun, looks_like_nccl_tests, read_run
+from weft.dsl.importers.nccl_tests import NcclTestsRun, looks_like_nccl_tests, read_run, runs_in
 from weft.dsl.nouns.library import Library, read
 from weft.dsl.nouns.topology import Topology
 
@@ -49,7 +49,7 @@ def run(args: VerifyRunFlags, console: Console) -> int:
     topology = _machine(args, library)
     if args.output is not None and topology is None:
         raise UserError("no machine is named", where="-o", hint="--library DIR, or -t TOPO")
-    texts = [_one(path, console) for path in args.files]
+    texts = [one for path in args.files for one in _read_all(path, console)]
     asked = Predictions(library, Path(args.library or "."), topology)
     read_by = [is_ours(one.log, asked.files()) for one in texts]
     told = True if True in read_by else False if False in read_by else None
@@ -81,13 +81,17 @@ def _machine(args: VerifyRunFlags, library: Library | None) -> Topology | None:
     return library.topology if library else None
 
 
-def _one(path: str, console: Console) -> _Read:
-    """Read a file as a table, a log, or both.
+def _read_all(path: str, console: Console) -> list[_Read]:
+    """Read a file: the output of one test, or of several that follow each other."""
+    return [_one(text, path, console) for text in runs_in(read_text(path))]
+
+
+def _one(text: str, path: str, console: Console) -> _Read:
+    """Read a text as a table, a log, or both.
 
     Raises:
         BadFile: it is neither.
     """
-    text = read_text(path)
     log = read_log(text)
     table_there = looks_like_nccl_tests(text)
     if not table_there and not log.lines:

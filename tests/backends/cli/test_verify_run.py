@@ -127,12 +127,34 @@ def test_a_row_whose_end_is_missing_is_told_with_its_line() -> None:
     assert "log:" in str(error.value.where)
 
 
-@pytest.mark.parametrize("label", ["[1,0]<stdout>:", "0: ", " 0: ", "[0] ", "[12] "])
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("[1,0]<stdout>:", "0: ", " 0: ", "[0] ", "[12] "),
+        *("2025-03-11T17:22:01.123Z ", "[2025-03-11 17:22:01] ", "> ", "\x1b[32m"),
+        *("nccl-test-launcher-abc12 ", "[pod/launcher-x/main] 2025-03-11T17:22:01Z 0: "),
+    ],
+)
 def test_labels_of_launchers_are_no_part_of_a_line(label: str) -> None:
     text = log_text("all_reduce", {8: (5.0, 6.0), 16: (7.0, 8.0)}, gpus=2, hosts=2, label=label)
     run = read_run(text, "log")
     assert run.hosts == ("node-0", "node-0", "node-1", "node-1")
     assert [r.in_place_us for r in run.rows] == [6.0, 8.0]
+
+
+def test_tests_in_one_file_are_runs_of_their_own(weft, tmp_path: Path) -> None:
+    """Faults are told with their line in the file."""
+    first = log_text("all_reduce", {8: (5.0, 6.0), 16: (7.0, 8.0)}, gpus=2)
+    second = log_text("all_gather", {8: (9.0, 9.0), 16: (9.5, 9.5)}, gpus=2)
+    path = tmp_path / "both.txt"
+    path.write_text("$ ./run\n" + first + "\n" + second)
+    told = json.loads(weft("verify-run", path, "--json").out)
+    assert [run["test"] for run in told["runs"]] == ["all_reduce", "all_gather"]
+    assert told["runs"][1]["sizes"][0]["us"] == 9.0
+    lines = path.read_text().splitlines()
+    at = max(i for i, line in enumerate(lines) if line.split()[:1] == ["16"])
+    path.write_text("\n".join([*lines[:at], lines[at][:70], *lines[at + 1 :]]))
+    assert f"both.txt:{at + 1}" in weft("verify-run", path).err
 
 
 def test_the_fork_names_files_and_numbers_them_as_an_algorithm() -> None:
