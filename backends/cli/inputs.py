@@ -16,7 +16,7 @@ from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective, Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.reshard import is_reshard, reshard_collective
 
-from .flags.shared import DownFlags, MaybeProblemFlags, Ranks
+from .flags.shared import RELAYS, DownFlags, MaybeProblemFlags, Ranks, RelayFlags
 from .foreign import machine_with, sketch_in
 from .machines import read_topology
 
@@ -106,9 +106,35 @@ def read_problem(
     root = None if args.root is None else rank_numbers(machine, args.root, "--root")
     roots = None if args.roots is None else rank_numbers(machine, args.roots, "--roots")
     collective = collective_for(NamedCollective(args.collective, root, roots), group)
+    if isinstance(args, RelayFlags) and args.relays != RELAYS[0]:
+        return _with_relays(args, machine, left, group, collective)
     if left is not None and topology is left.topology:
         require_whole(left, collective)
     return topology, collective
+
+
+def _with_relays(
+    args: MaybeProblemFlags,
+    machine: Topology,
+    left: Degraded | None,
+    group: tuple[int, ...],
+    collective: Collective,
+) -> tuple[Topology, Collective]:
+    """Return the whole machine, and the collective of the group on its ranks.
+
+    Raises:
+        UserError: no group.
+    """
+    if not args.group:
+        raise UserError(
+            "--relays needs --group: without a group all ranks take part",
+            hint="--group 0,1,2,3 names the ranks of the collective",
+        )
+    if left is None:
+        return machine, collective.within(group, machine.ranks)
+    place = {old: new for new, old in enumerate(left.survivors)}
+    ranks = tuple(place[rank] for rank in group)
+    return left.topology, collective.within(ranks, left.topology.ranks)
 
 
 def _left_of(left: Degraded, group: tuple[int, ...]) -> tuple[Topology, tuple[int, ...]]:

@@ -9,7 +9,7 @@ from weft.dsl.nouns.parts import NodeKind
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
 
-from .flags.shared import DownFlags, MaybeProblemFlags
+from .flags.shared import RELAYS, DownFlags, MaybeProblemFlags, RelayFlags
 from .inputs import rank_numbers
 from .machines import read_topology
 
@@ -27,6 +27,8 @@ def relay_hint(args: MaybeProblemFlags, collective: Collective, own: Bounds) -> 
     ``own``: the bounds of the group alone. Those with the others count them as switches, which
     neither store nor copy: what they gain at least is what a schedule could have.
     """
+    if isinstance(args, RelayFlags) and args.relays != RELAYS[0]:
+        return ""
     if not args.group or args.topology in (None, "-") or own.seconds_per_byte == 0:
         return ""
     if isinstance(args, DownFlags) and (args.down or args.down_nic or args.down_rank):
@@ -39,7 +41,8 @@ def relay_hint(args: MaybeProblemFlags, collective: Collective, own: Bounds) -> 
     factor = own.seconds_per_byte / bounds(forwarding(machine, group), collective).seconds_per_byte
     if factor < LEAST:
         return ""
-    return f"GPUs outside the group could forward: {float(factor):.1f} x at large sizes (bounds)"
+    gain = f"{float(factor):.1f} x at large sizes (bounds)"
+    return f"GPUs outside the group could forward: {gain}; --relays all"
 
 
 def forwarding(machine: Topology, group: tuple[int, ...]) -> Topology:

@@ -246,6 +246,30 @@ class Collective:
             sizes=sizes,
         )
 
+    def within(self, group: Sequence[int], ranks: int) -> Collective:
+        """Return the collective of a group as a custom one on all ranks of a machine.
+
+        Raises:
+            UserError: groups of chunks that a rank sums by itself.
+        """
+        if self.local_reduce:
+            raise UserError(f"{self} sums by itself, which cannot be said among other ranks")
+        where = np.array(group)
+        before, after = (
+            replace(p, ranks=where[p.ranks].astype(np.int32)) for p in (self.pre, self.post)
+        )
+        return Collective(
+            Kind.CUSTOM,
+            ranks,
+            self.chunks,
+            tuple(frozenset(group[v] for v in who) for who in self.contributions),
+            before,
+            after,
+            factor=self.factor,
+            name=self.name or str(self.kind),
+            sizes=self.sizes,
+        )
+
     def in_grains(self) -> Collective:
         """Return the collective with every chunk cut into pieces of one grain."""
         if not self.sizes:

@@ -20,7 +20,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import DEMANDS, WorkloadOperation
 
-from .merge import MergePiece, embedded
+from .merge import MergePiece
 
 Hop = tuple[int, int, int, bool, tuple[int, ...]]
 """Source, destination, step, whether it adds up, and the links of the route."""
@@ -171,7 +171,7 @@ def cut_collective(
     """
     if operation.kind not in DEMANDS:
         cut = collective_of(operation).cut(sizes)
-        return embedded(cut, operation.group, ranks), operation.bytes
+        return cut.within(operation.group, ranks), operation.bytes
     shards = operation.deliveries
     common = math.gcd(*(one.bytes for one in shards))
     grains = [

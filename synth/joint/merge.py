@@ -108,25 +108,6 @@ def _order(pieces: Sequence[MergePiece], priorities: Sequence[int] | None) -> In
     return np.concatenate(columns)
 
 
-def embedded(collective: Collective, group: Sequence[int], ranks: int) -> Collective:
-    """Return a collective of a group as a custom one on a machine's ranks."""
-    where = np.array(group)
-    before, after = (
-        replace(p, ranks=where[p.ranks].astype(np.int32)) for p in (collective.pre, collective.post)
-    )
-    return Collective(
-        Kind.CUSTOM,
-        ranks,
-        collective.chunks,
-        tuple(frozenset(group[v] for v in who) for who in collective.contributions),
-        before,
-        after,
-        factor=collective.factor,
-        name=str(collective.kind),
-        sizes=collective.sizes,
-    )
-
-
 def _common(grains: Sequence[Fraction]) -> Fraction:
     """Return the largest size that divides all."""
     below = math.lcm(*(grain.denominator for grain in grains))
@@ -219,7 +200,7 @@ def part_schedule(schedule: Schedule, part: MergedPart) -> Schedule:
     ranks = tuple(range(schedule.topology.ranks)) if relayed else part.group
     share = share_of(schedule.topology, ranks)
     if relayed:
-        collective = embedded(collective, part.group, schedule.topology.ranks)
+        collective = collective.within(part.group, schedule.topology.ranks)
     rank = np.full(schedule.topology.ranks, -1)
     rank[list(ranks)] = np.arange(len(ranks))
     link = np.full(len(schedule.topology.links), -1)

@@ -16,6 +16,7 @@ from .shared import (
     MaybeProblemFlags,
     ModelFlags,
     ProblemFlags,
+    RelayFlags,
     WorkloadFlags,
     flag,
     unset,
@@ -24,7 +25,7 @@ from .values import axes, ranks, seconds, several_sizes, sizes, whole
 
 
 @dataclass(frozen=True)
-class SynthFlags(DownFlags, ProblemFlags):
+class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
     """Flags of ``weft synth``."""
 
     EXAMPLES: ClassVar[str] = """examples:
@@ -182,7 +183,7 @@ class SweepFlags(CapableFlags):
 
 
 @dataclass(frozen=True)
-class BoundFlags(DownFlags, MaybeProblemFlags):
+class BoundFlags(DownFlags, RelayFlags, MaybeProblemFlags):
     """Flags of ``weft bound``."""
 
     EXAMPLES: ClassVar[str] = """examples:

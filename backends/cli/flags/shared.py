@@ -24,6 +24,9 @@ SEVERAL = ("append", "extend")
 MODELS = ("calibrated", "datasheet")
 """Values of ``--model``, the default first."""
 
+RELAYS = ("none", "idle", "all")
+"""Values of ``--relays``, the default first."""
+
 OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 
 
@@ -346,6 +349,20 @@ class ProblemFlags(MaybeProblemFlags):
 
     topology: str = topology(group="problem", action=Once, required=True)
     collective: str = collective("problem", required=True)
+
+
+@dataclass(frozen=True)
+class RelayFlags(Flags):
+    """Flag of the GPUs outside a process group."""
+
+    relays: str = flag(
+        "--relays",
+        choices=RELAYS,
+        default=RELAYS[0],
+        group="problem",
+        help="GPUs outside --group that forward for it: none, or idle and all, the same where "
+        "nothing else runs; ranks then keep their numbers of the whole machine",
+    )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import pytest
 
@@ -28,6 +29,27 @@ def test_what_others_could_add_is_told(weft, machine, group, kind, factor) -> No
     assert factor in json.loads(weft("bound", *asked, "--json").out)["relays"]
     out = weft("synth", *asked, "-e", "classic", "--objective", "latency")
     assert factor in out.err
+
+
+def test_others_forward_where_they_may(weft) -> None:
+    """A quad of a DGX-1: 500 µs for 100 MB over all eight, 750 by itself."""
+    asked = ("-t", "dgx1", "-c", "allgather", "--group", "0..3", "--size", "100MB", "--json")
+    own = json.loads(weft("bound", *asked).out)
+    both = json.loads(weft("bound", *asked, "--relays", "idle").out)
+    assert "--relays all" in own["relays"]
+    assert "relays" not in both
+    times = [Fraction(one["bound"]["seconds_per_byte"]) * 10**14 for one in (own, both)]
+    assert times == [750, 500]
+    search = ("--objective", "time", "-e", "packing", "--relays", "all")
+    found = json.loads(weft("synth", *asked, *search).out)
+    assert found["ranks"] == 8
+    assert 500 <= found["value"] < 510
+
+
+def test_relays_need_a_group(weft) -> None:
+    out = weft("bound", "-t", "dgx1", "-c", "allgather", "--relays", "all")
+    assert out.code == 2
+    assert "--group" in out.err
 
 
 @pytest.mark.parametrize(
