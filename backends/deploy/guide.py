@@ -32,21 +32,27 @@ PLANS = "mscclpp_plans.py"
 
 @dataclass(frozen=True, slots=True)
 class RuntimeRow:
-    """A runtime as a choice: whether its kernels are built for the GPUs (None: not known which GPUs
-    these are), and whether the library has files for it."""
+    """A runtime as a choice for a family of machines (empty: not known), and whether the library
+    has files for it."""
 
     loader: Loader
-    built: bool | None
+    family: str
     files: bool
     chosen: bool
 
     @property
+    def built(self) -> bool | None:
+        """Whether its kernels are built for the GPUs; None if it is not known which these are."""
+        return self.family in self.loader.families if self.family else None
+
+    @property
     def words(self) -> str:
         """Why it is the one, or what is in the way."""
+        why_not = self.loader.why_not_on(self.family) if self.built is False else ""
         if self.chosen:
-            return "these settings are for it"
-        if self.built is False:
-            return f"no: {self.loader.why_not}"
+            return f"these settings are for it{f', but: {why_not}' if why_not else ''}"
+        if why_not:
+            return f"no: {why_not}"
         if self.files:
             return f"--runtime {self.loader.name}"
         flag = f"--target {self.loader.name}" if self.loader.format == "msccl-xml" else ""
@@ -117,10 +123,7 @@ def guide(
 
 def _rows(library: Library, chosen: Loader | None) -> tuple[RuntimeRow, ...]:
     family, able = library.topology.timing.family, loaders_of(library)
-    return tuple(
-        RuntimeRow(one, family in one.families if family else None, one in able, one is chosen)
-        for one in LOADERS.values()
-    )
+    return tuple(RuntimeRow(one, family, one in able, one is chosen) for one in LOADERS.values())
 
 
 def _job(
@@ -245,7 +248,7 @@ def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> l
             "machine's file names it"
         )
     elif family not in loader.families:
-        found.append(f"on {family} {loader.title} is not known to run: {loader.why_not}")
+        found.append(f"on {family} {loader.title} is not known to run: {loader.why_not_on(family)}")
     if loader.single:
         found.append("one process for each GPU: a process with several gets NCCL's own algorithms")
     if settings.config:

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.nouns.parts import Medium
-from weft.dsl.nouns.runtime import EXECUTOR, LOADERS, MSCCL, Loader, loaders_for
+from weft.dsl.nouns.runtime import LOADERS, Loader, loaders_for
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import inner_medium, link_media
 
@@ -142,10 +142,8 @@ def _loader_why(topology: Topology, loader: Loader) -> str:
     family = topology.timing.family
     if not family:
         return "the machine does not say which GPUs it has (family=)"
-    if inner_medium(topology) is Medium.XGMI and loader.name in (MSCCL.name, EXECUTOR.name):
-        return f"not for {family}: it is for NVIDIA's GPUs"
     if family not in loader.families:
-        return f"not for {family}: {loader.why_not}"
+        return f"not for {family}: {loader.why_not_on(family)}"
     place = "takes NCCL's place" if loader.preload else "is the machine's own NCCL"
     return f"its kernels are built for {family}, and it {place}: programs stay as they are"
 

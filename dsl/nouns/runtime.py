@@ -308,6 +308,12 @@ class Loader:
     read: str = ""
     single: bool = False
 
+    def why_not_on(self, family: str) -> str:
+        """Return why it is not for a family of machines that is none of its own."""
+        if family in _INSTINCT and not {*self.families} & {*_INSTINCT}:
+            return "for NVIDIA's GPUs"
+        return self.why_not
+
 
 MSCCL_LOADER = Loader(
     MSCCL.name,

@@ -104,6 +104,15 @@ def test_files_for_another_generation_are_deployed_with_a_warning() -> None:
     assert found.settings is not None
     assert found.settings.loader.name == "msccl"
     assert any("not known to run" in note and "2.12" in note for note in found.notes)
+    (row,) = [one for one in found.runtimes if one.chosen]
+    assert row.words.startswith("these settings are for it, but: a fork of NCCL 2.12")
+
+
+def test_runtimes_of_another_maker_are_not_refused_for_their_age() -> None:
+    """On AMD's GPUs it does not matter which of NVIDIA's a runtime has kernels for."""
+    rows = {one.loader.name: one.words for one in guide(library("mi300x"), PLACE).runtimes}
+    assert rows["executor"] == rows["msccl"] == "no: for NVIDIA's GPUs"
+    assert rows["rccl"] == "these settings are for it"
 
 
 def test_all_paths_are_absolute_and_below_the_place_that_hosts_see() -> None:
