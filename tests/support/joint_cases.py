@@ -108,6 +108,17 @@ def _demand(draw: st.DrawFn, kind: str, group: list[int], size: int) -> dict[str
 # --- the program written out ----------------------------------------------------------------------
 
 
+def is_relaxed(one: CollectiveDemand) -> bool:
+    """Return True if trees may pass ranks that need nothing: the program below is then no optimum,
+    but at most the optimum."""
+    trees = [part for part in one.parts if isinstance(part, TreePart)]
+    return one.relayed or any(
+        not {root, *part.receivers} >= set(one.forwarders)
+        for part in trees
+        for root in part.holders
+    )
+
+
 def brute_force_us(topology: Topology, demands: tuple[CollectiveDemand, ...]) -> float:
     """Return the joint optimum in µs by one linear program of flows, without any column.
 

@@ -1,0 +1,115 @@
+"""Random workloads on random machines: bounds and their certificates, plans, and brute force.
+
+``certificates_sweep.py [COUNT]``: of each, 2 to 16 ranks, 2 to 5 classes, with and without relays:
+the checker proves the bound anew from its prices; prices that are raised or lowered prove no more
+than the optimum; no verified plan is below; on machines of up to ``SMALL`` ranks a linear program
+of flows, written out without trees, agrees.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from joint_cases import brute_force_us, is_relaxed, machines, workloads
+
+from weft.dsl.base.errors import NothingFound, UserError
+from weft.dsl.nouns.topology import Topology
+from weft.synth.base.engine import Budget
+from weft.synth.bounds.joint_prices import joint_prices
+from weft.synth.joint.bound import JointBound, joint_bound, priced
+from weft.synth.joint.demands import demands_of
+from weft.synth.joint.plan import JointPlanner
+from weft.synth.judge.verify import verify
+
+COUNT = 200
+SMALL = 6
+NEAR = 1e-6
+
+
+def faults(chip: Topology, found: JointBound, seen: Counter[str]) -> list[str]:
+    """Return what is wrong with a bound, its certificate, or a plan."""
+    asked = [priced(one) for one in found.demands]
+    told = []
+    if joint_prices(chip, asked, found.prices).us != found.us:
+        told.append("the checker proves another bound")
+    for factor in (2, 3):  # any prices prove a bound, so none may be above the optimum
+        other = tuple(x * (factor if row % factor else 1) for row, x in enumerate(found.prices))
+        if float(joint_prices(chip, asked, other).us) > found.value_us * (1 + NEAR):
+            told.append("other prices prove more than the fluid solution takes")
+    if float(found.us) > found.value_us * (1 + NEAR):
+        told.append(f"the bound {float(found.us)} is above the fluid time {found.value_us}")
+    seen["bound = optimum"] += found.exact
+    if chip.ranks <= SMALL:
+        brute = brute_force_us(chip, found.demands)
+        seen["brute force"] += 1
+        equal = abs(brute / float(found.us) - 1) <= NEAR
+        # Where trees may pass others, the program of flows is a relaxation: at most the optimum.
+        relaxed = any(is_relaxed(one) for one in found.demands)
+        if brute > found.value_us * (1 + NEAR) or not (equal or relaxed):
+            told.append(f"brute force says {brute}, the bound {float(found.us)}")
+        seen["brute force equal"] += equal
+    return told + _plan_faults(chip, found, seen)
+
+
+def _plan_faults(chip: Topology, found: JointBound, seen: Counter[str]) -> list[str]:
+    try:
+        plan = JointPlanner(chip, found, Budget(effort=1)).plan()
+    except NothingFound:
+        seen["without a plan"] += 1
+        return []
+    seen["plans"] += 1
+    told = [] if verify(plan.schedule).ok else ["the plan is wrong"]
+    if plan.us < float(found.us) * (1 - 1e-9):
+        told.append(f"the plan takes {plan.us}, below the bound {float(found.us)}")
+    return told
+
+
+def main() -> int:
+    """Print what was seen; 1 if anything is wrong."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else COUNT
+    seen: Counter[str] = Counter()
+    bad: list[str] = []
+    began = time.process_time()
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def collect(data: st.DataObject) -> None:
+        chip = data.draw(machines())
+        work = data.draw(workloads(chip.ranks))
+        seen["workloads"] += 1
+        try:
+            found = joint_bound(chip, demands_of(work, chip.ranks))
+        except UserError as error:
+            seen[f"refused: {error.message.partition(': ')[2]}"] += 1
+            return
+        seen["with relays"] += any(one.relayed for one in found.demands)
+        bad.extend(f"workload {seen['workloads']}: {x}" for x in faults(chip, found, seen))
+        if seen["workloads"] % 20 == 0:
+            print(f"{seen['workloads']} workloads, {len(bad)} faults", flush=True)
+
+    collect()
+    for what, number in seen.items():
+        print(f"{what}: {number}")
+    print(f"{len(bad)} faults, {time.process_time() - began:.0f} CPU s")
+    for line in bad:
+        print(line)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
