@@ -91,17 +91,20 @@ def _class(name: str, members: Sequence[WorkloadOperation]) -> dict[str, Any]:
 def compute_facts(workload: Workload) -> dict[str, Any] | None:
     """Return number and durations of the computations; None if there are none."""
     busy: dict[int, Fraction] = {}
-    total, found = Fraction(0), 0
+    total, everywhere, found = Fraction(0), Fraction(0), 0
     for one in workload.operations:
         if one.kind != WorkKind.COMPUTE or one.us is None:
             continue
         found += 1
         total += one.us
-        for rank in workload.computing(one):
+        if not one.ranks:
+            everywhere += one.us
+        for rank in one.ranks:
             busy[rank] = busy.get(rank, Fraction(0)) + one.us
     if not found:
         return None
-    return {"operations": found, "us": number(total), "most_us": number(max(busy.values()))}
+    most = everywhere + max(busy.values(), default=Fraction(0))
+    return {"operations": found, "us": number(total), "most_us": number(most)}
 
 
 def _ranks(row: dict[str, Any]) -> str:

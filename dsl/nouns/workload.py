@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
+
+import numpy as np
 
 from ..base.errors import BadTopology, UserError, suggest
 from ..base.files import SCHEMA
@@ -33,7 +36,9 @@ from .collective import LARGEST_GROUP, ROOTED, Kind
 
 LARGEST_BYTES = 1 << 60
 LONGEST_US = Fraction(10**15)
-MOST_OPERATIONS = 1 << 20
+MOST_OPERATIONS = 1 << 18
+MOST_MEMBERS = 1 << 23
+"""Ranks that all groups of a workload name together, at most: more do not fit a usual memory."""
 
 
 class Forwarders(StrEnum):
@@ -274,6 +279,8 @@ class Workload:
             raise UserError("a workload without operations", where=self.name)
         if self.period is not None and not 0 < self.period <= LONGEST_US:
             raise UserError(f"the period {self.period} is not a positive time in µs")
+        members = sum(len(one.group) + len(one.ranks) for one in self.operations)
+        require_size(len(self.operations), members)
         named = 1 + max((max(one.members, default=-1) for one in self.operations), default=-1)
         product = _product(self.axes)
         limit = self.size or product
@@ -363,13 +370,31 @@ def require_ranks(workload: Workload, ranks: int, machine: str) -> None:
             )
 
 
+def require_size(operations: int, number: int) -> None:
+    """Check how many operations a workload has, and how many ranks their groups name together.
+
+    Raises:
+        UserError: more than ``MOST_OPERATIONS``, or than ``MOST_MEMBERS``.
+    """
+    if operations > MOST_OPERATIONS:
+        raise UserError(
+            f"more than {MOST_OPERATIONS} operations: one for each group of each layer",
+            hint="fewer layers or ranks: a step of one layer, or of one pod, says as much",
+        )
+    if number > MOST_MEMBERS:
+        raise UserError(
+            f"the groups of all operations name more than {MOST_MEMBERS} ranks together",
+            hint="fewer layers or ranks: a step of one layer, or of one pod, says as much",
+        )
+
+
 def axis_groups(axes: Sequence[tuple[str, int]], over: Iterable[str]) -> list[tuple[int, ...]]:
     """Return the groups of some axes: ranks that differ in the coordinates of these only.
 
     The first axis is the fastest; a group has the order of its ranks.
 
     Raises:
-        UserError: no such axis.
+        UserError: no such axis, or more ranks than a group may have.
 
     >>> axis_groups((("tp", 2), ("dp", 3)), ["dp"])
     [(0, 2, 4), (1, 3, 5)]
@@ -379,15 +404,16 @@ def axis_groups(axes: Sequence[tuple[str, int]], over: Iterable[str]) -> list[tu
     for name in sorted(chosen):
         if name not in names:
             raise UserError(f"unknown axis {name!r}", hint=suggest(name, names))
-    found: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(_product(axes)):
-        left, key = rank, []
-        for name, size in axes:
-            left, at = divmod(left, size)
-            if name not in chosen:
-                key.append(at)
-        found.setdefault(tuple(key), []).append(rank)
-    return [tuple(group) for group in found.values()]
+    if not axes:
+        return []
+    if _product(axes) > LARGEST_GROUP:
+        raise UserError(f"the axes have {_product(axes)} ranks, more than {LARGEST_GROUP}")
+    slow_first = tuple(reversed(axes))
+    grid = np.arange(_product(axes)).reshape([size for _, size in slow_first])
+    inner = [i for i, (name, _) in enumerate(slow_first) if name in chosen]
+    outer = [i for i in range(len(axes)) if i not in inner]
+    members = math.prod(slow_first[i][1] for i in inner)
+    return [tuple(group) for group in grid.transpose(outer + inner).reshape(-1, members).tolist()]
 
 
 def exact_json(value: Fraction) -> int | str:
@@ -506,8 +532,6 @@ def _predecessors(operations: Sequence[WorkloadOperation]) -> tuple[tuple[int, .
     Raises:
         UserError: a name twice, an unknown predecessor, or a cycle.
     """
-    if len(operations) > MOST_OPERATIONS:
-        raise UserError(f"more than {MOST_OPERATIONS} operations")
     place: dict[str, int] = {}
     for at, one in enumerate(operations):
         if one.name in place:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from .workload import (
     WorkloadOperation,
     axis_groups,
     kind_named,
+    require_size,
 )
 
 LARGEST_AXIS = 1 << 20
@@ -250,6 +252,8 @@ def _axes(data: Mapping[str, Any], where: str) -> Axes:
 def _expanded(entries: Sequence[_Entry], axes: Axes) -> tuple[WorkloadOperation, ...]:
     """Return the operations, with one for each group of an axis."""
     made: dict[str, list[WorkloadOperation]] = {}
+    everyone = math.prod(size for _, size in axes)
+    require_size(len(entries), everyone * sum(1 for entry in entries if entry.axes))
     for entry in entries:
         if entry.name in made:
             raise BadFile(f"two operations are called {entry.name!r}", where=entry.where)

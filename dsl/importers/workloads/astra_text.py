@@ -8,12 +8,12 @@ its bytes, and the time of its update. The order of operations is that of Chakra
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from ...base.errors import BadFile, suggest
-from ...nouns.workload import Workload, WorkloadOperation, axis_groups, kind_named
+from ...nouns.workload import Workload, WorkloadOperation, axis_groups, kind_named, require_size
 from ...nouns.workload_file import placed
 
 KINDS = (
@@ -62,6 +62,8 @@ def read_astra_text(text: str, where: str, name: str, ranks: int | None) -> Work
             "the text does not say how many ranks there are", where=where, hint="--ranks N"
         )
     axes = _axes(kind, rest, ranks, where)
+    sends = [*_sends(kind, layers, axes)]
+    placed(lambda: require_size(sum(sends), ranks * len(sends)), where)
     step = _TrainingPass(kind, axes)
     for layer in layers:
         step.forward(layer)
@@ -116,6 +118,19 @@ def _axes(kind: str, rest: Sequence[str], ranks: int, where: str) -> tuple[tuple
     if ranks % model:
         raise BadFile(f"{ranks} ranks are not a multiple of a model's {model}", where=where)
     return (("model", model), ("data", ranks // model))
+
+
+def _sends(
+    kind: str, layers: Sequence[_TextLayer], axes: tuple[tuple[str, int], ...]
+) -> Iterator[int]:
+    """Yield the number of groups of each collective of a text, or of nearly each."""
+    sizes = dict(axes)
+    phases = {"MICRO": {"data": WEIGHTS}, "DATA": {"data": WEIGHTS}, "MODEL": {"model": FORWARD}}
+    used = phases.get(kind, {"model": FORWARD, "data": WEIGHTS})
+    for layer in layers:
+        for axis, phase in used.items():
+            if layer.phases[phase][1] and sizes[axis] > 1:
+                yield sizes["model"] * sizes["data"] // sizes[axis]
 
 
 class _TrainingPass:

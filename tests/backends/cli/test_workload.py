@@ -65,3 +65,19 @@ def test_a_cycle_is_named_and_nothing_else_happens(weft: Weft, tmp_path: Path) -
         assert ran.code == 2
         assert "a after b after a" in ran.err
         assert "step.json" in ran.err
+
+
+LAYER = "{} -1 10 ALLGATHER 1000 10 ALLREDUCE 1000 10 ALLREDUCE 1000 1\n"
+
+
+def test_a_million_ranks_are_shown_or_refused_in_words(weft: Weft, tmp_path: Path) -> None:
+    path = tmp_path / "layers.txt"
+    path.write_text("DATA\n1\n" + LAYER.format("one"))
+    found = weft("workload", "show", str(path), "--ranks", "1000000", "--json").json
+    assert found["classes"][0]["ranks_per_group"] == [1000000]
+    path.write_text("DATA\n9\n" + "".join(LAYER.format(f"l{i}") for i in range(9)))
+    ran = weft("workload", "show", str(path), "--ranks", "1000000")
+    assert (ran.code, "8388608 ranks together" in ran.err) == (2, True)
+    path.write_text("HYBRID_DATA_MODEL 4\n2\n" + LAYER.format("one") + LAYER.format("two"))
+    ran = weft("workload", "show", str(path), "--ranks", "1000000")
+    assert (ran.code, "262144 operations" in ran.err) == (2, True)
