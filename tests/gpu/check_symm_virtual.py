@@ -35,8 +35,7 @@ def launched(m: ModuleType, length: int, device: str = "cuda") -> list[Any]:
     bases = [memory[r].data_ptr() + s for r in range(m.RANKS) for s in starts]
     lines = [x for blocks in code for x in [*blocks, *[()] * (m.BLOCKS - len(blocks))]]
     flat = [[x for op in line for x in (len(op) + 1, *op)] for line in lines]
-    ends = [sum(map(len, flat[:k])) for k in range(len(flat) + 1)]
-    begins = [x for k in range(m.RANKS) for x in ends[k * m.BLOCKS : (k + 1) * m.BLOCKS + 1]]
+    begins = [sum(map(len, flat[:k])) for k in range(len(flat) + 1)]
     tables = [
         torch.tensor(x, dtype=torch.int32, device=device)
         for x in ([n for one in flat for n in one], begins)

@@ -80,10 +80,10 @@ def mutated(text: str, rng: random.Random) -> tuple[str, str] | None:
 
     An operation is dropped, an offset moved, a channel exchanged, two operations swapped.
     """
-    head, body, tail = re.split(r"(?<=PROGRAM = \(\n)|(?=\n\)  # fmt)", text, maxsplit=2)
+    head, body, tail = re.split(r"(?<=PROGRAM = \(\n)|(?=\n\)\n)", text, maxsplit=2)
     lines = re.findall(r'"[^"]*"', body)
     line = rng.choice(lines)
-    ops = line.strip('"').split("; ")
+    rank, ops = line.strip('"').split(": ")[0], line.strip('"').split(": ")[1].split("; ")
     k = rng.randrange(len(ops))
     what = rng.choice(("drop", "offset", "channel", "swap"))
     if what == "drop":
@@ -102,7 +102,7 @@ def mutated(text: str, rng: random.Random) -> tuple[str, str] | None:
         return None
     if made == ops:
         return None
-    return head + body.replace(line, f'"{"; ".join(made)}"', 1) + tail, f"{what}: {told}"
+    return head + body.replace(line, f'"{rank}: {"; ".join(made)}"', 1) + tail, f"{what}: {told}"
 
 
 def assembled(text: str) -> list[list[list[tuple[int, ...]]]]:

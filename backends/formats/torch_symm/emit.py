@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from functools import cache
+from textwrap import fill
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from weft.dsl.base.files import SCHEMA
 from weft.dsl.nouns.collective import Collective, Kind
 
 from ..mscclpp.lower.emit import kept_buffer
-from ..mscclpp.plan.model import ExecutionPlan
+from ..mscclpp.plan.model import ExecutionPlan, PlanOp
 from .program import steps_of
 from .text import SUMS, write_line
 
@@ -27,6 +29,9 @@ OPERATORS = ("sum", "prod", "max", "min")
 TYPES = ("float32", "int32", "float16", "bfloat16", "float64", "int64")
 WIDE = frozenset({"float64", "int64"})
 """Types that a packet, which has 4 bytes of data, does not hold."""
+
+WIDTH = 118
+"""Of the file's text."""
 
 SCATTERED = frozenset({Kind.ALLTOALL, Kind.REDUCE_SCATTER, Kind.SCATTER})
 """Collectives whose input is a part for each rank."""
@@ -96,11 +101,12 @@ def emit(
         .get_template("torch_symm.py.j2")
         .render(
             title=f"{collective} by {plan.name}",
+            barriers=_uses(plan, {PlanOp.BARRIER}),
             module=module,
             ranks=len(plan.gpus),
             example=", ".join(example),
             shapes=SHAPES.get(kind, "a tensor of the same shape"),
-            provenance=list(provenance),
+            provenance=fill("; ".join(line.rstrip(".") for line in provenance), WIDTH),
             header=header(plan, collective) | {"specialised": specialised, "vllm": vllm},
             low=plan.min_bytes,
             high=plan.max_bytes,
@@ -184,8 +190,12 @@ def places(plan: ExecutionPlan, c: Collective) -> tuple[tuple[Place, Place], ...
 
 def adds(plan: ExecutionPlan) -> bool:
     """Return whether the plan combines data; else any type is moved as it is."""
+    return _uses(plan, SUMS)
+
+
+def _uses(plan: ExecutionPlan, words: AbstractSet[PlanOp]) -> bool:
     ops = (op for gpu in plan.gpus for block in gpu.blocks for op in block.ops)
-    return any(op.op in SUMS for op in ops)
+    return any(op.op in words for op in ops)
 
 
 def require_operator(plan: ExecutionPlan, dtype: str, op: str) -> None:

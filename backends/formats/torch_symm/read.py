@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +55,7 @@ def read_program(text: str, where: str) -> SymmProgram:
     try:
         steps = [
             [parse_block(line, f"{where}: rank {r} block {b}") for b, line in enumerate(blocks)]
-            for r, blocks in enumerate(found["PROGRAM"])
+            for r, blocks in enumerate(_lines(found["PROGRAM"], len(header["chunks"])))
         ]
         plan = plan_from(_head(header, found), header["chunks"], steps)
         _require_sizes(plan, found, where)
@@ -96,6 +97,18 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
             if isinstance(one, ast.Name) and one.id in NAMED:
                 found[one.id] = ast.literal_eval(given)
     return found
+
+
+def _lines(program: Sequence[str], ranks: int) -> list[list[str]]:
+    """Return the lines of each rank's blocks; a line begins with the number of the rank."""
+    made: list[list[str]] = [[] for _ in range(ranks)]
+    known = {str(rank): blocks for rank, blocks in enumerate(made)}
+    for line in program:
+        rank, colon, operations = line.partition(": ")
+        if not colon or rank not in known:
+            raise ValueError(f"{line[:40]!r} does not begin with a rank")
+        known[rank].append(operations)
+    return made
 
 
 def _head(header: dict[str, Any], found: dict[str, Any]) -> ExecutionPlan:

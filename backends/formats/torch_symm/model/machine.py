@@ -162,9 +162,10 @@ class KernelRun:
         """The code of all ranks, and where each block's begins, as the file itself makes them."""
         lines = [line for blocks in self.code for line in [*blocks, *[()] * (most - len(blocks))]]
         flat = [[x for op in line for x in (len(op) + 1, *op)] for line in lines]
-        begins = np.cumsum([0, *map(len, flat)])
-        rows = [begins[k : k + most + 1] for k in range(0, len(lines), most)]
-        return [np.array([x for one in flat for x in one], np.int64), np.concatenate(rows)]
+        return [
+            np.array([x for one in flat for x in one], np.int64),
+            np.cumsum([0, *map(len, flat)]),
+        ]
 
     def _rows(self, rank: int, side: int) -> tuple[Ints, Ints]:
         """Return the words of a rank's input or output, and the rows of the data that they hold."""
