@@ -282,6 +282,8 @@ def _ending(folder: Path, *, silent: bool, code: int | None) -> LaunchResult:
 
 
 PLAN, FOUND = "plan.json", "found.json"
+LACKING = "lacking-{}.json"
+"""What a process lacks, by its number, if anything."""
 """Files in the folder of the ranks."""
 
 
@@ -298,7 +300,8 @@ def run_program(
     ``plan`` is what it finds there; ``seconds`` how long it may take, starting not counted.
 
     Raises:
-        Missing: the runtime is not installed. CheckFailed: a rank failed, or it takes too long.
+        Missing: the runtime is not installed, or a rank lacks what it needs. CheckFailed: a rank
+            failed, or it takes too long.
     """
     with tempfile.TemporaryDirectory(prefix="weft-ranks-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
@@ -317,6 +320,8 @@ def run_program(
                 return False
 
             wait(processes, limit, heard)
+        for lacking in sorted(folder.glob(LACKING.format("*"))):
+            raise Missing(**json.loads(lacking.read_text("utf-8")))
         if not (folder / FOUND).exists():
             raise CheckFailed(
                 f"the ranks did not end well: {_last_words(folder)}",

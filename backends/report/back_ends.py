@@ -17,9 +17,6 @@ from weft.dsl.nouns.runtime import LOADERS, Loader, loaders_for
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import inner_medium, link_media
 
-FRAMEWORKS = ("torch", "jax", "cupy", "mpi", "nccl")
-"""Frameworks of users' programs; ``nccl``: those that call NCCL or RCCL themselves."""
-
 CALLS_NCCL = ("torch", "cupy", "nccl")
 """Frameworks whose calls of NCCL a library in its place answers."""
 
@@ -118,7 +115,8 @@ def back_ends() -> tuple[BackEnd, ...]:
 def advice(topology: Topology, framework: str | None = None) -> list[Advice]:
     """Return the back ends for a machine, those that fit first, of these the best first.
 
-    ``framework``: one of :data:`FRAMEWORKS`, whose back ends alone are returned; None: all.
+    ``framework``: one of :data:`~.frameworks.FRAMEWORKS`, whose back ends alone are returned;
+    None: all.
     """
     found = [one for one in _judged(topology) if framework in (None, *one.back_end.frameworks)]
     return sorted(found, key=lambda one: not one.fits)

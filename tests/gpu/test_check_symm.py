@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from symm_programs import NOTHING, require_cuda, write
 
 SCRIPTS = ("check_symm_virtual.py", "check_symm_processes.py")
 
@@ -27,3 +31,21 @@ def test_on_a_gpu_all_is_right_and_elsewhere_it_says_so(script: str) -> None:
         assert not done.stdout
         return
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("hidden", ["torch", "triton"])
+def test_without_torch_or_triton_it_says_so(
+    hidden: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in {"torch", hidden}:  # torch is not loaded for this
+        monkeypatch.setitem(sys.modules, name, ModuleType(name) if name != hidden else None)
+    with pytest.raises(SystemExit) as ended:
+        require_cuda()
+    assert ended.value.code == NOTHING
+    assert capsys.readouterr().err == f"Nothing was checked: {hidden} is not installed\n"
+
+
+def test_the_programs_of_the_checks_are_written(tmp_path: Path) -> None:
+    made = write(tmp_path, 2)
+    assert len(made) == 20
+    assert all(path.exists() for _, path in made)

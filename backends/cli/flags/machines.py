@@ -12,6 +12,7 @@ from typing import ClassVar
 from weft.dsl.base.registry import REGISTRIES
 from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
+from ...report.frameworks import FRAMEWORKS
 from . import shared
 from .shared import Flags, flag
 from .values import seconds, whole
@@ -23,9 +24,6 @@ LARGEST = 512
 """Largest number of ranks: the number of pairs grows with its square."""
 
 SIZES = "1KiB:16MiB"
-
-FRAMEWORKS = ("torch", "jax", "cupy", "mpi", "nccl")
-"""Frameworks of users' programs; ``nccl``: those that call NCCL or RCCL themselves."""
 
 
 @dataclass(frozen=True)

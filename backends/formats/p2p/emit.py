@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,10 @@ from weft.dsl.base.files import SCHEMA
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import Placement
 
+from ..templates import templates
 from .model import Script
 from .regular import code_of
 from .text import write
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 MARKER = re.compile(r"^# --- in every file.*---\n", re.MULTILINE)
 
@@ -126,7 +124,7 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: s
     root = c.roots[0] if c.roots else 0
     doc, lengths = DOCS.get(c.kind, (f"Carry out {c}.", ""))
     return (
-        templates()
+        templates(PACKAGE)
         .get_template(f"{runtime}.py.j2")
         .render(
             title=f"{c} by {script.name}",
@@ -160,21 +158,8 @@ def module_of(script: Script, module: str) -> str:
     return module or re.sub(r"\W+", "_", script.name).strip("_").lower() or "program"
 
 
-@cache
-def templates() -> Environment:
-    """Return the templates of this package; plain text, in which nothing may be missing."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    made = Environment(
-        loader=PackageLoader("weft.backends.formats.p2p"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    made.filters["literal"] = repr
-    return made
+PACKAGE = "weft.backends.formats.p2p"
+"""The package whose templates these files are made of."""
 
 
 def function_of(collective: Collective) -> str:
@@ -242,7 +227,7 @@ def sections_of(files: tuple[str, ...]) -> Section:
     imports: set[str] = set()
     bodies = []
     for name in files:
-        text = resources.files("weft.backends.formats.p2p").joinpath(name).read_text("utf-8")
+        text = resources.files(PACKAGE).joinpath(name).read_text("utf-8")
         text = MARKER.split(text, 1)[1]
         lines = text.splitlines()
         tops = [

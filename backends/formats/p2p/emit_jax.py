@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from weft.dsl.nouns.collective import Kind
 
-from .emit import header, imports_of, module_of, sections_of, shape_of, templates
+from ..templates import templates
+from .emit import PACKAGE, header, imports_of, module_of, sections_of, shape_of
 from .model import Script
 from .permutes import PermuteRound, cost_of, write_rounds
 
@@ -73,7 +74,7 @@ def emit_jax(
     doc, result = DOCS.get(c.kind, (f"Carry out {c}.", units))
     shape = shape_of(script)
     return (
-        templates()
+        templates(PACKAGE)
         .get_template("jax.py.j2")
         .render(
             title=f"{c} by {script.name}",

@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from functools import cache
 from textwrap import fill
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import SCHEMA
@@ -19,11 +18,9 @@ from weft.dsl.nouns.collective import Collective, Kind
 
 from ..mscclpp.lower.emit import kept_buffer
 from ..mscclpp.plan.model import ExecutionPlan, PlanOp
+from ..templates import templates
 from .program import steps_of
 from .text import SUMS, write_line
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 OPERATORS = ("sum", "prod", "max", "min")
 TYPES = ("float32", "int32", "float16", "bfloat16", "float64", "int64")
@@ -97,7 +94,7 @@ def emit(
     ]
     example = (f"torch.{dtype or 'bfloat16'}", *([f'op="{op}"'] if op != "sum" else []))
     return (
-        _templates()
+        templates("weft.backends.formats.torch_symm")
         .get_template("torch_symm.py.j2")
         .render(
             title=f"{collective} by {plan.name}",
@@ -127,23 +124,6 @@ def emit(
             takes=(root,) if kind in (Kind.REDUCE, Kind.GATHER) else (),
         )
     )
-
-
-@cache
-def _templates() -> Environment:
-    """Return the templates of this package; plain text, in which nothing may be missing."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    made = Environment(
-        loader=PackageLoader("weft.backends.formats.torch_symm"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    made.filters["literal"] = repr
-    return made
 
 
 def header(plan: ExecutionPlan, c: Collective) -> dict[str, Any]:

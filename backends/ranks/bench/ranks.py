@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.errors import Missing
 from weft.dsl.base.processes import end_with_owner
 
 from ...formats.p2p.data import Exam
 from ...formats.p2p.execute import arguments, loaded
 from ..jax import AXIS, Devices
-from ..launcher import FOUND, PLAN, leave
+from ..launcher import FOUND, LACKING, PLAN, leave
 from ..profile.gpus import connected
 from ..rank import Loan, Spare
 from . import own
@@ -250,10 +251,15 @@ def serve(on: str, place: str) -> None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    if on == "jax":
-        leave(folder / FOUND, on_devices(bench, tell))
-        return
-    member = member_of(on, bench, folder)
+    try:
+        if on == "jax":
+            leave(folder / FOUND, on_devices(bench, tell))
+            return
+        member = member_of(on, bench, folder)
+    except Missing as error:
+        lacking = {"message": error.message, "hint": error.hint}
+        leave(folder / LACKING.format(os.getpid()), lacking)
+        raise
     rows = attend(bench, member, tell if not member.rank else lambda _: None)
     if rows is not None:
         leave(folder / FOUND, rows)

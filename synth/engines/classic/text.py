@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.spec import build, parse_spec
@@ -17,6 +18,10 @@ from weft.dsl.nouns.topology import Topology
 from .place import Site, kinds_of
 
 PREFIX = "classic:"
+
+
+MEANT = MappingProxyType({"two_shot": "allreduce"})
+"""The collective of names that had this one alone before: their texts stay valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,8 @@ class NamedAlgorithm:
 def named_algorithm(text: str, *, in_place: bool = False) -> NamedAlgorithm:
     """The algorithm of ``classic:NAME{collective=…,ranks=…}``.
 
-    Options: ``collective`` (needed where the name has several), ``ranks``, or ``on=`` a machine to
+    Options: ``collective`` (needed where the name has several, but for
+    :data:`MEANT`), ``ranks``, or ``on=`` a machine to
     whose rings and levels the ranks are mapped (in braces if it has options:
     ``on={dgx-h100:nodes=2,fabric=rails}``), ``chunks``, ``root``, and ``shape``, the sizes of the
     levels, innermost first (``8+2``).
@@ -51,7 +57,8 @@ def named_algorithm(text: str, *, in_place: bool = False) -> NamedAlgorithm:
     spec = parse_spec(text.removeprefix(PREFIX), text)
     options = build(spec, _Options)
     kinds = kinds_of(spec.name)
-    if not options.collective and len(kinds) > 1:
+    collective = options.collective or MEANT.get(spec.name, "")
+    if not collective and len(kinds) > 1:
         raise UserError(
             f"{spec.name} is for {', '.join(kinds)}: which is meant?",
             where=spec.span,
@@ -71,7 +78,7 @@ def named_algorithm(text: str, *, in_place: bool = False) -> NamedAlgorithm:
         )
     made = Site(machine, options.shape).algorithm(
         spec.name,
-        options.collective or kinds[0],
+        collective or kinds[0],
         chunks=options.chunks,
         root=options.root,
         in_place=in_place,

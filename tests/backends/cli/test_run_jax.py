@@ -21,10 +21,14 @@ def test_too_few_devices_are_a_lack_of_this_machine(weft, monkeypatch, tmp_path)
     path = tmp_path / "ring.py"
     assert weft("compile", RING, "--to", "jax", "-o", path).code == 0
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
-    ran = weft("run", path, "--on", "jax", "--size", "1KiB", "--dtype", "int32")
-    assert ran.code == 4, ran.err
-    assert "JAX finds no device with JAX_PLATFORMS=cuda" in ran.err
-    assert "unset JAX_PLATFORMS" in ran.err
+    for words in (
+        ("run", path, "--on", "jax", "--size", "1KiB", "--dtype", "int32"),
+        ("bench", RING, "--on", "jax", "--sizes", "1KiB:1KiB"),
+    ):
+        ran = weft(*words)
+        assert ran.code == 4, ran.err
+        assert "JAX finds no device with JAX_PLATFORMS=cuda" in ran.err
+        assert "unset JAX_PLATFORMS" in ran.err
 
 
 def test_the_file_of_another_runtime_is_refused(weft, tmp_path):
@@ -35,11 +39,12 @@ def test_the_file_of_another_runtime_is_refused(weft, tmp_path):
     assert weft("run", path, "--size", "1KiB", "--repeat", 1).code == 0  # NumPy takes any
 
 
-def test_without_jax_its_extra_is_named(weft, monkeypatch):
+@pytest.mark.parametrize("runtime", ["jax", "torch"])
+def test_without_a_runtime_its_extra_is_named(weft, monkeypatch, runtime):
     monkeypatch.setattr(launcher, "find_spec", lambda name: None)
     for verb in ("run", "bench"):
-        ran = weft(verb, RING, "--on", "jax")
-        assert (ran.code, "weft[jax]" in ran.err) == (4, True)
+        ran = weft(verb, RING, "--on", runtime)
+        assert (ran.code, f"weft[{runtime}]" in ran.err) == (4, True)
 
 
 @needs_jax

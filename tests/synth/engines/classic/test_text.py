@@ -34,6 +34,13 @@ def test_it_is_the_algorithm_that_it_names(
         assert achieves(found.algorithm)
 
 
+def test_a_name_that_had_one_collective_still_means_it() -> None:
+    found = named_algorithm("classic:two_shot{ranks=6}").algorithm
+    assert str(found.collective.kind) == "allreduce"
+    assert found.name == "two_shot_allreduce"
+    assert achieves(found)
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "words"),
     [
