@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from ctypes import CDLL
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.backends.formats.torch_symm.format import TorchSymm
@@ -25,16 +28,23 @@ NOTHING = 4
 
 
 def require_cuda() -> None:
-    """End the program where there is no CUDA device, torch or Triton."""
+    """End the program where there is no torch, Triton, CUDA driver or device."""
+    for name in ("torch", "triton"):
+        if find_spec(name) is None:
+            _end(f"{name} is not installed")
     try:
-        import torch
-        import triton  # noqa: F401
-    except ImportError as error:
-        sys.stderr.write(f"Nothing was checked: {error.name} is not installed\n")
-        sys.exit(NOTHING)
+        CDLL("libcuda.so.1")
+    except OSError:  # told without loading torch, which takes seconds
+        _end("there is no CUDA driver")
+    import torch
+
     if not torch.cuda.is_available():
-        sys.stderr.write("Nothing was checked: torch finds no CUDA device\n")
-        sys.exit(NOTHING)
+        _end("torch finds no CUDA device")
+
+
+def _end(why: str) -> NoReturn:
+    sys.stderr.write(f"Nothing was checked: {why}\n")
+    sys.exit(NOTHING)
 
 
 def write(folder: Path, ranks: int) -> list[tuple[str, Path]]:

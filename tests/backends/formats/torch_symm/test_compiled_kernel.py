@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import symm_files
@@ -13,49 +13,68 @@ import symm_files
 from weft.dsl.nouns.program import Protocol
 
 COMPILE = """
-import importlib.util, re, sys
+import importlib.util, json, sys
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-spec = importlib.util.spec_from_file_location("program", sys.argv[1])
-m = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(m)
-backend, arch, warp = sys.argv[2:]
-target = GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(warp))
-names = m.run.arg_names
-given = {"BLOCKS": m.BLOCKS, "WORD": tl.int32, "TYPE": tl.bfloat16, "OP": "sum", "TILE": m.TILE,
-         "PTX": backend == "cuda"}
-if "CODE" in names:
-    code, _ = m.assembled()
-    code = tuple(map(tuple, code[0] + [[]] * (m.BLOCKS - len(code[0]))))
-    given |= {"RANK": 0, "CODE": code, "LENGTHS": tuple(map(len, code))}
-types = {"code": "*i32", "begins": "*i32", "rank": "i32"}
-types |= {"bases": "*i64", "length": "i32", "half": "i64"}
-signature = {name: types.get(name, "constexpr") for name in names}
-aligned = {(names.index(n),): [["tt.divisibility", 16]] for n in ("bases", "length", "half")}
-source = ASTSource(m.run, signature, {(names.index(n),): v for n, v in given.items()}, aligned)
-made = triton.compile(source, target=target, options={"num_warps": m.WARPS}).asm
-print(made["ptx"] if backend == "cuda" else made["amdgcn"])
+def assembly(path, backend, arch, warp):
+    spec = importlib.util.spec_from_file_location("program", path)
+    m = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(m)
+    target = GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(warp))
+    names = m.run.arg_names
+    given = {"BLOCKS": m.BLOCKS, "WORD": tl.int32, "TYPE": tl.bfloat16, "OP": "sum",
+             "TILE": m.TILE, "PTX": backend == "cuda"}
+    if "CODE" in names:
+        code, _ = m.assembled()
+        code = tuple(map(tuple, code[0] + [[]] * (m.BLOCKS - len(code[0]))))
+        given |= {"RANK": 0, "CODE": code, "LENGTHS": tuple(map(len, code))}
+    types = {"code": "*i32", "begins": "*i32", "rank": "i32"}
+    types |= {"bases": "*i64", "length": "i32", "half": "i64"}
+    signature = {name: types.get(name, "constexpr") for name in names}
+    aligned = {(names.index(n),): [["tt.divisibility", 16]] for n in ("bases", "length", "half")}
+    known = {(names.index(n),): v for n, v in given.items()}
+    source = ASTSource(m.run, signature, known, aligned)
+    made = triton.compile(source, target=target, options={"num_warps": m.WARPS}).asm
+    return made["ptx"] if backend == "cuda" else made["amdgcn"]
+
+asked = json.loads(sys.argv[1])
+print(json.dumps([assembly(*one) for one in asked]))
 """
 
+TARGETS = (
+    ("one shot", Protocol.LL, False, "cuda", "90", "32"),
+    ("ring", Protocol.SIMPLE, True, "cuda", "80", "32"),
+    ("ring", Protocol.SIMPLE, False, "hip", "gfx942", "64"),
+)
+"""Programs, whether specialised, and what for."""
 
-def compiled(tmp_path: Path, text: str, *target: str) -> str:
-    """The assembly of a file's kernel, made in a process that does not interpret."""
+
+@pytest.fixture(scope="module")
+def assembly(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The assembly of the files' kernels, made in one process that does not interpret."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed")
-    path = tmp_path / "program.py"
-    path.write_text(text)
+    folder, asked = tmp_path_factory.mktemp("kernels"), []
+    for number, (name, protocol, specialised, *target) in enumerate(TARGETS):
+        path = folder / f"program_{number}.py"
+        path.write_text(symm_files.file(name, protocol, specialised=specialised))
+        asked.append([str(path), *target])
     done = subprocess.run(
-        [sys.executable, "-c", COMPILE, path, *target], capture_output=True, text=True, check=False
+        [sys.executable, "-c", COMPILE, json.dumps(asked)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    made: list[str] = json.loads(done.stdout)
+    return made
 
 
-def test_a_kernel_of_packets_for_hopper(tmp_path: Path) -> None:
-    ptx = compiled(tmp_path, symm_files.file("one shot", Protocol.LL), "cuda", "90", "32")
+def test_a_kernel_of_packets_for_hopper(assembly: list[str]) -> None:
+    ptx = assembly[0]
     assert "st.release.sys.global.b32" in ptx  # a signal
     assert "ld.global.sys.acquire" in ptx or "atom.global.sys.acquire" in ptx  # a wait
     assert "st.relaxed.sys.global.b64" in ptx  # a packet
@@ -63,9 +82,8 @@ def test_a_kernel_of_packets_for_hopper(tmp_path: Path) -> None:
     assert "ld.global.v4.b32" in ptx  # data, 16 bytes at a time
 
 
-def test_a_kernel_of_constants_for_ampere(tmp_path: Path) -> None:
-    text = symm_files.file("ring", Protocol.SIMPLE, specialised=True)
-    ptx = compiled(tmp_path, text, "cuda", "80", "32")
+def test_a_kernel_of_constants_for_ampere(assembly: list[str]) -> None:
+    ptx, text = assembly[1], symm_files.file("ring", Protocol.SIMPLE, specialised=True)
     signals = sum(op[0] == 2 for op in symm_files.assembled(text)[0][0])
     assert ptx.count("st.release.sys.global.b32") >= signals > 0
     behind = [piece for piece in ptx.split("st.release.sys")[:-1] if "st.global." in piece]
@@ -74,6 +92,5 @@ def test_a_kernel_of_constants_for_ampere(tmp_path: Path) -> None:
         assert "bar.sync" in piece[piece.rindex("st.global.") :]
 
 
-def test_a_kernel_for_amd(tmp_path: Path) -> None:
-    text = symm_files.file("ring", Protocol.SIMPLE)
-    assert "s_barrier" in compiled(tmp_path, text, "hip", "gfx942", "64")
+def test_a_kernel_for_amd(assembly: list[str]) -> None:
+    assert "s_barrier" in assembly[2]

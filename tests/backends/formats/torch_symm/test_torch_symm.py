@@ -66,7 +66,7 @@ def test_a_rank_may_have_nothing_to_do() -> None:
 
 
 def test_a_specialised_kernel_computes_the_same() -> None:
-    text = symm_files.file("dgx1 allreduce", SIMPLE, specialised=True)
+    text = symm_files.file("two shot", SIMPLE, specialised=True)
     assert "begins" not in text
     assert symm_files.problem(text, 2) is None
 
