@@ -143,6 +143,11 @@ def _asked(matrix: Matrix, options: MachineSpec) -> tuple[Matrix, list[str]]:
     gone = [n + i for i in named_places(options.words("without"), matrix.own[n:], "NIC")]
     listed = ", ".join(map(matrix.shown, gone))
     notes = [f"left out as without= asks: {listed}"] if gone else []
+    if matrix.cut:
+        notes.append(
+            f"the text ends before the rows of its last NICs ({matrix.cut}): the columns of the "
+            "other rows serve; two of these NICs are taken to be far apart"
+        )
     return matrix.without(gone), notes
 
 

@@ -8,7 +8,7 @@ column names, then for each name its row.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ..base.errors import BadFile, BadTopology
@@ -40,7 +40,8 @@ class Matrix:
     """Devices and the connection class of each pair; ``numa`` of a GPU is None if unknown.
 
     ``own``: the names of each device, that of the driver first: NICs without a number in the text
-    have that of their column, as newer versions of the tool number them.
+    have that of their column, as newer versions of the tool number them. ``cut``: the last rows,
+    of NICs, that the text does not have; what is between two such NICs counts as SYS.
     """
 
     names: tuple[str, ...]
@@ -48,6 +49,7 @@ class Matrix:
     cells: tuple[tuple[str, ...], ...]
     numa: tuple[int | None, ...]
     own: tuple[tuple[str, ...], ...]
+    cut: int = 0
 
     def shown(self, device: int) -> str:
         """Return the names of a device for people: ``mlx5_3 (NIC3)``."""
@@ -63,6 +65,7 @@ class Matrix:
             tuple(tuple(self.cells[i][j] for j in kept) for i in kept),
             self.numa,
             tuple(self.own[i] for i in kept),
+            self.cut,
         )
 
 
@@ -106,12 +109,14 @@ def read_matrix(text: str, where: str) -> Matrix:
     lines = [line.replace("|", " ") for line in plain_lines(text)]  # tables of Markdown
     tokens, legend = _tokens(lines)
     names, rest = _header(tokens, where)
-    rows, tails = _rows(names, rest, where)
     gpus = sum(name.startswith("GPU") for name in names)
+    rows, tails = _rows(names, gpus, rest, where)
+    cut = len(names) - len(rows)
+    rows += _rows_by_columns(rows, len(names))
     _check_symmetric(names, rows, where)
     numa = tuple(_numa(tail) for tail in tails[:gpus])
     own = (_own_names(name, i - gpus, legend) for i, name in enumerate(names))
-    return Matrix(names, gpus, tuple(rows), numa, tuple(own))
+    return Matrix(names, gpus, tuple(rows), numa, tuple(own), cut)
 
 
 def _own_names(name: str, column: int, legend: dict[str, str]) -> tuple[str, ...]:
@@ -180,14 +185,27 @@ def _header(tokens: list[_Token], where: str) -> tuple[tuple[str, ...], list[_To
     )
 
 
+def _rows_by_columns(rows: list[tuple[str, ...]], devices: int) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the last devices by their columns in the rows of the others."""
+    known = len(rows)
+    for one in range(known, devices):
+        others = ("X" if other == one else "SYS" for other in range(known, devices))
+        yield (*(row[one] for row in rows), *others)
+
+
 def _rows(
-    names: tuple[str, ...], tokens: list[_Token], where: str
+    names: tuple[str, ...], gpus: int, tokens: list[_Token], where: str
 ) -> tuple[list[tuple[str, ...]], list[list[str]]]:
-    """Return the cells of each row, and the tokens after them."""
+    """Return the cells of each row, and the tokens after them.
+
+    A text may end behind the rows of its GPUs: the columns of these have what NICs' rows repeat.
+    """
     rows: list[tuple[str, ...]] = []
     tails: list[list[str]] = []
     at = 0
     for r, name in enumerate(names):
+        if r >= gpus and at == len(tokens):
+            break
         if at == len(tokens) or tokens[at].text != name:
             line = tokens[min(at, len(tokens) - 1)].line
             raise BadFile(
@@ -197,6 +215,8 @@ def _rows(
             )
         first, at = tokens[at], at + 1
         cells, at = _cells(names, tokens, at)
+        if r >= gpus and len(cells) < len(names) and len(tokens) - at <= 1:
+            break  # at most the cell is there within which the text ends
         if len(cells) != len(names):
             raise BadFile(
                 f"the row of {name} has {len(cells)} cells for {len(names)} columns",

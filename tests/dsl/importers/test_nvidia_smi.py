@@ -301,6 +301,19 @@ def test_one_gpu_is_a_machine(tmp_path: Path) -> None:
     assert read(tmp_path, "\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n").ranks == 1
 
 
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_copy_that_ends_before_or_within_the_rows_of_nics(tmp_path: Path, rows: int) -> None:
+    """The columns of the GPUs' rows say the same."""
+    lines = hgx().splitlines()[: 9 + rows]
+    whole, cut = (
+        read(tmp_path, text, ":nodes=2,gpu=h100")
+        for text in (hgx(), "\n".join([*lines, "mlx5_3\tNODE\tNO"[: 20 * rows]]) + LEGEND)
+    )
+    assert same_machine(whole, cut)
+    assert any(f"the rows of its last NICs ({8 - rows})" in note for note in cut.notes)
+    assert not any("the rows of its last" in note for note in whole.notes)
+
+
 GOOD = matrix(uniform(4, "NV12"), 4, [])
 
 
