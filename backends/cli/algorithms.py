@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.dsl.base.tables import table
 from weft.synth.engines.classic.hierarchical import Hierarchical
+from weft.synth.engines.classic.in_network import InNetwork
 from weft.synth.engines.classic.laned import Laned, LaneStructure
 from weft.synth.engines.classic.model import Flat
 from weft.synth.engines.classic.place import ClassicAlgorithm, all_algorithms
@@ -68,6 +69,9 @@ def _entry(one: ClassicAlgorithm) -> dict[str, Any]:
         shape = BOXES
         costs = [*one.cost(shape)]
         ranks, levels = _levels(one), list(shape)
+    elif isinstance(one, InNetwork):
+        levels = list(BOXES) if one.levels > 1 else [EXAMPLE]
+        costs, ranks = [*one.cost(tuple(levels))], one.needs
     elif isinstance(one, Laned):
         costs = [one.cost(EXAMPLE, LANES)]
         ranks, levels = LANED_ON[one.structure], [EXAMPLE]

@@ -14,8 +14,9 @@ from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.topology import Topology
+from weft.synth.engines.classic.in_network import InNetwork
 from weft.synth.engines.classic.laned import Laned
-from weft.synth.engines.classic.place import find_algorithm, names_for
+from weft.synth.engines.classic.place import computes, find_algorithm, names_for
 
 from .work import MOST_OPERATIONS
 
@@ -144,6 +145,8 @@ def _classic(topology: Topology, collective: Collective) -> Iterator[Ask]:
     for name in names_for(collective.kind):
         usual = name in BASELINES.get(collective.kind, ())
         one = find_algorithm(name, collective.kind)
+        if isinstance(one, InNetwork) and not computes(topology):
+            continue
         if isinstance(one, Laned) and _messages(one, topology) > MOST_OPERATIONS:
             continue
         for pieces in PIECES if one.pipelined else (1,):

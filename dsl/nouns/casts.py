@@ -3,9 +3,11 @@
 A transfer has one source, one destination and one route. A *cast* has several of one or of both,
 and uses a tree of links through switches: the data of all its sources meets on its way up (at
 switches that ``reduces``) and is copied on its way down (at switches that ``multicast``); a switch
-that does both ``turns``. A switch that can do neither passes on what comes, the k-th copy that
-enters over the k-th of the links that leave it, so several switches may lie on the tree. Every
-destination gets the same value: the sum of what all sources hold.
+that does both ``turns``. A tree may pass a switch twice, on the way up and on the way down: a link
+that enters it behind one that leaves it, in the order of ``links``, begins the second pass. A
+switch that can do neither passes on what comes, the k-th copy that enters over the k-th of the
+links that leave it, so several switches may lie on the tree. Every destination gets the same value:
+the sum of what all sources hold.
 
 How one is stored: ``links`` has the links of the tree, each behind those that lead to the switch
 where it starts, once for each copy that passes it (more than one only beside a switch that can do

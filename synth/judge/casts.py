@@ -5,20 +5,23 @@ alone, and without any engine's code:
 
 * the links form one tree: they start at sources or switches and end at destinations or switches,
   every source reaches every destination, and nothing meets behind a place where copies were made;
+* a switch that sums or copies is entered, then left, at most twice: on the way up of a tree and on
+  its way down (what enters it behind a link that leaves it belongs to the second pass);
 * a switch that neither reduces nor multicasts passes on what comes, copy by copy: as many links
   leave it as enter it, and the k-th that enters goes on over the k-th that leaves (so a link may
   stand in a cast as often as copies pass it); any other switch on it is entered and left;
-* a switch that more than one link enters must reduce, one that more than one leaves must multicast,
-  one of both must turn sums round; its member set has at least as many as its least group;
+* a switch that more than one link enters in a pass must reduce, one that more than one leaves must
+  multicast, one of both must turn sums round; its member set has at least as many as its least
+  group;
 * where the issuer is in the group, its own copy crosses the switch too, both ways;
 * a switch keeps at most as many different member sets as it has groups.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from weft.dsl.nouns.casts import PUSHED, Cast
@@ -81,21 +84,79 @@ def cast_problems(s: Schedule) -> Iterator[str]:
             )
 
 
+@dataclass(slots=True)
+class _SwitchPass:
+    """What goes through a switch at once: the links that enter it and those that leave it."""
+
+    enters: list[int] = field(default_factory=list)
+    leaves: list[int] = field(default_factory=list)
+    there: list[_Copy] = field(default_factory=list)
+
+    def meet_again(self) -> bool:
+        """Return True if something that was copied before meets something else here."""
+        return len(self.there) > 1 and any(copy.copied for copy in self.there)
+
+    def leaving(self) -> _Copy:
+        """Return what is on each link that leaves."""
+        met = frozenset().union(*(copy.sources for copy in self.there))
+        return _Copy(met, len(self.leaves) > 1 or any(copy.copied for copy in self.there))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What is on a link: of which sources, and whether it was copied on its way."""
+
+    sources: frozenset[int]
+    copied: bool
+
+
 def _problems_of(topology: Topology, one: Cast, groups: Groups) -> Iterator[str]:
     enters: dict[int, list[int]] = defaultdict(list)
     leaves: dict[int, list[int]] = defaultdict(list)
     for k in one.links:
         leaves[topology.links[k].src].append(k)
         enters[topology.links[k].dst].append(k)
+    passes = _CastPasses.through(topology, one)
     broken = list(_tree_problems(topology, one, enters, leaves))
+    broken += _order_problems(topology, one, passes)
     yield from broken
     if broken:
         return
-    for v in range(topology.ranks, len(topology.nodes)):
-        if v in enters:
-            before = [topology.links[k].src for k in enters[v]]
-            after = [topology.links[k].dst for k in leaves[v]]
+    for v, found in sorted(passes.of.items()):
+        for once in found:
+            before = [topology.links[k].src for k in once.enters]
+            after = [topology.links[k].dst for k in once.leaves]
             yield from _switch_problems(topology, one, v, (before, after), groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _CastPasses:
+    """The passes through each switch that sums or copies, told from the order of the links.
+
+    ``into``, ``out_of``: of each place in the list of links, the pass that it enters or leaves.
+    """
+
+    of: dict[int, list[_SwitchPass]]
+    into: dict[int, _SwitchPass]
+    out_of: dict[int, _SwitchPass]
+
+    @staticmethod
+    def through(topology: Topology, one: Cast) -> _CastPasses:
+        """Return them; a link that enters behind one that leaves begins a pass."""
+        made = _CastPasses(defaultdict(list), {}, {})
+        for i, k in enumerate(one.links):
+            tail, head = topology.links[k].src, topology.links[k].dst
+            if topology.nodes[tail].computes:
+                if not made.of[tail]:
+                    made.of[tail].append(_SwitchPass())
+                made.out_of[i] = made.of[tail][-1]
+                made.out_of[i].leaves.append(k)
+            if topology.nodes[head].computes:
+                if not made.of[head] or made.of[head][-1].leaves:
+                    made.of[head].append(_SwitchPass())
+                made.into[i] = made.of[head][-1]
+                made.into[i].enters.append(k)
+        return made
 
 
 def _tree_problems(
@@ -121,51 +182,43 @@ def _tree_problems(
         elif v >= ranks and not name[v].computes and len(enters[v]) != len(leaves[v]):
             here = f"{len(enters[v])} links enter {name[v].name} and {len(leaves[v])} leave it"
             yield f"{here}, which only passes on what comes"
-    yield from _order_problems(topology, one, leaves)
 
 
-def _order_problems(topology: Topology, one: Cast, leaves: dict[int, list[int]]) -> Iterator[str]:
+def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Iterator[str]:
     """Follow what is on each link: which sources, and whether copies of it went elsewhere."""
-    ranks = topology.ranks
-    expected = Counter(topology.links[k].dst for k in one.links)
-    at: dict[int, list[_Copy]] = defaultdict(list)
-    for k in one.links:
-        x = topology.links[k]
-        plain = x.src >= ranks and not topology.nodes[x.src].computes
+    ranks, nodes = topology.ranks, topology.nodes
+    for v, found in sorted(passes.of.items()):
+        if len(found) > 2:  # up and down
+            yield f"it passes {nodes[v].name} {len(found)} times, and twice is up and down"
+        if found[-1].enters and not found[-1].leaves:
+            yield f"what enters {nodes[v].name} last goes nowhere"
+    passing: dict[int, list[_Copy]] = defaultdict(list)  # at switches that pass on what comes
+    for i, k in enumerate(one.links):
+        x, once = topology.links[k], passes.out_of.get(i)
         if x.src < ranks:
             here = _Copy(frozenset((x.src,)), copied=False)
-        elif not at[x.src] or (not plain and len(at[x.src]) < expected[x.src]):
+        elif once is not None and once.there and len(once.there) == len(once.enters):
+            if once.meet_again():
+                yield f"copies meet again at {nodes[x.src].name}"
+            here = once.leaving()
+        elif passing[x.src]:
+            here = passing[x.src].pop(0)
+        else:
             yield f"link {k} stands before one that leads to where it starts"
             return
-        elif plain:
-            here = at[x.src].pop(0)
-        else:
-            if len(at[x.src]) > 1 and any(copy.copied for copy in at[x.src]):
-                yield f"copies meet again at {topology.nodes[x.src].name}"
-            met = frozenset().union(*(copy.sources for copy in at[x.src]))
-            copied = len(leaves[x.src]) > 1 or any(copy.copied for copy in at[x.src])
-            here = _Copy(met, copied)
-        if x.dst >= ranks:
-            at[x.dst].append(here)
+        if i in passes.into:
+            passes.into[i].there.append(here)
+        elif x.dst >= ranks:
+            passing[x.dst].append(here)
         elif here.sources != frozenset(one.sources):
             missing = sorted(set(one.sources) - here.sources)
             yield f"what rank {x.dst} gets lacks that of {_ranks(tuple(missing))}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """What is on a link: of which sources, and whether it was copied on its way."""
-
-    sources: frozenset[int]
-    copied: bool
 
 
 def _switch_problems(
     topology: Topology, one: Cast, v: int, ends: tuple[list[int], list[int]], groups: Groups
 ) -> Iterator[str]:
     node, (before, after) = topology.nodes[v], ends
-    if not node.computes:  # copies pass side by side
-        return
     many_in, many_out = len(before) > 1, len(after) > 1
     if not many_in and not many_out:
         return

@@ -107,7 +107,7 @@ def quick_pairs(topology: Topology, rows: Floats) -> list[tuple[RoutedTree, Rout
         for way, graph in enumerate(search.graphs):
             tree = search.tree(way, arcs[way], root)
             if tree is not None:
-                trees.append(_routed(graph, arcs[way], tree, inward=way == 0))
+                trees.append(routed(graph, arcs[way], tree, inward=way == 0))
         if len(trees) == len(search.graphs):
             found.append((trees[0], trees[1]))
     return found
@@ -120,7 +120,7 @@ def rooted_tree(topology: Topology, rows: Floats, root: int, *, inward: bool) ->
     labels = [0] * len(graph.switches)
     sets = SwitchSets(graph.ranks, groups_alike(labels, graph.ranks))
     tree = sets.least(arcs.cost, root, Meter(round(STEINER_EFFORT.packing * STEPS)))
-    return None if tree is None else _routed(graph, arcs, tree, inward=inward)
+    return None if tree is None else routed(graph, arcs, tree, inward=inward)
 
 
 def time_of(topology: Topology, shares: Sequence[tuple[Fraction, Sequence[int]]]) -> Fraction:
@@ -237,7 +237,7 @@ class _TreeColumns:
                 if families is None or tree.cost < families[2 * k + way] * (
                     1 - STEINER_EFFORT.close
                 ):
-                    self._add(2 * k + way, _routed(graph, arcs[way], tree, inward=way == 0))
+                    self._add(2 * k + way, routed(graph, arcs[way], tree, inward=way == 0))
             least = min(least, total)
         return float(max(least, 0.0))
 
@@ -368,7 +368,7 @@ class _TreeColumns:
         return [(w, c.tree) for w, c in listed if c.family == family and w > 0]
 
 
-def _routed(graph: SteinerGraph, arcs: Arcs, tree: Tree, *, inward: bool) -> RoutedTree:
+def routed(graph: SteinerGraph, arcs: Arcs, tree: Tree, *, inward: bool) -> RoutedTree:
     """Return a tree with the links of its arcs, in the direction of the data."""
     children: dict[int, list[int]] = {}
     for above, v in tree.arcs:

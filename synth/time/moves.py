@@ -131,12 +131,12 @@ def _legs(s: Schedule, places: int) -> _Legs:
     cast = np.repeat(np.arange(len(c)), np.diff(c.link_start))
     tail, head = s.topology.link_ends()[c.links].T
     here = c.chunk[cast].astype(np.int64) * ranks
-    # A meeting is a switch within one cast; of a switch that only passes on, each copy.
+    # A meeting is a pass of one cast through a switch; of one that only passes on, each copy.
     copies = nodes * (1 + int(np.diff(c.link_start).max()))
     plain = np.array([not node.computes for node in s.topology.nodes])
     named = [
-        cast * copies + node + nodes * np.where(plain[node], _turn(cast, node), 0)
-        for node in (tail, head)
+        cast * copies + node + nodes * np.where(plain[node], _turn(cast, node), passing)
+        for node, passing in zip((tail, head), _passes(cast, tail, head), strict=True)
     ]
     inner = np.unique(np.concatenate(named)[_switch(tail, head, ranks)])
     source, target = (
@@ -158,6 +158,24 @@ def _turn(cast: Ints, node: Ints) -> Ints:
     found = np.empty(len(order), np.int64)
     found[order] = np.arange(len(order)) - start
     return found
+
+
+def _passes(cast: Ints, tail: Ints, head: Ints) -> tuple[Ints, Ints]:
+    """Number the passes of each cast through each node: of its links' tails, and of their heads.
+
+    A link that enters a node behind one that leaves it begins a pass.
+    """
+    count = len(cast)
+    at = np.arange(2 * count)
+    of, node = np.concatenate([cast, cast]), np.concatenate([tail, head])
+    order = np.lexsort((np.where(at < count, 2 * at, 2 * (at - count) + 1), node, of))
+    enters, of, node = order >= count, of[order], node[order]
+    first = (np.diff(of, prepend=-1) != 0) | (np.diff(node, prepend=-1) != 0)
+    begins = np.cumsum(enters & ~np.concatenate([[True], enters[:-1]]) & ~first)
+    start = np.maximum.accumulate(np.where(first, np.arange(2 * count), 0))
+    found = np.empty(2 * count, np.int64)
+    found[order] = begins - begins[start]
+    return found[:count], found[count:]
 
 
 def _priority(s: Schedule, cast: Ints, order: Ints) -> Ints32 | None:

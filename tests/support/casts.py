@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.parts import Node, NodeKind
 from weft.dsl.nouns.schedule import Schedule
-from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.topology import Topology, both_ways, gpu
 
 NVLS = "multicast+reduces+issuer_in_group"
 FREE = "multicast+reduces"
@@ -49,3 +50,25 @@ def two_shot(ranks: int, able: str = NVLS) -> Schedule:
             yield Cast(r, (r,), others, (up(r), *map(down, others)), 1, False, r)
 
     return Schedule.of(star(ranks, able), c, [], casts=casts())
+
+
+def racks(*able: str) -> Topology:
+    """Four ranks below two leaf switches and these below two spines, all at 50 GB/s.
+
+    Cable i has links 2i up and 2i + 1 down: ranks 0 to 3, then leaf0 and leaf1 to each spine.
+    """
+    nodes = [*map(gpu, range(4))]
+    for name in ("leaf0", "leaf1", "spine0", "spine1"):
+        can = name.rstrip("01") in able
+        nodes.append(Node(name, NodeKind.SWITCH, multicast=can, reduces=can, turns=can))
+    ends = [(r, 4 + r // 2) for r in range(4)] + [(4 + k, 6 + s) for k in (0, 1) for s in (0, 1)]
+    links = [link for a, b in ends for link in both_ways(a, b, 50, 1)]
+    return Topology("racks", tuple(nodes), tuple(links))
+
+
+def up_and_down() -> Schedule:
+    """Allreduce in one cast: up two leaves to spine0, where the sum turns, and down again."""
+    every = (0, 1, 2, 3)
+    links = (0, 2, 8, 4, 6, 12, 9, 1, 3, 13, 5, 7)
+    c = make("allreduce", 4)
+    return Schedule.of(racks("leaf", "spine"), c, [], casts=[Cast(0, every, every, links)])

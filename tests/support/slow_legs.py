@@ -12,6 +12,25 @@ from fractions import Fraction
 from weft.dsl.nouns.schedule import Schedule
 
 
+def meets(s: Schedule, rows: list[tuple[int, int]], row: int) -> list[int]:
+    """The legs of the cast that lead to where a leg out of a switch starts, in the same pass.
+
+    Those behind the last one before it that left this switch and was followed by one that came.
+    """
+    (i, k), links = rows[row], s.topology.links
+    if links[k].src < s.topology.ranks:
+        return []
+    found: list[int] = []
+    left = False
+    for other, (j, m) in enumerate(rows[:row]):
+        if j == i and links[m].dst == links[k].src:
+            found = [other] if left else [*found, other]
+            left = False
+        elif j == i and links[m].src == links[k].src:
+            left = True
+    return found
+
+
 def slow_time(s: Schedule, size: int) -> Fraction:
     """µs until the last arrival, first come first served."""
     assert not len(s)
@@ -19,6 +38,7 @@ def slow_time(s: Schedule, size: int) -> Fraction:
     links, ranks = s.topology.links, s.topology.ranks
     grain = Fraction(size, s.collective.message_chunks * s.segments) / 1000
     rows = [(i, k) for i, one in enumerate(s.casts) for k in one.links]
+    fed_by = [meets(s, rows, row) for row in range(len(rows))]
     steps = {i: one.step for i, one in enumerate(s.casts)}
     start: dict[tuple[int, int], Fraction] = {}  # (row, slice)
     last: dict[tuple[int, int], Fraction] = {}  # when its last byte is at the end of its link
@@ -40,7 +60,7 @@ def slow_time(s: Schedule, size: int) -> Fraction:
             if links[m].dst != links[k].src:
                 continue
             if links[k].src >= ranks:
-                if i == j:
+                if other in fed_by[row]:
                     if (other, turn) not in start:
                         return None
                     need.append(start[other, turn] + links[m].latency)
@@ -58,13 +78,9 @@ def slow_time(s: Schedule, size: int) -> Fraction:
         # The next start: the earliest moment at which a leg is ready and its link is free.
         now = min(max(at, free[rows[row][1]]) for at, _, row in waiting)
         at, turn, row = min(w for w in waiting if max(w[0], free[rows[w[2]][1]]) <= now)
-        i, k = rows[row]
+        k = rows[row][1]
         start[row, turn] = now
         free[k] = now + bytes_us(row)
-        feeding = [
-            last[other, turn]
-            for other, (j, m) in enumerate(rows)
-            if i == j and links[m].dst == links[k].src and links[k].src >= ranks
-        ]
+        feeding = [last[other, turn] for other in fed_by[row]]
         last[row, turn] = max([now + bytes_us(row), *feeding]) + links[k].latency
     return max(last.values(), default=Fraction(0))

@@ -15,7 +15,8 @@ from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, lower_bound_us
-from weft.synth.engines.classic.place import Site
+from weft.synth.engines.classic.in_network import InNetwork
+from weft.synth.engines.classic.place import ClassicAlgorithm, Site
 from weft.synth.engines.classic.schedule import to_schedule
 from weft.synth.judge.verify import verify
 from weft.synth.time.program_time import simulate_program
@@ -89,24 +90,32 @@ def baselines(
     wanted = _missing(collective) // collective.factor
     root = collective.roots[0] if collective.roots else 0
     try:
-        names = [
-            one.name
-            for one in site.defined(collective.kind)
-            if wanted * site.parts(one) <= MOST_MOVES
+        small = [
+            one for one in site.defined(collective.kind) if wanted * site.parts(one) <= MOST_MOVES
         ]
     except UserError:
         return []
-    for name in names:
+    for one in small:
         try:
-            algorithm = site.algorithm(name, collective.kind, root=root)
-            if len(algorithm.moves) > MOST_MOVES:
-                continue
-            schedule = to_schedule(algorithm, topology, sizes[-1], site.routes)
+            schedule = _baseline(site, one, root, sizes[-1])
         except (UserError, BadAlgorithm):
             continue
-        curve = schedule_curve(schedule, name, sizes=sizes) if verify(schedule).ok else None
+        if schedule is None or not verify(schedule).ok:
+            continue
+        curve = schedule_curve(schedule, one.name, sizes=sizes)
         found += [curve] if curve else []
     return _quickest(found)
+
+
+def _baseline(site: Site, one: ClassicAlgorithm, root: int, size: int) -> Schedule | None:
+    """Return the schedule of an algorithm; None where it is too large."""
+    if isinstance(one, InNetwork):
+        made = one.schedule(site.switches, root=root)
+        return made if made.moves <= MOST_MOVES else None
+    algorithm = site.algorithm(one.name, one.kind, root=root)
+    if len(algorithm.moves) > MOST_MOVES:
+        return None
+    return to_schedule(algorithm, site.topology, size, site.routes)
 
 
 def _missing(collective: Collective) -> int:

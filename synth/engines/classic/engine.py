@@ -26,8 +26,10 @@ from ...frontier.objective import pareto
 from ...judge.verify import verify
 from ...time.latency import latency_us
 from ...time.schedule_time import simulate, simulation_steps
+from ..packing.casts.search import CastEffort, in_slices
 from .effort import ClassicEffort
 from .grid import RankGrid
+from .in_network import InNetwork
 from .model import Flat
 from .place import ClassicAlgorithm, Site, find_algorithm, has_levels, names_for
 from .schedule import to_schedule
@@ -142,7 +144,9 @@ class Classic:
                 self._offer(site, one, chunks, judge, why)
             if judge.meter.over():
                 return False
-            if not one.pipelined:
+            if isinstance(one, InNetwork):
+                judge.look_at_orders(one.name, first)
+            elif not one.pipelined:
                 judge.look_at_slices(one.name, first)
         return True
 
@@ -204,6 +208,10 @@ class Classic:
         root = collective.roots[0] if collective.roots else 0
         pieces = chunks * collective.factor
         size = self._size(problem)
+        if isinstance(one, InNetwork):
+            made = one.schedule(site.switches, pieces, root)
+            meter.spend(STEPS_PER_MOVE * made.moves)
+            return made
         for own_order in (False, True):
             algorithm = site.algorithm(
                 one.name, collective.kind, chunks=pieces, root=root, own_order=own_order
@@ -287,11 +295,19 @@ class _Judge:
                 return
             least = took
 
+    def look_at_orders(self, name: str, schedule: Schedule) -> None:
+        """Try slices in planned orders: multicasts of one run beside the sums of the next."""
+        if self.problem.objective is Objective.LATENCY or _fixes_chunk_count(self.problem.sketch):
+            return
+        effort = CastEffort(most_jobs=self.effort.most_sliced)
+        size = self.problem.bytes or self.effort.bandwidth_bytes
+        self.look_at(name, in_slices(schedule, size, self.meter, effort)[1])
+
     def _point(self, name: str, schedule: Schedule) -> Point:
         schedule, rounds = schedule.with_provenance(algorithm=name), schedule.rounds
         factor = schedule.collective.factor
         limit = self.bound.rounds_per_chunk
-        if schedule.segments > 1:
+        if schedule.segments > 1 or len(schedule.casts):
             rate = rounds_per_chunk(schedule)
             return Point(
                 schedule,

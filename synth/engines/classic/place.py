@@ -24,6 +24,7 @@ from .effort import CLASSIC_EFFORT, ClassicEffort
 from .grid import RankGrid, plain_grid
 from .hierarchical import HIERARCHICAL, Hierarchical, MachineStructure, Shape
 from .hierarchy import host_grid, levels, torus
+from .in_network import IN_NETWORK, CastSite, InNetwork
 from .laned import LANED, Laned, LaneStructure
 from .lanes import Ring, lane_rings, rail_rings
 from .leaders import NestedPartitions
@@ -31,16 +32,17 @@ from .mapping import ring_order, tree_order
 from .model import Flat
 from .products import product_grid
 from .routes import GpuRoutes
+from .switch_trees import SwitchRoutes
 
-ClassicAlgorithm = Flat | Hierarchical | Laned
+ClassicAlgorithm = Flat | Hierarchical | Laned | InNetwork
 
 ALONG_RINGS = frozenset({"ring", "biring", "chain", "swing"})
 """Flat algorithms whose ranks stand along a ring; the others number them as trees do."""
 
 
 def all_algorithms() -> tuple[ClassicAlgorithm, ...]:
-    """All classic algorithms: flat, hierarchical, and in lanes."""
-    return (*CLASSICS, *HIERARCHICAL, *LANED)
+    """All classic algorithms: flat, hierarchical, in lanes, and in switches."""
+    return (*CLASSICS, *HIERARCHICAL, *LANED, *IN_NETWORK)
 
 
 def find_algorithm(name: str, kind: str | Kind) -> ClassicAlgorithm:
@@ -174,6 +176,11 @@ class Site:
         """Local ranks and hosts."""
         return self.given or host_grid(self.topology, 1, self.effort, self.meter)
 
+    @cached_property
+    def switches(self) -> CastSite:
+        """The ways through switches that sum and copy."""
+        return CastSite(SwitchRoutes(self.topology, self.effort), lambda: self.two_levels)
+
     def parts(self, one: ClassicAlgorithm) -> int:
         """Return into how many chunks an algorithm cuts each unit of its collective here.
 
@@ -184,6 +191,8 @@ class Site:
             return one.parts(self._structure(one.structure)[1])
         if isinstance(one, Laned):
             return one.parts(self.topology.ranks, self._lanes(one))
+        if isinstance(one, InNetwork):
+            return self.topology.ranks
         return one.parts(self.topology.ranks)
 
     def algorithm(
@@ -215,6 +224,11 @@ class Site:
             return self._hierarchical(one, chunks, root, in_place, builder)
         if isinstance(one, Laned):
             return self._laned(one, chunks, root, in_place, builder)
+        if isinstance(one, InNetwork):
+            raise UserError(
+                f"{name} sums and copies in switches, which no program of sends and receives says",
+                hint=f"weft synth -e 'classic{{algorithm={name}}}' writes its schedule",
+            )
         order = self.ring if name in ALONG_RINGS else self.tree
         return classic_algorithm(
             name,
@@ -320,6 +334,10 @@ class Site:
         for one in all_algorithms():
             if one.kind != str(kind) or isinstance(one, Laned):
                 continue
+            if isinstance(one, InNetwork):
+                if computes(self.topology):
+                    yield one
+                continue
             if isinstance(one, Flat):
                 if not one.defined(self.topology.ranks):
                     yield one
@@ -330,6 +348,11 @@ class Site:
                 continue
             if not one.defined(shape):
                 yield one
+
+
+def computes(topology: Topology) -> bool:
+    """Return True if some switch of a machine sums or copies."""
+    return any(node.computes for node in topology.nodes)
 
 
 def _shape_of(found: NestedPartitions) -> Shape:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from casts import FREE, NVLS, TURNING, down, star, two_shot, up
+from casts import FREE, NVLS, TURNING, down, racks, star, two_shot, up, up_and_down
 
 from weft.dsl.nouns.casts import Cast, Casts
 from weft.dsl.nouns.collective import make
@@ -23,6 +23,11 @@ def test_what_switches_sum_and_copy_is_an_allreduce(able: str, ranks: int):
     assert verdict.casts == (ranks if able == TURNING else 2 * ranks)
 
 
+def test_a_tree_goes_up_and_down_through_the_same_switches_in_one_cast():
+    verdict = verify(up_and_down())
+    assert verdict.ok, verdict.problems
+
+
 def changed(of: Schedule, change: Callable[[Cast], Cast | None], which: int = 1) -> Schedule:
     rows = [change(one) if i == which else one for i, one in enumerate(of.casts)]
     return replace(of, casts=Casts.of(one for one in rows if one is not None))
@@ -33,6 +38,12 @@ def on(machine: Topology, of: Schedule) -> Schedule:
 
 
 SUM = two_shot(4)
+TREE = up_and_down()
+
+
+def along(*links: int) -> Schedule:
+    return changed(TREE, lambda c: replace(c, links=links), 0)
+
 
 WRONG = [
     (changed(SUM, lambda c: replace(c, sources=c.sources[:-1])), "takes no part on that side"),
@@ -53,6 +64,11 @@ WRONG = [
     (on(star(4, "multicast+issuer_in_group"), SUM), "does not reduce"),
     (on(star(4, "reduces+issuer_in_group"), SUM), "does not multicast"),
     (on(star(4, FREE), two_shot(4, TURNING)), "does not turn"),
+    (along(0, 2, 8, 9, 4, 6, 12, 1, 3, 13, 5, 7), "lacks that of ranks 2, 3"),
+    (along(0, 2, 8, 4, 6, 12, 9, 1, 3, 13), "last goes nowhere"),
+    (along(0, 2, 8, 4, 6, 12, 9, 8, 9, 1, 3, 13, 5, 7), "passes leaf0 3 times"),
+    (along(0, 2, 8, 10, 4, 6, 12, 14, 9, 11, 1, 3, 13, 15, 5, 7), "copies meet again at leaf0"),
+    (on(racks("spine"), TREE), "what rank 0 gets lacks"),
 ]
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from casts import FREE, NVLS, TURNING, two_shot
+from casts import FREE, NVLS, TURNING, two_shot, up_and_down
 from slow_legs import slow_time
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.schedule import Schedule
 from weft.synth.engines.packing.casts.schedule import planned
 from weft.synth.time.latency import latency_us
 from weft.synth.time.schedule_tables import CostModel, prepare
@@ -17,6 +18,8 @@ from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline
 
 GB = 10**9
+SLICED = [(2, 1), (3, 1), (3, 3), (4, 2)]
+"""Numbers of ranks and of slices."""
 
 
 def test_a_cast_that_turns_takes_the_buffer_once_and_two_latencies():
@@ -33,10 +36,22 @@ def test_sums_and_copies_share_the_switch_where_their_order_is_planned():
     assert simulate(nvls, GB).time_us > 4400
 
 
-@pytest.mark.parametrize("able", [NVLS, FREE, TURNING])
-@pytest.mark.parametrize(("ranks", "segments"), [(2, 1), (3, 1), (3, 3), (4, 2)])
-def test_times_are_those_of_a_slow_simulator(able: str, ranks: int, segments: int):
-    one = replace(two_shot(ranks, able), segments=segments)
+def test_a_tree_up_and_down_takes_the_buffer_once_and_its_latency():
+    one = up_and_down()
+    assert latency_us(one) == 4
+    assert simulate(one, GB).time_us == pytest.approx(GB / 50 / 1000 + 4)
+
+
+@pytest.mark.parametrize(
+    ("plain", "segments"),
+    [
+        *((two_shot(n, able), k) for able in (NVLS, FREE, TURNING) for n, k in SLICED),
+        (up_and_down(), 1),
+        (up_and_down(), 3),
+    ],
+)
+def test_times_are_those_of_a_slow_simulator(plain: Schedule, segments: int):
+    one = replace(plain, segments=segments)
     # Links of other widths and latencies: the slowest leg decides.
     links = tuple(
         replace(x, bandwidth=Fraction(50 + 13 * i), latency=Fraction(1 + i % 3, 4))

@@ -62,7 +62,7 @@ def schedule_of(topology: Topology, collective: Collective, pairs: Sequence[Pair
     sizes = [int(weight * unit) for weight, _, _ in pairs]
     common = gcd(*sizes)
     sizes = [size // common for size in sizes]
-    writer = _Writer(topology)
+    writer = TreeWriter(topology)
     for chunk, (_, forth, back) in enumerate(pairs):
         writer.write(chunk, forth, back)
     if len(set(sizes)) == 1:
@@ -73,14 +73,15 @@ def schedule_of(topology: Topology, collective: Collective, pairs: Sequence[Pair
 
 
 @dataclass(eq=False)
-class _Writer:
-    """Writes the operations of one chunk after the other."""
+class TreeWriter:
+    """Writes the operations of one chunk after the other, along trees to a root and from it."""
 
     topology: Topology
     transfers: list[Transfer] = field(default_factory=list)
     casts: list[Cast] = field(default_factory=list)
 
     def write(self, chunk: int, forth: RoutedTree | None, back: RoutedTree | None) -> None:
+        """Write what a chunk needs; a tree that is None has nothing to do."""
         ready: dict[int, int] = defaultdict(int)
         if forth is not None:
             self._gather(chunk, _Below(forth, self.topology.ranks), forth.root, ready)

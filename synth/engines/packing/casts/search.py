@@ -83,7 +83,7 @@ def cast_points(
         if problem.objective is Objective.BANDWIDTH:
             least = min((c.rate for c in candidates), default=Fraction(0))
             candidates = [c for c in candidates if c.rate == least]
-        tried = [_quickest(c, size, meter, effort) for c in candidates]
+        tried = [(*in_slices(c.schedule, size, meter, effort), c) for c in candidates]
         if tried:
             us, schedule, candidate = min(tried, key=lambda one: one[0])
             points.append(_point(problem, schedule, candidate, size, us))
@@ -159,11 +159,10 @@ def _made(
     return _CastSchedule(schedule, min(rate, us_per_byte(schedule)), words)
 
 
-def _quickest(
-    candidate: _CastSchedule, size: int, meter: Meter, effort: CastEffort
-) -> tuple[float, Schedule, _CastSchedule]:
+def in_slices(
+    plain: Schedule, size: int, meter: Meter, effort: CastEffort = CAST_EFFORT
+) -> tuple[float, Schedule]:
     """Return the time of the best order and number of slices, and the schedule in it."""
-    plain = candidate.schedule
     jobs = max(1, len(plain) + len(plain.casts.links))
     runs = {lag: plain if lag is None else planned(plain, lag) for lag in LAGS}
     tables = {lag: prepare(one) for lag, one in runs.items()}
@@ -182,7 +181,7 @@ def _quickest(
         found.append((tables[lag].time(size, segments=segments), segments, lag))
         meter.spend(2 * jobs * segments)
     us, segments, lag = min(found, key=lambda one: one[0])
-    return us, replace(runs[lag], segments=segments), candidate
+    return us, replace(runs[lag], segments=segments)
 
 
 def _point(

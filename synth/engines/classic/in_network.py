@@ -1,0 +1,391 @@
+"""Algorithms of switches that sum and copy: NVLS in the box, SHARP trees, and what joins them.
+
+n ranks, M the message; costs are those of one switch whose groups contain the issuer, or of boxes
+with a rail for each of their ranks:
+
+=================  =============================================================================
+``nvls_one_shot``  every rank loads the sum of everything: one step, and every port sends n M
+``nvls``           allreduce (two-shot): a rank loads the sum of its 1/n, then stores it to all.
+                   With the issuer's own copy a port sends and receives (1 + 1/n) M, without
+                   switches 2 (n-1)/n M: even at n = 3. Reduce_scatter is the first half,
+                   allgather the second; broadcast one store, reduce one load
+``nvls_ring``      the load in every box, a ring along each rail on what it left, the store
+``nvls_tree``      the same with two binary trees along each rail (NCCL's NVLSTree)
+``nvls_sharp``     the same with the sum of each rail in the switches of the network
+``direct_sharp``   without NVLS: direct exchanges in the box (NCCL's CollNet direct)
+``sharp``          allreduce: the sum of all ranks goes up a tree of switches, turns round at its
+                   root and comes down, M per port each way; equal trees have equal shares
+``atp``            allreduce in shares, each summed on its way to one rank (its parameter server)
+                   and copied on the way back
+=================  =============================================================================
+
+Each is a tree to a root and a tree from it for every chunk (:mod:`.switch_trees`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+
+from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.nouns.collective import ROOTED, Kind, make
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+
+from ...judge.casts import cast_problems
+from ..packing.casts.schedule import TreeWriter
+from .double_tree import ParentTree, pair
+from .grid import RankGrid
+from .model import HockneyCost
+from .switch_trees import NodeTree, SwitchRoutes, chain, star
+
+Shape = tuple[int, ...]
+
+Costs = tuple[HockneyCost, ...]
+"""One for each level, innermost first."""
+
+
+@dataclass(frozen=True, eq=False)
+class CastSite:
+    """A machine whose switches compute, its ways, and its boxes and rails where it has them."""
+
+    routes: SwitchRoutes
+    boxes: Callable[[], RankGrid]
+
+    @property
+    def topology(self) -> Topology:
+        """Return the machine."""
+        return self.routes.topology
+
+    def planes(self, kind: Kind, ranks: Sequence[int]) -> tuple[int, ...]:
+        """Return the switches of a group of ranks that do what a collective needs.
+
+        Raises:
+            UserError: there are none.
+        """
+        sums = kind not in (Kind.ALLGATHER, Kind.BROADCAST)
+        copies = kind not in (Kind.REDUCE_SCATTER, Kind.REDUCE)
+        found = self.routes.planes(ranks, sums=sums, copies=copies)
+        if not found:
+            does = " and ".join(word for word, so in (("sums", sums), ("copies", copies)) if so)
+            raise UserError(
+                f"no switch that {does} has ranks {ranks[0]} … {ranks[-1]} attached",
+                hint="nvls=on, sharp=fabric or --capable 'SWITCH=multicast+reduces'",
+            )
+        return found
+
+    def grid(self) -> RankGrid:
+        """Return boxes of equal size, (local rank, box).
+
+        Raises:
+            UserError: there are none, or only one.
+        """
+        try:
+            grid = self.boxes()
+        except WeftError:
+            grid = None
+        if grid is None or len(grid.shape) != 2 or min(grid.shape) < 2:
+            raise UserError("it needs two or more boxes of equal size, of several ranks each")
+        return grid
+
+    def fabric_trees(self, ranks: Sequence[int]) -> list[NodeTree]:
+        """Return the flattest trees of computing switches that span ranks.
+
+        Raises:
+            UserError: there are none.
+        """
+        found = self.routes.fabric_trees(ranks)
+        if not found:
+            raise UserError(
+                f"no tree of switches that sum and copy joins ranks {ranks[0]} … {ranks[-1]}",
+                hint="sharp=fabric or --capable 'SWITCH=multicast+reduces+turns'",
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShare:
+    """What one chunk does: a tree to a root, and a tree from it; None: nothing to do."""
+
+    chunk: int
+    forth: NodeTree | None
+    back: NodeTree | None
+
+
+Shares = Iterator[TreeShare]
+
+
+def _halves(kind: Kind, chunk: int, tree: NodeTree) -> TreeShare:
+    """Return the share of a chunk whose tree is used both ways, or as the collective does."""
+    forth = None if kind in (Kind.ALLGATHER, Kind.BROADCAST) else tree
+    back = None if kind in (Kind.REDUCE_SCATTER, Kind.REDUCE) else tree
+    return TreeShare(chunk, forth, back)
+
+
+def _nvls(site: CastSite, kind: Kind, root: int) -> Shares:
+    """A share for each rank and plane; of rooted collectives, for each plane."""
+    ranks = range(site.topology.ranks)
+    planes = site.planes(kind, ranks)
+    holders = (root,) if kind in ROOTED else ranks
+    chunk = count()
+    for holder in holders:
+        for plane in planes:
+            yield _halves(kind, next(chunk), star(holder, ranks, plane))
+
+
+def _one_shot(site: CastSite, kind: Kind, root: int) -> Shares:
+    ranks = range(site.topology.ranks)
+    for chunk, plane in enumerate(site.planes(kind, ranks)):
+        for holder in ranks:
+            yield TreeShare(chunk, star(holder, ranks, plane), None)
+
+
+Ways = Iterator[tuple[NodeTree, NodeTree]]
+"""Trees along a rail to a root and from it, for each share of the rail."""
+
+
+def _across(site: CastSite, kind: Kind, along: Callable[[Sequence[int]], Ways]) -> Shares:
+    """Yield the shares of trees along the rails, with the planes of each box hung on."""
+    grid = site.grid()
+    lines = [(line, site.planes(kind, line)) for line in grid.lines(0)]
+    home = {rank: line for line in lines for rank in line[0]}
+    parts, chunk = min(len(planes) for _, planes in lines), count()
+    for rail in grid.lines(1):
+        for forth, back in along(rail):
+            for part in range(parts):
+                boxes = [star(r, home[r][0], home[r][1][part]) for r in rail]
+                number = forth.root * parts + part if kind is not _AR else next(chunk)
+                yield TreeShare(
+                    number,
+                    None if kind is Kind.ALLGATHER else forth.joined(boxes),
+                    None if kind is Kind.REDUCE_SCATTER else back.joined(boxes),
+                )
+
+
+def _nvls_ring(site: CastSite, kind: Kind, root: int) -> Shares:
+    def rings(rail: Sequence[int]) -> Ways:
+        for i in range(len(rail)):
+            onwards = [*rail[i:], *rail[:i]]
+            yield chain([onwards[0], *reversed(onwards[1:])]), chain(onwards)
+
+    return _across(site, kind, rings)
+
+
+def _nvls_tree(site: CastSite, kind: Kind, root: int) -> Shares:
+    def trees(rail: Sequence[int]) -> Ways:
+        for one in pair(len(rail)):
+            tree = _of_parents(one, rail)
+            yield tree, tree
+
+    return _across(site, kind, trees)
+
+
+def _of_parents(tree: ParentTree, ranks: Sequence[int]) -> NodeTree:
+    top, *others = tree.down
+    return NodeTree(ranks[top], tuple((ranks[tree.parent[i]], ranks[i]) for i in others))
+
+
+def _nvls_sharp(site: CastSite, kind: Kind, root: int) -> Shares:
+    def trees(rail: Sequence[int]) -> Ways:
+        found = site.fabric_trees(rail)
+        if kind is _AR and site.topology.nodes[found[0].root].turns:
+            yield from ((tree, tree) for tree in found)
+            return
+        for holder in rail:
+            tree = found[0].rooted_at(holder)
+            yield tree, tree
+
+    return _across(site, kind, trees)
+
+
+def _direct_sharp(site: CastSite, kind: Kind, root: int) -> Shares:
+    grid, chunk = site.grid(), count()
+    home = {rank: line for line in grid.lines(0) for rank in line}
+    for rail in grid.lines(1):
+        for tree in _turned(site, rail):
+            both = tree.joined(star(r, home[r]) for r in rail)
+            yield TreeShare(next(chunk), both, both)
+
+
+def _turned(site: CastSite, ranks: Sequence[int]) -> list[NodeTree]:
+    """Return fabric trees with their root in a switch if it turns sums, else in each rank."""
+    found = site.fabric_trees(ranks)
+    if site.topology.nodes[found[0].root].turns:
+        return found
+    return [found[i % len(found)].rooted_at(rank) for i, rank in enumerate(ranks)]
+
+
+def _sharp(site: CastSite, kind: Kind, root: int) -> Shares:
+    ranks = range(site.topology.ranks)
+    if kind is _AR:
+        for number, tree in enumerate(_turned(site, ranks)):
+            yield TreeShare(number, tree, tree)
+        return
+    found, chunk = site.fabric_trees(ranks), count()
+    for holder in (root,) if kind in ROOTED else ranks:
+        for tree in found:
+            yield _halves(kind, next(chunk), tree.rooted_at(holder))
+
+
+def _atp(site: CastSite, kind: Kind, root: int) -> Shares:
+    found = site.fabric_trees(range(site.topology.ranks))
+    for rank in range(site.topology.ranks):
+        tree = found[rank % len(found)].rooted_at(rank)
+        yield TreeShare(rank, tree, tree)
+
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+def _flat(steps: int, volume: Callable[[int], Fraction]) -> Callable[[Shape], Costs]:
+    return lambda shape: (HockneyCost(steps, volume(shape[0])),)
+
+
+def nvls_volume(ranks: int) -> Fraction:
+    """What a port sends, and receives, in a two-shot allreduce: 1 + 1/n of the message."""
+    return 1 + Fraction(1, ranks)
+
+
+def _ring_cost(shape: Shape) -> Costs:
+    g, m = shape
+    return (HockneyCost(2, nvls_volume(g)), HockneyCost(2 * (m - 1), Fraction(2 * (m - 1), m * g)))
+
+
+def _half_ring_cost(shape: Shape) -> Costs:
+    g, m = shape
+    return (HockneyCost(1, Fraction(1)), HockneyCost(m - 1, Fraction(m - 1, m * g)))
+
+
+def _tree_cost(shape: Shape) -> Costs:
+    """A rank has as much to send, and to receive, as its edges in all trees: at most 2 M/g."""
+    (g, m), trees = shape, pair(shape[1])
+    edges = max(
+        sum(tree.parent.count(i) + (tree.parent[i] >= 0) for tree in trees) for i in range(m)
+    )
+    height = max(tree.height for tree in trees)
+    return (
+        HockneyCost(2, nvls_volume(g)),
+        HockneyCost(2 * height, Fraction(edges, len(trees) * g)),
+    )
+
+
+def _sharp_cost(shape: Shape) -> Costs:
+    g, _ = shape
+    return (HockneyCost(2, nvls_volume(g)), HockneyCost(1, Fraction(1, g)))
+
+
+def _half_sharp_cost(shape: Shape) -> Costs:
+    g, m = shape
+    return (HockneyCost(1, Fraction(1)), HockneyCost(1, Fraction(m - 1, m * g)))
+
+
+def _direct_cost(shape: Shape) -> Costs:
+    g, _ = shape
+    return (HockneyCost(2, Fraction(2 * (g - 1), g)), HockneyCost(1, Fraction(1, g)))
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+NVLS = "NVIDIA, NCCL 2.17 (NVLS)"
+NVLS_TREE = "NVIDIA, NCCL 2.18 (NVLSTree)"
+SHOTS = "Shah et al., MSCCL++, arXiv:2504.09014 (2025)"
+COLLNET = "NVIDIA, NCCL 2.6 (CollNet)"
+SHARP = "Graham et al., SHARP, COMHPC 2016"
+ATP = "Lao et al., ATP, NSDI 2021"
+
+ONE_SWITCH, BOXES = "one switch", "boxes, rails"
+_AR, _AG, _RS = Kind.ALLREDUCE, Kind.ALLGATHER, Kind.REDUCE_SCATTER
+_BC, _RE = Kind.BROADCAST, Kind.REDUCE
+
+
+@dataclass(frozen=True, slots=True)
+class InNetwork:
+    """One algorithm for one collective whose sums and copies are made in switches.
+
+    Attributes:
+        name, kind: ``nvls`` for ``allreduce``.
+        shares: of a site, the kind and the root: what each chunk does.
+        cost: of a shape, innermost first: one entry per level.
+        source: who published it.
+        needs: what the machine must have, in two words.
+        levels: 1, or 2 where boxes and rails are told apart.
+        pipelined: no pieces; slices make the pipeline.
+    """
+
+    name: str
+    kind: Kind
+    shares: Callable[[CastSite, Kind, int], Shares]
+    cost: Callable[[Shape], Costs]
+    source: str
+    needs: str = ONE_SWITCH
+    levels: int = 1
+    pipelined: bool = False
+
+    def schedule(self, site: CastSite, pieces: int = 1, root: int = 0) -> Schedule:
+        """Return the schedule of an algorithm, each of its chunks in so many pieces.
+
+        Raises:
+            UserError: the machine lacks the switches, or they have too few groups.
+        """
+        machine, writer = site.topology, TreeWriter(site.topology)
+        units = machine.ranks if self.kind in (_AG, _RS) else 1
+        most = 0
+        for share in self.shares(site, self.kind, root):
+            trees = [
+                None if tree is None else site.routes.tree(tree, inward=inward)
+                for tree, inward in ((share.forth, True), (share.back, False))
+            ]
+            most = max(most, share.chunk + 1)
+            for piece in range(pieces):
+                writer.write(share.chunk * pieces + piece, *trees)
+        roots = (root,) if self.kind in ROOTED else ()
+        collective = make(self.kind, machine.ranks, chunks=most // units * pieces, roots=roots)
+        made = Schedule.of(
+            machine,
+            collective,
+            writer.transfers,
+            casts=writer.casts,
+            provenance={"algorithm": f"{self.name}_{self.kind}"},
+        )
+        for problem in cast_problems(made):
+            raise UserError(f"{self.name} does not fit {machine.name}: {problem}")
+        return made
+
+
+def _one(ranks: int) -> Fraction:
+    return Fraction(1)
+
+
+def _less_own(ranks: int) -> Fraction:
+    return Fraction(ranks - 1, ranks)
+
+
+IN_NETWORK = (
+    InNetwork("nvls_one_shot", _AR, _one_shot, _flat(1, Fraction), SHOTS),
+    InNetwork("nvls", _AR, _nvls, _flat(2, nvls_volume), NVLS),
+    *(InNetwork("nvls", kind, _nvls, _flat(1, _one), NVLS) for kind in (_AG, _RS, _BC, _RE)),
+    InNetwork("nvls_ring", _AR, _nvls_ring, _ring_cost, NVLS, BOXES, 2),
+    *(
+        InNetwork("nvls_ring", kind, _nvls_ring, _half_ring_cost, NVLS, BOXES, 2)
+        for kind in (_AG, _RS)
+    ),
+    InNetwork("nvls_tree", _AR, _nvls_tree, _tree_cost, NVLS_TREE, BOXES, 2),
+    InNetwork("nvls_sharp", _AR, _nvls_sharp, _sharp_cost, NVLS, BOXES, 2),
+    *(
+        InNetwork("nvls_sharp", kind, _nvls_sharp, _half_sharp_cost, NVLS, BOXES, 2)
+        for kind in (_AG, _RS)
+    ),
+    InNetwork("direct_sharp", _AR, _direct_sharp, _direct_cost, COLLNET, BOXES, 2),
+    *(
+        InNetwork("sharp", kind, _sharp, _flat(1, _one), SHARP, "a tree")
+        for kind in (_AR, _BC, _RE)
+    ),
+    *(
+        InNetwork("sharp", kind, _sharp, _flat(1, _less_own), SHARP, "a tree")
+        for kind in (_AG, _RS)
+    ),
+    InNetwork("atp", _AR, _atp, _flat(2, _one), ATP, "a tree"),
+)
+"""All of them, by name, then collective."""
