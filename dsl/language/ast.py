@@ -312,12 +312,37 @@ class AtMost(Syntax):
     limit: Expression
 
 
+class SwitchUse(StrEnum):
+    """What a switch may do beside forwarding."""
+
+    REDUCE = "reduce"
+    MULTICAST = "multicast"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class UseOnly(Syntax):
+    """``reduce``, ``multicast`` or ``off``: the only thing that a switch does."""
+
+    use: SwitchUse
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsAtMost(Syntax):
+    """``groups at most …``."""
+
+    limit: Expression
+
+
+Policy = Few | Many | AtMost | UseOnly | GroupsAtMost
+
+
 @dataclass(frozen=True, slots=True)
 class SwitchRule(RuleLine):
-    """``switch name: few peers``."""
+    """``switch name: few peers``, ``switch name: reduce``."""
 
     switch: Name | Quoted | Any
-    policy: Few | Many | AtMost
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)

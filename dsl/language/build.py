@@ -214,6 +214,18 @@ class TreeBuilder(Transformer_NonRecursive[Token, Anything]):
     def at_most(self, meta: Meta, parts: Parts) -> ast.AtMost:
         return ast.AtMost(parts[0], span=self._span(meta))
 
+    def reduce_only(self, meta: Meta, parts: Parts) -> ast.UseOnly:
+        return ast.UseOnly(ast.SwitchUse.REDUCE, span=self._span(meta))
+
+    def multicast_only(self, meta: Meta, parts: Parts) -> ast.UseOnly:
+        return ast.UseOnly(ast.SwitchUse.MULTICAST, span=self._span(meta))
+
+    def forward_only(self, meta: Meta, parts: Parts) -> ast.UseOnly:
+        return ast.UseOnly(ast.SwitchUse.OFF, span=self._span(meta))
+
+    def groups_at_most(self, meta: Meta, parts: Parts) -> ast.GroupsAtMost:
+        return ast.GroupsAtMost(parts[0], span=self._span(meta))
+
     def symmetry(self, meta: Meta, parts: Parts) -> ast.SymmetryRule:
         return ast.SymmetryRule(tuple(parts), span=self._span(meta))
 

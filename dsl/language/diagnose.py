@@ -19,7 +19,10 @@ _EXAMPLES: tuple[tuple[set[str], str], ...] = (
         {"_ACROSS", "_ALONG", "_IN"},
         "within node, across nodes by local rank, in blocks of 4, along x, in (0 1)(2 3)",
     ),
-    ({"_FEW", "_MANY"}, "few peers, many peers or at most 4 peers"),
+    (
+        {"_FEW", "_MANY"},
+        "few peers, many peers, at most 4 peers; or reduce, multicast, off, groups at most 1",
+    ),
     ({"_INDENT"}, "what belongs to a line that ends in ':' is indented below it"),
 )
 """Hints with examples, by the terminals accepted at the error."""

@@ -24,6 +24,7 @@ from ..base.registry import ENGINES
 from ..base.spec import parse_spec
 from ..catalogue import topology
 from ..nouns.sketch import (
+    CastPolicy,
     Chunks,
     ChunksBySize,
     FixedSend,
@@ -50,6 +51,8 @@ from .machine import SketchMachine
 from .moves import image_of
 from .parse import MAX_ERRORS, raise_all
 from .phases import phases_of
+
+WHAT_SWITCHES_DO = "the machine says what its switches do: nvls=on, sharp=fabric, --capable"
 
 MAX_TURNS = 20_000
 """Largest total number of loop iterations."""
@@ -427,7 +430,7 @@ class _LineTranslation:
             )
         return MaxDetour(line.measure, more, line.percent, label=self._label(), span=line.span)
 
-    def _switches(self, line: ast.SwitchRule) -> Iterator[SwitchPolicy]:
+    def _switches(self, line: ast.SwitchRule) -> Iterator[SwitchPolicy | CastPolicy]:
         machine = self.meaning.machine
         nodes = machine.topology.nodes
         if isinstance(line.switch, ast.Any):
@@ -437,17 +440,58 @@ class _LineTranslation:
             if not found:
                 known = [node.name for node in nodes[machine.ranks :]]
                 raise UnknownName("switch", line.switch.text, known, where=line.switch.span)
-        limit = None
-        if isinstance(line.policy, ast.AtMost):
-            limit = self.meaning.count(line.policy.limit, "the number of peers")
-        peers = {ast.Few: Peers.FEW, ast.Many: Peers.MANY}.get(type(line.policy))
+        named = not isinstance(line.switch, ast.Any)
+        casts = isinstance(line.policy, ast.UseOnly | ast.GroupsAtMost)
+        if casts and not named and not any(nodes[node].computes for node in found):
+            raise BadSketch(
+                f"no switch of {machine.topology.name} sums or copies",
+                where=line.switch.span,
+                hint=WHAT_SWITCHES_DO,
+            )
         for node in found:
             if machine.is_gpu(node):
                 text = ranks_text(line.switch)
                 raise BadSketch(f"{text!r} is a GPU, not a switch", where=line.switch.span)
             suffix = f", {nodes[node].name}" if len(found) > 1 else ""
             label = self._label(suffix=suffix)
-            yield SwitchPolicy(node, peers, limit, label=label, span=line.span)
+            if isinstance(line.policy, ast.UseOnly | ast.GroupsAtMost):
+                if named or nodes[node].computes:
+                    yield self._casts(line, line.policy, node, label)
+                continue
+            yield self._peers(line, node, label)
+
+    def _peers(self, line: ast.SwitchRule, node: int, label: str) -> SwitchPolicy:
+        limit = None
+        if isinstance(line.policy, ast.AtMost):
+            limit = self.meaning.count(line.policy.limit, "the number of peers")
+        peers = {ast.Few: Peers.FEW, ast.Many: Peers.MANY}.get(type(line.policy))
+        return SwitchPolicy(node, peers, limit, label=label, span=line.span)
+
+    def _casts(
+        self, line: ast.SwitchRule, policy: ast.UseOnly | ast.GroupsAtMost, node: int, label: str
+    ) -> CastPolicy:
+        """Return what casts may do at a switch.
+
+        Raises:
+            BadSketch: the switch lacks what the rule leaves to it.
+        """
+        one = self.meaning.machine.topology.nodes[node]
+        if isinstance(policy, ast.GroupsAtMost):
+            groups = self.meaning.count(policy.limit, "the number of groups")
+            lacks = "" if one.computes else "can neither sum nor copy, so it has no groups"
+            rule = CastPolicy(node, None, groups, label=label, span=line.span)
+        else:
+            word = {"reduce": "reduces", "multicast": "multicast"}.get(policy.use)
+            allowed = frozenset[str]() if word is None else frozenset((word,))
+            lacks = "" if word is None or getattr(one, word) else f"cannot {policy.use}"
+            rule = CastPolicy(node, allowed, label=label, span=line.span)
+        if lacks:
+            raise BadSketch(
+                f"{one.name} {lacks}",
+                where=line.switch.span,
+                hint=WHAT_SWITCHES_DO,
+            )
+        return rule
 
     def _symmetries(self, line: ast.SymmetryRule) -> Iterator[Symmetry]:
         problems: list[WeftError] = []

@@ -275,7 +275,7 @@ def _argument(one: ast.Argument) -> str:
     return one.name if one.value is None else f"{one.name} = {expression_text(one.value)}"
 
 
-def _policy(policy: ast.Few | ast.Many | ast.AtMost) -> str:
+def _policy(policy: ast.Policy) -> str:
     match policy:
         case ast.Few():
             return "few peers"
@@ -283,6 +283,10 @@ def _policy(policy: ast.Few | ast.Many | ast.AtMost) -> str:
             return "many peers"
         case ast.AtMost(limit=limit):
             return f"at most {expression_text(limit)} peers"
+        case ast.UseOnly(use=use):
+            return str(use)
+        case ast.GroupsAtMost(limit=limit):
+            return f"groups at most {expression_text(limit)}"
 
 
 def _send(rule: ast.SendRule) -> str:

@@ -72,6 +72,19 @@ class SwitchPolicy(Rule):
 
 
 @dataclass(frozen=True, slots=True)
+class CastPolicy(Rule):
+    """Limit what casts may do at node ``switch``: to some of its capabilities, or its groups.
+
+    ``allowed``: of ``reduces`` and ``multicast``, those that may be used; None: what it has.
+    ``groups``: member sets at most; None: what it has.
+    """
+
+    switch: int
+    allowed: frozenset[str] | None = None
+    groups: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Symmetry(Rule):
     """Require a schedule invariant under this permutation of the ranks (image of each rank)."""
 

@@ -36,6 +36,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import (
+    CastPolicy,
     Chunks,
     ChunksBySize,
     FixedSend,
@@ -57,6 +58,7 @@ from weft.dsl.nouns.sketch import (
 from ..fabric.fabric import fabric_of
 from ..fabric.occupancy import transfer_name, transfer_of_link
 from .paths import detours, hops_travelled, out_of_phase
+from .sketch_casts import casts_broken
 
 _TOLD = 8  # transfers named for one rule
 
@@ -66,6 +68,10 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Bools) -> Iterat
 
     ``redundant`` marks the transfers that bring only data that is there already.
     """
+    of_casts = [f"{_title(rule)}: {text}" for rule, text in casts_broken(schedule, sketch)]
+    yield from of_casts
+    if of_casts:  # the others look at transfers alone
+        return
     only = [r for r in sketch.rules if isinstance(r, Only)]
     if only:
         stray = ~np.logical_or.reduce([_named(schedule, r) for r in only])
@@ -113,7 +119,7 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Bools) -> Iterat
                 yield f"{_title(rule)}: units are cut into {schedule.collective.factor} chunks"
             case MaxSteps(count=count) if schedule.steps > count:
                 yield f"{_title(rule)}: the schedule has {schedule.steps} steps"
-            case Chunks() | ChunksBySize() | MaxSteps():
+            case Chunks() | ChunksBySize() | MaxSteps() | CastPolicy():
                 pass
             case _:
                 yield f"{_title(rule)}: the verifier does not know this kind of rule"

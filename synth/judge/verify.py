@@ -132,9 +132,7 @@ def _problems(schedule: Schedule, sketch: Sketch | None, result: Replay) -> Iter
     yield from _end_problems(schedule, result)
     yield from _time_problems(schedule, result)
     yield from _round_problems(schedule, table)
-    if sketch is not None and len(schedule.casts):
-        yield "the sketch has no rules for casts, and the schedule has some"
-    elif sketch is not None:
+    if sketch is not None:
         yield from broken_rules(schedule, sketch, result.redundant)
     yield from part_problems(schedule)
 

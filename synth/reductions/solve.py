@@ -13,9 +13,13 @@ from ..judge.point import require_right
 from .allreduce import Composed
 from .claims import with_our_bounds, without_claims
 from .grains import Grains
+from .narrowed import Narrowed
 from .phases import Phased
 from .reduction import Reduction, Subproblem, run
 from .reverse import Reversed
+
+NARROWED = Narrowed()
+"""Of rules that no engine has to know: applied before an engine is asked."""
 
 REDUCTIONS: tuple[Reduction, ...] = (Phased(), Grains(), Composed(), Reversed())
 """All reductions; of those that fit a problem the first is applied."""
@@ -28,13 +32,15 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
         Refusal: the engine refuses, and no reduction leads to a problem that it takes.
         PluginFault: the engine of another package fails.
     """
-    reason = engine.refuses(problem)
-    if reason is None:
-        return _direct(problem, engine, budget, observer)
 
     def part(of: Subproblem) -> Outcome:
         return solve(of.problem, engine, of.budget, of.observer)
 
+    if NARROWED.fits(problem):
+        return run(NARROWED.apply(problem, budget, observer, engine.name), part)
+    reason = engine.refuses(problem)
+    if reason is None:
+        return _direct(problem, engine, budget, observer)
     for reduction in REDUCTIONS:
         if reduction.fits(problem):
             return run(reduction.apply(problem, budget, observer, engine.name), part)

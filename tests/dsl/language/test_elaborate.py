@@ -16,6 +16,7 @@ from weft.dsl.language.elaborate import elaborate, machine_text
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.sketch import (
+    CastPolicy,
     Chunks,
     FixedSend,
     Forbid,
@@ -206,6 +207,26 @@ def test_switch_policies() -> None:
     assert (few.switch, few.peers, few.limit) == (16, Peers.FEW, None)
     assert (many.switch, many.peers, many.limit) == (16, Peers.MANY, None)
     assert (limit.switch, limit.peers, limit.limit) == (16, None, 4)
+
+
+def test_what_switches_may_compute() -> None:
+    machine = "dgx-h100:nodes=2,nvls=on,sharp=fabric"
+    text = """switch nvswitch0: reduce
+switch nvswitch1: multicast
+switch rail7: off
+switch nvswitch: groups at most 1
+switch any: off"""
+    rules = sketch(text, machine).rules
+    assert all(isinstance(r, CastPolicy) for r in rules)
+    found = [(r.switch, r.allowed, r.groups) for r in rules if isinstance(r, CastPolicy)]
+    assert found[:5] == [
+        (16, {"reduces"}, None),
+        (17, {"multicast"}, None),
+        (25, frozenset(), None),
+        (16, None, 1),
+        (17, None, 1),
+    ]
+    assert [switch for switch, _, _ in found[5:]] == list(range(16, 26))
 
 
 def test_a_family_of_switches_is_one_rule_each() -> None:
@@ -461,6 +482,30 @@ def test_loops_over_blocks_and_of_loops() -> None:
             "did you mean 'nvswitch0'?",
         ),
         ("switch gpu3: few peers", "dgx2", "'gpu3' is a GPU, not a switch", "f:2:8", "gpu3", ""),
+        (
+            "switch rail0: reduce",
+            "dgx-h100:nodes=2,nvls=on",
+            "rail0 cannot reduce",
+            "f:2:8",
+            "rail0",
+            "the machine says what its switches do: nvls=on, sharp=fabric, --capable",
+        ),
+        (
+            "switch any: multicast",
+            "dgx-h100",
+            "no switch of dgx-h100 sums or copies",
+            "f:2:8",
+            "any",
+            "the machine says what its switches do: nvls=on, sharp=fabric, --capable",
+        ),
+        (
+            "switch nvswitch0: groups at most 0",
+            "dgx-h100:nvls=on",
+            "the number of groups must be at least 1, not 0",
+            "f:2:34",
+            "0",
+            "",
+        ),
         (
             "switch any: at most 1-1 peers",
             "dgx2",

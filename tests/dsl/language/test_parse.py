@@ -85,6 +85,19 @@ TWO_P = Binary(Operator.MULTIPLY, Number(2), Name("p"))
         ("switch nvswitch: few peers", ast.SwitchRule(Name("nvswitch"), ast.Few())),
         ("switch any: many peers", ast.SwitchRule(ast.Any(), ast.Many())),
         (
+            "switch any: reduce",
+            ast.SwitchRule(ast.Any(), ast.UseOnly(ast.SwitchUse.REDUCE)),
+        ),
+        (
+            "switch rail0: multicast",
+            ast.SwitchRule(Name("rail0"), ast.UseOnly(ast.SwitchUse.MULTICAST)),
+        ),
+        ("switch off: off", ast.SwitchRule(Name("off"), ast.UseOnly(ast.SwitchUse.OFF))),
+        (
+            "switch rail0: groups at most 2",
+            ast.SwitchRule(Name("rail0"), ast.GroupsAtMost(Number(2))),
+        ),
+        (
             'switch "leaf-3": at most 4 peers',
             ast.SwitchRule(ast.Quoted("leaf-3"), ast.AtMost(Number(4))),
         ),
@@ -258,7 +271,7 @@ ERRORS = [
     (
         "sketch x\nswitch nvswitch: fev peers",
         """\
-        error: expected 'at', 'few' or 'many', found 'fev'
+        error: expected 'at', 'few', 'groups', 'many', 'multicast', 'off' or 'reduce', found 'fev'
          --> f:2:18
           |
         2 | switch nvswitch: fev peers

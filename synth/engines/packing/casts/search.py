@@ -27,6 +27,7 @@ from ....base.meter import Meter
 from ....bounds import bounds
 from ....fabric.fabric import fabric_of
 from ....fabric.occupancy import us_per_byte
+from ....judge.casts import cast_problems
 from ....judge.verify import verify
 from ....steiner.packing import cast_packing, quick_pairs, rooted_tree, time_of
 from ....time.schedule_tables import prepare
@@ -79,7 +80,7 @@ def cast_points(
     for size in sizes:
         if points and meter.over():
             break
-        candidates = list(_candidates(problem, size, meter))
+        candidates = list(_within_groups(problem, size, meter))
         if problem.objective is Objective.BANDWIDTH:
             least = min((c.rate for c in candidates), default=Fraction(0))
             candidates = [c for c in candidates if c.rate == least]
@@ -88,6 +89,37 @@ def cast_points(
             us, schedule, candidate = min(tried, key=lambda one: one[0])
             points.append(_point(problem, schedule, candidate, size, us))
     return points
+
+
+def _within_groups(problem: Problem, size: int, meter: Meter) -> Iterator[_CastSchedule]:
+    """Yield the candidates that keep to the numbers of groups of the switches.
+
+    Trees to many roots take a group for each, of all others; with the issuer in it, all take one.
+    """
+    kept = 0
+    for one in _candidates(problem, size, meter):
+        if not any(cast_problems(one.schedule)):
+            kept += 1
+            yield one
+    machine = _with_issuers(problem.topology)
+    if kept or machine is None:
+        return
+    for one in _candidates(replace(problem, topology=machine), size, meter):
+        if not any(cast_problems(one.schedule)):
+            yield replace(one, schedule=replace(one.schedule, topology=problem.topology))
+
+
+def _with_issuers(topology: Topology) -> Topology | None:
+    """Return the machine with the issuer in all groups of switches of few groups, if any has."""
+    few = [
+        v
+        for v, node in enumerate(topology.nodes)
+        if node.computes and not node.issuer_in_group and node.limits.groups is not None
+    ]
+    if not few:
+        return None
+    words = {v: (*topology.nodes[v].capabilities, "issuer_in_group") for v in few}
+    return topology.with_capabilities(words)
 
 
 def _candidates(problem: Problem, size: int, meter: Meter) -> Iterator[_CastSchedule]:

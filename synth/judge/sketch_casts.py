@@ -1,0 +1,96 @@
+"""Casts of a schedule against a sketch: part of :mod:`.sketch_rules`, with the same meanings.
+
+A cast is a hop from each of its sources to each of its other destinations: *forbid* must name none
+of these pairs and none of its links, and one *only* must name them all, or all its links. *switch
+reduce, multicast, off, groups*: what the passes of casts through that switch do. Numbers of chunks
+and of steps are of the whole schedule. All other rules are about transfers; a schedule with casts
+does not keep them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from weft.dsl.nouns.casts import Cast
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import (
+    CastPolicy,
+    Chunks,
+    ChunksBySize,
+    Forbid,
+    MaxSteps,
+    Only,
+    Pair,
+    Rule,
+    Sketch,
+    SwitchPolicy,
+)
+from weft.dsl.nouns.topology import Topology
+
+from .casts import cast_name
+
+
+def casts_broken(schedule: Schedule, sketch: Sketch) -> Iterator[tuple[Rule, str]]:
+    """Yield each rule that a cast breaks, and how."""
+    if not len(schedule.casts):
+        return
+    only = [rule for rule in sketch.rules if isinstance(rule, Only)]
+    for i, one in enumerate(schedule.casts):
+        name, pairs, links = cast_name(one, i), _pairs(one), frozenset(one.links)
+        if only and not any(pairs <= r.pairs or links <= r.links for r in only):
+            yield only[0], f"{name}: no such rule names all its hops"
+        for rule in sketch.rules:
+            if isinstance(rule, Forbid) and (pairs & rule.pairs or links & rule.links):
+                yield rule, f"{name}: forbidden"
+    for rule in sketch.rules:
+        if isinstance(rule, CastPolicy):
+            yield from ((rule, text) for text in _beyond(schedule, rule))
+        elif not _kept(rule):
+            yield rule, "the rule is about transfers, and the schedule has casts"
+
+
+def _kept(rule: Rule) -> bool:
+    """Return True if casts cannot break a rule, or it was looked at."""
+    if isinstance(rule, SwitchPolicy):
+        return rule.limit is None
+    return isinstance(rule, Only | Forbid | Chunks | ChunksBySize | MaxSteps)
+
+
+def _pairs(one: Cast) -> frozenset[Pair]:
+    return frozenset((s, d) for s in one.sources for d in one.destinations if s != d)
+
+
+def _beyond(schedule: Schedule, rule: CastPolicy) -> Iterator[str]:
+    """Yield what casts do at a switch that the rule does not leave to it."""
+    groups: set[frozenset[int]] = set()
+    name = schedule.topology.nodes[rule.switch].name
+    for i, one in enumerate(schedule.casts):
+        for before, after in _through(schedule.topology, one, rule.switch):
+            sides = {"reduces": before, "multicast": after}
+            used = {word: side for word, side in sides.items() if len(side) > 1}
+            stray = () if rule.allowed is None else sorted(used.keys() - rule.allowed)
+            for word in stray:
+                does = "sums" if word == "reduces" else "copies"
+                yield f"{cast_name(one, i)}: {name} {does}"
+            if used:
+                groups.add(frozenset().union(*used.values()))
+    if rule.groups is not None and len(groups) > rule.groups:
+        yield f"the casts use {len(groups)} groups of {name}"
+
+
+def _through(
+    topology: Topology, one: Cast, switch: int
+) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
+    """Yield the nodes before and after a switch, for each time that a cast passes it."""
+    turns: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
+    at, left = 0, False
+    for k in one.links:
+        link = topology.links[k]
+        if link.src == switch:
+            turns[at][1].add(link.dst)
+            left = True
+        if link.dst == switch:
+            at, left = at + left, False
+            turns[at][0].add(link.src)
+    yield from ((frozenset(before), frozenset(after)) for before, after in turns.values())
