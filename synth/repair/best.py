@@ -17,6 +17,7 @@ from ..reductions.refine import refine
 from ..time.order import LARGE, in_start_order
 from ..time.schedule_tables import prepare
 from .balanced import balanced
+from .cast_trees import repair_casts
 from .effort import REPAIR_EFFORT, RepairEffort
 from .even import even
 from .mend import repair
@@ -35,6 +36,9 @@ def repairs(
     Raises:
         UserError, BadTopology: it cannot be repaired, see :func:`~.mend.repair`.
     """
+    if len(schedule.casts):
+        yield "mended", repair_casts(schedule, left, message_bytes)
+        return
     whole = repair(schedule, left, message_bytes, effort)
     yield "mended", whole
     rate = us_per_byte(whole)
@@ -97,6 +101,8 @@ def quickest_repair(
 def _orders(schedule: Schedule) -> Iterator[Schedule]:
     """Yield the schedule as it is and slice by slice, where late pieces delay fewer others."""
     yield schedule
+    if len(schedule.casts):  # in the order that they had
+        return
     own = np.arange(len(schedule)) if schedule.priority is None else schedule.priority
     stride = int(own.max(initial=0)) + 1
     if schedule.stride < stride and schedule.segments > 1:
@@ -105,7 +111,7 @@ def _orders(schedule: Schedule) -> Iterator[Schedule]:
 
 def _slices(schedule: Schedule, jobs: int, slices: int) -> int:
     """Return the largest power of two, at most ``slices``, that makes at most ``jobs`` jobs."""
-    most = max(1, min(slices, jobs // max(1, len(schedule))))
+    most = max(1, min(slices, jobs // max(1, schedule.moves)))
     return 1 << (most.bit_length() - 1)
 
 

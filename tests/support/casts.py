@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from strategies import topologies
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.casts import Cast
@@ -72,3 +76,20 @@ def up_and_down() -> Schedule:
     links = (0, 2, 8, 4, 6, 12, 9, 1, 3, 13, 5, 7)
     c = make("allreduce", 4)
     return Schedule.of(racks("leaf", "spine"), c, [], casts=[Cast(0, every, every, links)])
+
+
+@st.composite
+def able_machines(draw: st.DrawFn) -> Topology:
+    """Random machines with random capabilities of their switches."""
+    made = draw(topologies(max_ranks=5))
+    nodes = []
+    for node in made.nodes:
+        if node.kind is NodeKind.SWITCH:
+            copies, sums = draw(st.booleans()), draw(st.booleans())
+            turns = sums and draw(st.booleans())
+            grouped = not turns and draw(st.booleans())
+            node = replace(
+                node, multicast=copies, reduces=sums, turns=turns, issuer_in_group=grouped
+            )
+        nodes.append(node)
+    return replace(made, nodes=tuple(nodes), symmetries=())

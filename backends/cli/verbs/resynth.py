@@ -221,7 +221,7 @@ def _mended(
             ways.items(),
             key=lambda way: (len(way[1]) >= MOST_ORDERED * len(old), us_per_byte(way[1])),
         )
-        if best.priority is not None:
+        if best.priority is not None and not len(best.casts):
             found[f"{word} {plan.name} by steps"] = Warm(replace(best, priority=None, stride=0))
         mendable += 1
     console.say("Mended", f"{mendable} of {len(before.plans)} schedules of {before.name}")

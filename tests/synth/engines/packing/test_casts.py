@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from casts import able_machines
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from strategies import topologies
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.nouns.topology import Topology
 from weft.synth.base.meter import Meter
 from weft.synth.bounds import bounds
 from weft.synth.engines.packing.casts.schedule import lifted, schedule_of
@@ -45,23 +42,6 @@ def best_us(text: str, kind: str, size: int) -> float:
 )
 def test_times_of_a_box(text: str, kind: str, size: int, most_us: float):
     assert best_us(text, kind, size) <= most_us
-
-
-@st.composite
-def able_machines(draw: st.DrawFn) -> Topology:
-    """Random machines with random capabilities of their switches."""
-    made = draw(topologies(max_ranks=5))
-    nodes = []
-    for node in made.nodes:
-        if node.kind is NodeKind.SWITCH:
-            copies, sums = draw(st.booleans()), draw(st.booleans())
-            turns = sums and draw(st.booleans())
-            grouped = not turns and draw(st.booleans())
-            node = replace(
-                node, multicast=copies, reduces=sums, turns=turns, issuer_in_group=grouped
-            )
-        nodes.append(node)
-    return replace(made, nodes=tuple(nodes), symmetries=())
 
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None)
