@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.arrays import Floats, Ints32
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.machines.failures import Degraded
@@ -178,6 +178,6 @@ def root_of(schedule: Schedule, chunk: int) -> int:
     return 0
 
 
-def _ranks_of(ranks: Ints, chunks: Ints, chunk: int) -> list[int]:
+def _ranks_of(ranks: Ints32, chunks: Ints32, chunk: int) -> list[int]:
     found: list[int] = ranks[chunks == chunk].tolist()
     return found
