@@ -65,7 +65,8 @@ PROGRAMS = (
         "torch symmetric memory with Triton",
         "a Python file with a kernel",
         ("torch",),
-        "no GPU was at hand; the plan is interpreted, the kernel under a model of memory order",
+        "no GPU was at hand; the whole file by torch 2.13 and Triton 3.9's interpreter on CPUs, "
+        "the kernel under a model of memory order",
     ),
     BackEnd(
         "jax",
