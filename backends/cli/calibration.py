@@ -24,6 +24,7 @@ from ..report.html.page import render
 from .console import Console, columns
 from .exit_codes import Exit
 from .flags.nested import TopoCalibrateFlags
+from .inputs import restricted
 from .machines import facts_of, machine_line, read_topology
 from .outputs import check_file, check_file_output
 
@@ -35,7 +36,7 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
         check_file(args.page, force=args.force)
         if args.output is not None and Path(args.page).resolve() == Path(args.output).resolve():
             raise UserError("-o and --page name the same file", where=f"--page {args.page}")
-    topology = read_topology(args.topology)
+    topology = restricted(read_topology(args.topology), args.group)
     console.say("Read", machine_line(topology))
     times: list[MeasuredTime] = []
     for path in args.files:
@@ -100,7 +101,8 @@ def require_machine(run: NcclTestsRun, path: str, topology: Topology) -> None:
         raise UserError(
             f"{count(len(run.hosts), 'GPU')} in {hosts}, but {machine_line(topology)}",
             where=path,
-            hint="name the machine that ran it, such as dgx-a100:nodes=2",
+            hint="name the machine that ran it, such as dgx-a100:nodes=2, and of a larger one its "
+            "ranks: --group 0..3,8..11",
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from . import shared
 from .shared import Flags, flag
+from .values import ranks
 
 LAUNCHERS = ("mpirun", "slurm", "torchrun", "kubernetes")
 RUNTIMES = ("mscclpp", "executor", "msccl", "rccl")
@@ -61,6 +62,9 @@ class VerifyRunFlags(Flags):
     )
     topology: str | None = shared.topology(
         help="the machine (default: the library's); with the times of NCCL's own algorithms"
+    )
+    group: shared.Ranks | None = flag(
+        "--group", metavar="R,R", parse=ranks, help="the ranks of -t that ran: 0..3,8..11"
     )
     output: str | None = shared.output("a file for the machine with the measured numbers")
     force: bool = shared.force()

@@ -69,6 +69,9 @@ class TopoCalibrateFlags(Flags):
         "--page", metavar="FILE", help="an HTML page: measured, default and fitted times"
     )
     force: bool = shared.force("overwrite the files")
+    group: Ranks | None = flag(
+        "--group", metavar="R,R", parse=ranks, help="the ranks of TOPO that ran: 0..3,8..11"
+    )
     collective: str | None = flag(
         "--collective",
         "-c",

@@ -28,6 +28,7 @@ from ..calibration import require_machine
 from ..console import Console, columns
 from ..exit_codes import Exit
 from ..flags.cluster import VerifyRunFlags
+from ..inputs import restricted
 from ..machines import facts_of, is_library, read_topology
 from ..outputs import check_file_output
 
@@ -77,7 +78,9 @@ def _library(args: VerifyRunFlags) -> Library | None:
 
 def _machine(args: VerifyRunFlags, library: Library | None) -> Topology | None:
     if args.topology is not None:
-        return read_topology(args.topology)
+        return restricted(read_topology(args.topology), args.group)
+    if args.group:
+        raise UserError("--group is of a machine, and none is named", hint="-t dgx-h100:nodes=2")
     return library.topology if library else None
 
 

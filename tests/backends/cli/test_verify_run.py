@@ -309,6 +309,16 @@ def test_nccls_own_is_predicted_within_its_settings(weft, tmp_path: Path) -> Non
     assert "limited by NCCL_PROTO=simple" in weft("verify-run", path, "-t", "line:2").out
 
 
+def test_a_run_on_a_part_of_a_machine_names_its_ranks(weft, tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text(log_text("all_reduce", {8: (5.0, 6.0)}, gpus=2, name=H100))
+    whole = weft("verify-run", tmp_path / "x.txt", "-t", "full:4")
+    assert whole.code == 2
+    assert "--group" in whole.err
+    part = weft("verify-run", tmp_path / "x.txt", "-t", "full:4", "--group", "0,2", "--json")
+    assert json.loads(part.out)["runs"][0]["sizes"][0]["own_us"] > 0
+    assert weft("verify-run", tmp_path / "x.txt", "--group", "0,2").code == 2
+
+
 def test_counts_of_one_rank_are_told_apart() -> None:
     """From 2.23 on an allgather's line has the bytes of one rank; nccl-tests those of all."""
     (one,) = read_log(
