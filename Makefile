@@ -51,6 +51,7 @@ shared: $(STAMP) ## test the readers on files of other tools, which are in SHARE
 grade: $(STAMP) ## compare results with published ones
 	$(BIN)/python tests/grade/run.py
 	$(BIN)/python tests/grade/whole_job.py
+	$(BIN)/python tests/grade/in_network.py
 
 calibration: $(STAMP) ## program times beside published ones (MEASURED=file.json)
 	$(BIN)/python tests/grade/calibration.py $(MEASURED) --left-out

@@ -19,8 +19,17 @@ T >= 0.75·M / (50 GB/s), that is 15 ps per byte of M
 
 from __future__ import annotations
 
-from .bounds import Bounds, binding, bounds, lower_bound_us
+from .bounds import ROOTED, Bounds, RootedBound, binding, bounds, lower_bound_us
 from .composite import Composite
 from .tree_prices import tree_prices
 
-__all__ = ["Bounds", "Composite", "binding", "bounds", "lower_bound_us", "tree_prices"]
+__all__ = [
+    "ROOTED",
+    "Bounds",
+    "Composite",
+    "RootedBound",
+    "binding",
+    "bounds",
+    "lower_bound_us",
+    "tree_prices",
+]

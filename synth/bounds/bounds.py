@@ -35,6 +35,16 @@ from .sides import sides
 from .trees import tree_time
 from .windows import Lengths
 
+ROOTED = "schedules that bring every byte to one place and spread it from there"
+
+
+@dataclass(frozen=True, slots=True)
+class RootedBound:
+    """T/M in µs per byte that no schedule of the kind :data:`ROOTED` is below, and why."""
+
+    us_per_byte: Fraction
+    certificate: Certificate
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -50,6 +60,7 @@ class Bounds:
         attainable: a T/M that schedules attain in the fluid limit (any number of chunks, no α),
             where known; equal to ``us_per_byte`` it proves the bound tight.
         remark: where ``attainable`` comes from.
+        rooted: a larger bound of T/M for some schedules only, where switches compute.
         composite: bounds T >= a + b·M that exceed both others at some size (:mod:`.composite`).
         reach: concave curves in M that exceed all of these at some size (:mod:`.reach`).
     """
@@ -65,6 +76,7 @@ class Bounds:
     remark: str = ""
     composite: tuple[Composite, ...] = ()
     reach: tuple[Reach, ...] = ()
+    rooted: RootedBound | None = None
 
     def __repr__(self) -> str:
         algbw = "" if self.algbw_GBps is None else f", {float(self.algbw_GBps):.4g} GB/s at most"
@@ -117,6 +129,13 @@ class Bounds:
                 None if self.attainable is None else self.attainable / 10**6
             ),
             "remark": self.remark,
+            "rooted": None
+            if self.rooted is None
+            else {
+                "holds_for": ROOTED,
+                "seconds_per_byte": str(self.rooted.us_per_byte / 10**6),
+                "certificate": certificate(self.rooted.certificate),
+            },
             "composite": [
                 {
                     "us": str(one.us),
@@ -197,6 +216,7 @@ def bounds(
         flow.attainable,
         flow.remark,
         _composites(topology, collective, demand, latency, flow, speakers, effort),
+        rooted=flow.rooted,
     )
     if latency is None or not latency.length or not flow.us_per_byte:
         return found
@@ -275,6 +295,7 @@ class _Bandwidth:
     certificate: Certificate
     attainable: Fraction | None = None
     remark: str = ""
+    rooted: RootedBound | None = None
 
 
 _NOTHING = _Bandwidth(
@@ -483,8 +504,14 @@ def _allreduce(
         value = _per_byte(collective, cut.time * chunks)
         whole = NodeCut(cut.inside, chunks, cut.crossing)
         certificate = report.cut_certificate(topology, whole, of, value)
-    attainable, remark = _allreduce_attainable(topology, collective, value, composed, effort)
-    return _Bandwidth(value, certificate, attainable, remark)
+    plain = _Bandwidth(value, certificate)
+    if composed is not None and composed.attained:
+        if _per_byte(collective, composed.time * chunks) == value:
+            told = "attained by reduce_scatter and allgather, one after the other"
+            return replace(plain, attainable=value, remark=told)
+    if any(node.computes for node in topology.nodes):
+        return _with_casts(topology, collective, plain)
+    return _with_trees(topology, collective, plain, effort)
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,41 +538,34 @@ def _composed(topology: Topology, speakers: Ints) -> _ComposedTime | None:
     return _ComposedTime(time, bool(_attained_by_trees(topology, half)))
 
 
-def _allreduce_attainable(
-    topology: Topology,
-    collective: Collective,
-    bound: Fraction,
-    composed: _ComposedTime | None,
-    effort: BoundEffort,
-) -> tuple[Fraction | None, str]:
-    """Reduce_scatter then allgather if that meets the bound, else the tree program."""
-    if (
-        composed is not None
-        and composed.attained
-        and _per_byte(collective, composed.time * collective.chunks) == bound
-    ):
-        return bound, "attained by reduce_scatter and allgather, one after the other"
-    if any(node.computes for node in topology.nodes):
-        return _attained_with_casts(topology, bound)
+def _with_trees(
+    topology: Topology, collective: Collective, plain: _Bandwidth, effort: BoundEffort
+) -> _Bandwidth:
+    """Return a bound with the rate of the tree program."""
     trees = tree_time(topology, effort)
     if trees is None:
-        return None, ""
+        return plain
     value = _per_byte(collective, trees * collective.chunks)
-    equal = " equal to the bound" if value == bound else ""
-    return value, f"attained by reducing to roots and broadcasting, shares by linear program{equal}"
+    equal = " equal to the bound" if value == plain.us_per_byte else ""
+    told = f"attained by reducing to roots and broadcasting, shares by linear program{equal}"
+    return replace(plain, attainable=value, remark=told)
 
 
-def _attained_with_casts(topology: Topology, bound: Fraction) -> tuple[Fraction | None, str]:
-    """The best mixture of trees whose switches copy and sum."""
+def _with_casts(topology: Topology, collective: Collective, plain: _Bandwidth) -> _Bandwidth:
+    """Return a bound with the rate of the best trees whose switches copy and sum, and its proof."""
     found = cast_packing(topology)
     if found is None:
-        return None, ""
+        return plain
+    per_chunk = Fraction(collective.chunks, collective.message_chunks)
+    value = found.us_per_byte * per_chunk
     told = "attained by trees to roots and from them, switches on them copying and summing"
-    if found.us_per_byte == bound:
-        told += ", equal to the bound"
-    elif found.complete:
-        told += "; of all schedules that bring every byte to one place first none is quicker"
-    return found.us_per_byte, told
+    if value == plain.us_per_byte:
+        return replace(plain, attainable=value, remark=f"{told}, equal to the bound")
+    if found.proof is None:
+        return replace(plain, attainable=value, remark=told)
+    told += "; of all schedules that bring every byte to one place first none is quicker"
+    certificate = report.rooted_certificate(topology, found.proof, per_chunk, value)
+    return replace(plain, attainable=value, remark=told, rooted=RootedBound(value, certificate))
 
 
 def _any_cut(topology: Topology, collective: Collective, effort: BoundEffort) -> _Bandwidth:

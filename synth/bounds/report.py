@@ -10,6 +10,7 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from ..joint.union import UnionSolution
 from ..prices.arborescence import TreePrices
+from ..steiner.packing import PairPrices
 from .capacity import Crossing
 from .cast_partition import CastPartition
 from .composite import CompositeLine
@@ -250,6 +251,28 @@ def union_certificate(
         "us_per_byte": str(us_per_byte),
     }
     return Certificate("union", text, data)
+
+
+def rooted_certificate(
+    topology: Topology, found: PairPrices, share: Fraction, us_per_byte: Fraction
+) -> Certificate:
+    """The certificate of prices against the cheapest trees to a root and from it; ``share`` of M
+    is a byte's chunk."""
+    listed = [(row, price) for row, price in enumerate(found.prices) if price]
+    text = (
+        f"Price {_priced(topology, listed)}. A tree to a root and one from it, with any switches "
+        f"on them that sum and copy, cost {found.least} or more; price times bandwidth adds up to "
+        f"{number(found.worth)} GB/s. "
+        + time_words(_share_of(found.least * share, 1), found.worth, us_per_byte)
+    )
+    data = {
+        "prices": [list(x) for x in listed],
+        "least": found.least,
+        "worth_GBps": str(found.worth),
+        "share": str(share),
+        "us_per_byte": str(us_per_byte),
+    }
+    return Certificate("rooted", text, data)
 
 
 def mix_certificate(

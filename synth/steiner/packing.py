@@ -20,7 +20,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.matrix import SparseMatrix
@@ -74,8 +74,8 @@ class CastPacking:
         orbits: the symmetries; each pair stands for its images under all of them.
         pairs: (weight, tree to the root, tree from it).
         us_per_byte: the time of the busiest resource per byte of the buffer, exactly.
-        complete: no tree is cheaper under the last prices: of all schedules that bring every byte
-            to one place and spread it from there none is quicker.
+        proof: prices under which all pairs of trees cost so much that, of all schedules that bring
+            every byte to one place and spread it from there, none is quicker; None: not proved.
         steps: the work that it took.
     """
 
@@ -83,8 +83,26 @@ class CastPacking:
     orbits: Orbits
     pairs: tuple[tuple[Fraction, RoutedTree, RoutedTree], ...]
     us_per_byte: Fraction
-    complete: bool
+    proof: PairPrices | None
     steps: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class PairPrices:
+    """Prices of links and shared resources, integers, and what they prove.
+
+    A tree to a root and one from it, for the same byte, cost ``least`` or more together, whichever
+    the root and the switches on them; ``worth``: price times GB/s, summed.
+    """
+
+    prices: tuple[int, ...]
+    least: int
+    worth: Fraction
+
+    @property
+    def us_per_byte(self) -> Fraction:
+        """T/M for schedules that bring every byte to one place and spread it from there."""
+        return self.least / self.worth / BYTES_PER_US_PER_GBPS
 
 
 @kept(most=8)
@@ -192,7 +210,7 @@ class _TreeColumns:
         if not self._spans():
             return None
         self._price(1.0 / width / self.size, None, plain=True)
-        best, bound, complete = None, 0.0, False
+        best, bound = None, 0.0
         for _ in range(STEINER_EFFORT.rounds):
             value, price, families = self._master()
             self._grew, tried = False, price if best is None else (price + best) / 2
@@ -202,15 +220,14 @@ class _TreeColumns:
                 if lower > bound:
                     bound, best = lower, one
             if bound >= value * (1 - STEINER_EFFORT.close) or not self._grew:
-                # The search for switches may have missed a set: look at all of them once.
-                lower = self._price(price / self.size, families, every=True) / float(price @ width)
-                complete = lower >= value * (1 - STEINER_EFFORT.close)
-                if complete or not self._grew:
-                    break
-                bound = min(bound, lower)
+                # The search for switches may have missed a set: look at all of them.
+                ended = self._exact()
+                if ended is None or ended.proof is not None or not self._grew:
+                    return ended
+                bound = 0.0
             if self.meter.over():
                 break
-        return self._exact(complete)
+        return self._exact()
 
     def _spans(self) -> bool:
         found = {c.family for c in self.columns}
@@ -306,8 +323,8 @@ class _TreeColumns:
         cost[-1] = 1.0
         return cost, a_ub, a_eq, right
 
-    def _exact(self, complete: bool) -> CastPacking | None:
-        """Solve the last program in rational numbers, and pair the trees of each root."""
+    def _exact(self) -> CastPacking | None:
+        """Solve the last program in rational numbers, pair the trees of each root, and prove it."""
         cost, a_ub, a_eq, right = self._program()
         n, last = len(self.columns), len(cost) - 1
         # In units of the widest row, so that the time is not a tiny number.
@@ -338,14 +355,38 @@ class _TreeColumns:
         if solved.attained is None or solved.x_numerators is None:
             return None
         weights = [Fraction(int(x), solved.x_denominator) for x in solved.x_numerators[:n]]
+        time = solved.attained / widest / BYTES_PER_US_PER_GBPS
+        pairs = tuple(self._paired(weights))
+        proof = self._proof(-solved.dual_ub * units)
         return CastPacking(
             self.topology,
             self.orbits,
-            tuple(self._paired(weights)),
-            solved.attained / widest / BYTES_PER_US_PER_GBPS,
-            complete,
+            pairs,
+            time,
+            proof if proof is not None and proof.us_per_byte == time else None,
             self.meter.done,
         )
+
+    def _proof(self, price: Ints) -> PairPrices | None:
+        """Return what integer prices of orbits prove, over all sets of switches; None: nothing.
+
+        Routes are searched with a part of the mean price added to each link; prices must be so
+        small that all of this on two trees is less than one.
+        """
+        common = int(np.gcd.reduce(price))
+        if not common:
+            return None
+        price = price // common
+        longest = 2 * len(self.topology.nodes) ** 2
+        if STEINER_EFFORT.close * longest * float(price.max()) >= 0.5:
+            return None
+        least = int(self._price(price.astype(float), None, every=True) + 1e-6)
+        rows = tuple(price[self.orbits.row_orbit].tolist())
+        worth = sum(
+            (p * b for p, b in zip(rows, fabric_of(self.topology).bandwidth, strict=True)),
+            Fraction(0),
+        )
+        return PairPrices(rows, least, worth) if least > 0 else None
 
     def _paired(self, weights: list[Fraction]) -> list[tuple[Fraction, RoutedTree, RoutedTree]]:
         """Pair trees to and from each root, in their order, so that weights agree."""

@@ -110,12 +110,17 @@ class SwitchSets:
         return best
 
     def every(self, cost: Floats, root: int, meter: Meter) -> Tree | None:
-        """Return the cheapest tree over all sets of switches, of like ones each number.
+        """Return the cheapest tree over all sets of switches.
 
-        Like ones are images of each other that are equally far from the root. None where there are
-        more than ``STEINER_EFFORT.sets``, too.
+        Of switches that a symmetry of the costs exchanges, with all others and the root in their
+        places, only the number counts. None where there are more than ``STEINER_EFFORT.sets``, too.
         """
-        groups = [part for group in self.alike for part in _as_far(cost, root, group)]
+        groups = [
+            part
+            for group in self.alike
+            for far in _as_far(cost, root, group)
+            for part in _exchangeable(cost, root, far, self.ranks)
+        ]
         if prod(len(group) + 1 for group in groups) > STEINER_EFFORT.sets:
             return None
         best: Tree | None = None
@@ -175,6 +180,42 @@ def _as_far(cost: Floats, root: int, group: tuple[int, ...]) -> list[tuple[int, 
     for v in group:
         found.setdefault(f"{cost[root, v]:.9g}" if v != root else "", []).append(v)
     return [tuple(part) for part in found.values()]
+
+
+def _exchangeable(
+    cost: Floats, root: int, group: tuple[int, ...], ranks: int
+) -> list[tuple[int, ...]]:
+    """Return switches in groups of which a symmetry of the costs exchanges each with the next."""
+    scale = np.max(cost, where=np.isfinite(cost), initial=0.0) or 1.0
+    label = np.unique(np.round(cost / scale, 9), return_inverse=True)[1].reshape(cost.shape)
+    found: list[list[int]] = []
+    for v in group:
+        if (
+            found
+            and root not in (v, found[-1][-1])
+            and _exchanges(label, root, found[-1][-1], v, ranks)
+        ):
+            found[-1].append(v)
+        else:
+            found.append([v])
+    return [tuple(part) for part in found]
+
+
+def _exchanges(label: Ints, root: int, one: int, other: int, ranks: int) -> bool:
+    """Return whether costs stay equal when two switches change places, and ranks accordingly.
+
+    ``label``: a number for each cost, equal ones having the same. Ranks follow by their costs to
+    and from all switches.
+    """
+    n = len(label)
+    image = np.arange(n)
+    image[[one, other]] = other, one
+    beside = np.hstack([label[:ranks, ranks:], label[ranks:, :ranks].T])
+    moved = np.hstack([label[:ranks, image[ranks:]], label[image[ranks:], :ranks].T])
+    of_root = np.arange(ranks) == root
+    before, after = (np.lexsort((*keys.T, of_root)) for keys in (beside, moved))
+    image[before] = after
+    return bool((label[np.ix_(image, image)] == label).all()) and int(image[root]) == root
 
 
 def _switch(root: int, ranks: int) -> frozenset[int]:

@@ -8,7 +8,7 @@ from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.tables import exact, facts, microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
-from weft.synth.bounds import binding, bounds
+from weft.synth.bounds import ROOTED, binding, bounds
 
 from ...report.model_numbers import program_starts, schedule_remark
 from ..console import Console
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.topology import Topology
-    from weft.synth.bounds import Bounds
+    from weft.synth.bounds import Bounds, RootedBound
 
 
 def run(args: BoundFlags, console: Console) -> int:
@@ -125,6 +125,7 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]], remark: str) -
             ),
             ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
             ("tight", _tightness(bound) if algbw else None),
+            *(("", _rooted(one)) for one in (bound.rooted,) if one is not None),
             *(
                 ("with latency", _beyond(bound, one.certificate.text))
                 for one in bound.composite[-1:]
@@ -156,6 +157,11 @@ def _beyond(bound: Bounds, text: str) -> str:
     """Return the text that a composite certificate adds to that of the bandwidth."""
     said = bound.certificate.text
     return f"moreover: {text[len(said) :].lstrip('. ')}" if text.startswith(said) else text
+
+
+def _rooted(one: RootedBound) -> str:
+    """Return the bound that holds for some schedules only."""
+    return f"at least {exact(one.us_per_byte * 10**6)} ps/B for {ROOTED}: {one.certificate.text}"
 
 
 def _tightness(bound: Bounds) -> str | None:
