@@ -202,7 +202,7 @@ def bounds(
     speakers = representatives(topology, effort.few_ranks)
     latency = distance.latency_path(topology, needs, speakers)
     steps = distance.step_path(topology, needs, speakers)
-    flow = _bandwidth(topology, collective, demand, speakers, effort)
+    flow = bandwidth_bound(topology, collective, effort)
     plain_chunks = Fraction(collective.message_chunks, collective.factor)
     rounds = flow.us_per_byte * BYTES_PER_US_PER_GBPS * topology.round_bandwidth() * plain_chunks
     found = Bounds(
@@ -230,7 +230,7 @@ def _composites(
     collective: Collective,
     demand: ClassDemand | None,
     farthest: distance.Path | None,
-    flow: _Bandwidth,
+    flow: BandwidthBound,
     speakers: Ints,
     effort: BoundEffort,
 ) -> tuple[Composite, ...]:
@@ -290,7 +290,9 @@ def waiting(
 
 
 @dataclass(frozen=True, slots=True)
-class _Bandwidth:
+class BandwidthBound:
+    """The parts of :class:`Bounds` that are of bandwidth."""
+
     us_per_byte: Fraction
     certificate: Certificate
     attainable: Fraction | None = None
@@ -298,9 +300,19 @@ class _Bandwidth:
     rooted: RootedBound | None = None
 
 
-_NOTHING = _Bandwidth(
+_NOTHING = BandwidthBound(
     Fraction(0), Certificate("none", "nothing must move"), Fraction(0), "nothing must move"
 )
+
+
+@kept()
+def bandwidth_bound(
+    topology: Topology, collective: Collective, effort: BoundEffort = BOUND_EFFORT
+) -> BandwidthBound:
+    """Return the bandwidth bound of a collective in one size of chunks, and no other."""
+    plain = collective.plain() if collective.sizes else collective
+    speakers = representatives(topology, effort.few_ranks)
+    return _bandwidth(topology, plain, copying_demand(plain), speakers, effort)
 
 
 def _bandwidth(
@@ -309,7 +321,7 @@ def _bandwidth(
     demand: ClassDemand | None,
     speakers: Ints,
     effort: BoundEffort,
-) -> _Bandwidth:
+) -> BandwidthBound:
     if demand is not None:
         found = _copying(topology, collective, demand, speakers, effort)
         alike = demand.unicast or (demand.spread and demand.everybody())
@@ -342,7 +354,7 @@ def _copying(
     demand: ClassDemand,
     speakers: Ints,
     effort: BoundEffort,
-) -> _Bandwidth:
+) -> BandwidthBound:
     """Copying collectives, and reducing ones as their duals."""
     if not demand.classes:
         return _NOTHING
@@ -380,7 +392,7 @@ def _mixed(
     demand: ClassDemand,
     cut: NodeCut,
     effort: BoundEffort,
-) -> _Bandwidth:
+) -> BandwidthBound:
     """Bound of several cuts together, where a single cut may not be the best bound."""
     machine = topology.reversed() if demand.backwards else topology
     mix = best_mix(machine, demand, [cut], effort)
@@ -393,7 +405,7 @@ def _mixed(
     value = _per_byte(collective, mix.time)
     shown = mix.turned() if demand.backwards else mix
     certificate = report.mix_certificate(topology, shown, collective.message_chunks, value)
-    return _Bandwidth(value, certificate, value if remark else None, remark)
+    return BandwidthBound(value, certificate, value if remark else None, remark)
 
 
 def _edmonds(topology: Topology, demand: ClassDemand) -> bool:
@@ -432,13 +444,13 @@ def _per_byte(collective: Collective, chunks_per_GBps: Fraction) -> Fraction:
 
 def _of_cut(
     topology: Topology, collective: Collective, cut: NodeCut | None, backwards: bool, attained: str
-) -> _Bandwidth:
+) -> BandwidthBound:
     if cut is None:
         return _NOTHING
     value = _per_byte(collective, cut.time)
     shown = cut.turned() if backwards else cut
     certificate = report.cut_certificate(topology, shown, collective.message_chunks, value)
-    return _Bandwidth(value, certificate, value if attained else None, attained)
+    return BandwidthBound(value, certificate, value if attained else None, attained)
 
 
 def _unicast(
@@ -447,7 +459,7 @@ def _unicast(
     demand: ClassDemand,
     cut: NodeCut | None,
     effort: BoundEffort,
-) -> _Bandwidth:
+) -> BandwidthBound:
     """Alltoall: bound by prices; where a cut gives the same bound, the cut is the certificate."""
     machine = topology.reversed() if demand.backwards else topology
     solved = best_prices(machine, demand, effort)
@@ -466,16 +478,16 @@ def _unicast(
         found = _of_cut(topology, collective, cut, demand.backwards, "")
     else:
         value = _per_byte(collective, prices.time)
-        found = _Bandwidth(
+        found = BandwidthBound(
             value,
             report.price_certificate(topology, prices, collective.message_chunks, value),
         )
-    return _Bandwidth(found.us_per_byte, found.certificate, attained, remark)
+    return BandwidthBound(found.us_per_byte, found.certificate, attained, remark)
 
 
 def _allreduce(
     topology: Topology, collective: Collective, speakers: Ints, effort: BoundEffort
-) -> _Bandwidth:
+) -> BandwidthBound:
     """The larger bound of cut and partition; every chunk of the collective is one more buffer."""
     if topology.ranks < 2:
         return _NOTHING
@@ -504,7 +516,7 @@ def _allreduce(
         value = _per_byte(collective, cut.time * chunks)
         whole = NodeCut(cut.inside, chunks, cut.crossing)
         certificate = report.cut_certificate(topology, whole, of, value)
-    plain = _Bandwidth(value, certificate)
+    plain = BandwidthBound(value, certificate)
     if composed is not None and composed.attained:
         if _per_byte(collective, composed.time * chunks) == value:
             told = "attained by reduce_scatter and allgather, one after the other"
@@ -539,8 +551,8 @@ def _composed(topology: Topology, speakers: Ints) -> _ComposedTime | None:
 
 
 def _with_trees(
-    topology: Topology, collective: Collective, plain: _Bandwidth, effort: BoundEffort
-) -> _Bandwidth:
+    topology: Topology, collective: Collective, plain: BandwidthBound, effort: BoundEffort
+) -> BandwidthBound:
     """Return a bound with the rate of the tree program."""
     trees = tree_time(topology, effort)
     if trees is None:
@@ -551,8 +563,10 @@ def _with_trees(
     return replace(plain, attainable=value, remark=told)
 
 
-def _with_casts(topology: Topology, collective: Collective, plain: _Bandwidth) -> _Bandwidth:
-    """Return a bound with the rate of the best trees whose switches copy and sum, and its proof."""
+def _with_casts(
+    topology: Topology, collective: Collective, plain: BandwidthBound
+) -> BandwidthBound:
+    """Return a bound with the rate of the best trees through switches, and the proof of that."""
     found = cast_packing(topology)
     if found is None:
         return plain
@@ -568,7 +582,7 @@ def _with_casts(topology: Topology, collective: Collective, plain: _Bandwidth) -
     return replace(plain, attainable=value, remark=told, rooted=RootedBound(value, certificate))
 
 
-def _any_cut(topology: Topology, collective: Collective, effort: BoundEffort) -> _Bandwidth:
+def _any_cut(topology: Topology, collective: Collective, effort: BoundEffort) -> BandwidthBound:
     """Custom combining collectives: minimum cuts between required pairs, and between hosts."""
     chunk, _, holder, dest = wanted_items(collective)
     if not len(chunk):

@@ -9,6 +9,7 @@ from weft.dsl.base.tables import exact, facts, microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
 from weft.synth.bounds import ROOTED, binding, bounds
+from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
 from ..console import Console
@@ -34,13 +35,14 @@ def run(args: BoundFlags, console: Console) -> int:
     name = collective.name or str(collective.kind)
     sizes = [_at(bound, one) for one in size.powers()] if size else []
     remark = schedule_remark(topology)
+    gain = switch_gain(topology, collective)
     hint = relay_hint(args, collective, bound)
     if hint:
         console.say("Hint", hint)
     if not sizes:
         console.detail(remark)
     console.result(
-        _text(f"{name} on {topology.name}", bound, sizes, remark),
+        _text(f"{name} on {topology.name}", bound, sizes, remark, gain.words if gain else None),
         {
             "status": "ok",
             "topology": topology.name,
@@ -49,6 +51,7 @@ def run(args: BoundFlags, console: Console) -> int:
             "bound": bound.to_json(),
             "sizes": sizes,
             **({"relays": hint} if hint else {}),
+            **({"switches": gain.to_json()} if gain else {}),
             "program_start_us": program_starts(topology),
         },
     )
@@ -106,8 +109,11 @@ def _at(bound: Bounds, size: int) -> dict[str, Any]:
     }
 
 
-def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]], remark: str) -> str:
-    """Return the bounds, and those at sizes; ``remark``: what no bound counts."""
+def _text(
+    title: str, bound: Bounds, sizes: list[dict[str, Any]], remark: str, gain: str | None
+) -> str:
+    """Return the bounds, and those at sizes; ``remark``: what no bound counts, ``gain``: what
+    switches that compute bring."""
     latency, algbw, least = bound.latency_us, bound.algbw_GBps, bound.rounds_per_chunk
     head = facts(
         [
@@ -126,6 +132,7 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]], remark: str) -
             ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
             ("tight", _tightness(bound) if algbw else None),
             *(("", _rooted(one)) for one in (bound.rooted,) if one is not None),
+            ("switches", gain),
             *(
                 ("with latency", _beyond(bound, one.certificate.text))
                 for one in bound.composite[-1:]

@@ -15,6 +15,7 @@ from weft.dsl.nouns.schedule import dumps, write
 from weft.synth.api import lacking, synthesize
 from weft.synth.base.engine import Budget, Status
 from weft.synth.bounds import bounds
+from weft.synth.bounds.switch_gain import switch_gain
 from weft.synth.explain.conflicts import find_conflict
 
 from ...report.model_numbers import program_starts, schedule_remark
@@ -101,6 +102,7 @@ def _tell(
     said = [*_at_size(problem, standing), *outcome.statements]
     console.detail(schedule_remark(problem.topology))
     hint = relay_hint(args, problem.collective, bound)
+    gain = None if problem.sketch else switch_gain(problem.topology, problem.collective)
     if hint:
         console.say("Hint", hint)
     data = {
@@ -114,6 +116,7 @@ def _tell(
         "points": [point_json(p, x, f) for p, x, f in zip(points, shown, files, strict=True)],
         "bound": bound.to_json(),
         **({"relays": hint} if hint else {}),
+        **({"switches": gain.to_json()} if gain else {}),
         **standing,
         "statements": list(outcome.statements),
         "program_start_us": program_starts(problem.topology),

@@ -34,6 +34,7 @@ from ...base.effort import Effort, setting
 from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
+from ...bounds.switch_gain import switch_gain
 from ...frontier.incumbents import Incumbents
 from ...reductions.phases import phases_of
 from ...reductions.solve import solve
@@ -139,7 +140,7 @@ class Portfolio:
         Raises:
             UserError: the question is wrong, or every engine refuses it.
         """
-        return self.solve_part(problem, budget, observer, ())
+        return _with_gain(self.solve_part(problem, budget, observer, ()), problem)
 
     def solve_part(
         self, problem: Problem, budget: Budget, observer: Observer, joined: tuple[str, ...]
@@ -577,6 +578,17 @@ def _with_finder(point: Point, engine: Engine) -> Point:
     """The point with the name of its engine, and what that one cites."""
     signed = point.schedule.with_provenance(found_by=engine.name, cites=engine.cites)
     return replace(point, schedule=signed)
+
+
+def _with_gain(outcome: Outcome, problem: Problem) -> Outcome:
+    """The outcome, and what switches that compute bring; not under a sketch, which may forbid them."""
+    gain = None if problem.sketch else switch_gain(problem.topology, problem.collective)
+    if gain is None or not outcome.points:
+        return outcome
+    schedules = [p.schedule.with_provenance(switches=gain.words) for p in outcome.points]
+    pairs = zip(outcome.points, schedules, strict=True)
+    points = tuple(replace(point, schedule=schedule) for point, schedule in pairs)
+    return replace(outcome, points=points, statements=(*outcome.statements, gain.words))
 
 
 def _by_latency(point: Point) -> tuple[float, int, Fraction]:
