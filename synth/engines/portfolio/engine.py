@@ -581,7 +581,7 @@ def _with_finder(point: Point, engine: Engine) -> Point:
 
 
 def _with_gain(outcome: Outcome, problem: Problem) -> Outcome:
-    """The outcome, and what switches that compute bring; not under a sketch, which may forbid them."""
+    """The outcome, and what switches that compute bring, which a sketch may forbid."""
     gain = None if problem.sketch else switch_gain(problem.topology, problem.collective)
     if gain is None or not outcome.points:
         return outcome
