@@ -192,9 +192,7 @@ def planned(schedule: Schedule, lag: int) -> Schedule:
     """Return the schedule with slices in a planned order: slice by slice, later steps ``lag``
     slices behind (in halves of a slice)."""
     casts = schedule.casts
-    return replace(
-        schedule,
-        priority=(schedule.step * lag).astype(np.int32),
-        casts=replace(casts, priority=(casts.step * lag).astype(np.int32)),
-        stride=2,
-    )
+    order, of_casts = ((x * lag).astype(np.int32) for x in (schedule.step, casts.step))
+    for column in (order, of_casts):
+        column.setflags(write=False)  # what follows from the schedule is kept
+    return replace(schedule, priority=order, casts=replace(casts, priority=of_casts), stride=2)

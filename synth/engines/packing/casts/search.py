@@ -8,18 +8,22 @@ several numbers of slices and orders by simulation. Allgather and reduce_scatter
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.kept import kept
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.orbits import orbits_of
 
 from ....base.effort import Effort, setting
 from ....base.engine import Point
@@ -29,14 +33,14 @@ from ....fabric.fabric import fabric_of
 from ....fabric.occupancy import us_per_byte
 from ....judge.casts import cast_problems
 from ....judge.verify import verify
-from ....steiner.packing import cast_packing, quick_pairs, rooted_tree, time_of
+from ....steiner.packing import CastPacking, cast_packing, quick_pairs, rooted_tree, time_of
 from ....time.schedule_tables import prepare
 from .schedule import Pair, lifted, planned, schedule_of
 
 KINDS = (Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class CastEffort(Effort):
     """Limits of the search for schedules with casts."""
 
@@ -47,6 +51,8 @@ class CastEffort(Effort):
     worse: float = setting(
         1.02, "more slices are not tried once the time is this factor above the best"
     )
+    some_segments: int = setting(8, "slices from which an order may be hopeless")
+    hopeless: float = setting(1.25, "its time over the best of another order")
 
 
 CAST_EFFORT = CastEffort()
@@ -77,36 +83,64 @@ def cast_points(
 ) -> list[Point]:
     """Return the best schedules with casts, one for each size at which another one is best."""
     points: list[Point] = []
+    by_rate = problem.objective is Objective.BANDWIDTH
     for size in sizes:
         if points and meter.over():
             break
-        candidates = list(_within_groups(problem, size, meter))
-        if problem.objective is Objective.BANDWIDTH:
-            least = min((c.rate for c in candidates), default=Fraction(0))
-            candidates = [c for c in candidates if c.rate == least]
-        tried = [(*in_slices(c.schedule, size, meter, effort), c) for c in candidates]
-        if tried:
-            us, schedule, candidate = min(tried, key=lambda one: one[0])
-            points.append(_point(problem, schedule, candidate, size, us))
+        found = _best_of(problem.topology, problem.collective, by_rate, size, effort)
+        if found is not None:
+            meter.spend(found.steps)
+            points.append(_point(problem, found, size))
     return points
 
 
-def _within_groups(problem: Problem, size: int, meter: Meter) -> Iterator[_CastSchedule]:
+@dataclass(frozen=True, eq=False)
+class _Quickest:
+    """The schedule in its best order and number of slices, its µs, and the work it took."""
+
+    us: float
+    schedule: Schedule
+    candidate: _CastSchedule
+    steps: int
+
+
+@kept(most=16)
+def _best_of(
+    topology: Topology, collective: Collective, by_rate: bool, size: int, effort: CastEffort
+) -> _Quickest | None:
+    """Return the quickest at a size; ``by_rate``: of those of the best rate alone."""
+    meter = Meter(sys.maxsize)
+    candidates = list(_within_groups(topology, collective, by_rate, size, meter))
+    if by_rate:
+        least = min((c.rate for c in candidates), default=Fraction(0))
+        candidates = [c for c in candidates if c.rate == least]
+    best: _Quickest | None = None
+    for one in sorted(candidates, key=lambda c: c.rate):
+        if best is None or float(one.rate) * size < best.us:
+            us, schedule = in_slices(one.schedule, size, meter, effort)
+            if best is None or us < best.us:
+                best = _Quickest(us, schedule, one, 0)
+    return None if best is None else replace(best, steps=meter.done)
+
+
+def _within_groups(
+    topology: Topology, collective: Collective, by_rate: bool, size: int, meter: Meter
+) -> Iterator[_CastSchedule]:
     """Yield the candidates that keep to the numbers of groups of the switches.
 
     Trees to many roots take a group for each, of all others; with the issuer in it, all take one.
     """
-    kept = 0
-    for one in _candidates(problem, size, meter):
+    kept_any = False
+    for one in _candidates(topology, collective, by_rate, size, meter):
         if not any(cast_problems(one.schedule)):
-            kept += 1
+            kept_any = True
             yield one
-    machine = _with_issuers(problem.topology)
-    if kept or machine is None:
+    machine = _with_issuers(topology)
+    if kept_any or machine is None:
         return
-    for one in _candidates(replace(problem, topology=machine), size, meter):
+    for one in _candidates(machine, collective, by_rate, size, meter):
         if not any(cast_problems(one.schedule)):
-            yield replace(one, schedule=replace(one.schedule, topology=problem.topology))
+            yield replace(one, schedule=replace(one.schedule, topology=topology))
 
 
 def _with_issuers(topology: Topology) -> Topology | None:
@@ -122,22 +156,27 @@ def _with_issuers(topology: Topology) -> Topology | None:
     return topology.with_capabilities(words)
 
 
-def _candidates(problem: Problem, size: int, meter: Meter) -> Iterator[_CastSchedule]:
-    topology, collective = problem.topology, problem.collective
+def _candidates(
+    topology: Topology, collective: Collective, by_rate: bool, size: int, meter: Meter
+) -> Iterator[_CastSchedule]:
     fabric = fabric_of(topology)
     per_byte = np.array([1 / float(b) for b in fabric.bandwidth]) / BYTES_PER_US_PER_GBPS
     alpha = np.zeros(fabric.resources)
     alpha[: len(topology.links)] = [float(x.latency) for x in topology.links]
     # A share of the message, or all of it, on every link of a tree.
     prices = [alpha + per_byte * size / parts for parts in (1, topology.ranks)]
-    if problem.objective is Objective.BANDWIDTH:
+    if by_rate:
         prices = [per_byte]
     if collective.kind is Kind.ALLREDUCE:
-        packing = cast_packing(topology)
+        packing, seen = cast_packing(topology), set[frozenset[Pair]]()
+        offered = _single_pairs(topology, prices)
         if packing is not None:
             meter.spend(packing.steps)
-            yield _made(topology, collective, lifted(packing), "trees through switches")
-        yield from _single_pairs(topology, collective, prices)
+            offered = chain([(lifted(packing), "trees through switches")], offered)
+        for pairs, words in offered:
+            if frozenset(pairs) not in seen:
+                seen.add(frozenset(pairs))
+                yield _made(topology, collective, pairs, words)
         return
     inward = collective.kind is Kind.REDUCE
     for rows in prices:
@@ -147,34 +186,17 @@ def _candidates(problem: Problem, size: int, meter: Meter) -> Iterator[_CastSche
             yield _made(topology, collective, [pair], "one tree through switches")
 
 
-def _single_pairs(
-    topology: Topology, collective: Collective, prices: list[Floats]
-) -> Iterator[_CastSchedule]:
-    seen = set()
+def _single_pairs(topology: Topology, prices: list[Floats]) -> Iterator[tuple[list[Pair], str]]:
+    """Yield the cheapest trees of one root, and with a share for each image of them under the
+    symmetries of the machine."""
+    orbits = orbits_of(topology)
     for rows in prices:
         for forth, back in quick_pairs(topology, rows):
-            if (forth, back) in seen:
-                continue
-            seen.add((forth, back))
-            pair = (Fraction(1), forth, back)
-            yield _made(topology, collective, [pair], "one root")
-            if forth.root < topology.ranks:
-                yield from _rotated(topology, collective, pair)
-
-
-def _rotated(topology: Topology, collective: Collective, pair: Pair) -> Iterator[_CastSchedule]:
-    """A share for each image of a pair under the symmetries of the machine."""
-    from weft.dsl.symmetry.orbits import orbits_of
-
-    from ....steiner.packing import CastPacking
-
-    orbits = orbits_of(topology)
-    _, forth, back = pair
-    assert forth is not None
-    assert back is not None
-    if orbits.order > 1:
-        one = CastPacking(topology, orbits, ((Fraction(1), forth, back),), Fraction(0), False)
-        yield _made(topology, collective, lifted(one), "a root in every rank")
+            pairs = ((Fraction(1), forth, back),)
+            yield list(pairs), "one root"
+            if forth.root < topology.ranks and orbits.order > 1:
+                turned = lifted(CastPacking(topology, orbits, pairs, Fraction(0), None))
+                yield turned, "a root in every rank"
 
 
 def _made(
@@ -199,27 +221,31 @@ def in_slices(
     runs = {lag: plain if lag is None else planned(plain, lag) for lag in LAGS}
     tables = {lag: prepare(one) for lag, one in runs.items()}
     found: list[tuple[float, int, int | None]] = []
+
+    def tried(lag: int | None, segments: int) -> float:
+        us = tables[lag].time(size, segments=segments)
+        meter.spend(2 * jobs * segments)
+        found.append((us, segments, lag))
+        return us
+
     for lag in (1, None):
-        segments, best = 1, float("inf")
+        segments, own, best = 1, float("inf"), min((us for us, *_ in found), default=float("inf"))
         while segments <= effort.most_segments and segments * jobs <= effort.most_jobs:
-            us = tables[lag].time(size, segments=segments)
-            meter.spend(2 * jobs * segments)
-            found.append((us, segments, lag))
-            if us > effort.worse * best:
+            us = tried(lag, segments)
+            hopeless = segments >= effort.some_segments and us > effort.hopeless * best
+            if us > effort.worse * own or hopeless:
                 break
-            best, segments = min(us, best), 2 * segments
+            own, segments = min(us, own), 2 * segments
     _, segments, _ = min(found, key=lambda one: one[0])
     for lag in (0, 2):
-        found.append((tables[lag].time(size, segments=segments), segments, lag))
-        meter.spend(2 * jobs * segments)
+        tried(lag, segments)
     us, segments, lag = min(found, key=lambda one: one[0])
     return us, replace(runs[lag], segments=segments)
 
 
-def _point(
-    problem: Problem, schedule: Schedule, candidate: _CastSchedule, size: int, us: float
-) -> Point:
+def _point(problem: Problem, quickest: _Quickest, size: int) -> Point:
     topology, collective = problem.topology, problem.collective
+    schedule, candidate, us = quickest.schedule, quickest.candidate, quickest.us
     assert verify(schedule).ok, "casts are built to be right"
     found = bounds(topology, collective)
     unit = BYTES_PER_US_PER_GBPS * collective.message_chunks * topology.round_bandwidth()
