@@ -37,7 +37,7 @@ _RATE = _NumberLimits(Fraction(1, 1000), Fraction(10**6), " GB/s")
 
 _RANGES = {
     **dict.fromkeys(("start", "alpha", "nominal", "message", "host", "peer"), _TIME),
-    **dict.fromkeys(("reach", "efficiency", "tree"), _SHARE),
+    **dict.fromkeys(("reach", "efficiency", "tree", "nvls"), _SHARE),
     **dict.fromkeys(("cap", "local", "ring"), _RATE),
     "factor": _NumberLimits(Fraction(1, 1000), Fraction(1000)),
     "channels": _NumberLimits(Fraction(1), Fraction(1024)),

@@ -12,6 +12,7 @@ from weft.synth.bounds import ROOTED, binding, bounds
 from weft.synth.bounds.switch_gain import switch_gain
 
 from ...report.model_numbers import program_starts, schedule_remark
+from ...report.reached_rates import reached_rates, switches_json
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import BoundFlags
@@ -35,14 +36,15 @@ def run(args: BoundFlags, console: Console) -> int:
     name = collective.name or str(collective.kind)
     sizes = [_at(bound, one) for one in size.powers()] if size else []
     remark = schedule_remark(topology)
-    gain = switch_gain(topology, collective)
+    gain, rates = switch_gain(topology, collective), reached_rates(topology, collective)
+    brought = [one.words for one in (gain, rates) if one is not None]
     hint = relay_hint(args, collective, bound)
     if hint:
         console.say("Hint", hint)
     if not sizes:
         console.detail(remark)
     console.result(
-        _text(f"{name} on {topology.name}", bound, sizes, remark, gain.words if gain else None),
+        _text(f"{name} on {topology.name}", bound, sizes, remark, brought),
         {
             "status": "ok",
             "topology": topology.name,
@@ -51,7 +53,7 @@ def run(args: BoundFlags, console: Console) -> int:
             "bound": bound.to_json(),
             "sizes": sizes,
             **({"relays": hint} if hint else {}),
-            **({"switches": gain.to_json()} if gain else {}),
+            **switches_json(topology, collective),
             "program_start_us": program_starts(topology),
         },
     )
@@ -110,9 +112,9 @@ def _at(bound: Bounds, size: int) -> dict[str, Any]:
 
 
 def _text(
-    title: str, bound: Bounds, sizes: list[dict[str, Any]], remark: str, gain: str | None
+    title: str, bound: Bounds, sizes: list[dict[str, Any]], remark: str, brought: list[str]
 ) -> str:
-    """Return the bounds, and those at sizes; ``remark``: what no bound counts, ``gain``: what
+    """Return the bounds, and those at sizes; ``remark``: what no bound counts, ``brought``: what
     switches that compute bring."""
     latency, algbw, least = bound.latency_us, bound.algbw_GBps, bound.rounds_per_chunk
     head = facts(
@@ -132,7 +134,7 @@ def _text(
             ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
             ("tight", _tightness(bound) if algbw else None),
             *(("", _rooted(one)) for one in (bound.rooted,) if one is not None),
-            ("switches", gain),
+            *(("" if i else "switches", one) for i, one in enumerate(brought)),
             *(
                 ("with latency", _beyond(bound, one.certificate.text))
                 for one in bound.composite[-1:]

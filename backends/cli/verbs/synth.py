@@ -15,7 +15,6 @@ from weft.dsl.nouns.schedule import dumps, write
 from weft.synth.api import lacking, synthesize
 from weft.synth.base.engine import Budget, Status
 from weft.synth.bounds import bounds
-from weft.synth.bounds.switch_gain import switch_gain
 from weft.synth.explain.conflicts import find_conflict
 
 from ...report.model_numbers import program_starts, schedule_remark
@@ -23,6 +22,7 @@ from ...report.points import PointMetrics, file_names, point_json
 from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
+from ...report.reached_rates import switches_json
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import SynthFlags
@@ -102,7 +102,6 @@ def _tell(
     said = [*_at_size(problem, standing), *outcome.statements]
     console.detail(schedule_remark(problem.topology))
     hint = relay_hint(args, problem.collective, bound)
-    gain = None if problem.sketch else switch_gain(problem.topology, problem.collective)
     if hint:
         console.say("Hint", hint)
     data = {
@@ -116,7 +115,7 @@ def _tell(
         "points": [point_json(p, x, f) for p, x, f in zip(points, shown, files, strict=True)],
         "bound": bound.to_json(),
         **({"relays": hint} if hint else {}),
-        **({"switches": gain.to_json()} if gain else {}),
+        **({} if problem.sketch else switches_json(problem.topology, problem.collective)),
         **standing,
         "statements": list(outcome.statements),
         "program_start_us": program_starts(problem.topology),
