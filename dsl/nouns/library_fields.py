@@ -133,6 +133,13 @@ def read_bound(data: Any, where: str) -> dict[str, Any]:
             _term(term, f"{where}: reach")
         _certificate(one, "certificate", f"{where}: reach")
         one.finish(ignore=())
+    rooted = fields.get("rooted", (dict, type(None)), None)  # where switches compute
+    if rooted is not None:
+        one = Fields(rooted, f"{where}: rooted")
+        require_line(one.get("holds_for", str), "holds_for", f"{where}: rooted")
+        _rational(one, "seconds_per_byte", f"{where}: rooted")
+        _certificate(one, "certificate", f"{where}: rooted")
+        one.finish(ignore=())
     fields.finish(ignore=())
     return dict(data)
 

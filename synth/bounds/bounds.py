@@ -116,6 +116,13 @@ class Bounds:
         def certificate(one: Certificate) -> dict[str, Any]:
             return {"kind": one.kind, "text": one.text, "data": one.data}
 
+        def rooted(one: RootedBound) -> dict[str, Any]:
+            return {
+                "holds_for": ROOTED,
+                "seconds_per_byte": str(one.us_per_byte / 10**6),
+                "certificate": certificate(one.certificate),
+            }
+
         return {
             "latency_us": str(self.latency_us),
             "steps": self.steps,
@@ -129,13 +136,7 @@ class Bounds:
                 None if self.attainable is None else self.attainable / 10**6
             ),
             "remark": self.remark,
-            "rooted": None
-            if self.rooted is None
-            else {
-                "holds_for": ROOTED,
-                "seconds_per_byte": str(self.rooted.us_per_byte / 10**6),
-                "certificate": certificate(self.rooted.certificate),
-            },
+            **({} if self.rooted is None else {"rooted": rooted(self.rooted)}),
             "composite": [
                 {
                     "us": str(one.us),

@@ -193,7 +193,7 @@ def judged(one: Question, folder: Path) -> Iterator[Row]:
     known = Fraction(one.ps)
     answer, seconds = asked("bound", *what)
     bound: dict[str, object] = answer["bound"]  # type: ignore[assignment]
-    held = bound["rooted"] if one.rooted else bound
+    held = bound.get("rooted", {"seconds_per_byte": 0}) if one.rooted else bound
     ps = Fraction(held["seconds_per_byte"]) * 10**12  # type: ignore[index]
     reached = Fraction(str(bound["attainable_seconds_per_byte"])) * 10**12
     kind = ", one place" if one.rooted else ""

@@ -79,9 +79,9 @@ def up_and_down() -> Schedule:
 
 
 @st.composite
-def able_machines(draw: st.DrawFn) -> Topology:
+def able_machines(draw: st.DrawFn, max_ranks: int = 5) -> Topology:
     """Random machines with random capabilities of their switches."""
-    made = draw(topologies(max_ranks=5))
+    made = draw(topologies(max_ranks=max_ranks))
     nodes = []
     for node in made.nodes:
         if node.kind is NodeKind.SWITCH:
