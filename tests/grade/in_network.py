@@ -1,4 +1,5 @@
-"""Cases of switches that compute, N01 to N13: exact optima, times of verified schedules, reasons.
+"""Cases of switches that compute, N01 to N14 and N16: exact optima, times of verified schedules,
+reasons, predicted bus bandwidth beside measurements, groups that leave GPUs out.
 
 Every question is asked through the command line (``weft bound``, ``weft synth``, ``weft check``) in
 a process of its own. Arguments name the cases to run: ``in_network.py N01 N06``. CPU seconds
@@ -126,6 +127,11 @@ CASES: dict[str, tuple[Question, ...]] = {
         of_four(f",capable=rail0..3:{SHARP}", "155/41"),
         of_four(f",nvls=on,capable=rail0..3:{SHARP}", "3"),
     ),
+    "N16": (
+        Question(ONE, group="1-7", ps="160/63", limits=near("160/63")),
+        Question(ONE, group="0,2,5", ps="80/27", limits=near("80/27")),
+        Question(ONE, group="3,6", ps="20/9", limits=near("20/9")),
+    ),
     "N13": (
         Question("dgx-a100:nodes=4", ps="155/26"),
         Question("dgx-a100:nodes=4,sharp=fabric", ps="155/27", limits=near("155/27"), synth_s=30),
@@ -171,6 +177,29 @@ def trees(folder: Path) -> dict[str, tuple[Question, ...]]:
         ),
         "N12": (one(8, 25, "", "155/4"), one(8, 25, "leaf", "35")),
     }
+
+
+H800 = "dgx-h100:nvls=on,bw=200GB/s,family=h800"
+B300 = "hub:8,bw=900GB/s,family=b300,capable=hub:multicast+reduces+issuer_in_group"
+MEASURED = (
+    (ONE, "0-7", 475, 480),
+    (ONE, "0-6", 460, 460),
+    (ONE, "0-5", 440, 440),
+    (ONE, "0-4", 420, 420),
+    (H800, "0-7", 215, 215),
+    (B300, "0-7", 845, 845),
+)
+"""N14: machine, group, and the least and largest published busbw of an allreduce, GB/s."""
+NEAR = 0.03
+
+
+def predicted(machine: str, group: str, low: float, high: float) -> Row:
+    """The predicted bus bandwidth beside the measured one."""
+    answer, _ = asked("bound", "-t", machine, "-c", "allreduce", "--group", group)
+    switches: dict[str, dict[str, float]] = answer["switches"]  # type: ignore[assignment]
+    value = switches["reached"]["busbw_casts_GBps"]
+    fine = (1 - NEAR) * low <= value <= (1 + NEAR) * high
+    return f"busbw of {group}, measured {low} to {high}, GB/s", value, high, fine
 
 
 def asked(*words: str) -> tuple[dict[str, object], float]:
@@ -228,7 +257,15 @@ def main() -> int:
                     row = (f"{value:,.6g}", f"{known:,.6g}", "yes" if fine else "NO")
                     table.add_row(name, title, what, *row)
                     print(name, title, what, *row, sep="\t", file=sys.stderr, flush=True)
+        for machine, *row in MEASURED if "N14".startswith(wanted) else ():
+            what, value, known, fine = predicted(machine, *row)  # type: ignore[arg-type]
+            good = good and fine
+            table.add_row(
+                "N14", machine, what, f"{value:.4g}", f"{known:.4g}", "yes" if fine else "NO"
+            )
     Console(width=140).print(table)
+    if "N15".startswith(wanted):
+        print("N15: plans in MSCCL++'s form are graded by tests of that format")
     return 0 if good else 1
 
 
