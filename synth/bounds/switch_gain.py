@@ -37,6 +37,7 @@ class SwitchGain:
             only forward come first.
         binds_without, binds_with: what binds, in words.
         exact: both times are attained, and no schedule is below the second one.
+        least_without: ps per byte of M that no schedule without them is below.
     """
 
     switches: tuple[str, ...]
@@ -45,6 +46,7 @@ class SwitchGain:
     binds_without: str
     binds_with: str
     exact: bool
+    least_without: Fraction
 
     @property
     def helps(self) -> bool:
@@ -99,6 +101,7 @@ def switch_gain(topology: Topology, collective: Collective) -> SwitchGain | None
         binding_words(topology, off.certificate),
         binding_words(topology, on.certificate),
         on.attainable == on.us_per_byte and off.attainable == off.us_per_byte,
+        off.us_per_byte * 10**6,
     )
 
 

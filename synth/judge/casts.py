@@ -229,10 +229,11 @@ def _switch_problems(
     if many_in and many_out and not node.turns:
         yield f"{node.name} sums and copies in one pass and does not turn sums round"
     sides = (before if many_in else ()), (after if many_out else ())
-    members = frozenset(chain.from_iterable(sides))
-    if len(members) < node.limits.least:
-        yield f"a group of {len(members)} of {node.name}, whose least has {node.limits.least}"
-    groups[v].add(members)
+    groups[v].add(frozenset(chain.from_iterable(sides)))
+    # Several copies may come from, or go to, one switch that only passes them on.
+    members = (Counter(sides[0]) | Counter(sides[1])).total()
+    if members < node.limits.least:
+        yield f"a group of {members} of {node.name}, whose least has {node.limits.least}"
     if not node.issuer_in_group:
         return
     if one.issuer == PUSHED:

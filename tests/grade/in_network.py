@@ -90,7 +90,7 @@ CASES: dict[str, tuple[Question, ...]] = {
         Question(ONE, "reduce", ps="20/9", limits=((GB, 2240),)),
     ),
     "N05": tuple(
-        Question(ONE, group=f"0-{n - 1}", ps=ps, limits=near(ps)) for n, ps in enumerate(GROUPS, 2)
+        Question(ONE, group=f"0..{n - 1}", ps=ps, limits=near(ps)) for n, ps in enumerate(GROUPS, 2)
     ),
     "N06": (
         Question("gb200-nvl72", ps="355/162"),
@@ -128,7 +128,7 @@ CASES: dict[str, tuple[Question, ...]] = {
         of_four(f",nvls=on,capable=rail0..3:{SHARP}", "3"),
     ),
     "N16": (
-        Question(ONE, group="1-7", ps="160/63", limits=near("160/63")),
+        Question(ONE, group="1..7", ps="160/63", limits=near("160/63")),
         Question(ONE, group="0,2,5", ps="80/27", limits=near("80/27")),
         Question(ONE, group="3,6", ps="20/9", limits=near("20/9")),
     ),
@@ -182,12 +182,12 @@ def trees(folder: Path) -> dict[str, tuple[Question, ...]]:
 H800 = "dgx-h100:nvls=on,bw=200GB/s,family=h800"
 B300 = "hub:8,bw=900GB/s,family=b300,capable=hub:multicast+reduces+issuer_in_group"
 MEASURED = (
-    (ONE, "0-7", 475, 480),
-    (ONE, "0-6", 460, 460),
-    (ONE, "0-5", 440, 440),
-    (ONE, "0-4", 420, 420),
-    (H800, "0-7", 215, 215),
-    (B300, "0-7", 845, 845),
+    (ONE, "0..7", 475, 480),
+    (ONE, "0..6", 460, 460),
+    (ONE, "0..5", 440, 440),
+    (ONE, "0..4", 420, 420),
+    (H800, "0..7", 215, 215),
+    (B300, "0..7", 845, 845),
 )
 """N14: machine, group, and the least and largest published busbw of an allreduce, GB/s."""
 NEAR = 0.03

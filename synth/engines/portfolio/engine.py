@@ -48,6 +48,10 @@ LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
 """Message sizes in bytes that the frontier of a large machine is judged at; answers name them."""
 
 
+WITH_CASTS = ("packing", "classic", "exact")
+"""Engines that know, or may know, of switches that copy and sum."""
+
+
 @dataclass(frozen=True, slots=True)
 class PortfolioEffort(Effort):
     """Which engines take part, and their shares of the budget."""
@@ -80,7 +84,8 @@ class PortfolioEffort(Effort):
     near: float = setting(
         1.02,
         "matching, and phases from greedy_ranks on, are not asked where a packing of the best rate "
-        "takes less than this times the bound",
+        "takes less than this times the bound; no engine is, where switches that compute made a "
+        "schedule that near and quicker than any without them",
     )
     classic_ranks: int = setting(
         96,
@@ -400,6 +405,8 @@ class _Race:
         ranks, phases of very many, or matching after the best rate, where the bound is near;
         matching of very many chunks from one rank to one other at all."""
         many = self.problem.topology.ranks >= self.effort.classic_ranks
+        if self._beyond_transfers():
+            return engine.name not in WITH_CASTS or self._over_bound() <= self.effort.near
         if engine.name == "classic" and many and moves_pairs(self.problem.collective):
             return self._over_bound() <= self.effort.classic_near
         if engine.name == "halves":
@@ -416,6 +423,17 @@ class _Race:
         return (
             self.problem.objective is not Objective.TIME or self._over_bound() <= self.effort.near
         )
+
+    def _beyond_transfers(self) -> bool:
+        """Return True if switches that compute made the best quicker than any schedule without."""
+        problem = self.problem
+        if problem.objective is not Objective.TIME or problem.sketch is not None:
+            return False
+        gain, size = switch_gain(problem.topology, problem.collective), problem.bytes or 1
+        if gain is None:
+            return False
+        least = float(gain.least_without) * size / 10**6
+        return min(self._time(p, size) for p in self.found) < least
 
     def _over_bound(self) -> float:
         """The best value of the objective (of a frontier: infinite) over its bound."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from casts import FREE, NVLS, TURNING, down, racks, star, two_shot, up, up_and_down
@@ -11,7 +12,7 @@ from casts import FREE, NVLS, TURNING, down, racks, star, two_shot, up, up_and_d
 from weft.dsl.nouns.casts import Cast, Casts
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
-from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.topology import Link, Topology, gpu, switch
 from weft.synth.judge.verify import verify
 
 
@@ -104,3 +105,13 @@ def test_members_that_lack_their_part_are_told_and_transfers_may_bring_it():
     problems = verify(Schedule.of(machine, scatter, [sent], casts=[early])).problems
     assert "one of its sources holds nothing" in problems[0]
     assert verify(Schedule.of(machine, scatter, [sent], casts=[replace(early, step=1)])).ok
+
+
+def test_copies_that_one_plain_switch_passes_on_are_several_members():
+    """Two ranks below a leaf that only forwards are summed by the spine: a group of two."""
+    nodes = (*map(gpu, range(3)), switch("leaf"), replace(switch("spine"), reduces=True))
+    ends = [(0, 3), (1, 3), (3, 4), (4, 2), (2, 4), (4, 3), (3, 0), (3, 1)]
+    machine = Topology("tree", nodes, tuple(Link(a, b, Fraction(1), Fraction(1)) for a, b in ends))
+    cast = Cast(0, (0, 1), (2,), (0, 1, 2, 2, 3), 0, True, 2)
+    problem = make("reduce", 3, roots=[2])
+    assert verify(Schedule.of(machine, problem, [], casts=[cast])).ok
