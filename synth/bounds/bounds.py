@@ -332,7 +332,7 @@ def _bandwidth(
     return _of_union(topology, collective, _any_cut(topology, collective, effort))
 
 
-def _of_union(topology: Topology, collective: Collective, found: _Bandwidth) -> _Bandwidth:
+def _of_union(topology: Topology, collective: Collective, found: BandwidthBound) -> BandwidthBound:
     """Return the bound of the trees and paths of all chunks together, where it is above ``found``.
 
     Single cuts, and cuts combined, miss it by up to a third where collectives differ.
@@ -346,7 +346,7 @@ def _of_union(topology: Topology, collective: Collective, found: _Bandwidth) -> 
     if value <= found.us_per_byte:
         return found
     certificate = report.union_certificate(topology, union, collective.message_chunks, value)
-    return _Bandwidth(value, certificate)
+    return BandwidthBound(value, certificate)
 
 
 def _copying(
