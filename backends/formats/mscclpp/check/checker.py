@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ....check.findings import Finding, Severity, errors
 from ..plan.model import ExecutionPlan
-from .form import MAX_OPS, SWITCH_OPS, form
+from .form import MAX_OPS, form
 from .graph import Key, PlanEvent, PlanGraph, PlanStep, build
 from .hazards import hazards
 
@@ -38,8 +38,6 @@ def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ..
         return _sorted([*found, _cycle(graph, set(order))])
     if errors(found):
         return _sorted(found)
-    if any(op.op in SWITCH_OPS for g in plan.gpus for b in g.blocks for op in b.ops):
-        return _sorted(found)  # what a switch writes where is not followed
     return _sorted([*found, *_few(list(hazards(plan, graph, order)))])
 
 

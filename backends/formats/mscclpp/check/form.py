@@ -23,6 +23,7 @@ from ..plan.model import (
     RemoteChunks,
     ThreadBlock,
 )
+from .switches import switch_groups
 
 MAX_OPS = 64
 MAX_CHANNELS = 16
@@ -57,7 +58,7 @@ SIGNALS = frozenset(
 )
 PUTS = frozenset({PlanOp.PUT, PlanOp.PUT_SIGNAL, PlanOp.PUT_SIGNAL_FLUSH})
 
-_L, _R = LocalChunks, RemoteChunks
+_L, _R, _S = LocalChunks, RemoteChunks, Multicast
 _SHAPES: dict[PlanOp, tuple[Sequence[type], Sequence[type]]] = {
     # (kinds of the sources, of the destinations); the last kind may repeat
     PlanOp.PUT: ((_L,), (_R,)),
@@ -77,8 +78,11 @@ _SHAPES: dict[PlanOp, tuple[Sequence[type], Sequence[type]]] = {
     PlanOp.REDUCE_SEND_PACKETS: ((_L, _L), (_L, _R)),
     PlanOp.REDUCE_COPY_PACKETS: ((_L, _L), (_L, _L)),
     PlanOp.REDUCE_COPY_SEND_PACKETS: ((_L, _L), (_L, _L, _R)),
+    PlanOp.MULTICAST_REDUCE_STORE: ((_S,), (_S,)),
+    PlanOp.MULTICAST_STORE: ((_L,), (_S,)),
+    PlanOp.MULTICAST_STORE_PACKETS: ((_L,), (_S,)),
 }
-_ONE_EACH = frozenset({PlanOp.COPY, PlanOp.COPY_PACKETS, PlanOp.UNPACK})
+_ONE_EACH = frozenset({PlanOp.COPY, PlanOp.COPY_PACKETS, PlanOp.UNPACK}) | SWITCH_OPS
 _PAIRED = PUTS | {PlanOp.GET, PlanOp.PUT_PACKETS}
 
 
@@ -109,6 +113,7 @@ class PlanPlace:
 def form(plan: ExecutionPlan, longest: int = MAX_OPS) -> Iterator[Finding]:
     """Everything that can be told without following the plan; see :func:`.check_plan`."""
     yield from _head(plan)
+    yield from switch_groups(plan, _moving(plan))
     for rank, gpu in enumerate(plan.gpus):
         yield from _gpu(plan, rank, gpu)
         for b, block in enumerate(gpu.blocks):
@@ -140,12 +145,22 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
         )
     if not 1 <= plan.threads <= MAX_THREADS:
         yield wrong(f"{plan.threads} threads per block; the kernel takes 1 … {MAX_THREADS}")
+    if any(op.op in SWITCH_OPS for g in plan.gpus for b in g.blocks for op in all_ops(b)):
+        yield wrong(
+            "operations on switches do nothing before sm_90: a wrong result, and no error",
+            Severity.WARNING,
+        )
     far = _furthest(plan)
     if far >= ADDRESSABLE:
         yield wrong(
             "messages of max_message_size need offsets beyond 4 GiB, which wrap around",
             Severity.WARNING,
         )
+
+
+def all_ops(block: ThreadBlock) -> Iterator[Operation]:
+    """Yield the operations of a block and those in its pipelines."""
+    return (one for op in block.ops for one in (op, *op.body))
 
 
 def _furthest(plan: ExecutionPlan) -> int:
@@ -206,11 +221,7 @@ def _block(
             yield wrong("limits", f"{len(ids)} {kind} channels; a block takes {MAX_CHANNELS}")
         if len(buffers) > MAX_REMOTE:
             yield wrong("limits", f"{len(buffers)} remote buffers; a block takes {MAX_REMOTE}")
-        have = (
-            len(gpu.peers(kind))
-            if kind is not Channel.SWITCH
-            else sum(len(c.groups) for c in gpu.channels if c.kind is kind)
-        )
+        have = len(gpu.peers(kind)) if kind is not Channel.SWITCH else len(gpu.groups())
         for k in ids:
             if not 0 <= k < have:
                 yield wrong("ids", f"{kind} channel {k}: the GPU has {have}")
@@ -314,6 +325,7 @@ def _bounds(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     sides = packet_sides(op)
     for x, packet in zip((*op.src, *op.dst), (*sides[0], *sides[1]), strict=True):
         if isinstance(x, Multicast):
+            yield from _switch_bounds(place, op, x)
             continue
         gpu, name = place.gpu, ""
         if isinstance(x, RemoteChunks):
@@ -344,6 +356,30 @@ def _bounds(place: PlanPlace, op: Operation) -> Iterator[Finding]:
             yield place.finding(
                 "bounds", f"`{op.op}` addresses {text}; the buffer has {size} chunks"
             )
+
+
+def _switch_bounds(place: PlanPlace, op: Operation, x: Multicast) -> Iterator[Finding]:
+    """Yield what is wrong with an operand behind a switch: it is the same range of all members."""
+    known, groups = place.thread_block.channel_ids(Channel.SWITCH), place.gpu.groups()
+    if not 0 <= x.channel_id < len(known):
+        yield place.finding(
+            "ids", f"`{op.op}` names switch channel {x.channel_id}; the block has {len(known)}"
+        )
+        return
+    if not 0 <= known[x.channel_id] < len(groups):
+        return  # reported where it is declared
+    group = groups[known[x.channel_id]]
+    if op.op is PlanOp.MULTICAST_STORE_PACKETS and group.buffer is not Buffer.SCRATCH:
+        yield place.finding("traps", f"`{op.op}` to `{group.buffer}`: packets live in scratch")
+    members = [r for r in group.ranks if 0 <= r < len(place.plan.gpus)]
+    for r in members:
+        size = size_of(place.plan.gpus[r], group.buffer)
+        if x.index < 0 or x.size < 1 or x.index + x.size > size:
+            text = f"{group.buffer}[{x.index} … {x.index + x.size - 1}] of all its group"
+            yield place.finding(
+                "bounds", f"`{op.op}` addresses {text}; that of rank {r} has {size} chunks"
+            )
+            return
 
 
 def _channel_leads_elsewhere(
@@ -384,6 +420,7 @@ _PACKET_SIDES: dict[PlanOp, tuple[int | None, int | None]] = {
     PlanOp.REDUCE_SEND_PACKETS: (1, 1),
     PlanOp.REDUCE_COPY_PACKETS: (1, 1),
     PlanOp.REDUCE_COPY_SEND_PACKETS: (1, 1),
+    PlanOp.MULTICAST_STORE_PACKETS: (0, 0),
 }
 
 
@@ -403,10 +440,9 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
             "traps",
             f"`{op.op}` under protocol Simple: scratch has no room for the flags of packets",
         )
-    if op.op in SWITCH_OPS:
-        yield place.finding(
-            "traps", f"`{op.op}` does nothing before sm_90, and is not proved here", warning
-        )
+    packed = [x.buffer for x in op.src if isinstance(x, LocalChunks)]
+    if op.op is PlanOp.MULTICAST_STORE_PACKETS and packed != [Buffer.SCRATCH]:
+        yield place.finding("traps", f"`{op.op}` from `{packed[0]}`: packets live in scratch")
     if op.op is PlanOp.FLUSH and not op.dst:
         yield place.finding("traps", "`flush` without operands does nothing; use `pwsf`", warning)
     if op.op is PlanOp.GET and any(x.index != y.index for x, y in zip(op.src, op.dst, strict=True)):
@@ -421,7 +457,7 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
         yield place.finding("traps", "`put` takes all its sources from the buffer of the first")
     if plan.double_scratch and op.op not in PACKET_OPS:
         for x in (*op.src, *op.dst):
-            if isinstance(x, RemoteChunks) and _is_scratch(place, op, x):
+            if not isinstance(x, LocalChunks) and _is_scratch(place, op, x):
                 yield place.finding(
                     "traps",
                     f"`{op.op}` to a peer's scratch always means its "
@@ -429,6 +465,9 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
                 )
 
 
-def _is_scratch(place: PlanPlace, op: Operation, x: RemoteChunks) -> bool:
+def _is_scratch(place: PlanPlace, op: Operation, x: RemoteChunks | Multicast) -> bool:
+    if isinstance(x, Multicast):
+        known = place.thread_block.channel_ids(Channel.SWITCH)
+        return place.gpu.groups()[known[x.channel_id]].buffer is Buffer.SCRATCH
     number = place.thread_block.buffer_ids(op.channel or Channel.MEMORY)[x.buffer_id]
     return place.gpu.remote[number].buffer is Buffer.SCRATCH

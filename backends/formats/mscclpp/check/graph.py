@@ -174,6 +174,9 @@ class _PlanWalk:
         self.apart: list[int] = []  # what has ended since
         self.thread: dict[int, int] = {}  # the last moment of single threads since
         self.posted: dict[int, list[Access]] = defaultdict(list)  # puts before the next signal
+        self.stored: list[int] = []  # ends of own copies of what was stored through switches
+        self.settled: list[int] = []  # those before the last meeting: a release waits for them
+        self.told = False  # whether there was a release since
         graph.begin[rank].append(self.met)
 
     def run(self) -> None:
@@ -191,15 +194,23 @@ class _PlanWalk:
             elif op.op in (PlanOp.ACQUIRE, PlanOp.RELEASE):
                 side = self.graph.takes if op.op is PlanOp.ACQUIRE else self.graph.gives
                 for j, k in enumerate(op.ids):
-                    key = ("semaphore", self.rank, k)
-                    side[key].append(self._event(self._alone(j, step), j, step))
+                    key, moment = ("semaphore", self.rank, k), self._alone(j, step)
+                    side[key].append(self._event(moment, j, step))
+                    if op.op is PlanOp.RELEASE:
+                        self._release(moment)
             elif op.op in PUTS and op.channel is Channel.PORT:
                 self._post(op, step)
             elif op.op is PlanOp.READ_PUT_PACKETS and op.channel is Channel.PORT:
                 self._forward(op, step)
             elif op.op is not PlanOp.FLUSH:
                 self._together(op, step)
-        self.graph.finish[self.rank].append(self.graph.moment(self.met, *self.apart))
+        ends = (*self.apart, *self.stored, *self.settled)
+        self.graph.finish[self.rank].append(self.graph.moment(self.met, *ends))
+
+    def _release(self, moment: int) -> None:
+        """What was stored through switches before has come back when this has happened."""
+        self.graph.strong[moment] += self.settled
+        self.told = True
 
     def _event(self, moment: int, thread: int, step: PlanStep) -> PlanEvent:
         return PlanEvent(moment, self.met, (self.rank, self.number), self.phase, thread, step)
@@ -208,6 +219,8 @@ class _PlanWalk:
         self.phase += 1
         self.graph.strong[moment] += [self.met, *self.apart]
         self.met, self.apart, self.thread = moment, [], {}
+        self.settled = [*([] if self.told else self.settled), *self.stored]
+        self.stored, self.told = [], False
 
     def _alone(self, j: int, step: PlanStep) -> int:
         """Return a moment of thread j, after what that thread alone did before."""
@@ -244,13 +257,15 @@ class _PlanWalk:
                 continue
             if op.channel is Channel.PORT:
                 event.before = [a.end for a in self.posted[number]]
+            elif not relaxed:
+                self._release(moment)
             self.graph.gives[other].append(event)
 
     # --- data -----------------------------------------------------------------------------------
 
     def _access(
         self,
-        x: Operand,
+        x: LocalChunks | RemoteChunks,
         op: Operation,
         step: PlanStep,
         start: int,
@@ -259,9 +274,8 @@ class _PlanWalk:
         writes: bool,
         packets: bool,
         late: bool = False,
-    ) -> Access | None:
-        if isinstance(x, Multicast):
-            return None
+    ) -> Access:
+        """Record that an operation touches chunks of its own GPU's or of a peer's buffer."""
         owner, buffer = self.rank, Buffer.SCRATCH
         if isinstance(x, RemoteChunks):
             kind = op.channel or Channel.MEMORY
@@ -271,15 +285,39 @@ class _PlanWalk:
             buffer = x.buffer
         if packets:
             buffer = Buffer.SCRATCH
-        made = Access(
-            owner, buffer, x.index, x.index + x.size, writes, packets, start, end, step, late
-        )
-        if op.share and x.size % op.share[1] == 0:
-            part = x.size // op.share[1]
-            made.low += op.share[0] * part
-            made.high = made.low + part
+        low, high = _part(x, op)
+        made = Access(owner, buffer, low, high, writes, packets, start, end, step, late)
         self.graph.accesses.append(made)
         return made
+
+    def _switch(
+        self,
+        x: Multicast,
+        op: Operation,
+        step: PlanStep,
+        start: int,
+        end: int,
+        *,
+        writes: bool,
+        packets: bool,
+    ) -> None:
+        """Touch the buffers of all members, the own as well.
+
+        What is stored comes back to the issuer through the switch, some time: its own threads see
+        it once a release has waited for it.
+        """
+        group = self.plan.gpus[self.rank].groups()[
+            self.block.channel_ids(Channel.SWITCH)[x.channel_id]
+        ]
+        low, high = _part(x, op)
+        for owner in group.ranks:
+            done = end
+            if writes and owner == self.rank:
+                done = self.graph.moment(end, step=step)
+                self.stored.append(done)
+            self.graph.accesses.append(
+                Access(owner, group.buffer, low, high, writes, packets, start, done, step)
+            )
 
     def _together(self, op: Operation, step: PlanStep) -> None:
         """All threads do it: it starts, has the packets it reads, and ends."""
@@ -288,21 +326,31 @@ class _PlanWalk:
         end = self.graph.moment(got, step=step)
         self.apart.append(end)
         sides = packet_sides(op)
+        copies = op.op is PlanOp.MULTICAST_STORE_PACKETS  # packets as they are: it waits for none
         for x, packets in zip(op.src, sides[0], strict=True):
-            at = (got, end) if packets else (start, end)
-            self._access(x, op, step, *at, writes=False, packets=packets)
+            at = (got, end) if packets and not copies else (start, end)
+            if isinstance(x, Multicast):
+                self._switch(x, op, step, *at, writes=False, packets=packets)
+            else:
+                self._access(x, op, step, *at, writes=False, packets=packets, late=copies)
         for x, packets in zip(op.dst, sides[1], strict=True):
-            self._access(x, op, step, got, end, writes=True, packets=packets)
+            if isinstance(x, Multicast):
+                self._switch(x, op, step, got, end, writes=True, packets=packets)
+            else:
+                self._access(x, op, step, got, end, writes=True, packets=packets)
 
     def _forward(self, op: Operation, step: PlanStep) -> None:
         """Wait for packets, then post them: the network takes them some time later."""
         start = self.graph.moment(self.met, step=step)
         got = self.graph.moment(start, step=step)
         self.apart.append(got)
-        self._access(op.src[0], op, step, got, got, writes=False, packets=True)
-        for x in op.dst:
+        source, *sinks = op.src[0], *op.dst
+        assert not isinstance(source, Multicast)
+        self._access(source, op, step, got, got, writes=False, packets=True)
+        for x in sinks:
+            assert not isinstance(x, Multicast)
             done = self.graph.moment(got, step=step)
-            self._access(op.src[0], op, step, got, done, writes=False, packets=True, late=True)
+            self._access(source, op, step, got, done, writes=False, packets=True, late=True)
             self._access(x, op, step, got, done, writes=True, packets=True, late=True)
 
     def _post(self, op: Operation, step: PlanStep) -> None:
@@ -316,7 +364,6 @@ class _PlanWalk:
                 made = self._access(
                     operand, op, step, posted, done, writes=writes, packets=False, late=True
                 )
-                assert made
                 self.posted[number].append(made)
             if op.op is not PlanOp.PUT:
                 signal = self._event(posted, j, step)
@@ -327,6 +374,14 @@ class _PlanWalk:
                     posted, *(a.end for a in self.posted[number]), step=step
                 )
                 self._did(j, flushed)
+
+
+def _part(x: Operand, op: Operation) -> tuple[int, int]:
+    """Return the chunks of an operand that a block handles: all, or its share."""
+    if op.share is None or x.size % op.share[1]:
+        return x.index, x.index + x.size
+    part = x.size // op.share[1]
+    return x.index + op.share[0] * part, x.index + (op.share[0] + 1) * part
 
 
 def _join_barriers(graph: PlanGraph) -> None:

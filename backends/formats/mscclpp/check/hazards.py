@@ -181,8 +181,8 @@ def _conflict(a: Access, b: Access, ended: list[int], x: int, y: int) -> str | N
         return "is a place of packets and of plain data, also for"
     if not a.writes and not b.writes:
         return None
-    if a.packets:
-        return None  # flags order packets and their readers
+    if a.packets and not any(one.late and not one.writes for one in (a, b)):
+        return None  # flags order packets and their readers, but not who copies packets as data
     if a.by == b.by and (a.low, a.high, a.buffer) == (b.low, b.high, b.buffer) and not a.late:
         return None  # a thread reads an element before it writes that element
     if ended[b.start] >> x & 1 or ended[a.start] >> y & 1:

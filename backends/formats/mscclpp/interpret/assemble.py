@@ -32,6 +32,7 @@ from .micro import (
     Post,
     Release,
     Signal,
+    SwitchStore,
     Wait,
 )
 
@@ -80,8 +81,6 @@ class Assembler:
         if op.op in _SYNC:
             yield from _SYNC[op.op](self, rank, block, op)
             return
-        if op.op not in _DATA:
-            raise Unfit(f"`{op.op}` is not executed here: it needs a switch that computes")
         self.operations += 1
         places = [self._places(rank, block, op, side) for side in (op.src, op.dst)]
         if not places[0] or (op.op is not PlanOp.FLUSH and not places[1]):
@@ -113,14 +112,40 @@ class Assembler:
     def _places(
         self, rank: int, block: ThreadBlock, op: Operation, side: Sequence[Operand]
     ) -> list[MemoryPlace]:
-        return [self._place(rank, block, op, x, side is op.src, k) for k, x in enumerate(side)]
+        source = side is op.src
+        places: list[MemoryPlace] = []
+        for k, x in enumerate(side):
+            if isinstance(x, Multicast):
+                members = self._members(rank, block, op, x)
+                packets = op.op is PlanOp.MULTICAST_STORE_PACKETS
+                places += [self._range(rank, op, x, where, packets) for where in members]
+            else:
+                places.append(self._place(rank, block, op, x, source, k))
+        return places
+
+    def _members(
+        self, rank: int, block: ThreadBlock, op: Operation, x: Multicast
+    ) -> list[tuple[int, Buffer]]:
+        """Return the buffers behind a switch channel, of which the issuer's must be one."""
+        known, groups = block.channel_ids(Channel.SWITCH), self.plan.gpus[rank].groups()
+        number = known[x.channel_id] if 0 <= x.channel_id < len(known) else -1
+        if not 0 <= number < len(groups) or rank not in groups[number].ranks:
+            raise Unfit(f"`{op.op}` on rank {rank}: no switch channel {x.channel_id}")
+        group = groups[number]
+        if any(group not in self.plan.gpus[r].groups() for r in group.ranks):
+            raise Unfit(f"`{op.op}` on rank {rank}: not all members make its group")
+        return [(r, group.buffer) for r in group.ranks]
 
     def _place(
-        self, rank: int, block: ThreadBlock, op: Operation, x: Operand, source: bool, k: int
+        self,
+        rank: int,
+        block: ThreadBlock,
+        op: Operation,
+        x: LocalChunks | RemoteChunks,
+        source: bool,
+        k: int,
     ) -> MemoryPlace:
         packets = _is_packet(op, x, source, k)
-        if isinstance(x, Multicast):
-            raise Unfit(f"`{op.op}` is not executed here: it needs a switch")
         if isinstance(x, LocalChunks):
             owner, buffer = rank, Buffer.SCRATCH if packets else x.buffer
             if (
@@ -131,6 +156,13 @@ class Assembler:
                 buffer = op.src[0].buffer  # the kernel uses the first letter for all
         else:
             owner, buffer = self._remote(rank, block, op, x)
+        return self._range(rank, op, x, (owner, buffer), packets)
+
+    def _range(
+        self, rank: int, op: Operation, x: Operand, where: tuple[int, Buffer], packets: bool
+    ) -> MemoryPlace:
+        """Return the elements of an operand in a buffer of a GPU."""
+        owner, buffer = where
         low, high = x.index * self.elements, (x.index + x.size) * self.elements
         if op.share:
             k, parts = op.share
@@ -144,7 +176,7 @@ class Assembler:
                 f"{x.index + x.size - 1}] of rank {owner}, which has "
                 f"{have} chunks"
             )
-        first = isinstance(x, RemoteChunks) and not packets
+        first = not isinstance(x, LocalChunks) and not packets
         return MemoryPlace(owner, buffer, low, high, packets, first)
 
     def _remote(
@@ -161,7 +193,7 @@ class Assembler:
 def _is_packet(op: Operation, x: Operand, source: bool, k: int) -> bool:
     """Test whether an operand is packets in scratch."""
     name = op.op
-    if name in (PlanOp.READ_PUT_PACKETS,):
+    if name in (PlanOp.READ_PUT_PACKETS, PlanOp.MULTICAST_STORE_PACKETS):
         return True
     if name is PlanOp.PUT_PACKETS:
         return not source or op.channel is Channel.PORT
@@ -301,6 +333,19 @@ def _forward(
     yield Post(ports, tuple(src[:1] * len(dst)), tuple(dst), ())
 
 
+def _switch(
+    a: Assembler,
+    rank: int,
+    block: ThreadBlock,
+    op: Operation,
+    src: list[MemoryPlace],
+    dst: list[MemoryPlace],
+) -> Iterator[Micro]:
+    if len({x.stop - x.start for x in (*src, *dst)}) > 1:
+        raise Unfit(f"`{op.op}` on rank {rank}: operands differ in size")
+    yield SwitchStore(a.operations - 1, tuple(src), tuple(dst))
+
+
 _SYNC: dict[PlanOp, _Sync] = {
     PlanOp.NOP: lambda *_: iter((Meet(),)),
     PlanOp.BARRIER: _barrier,
@@ -322,6 +367,9 @@ _DATA: dict[PlanOp, _Data] = {
     PlanOp.COPY_PACKETS: _move,
     PlanOp.UNPACK: _combine,
     PlanOp.READ_PUT_PACKETS: _forward,
+    PlanOp.MULTICAST_REDUCE_STORE: _switch,
+    PlanOp.MULTICAST_STORE: _switch,
+    PlanOp.MULTICAST_STORE_PACKETS: _switch,
     **dict.fromkeys(
         (
             PlanOp.REDUCE,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..plan.model import ExecutionPlan
@@ -99,9 +99,26 @@ class PlanMachine:
             if sink.packets:
                 self._wake(("packets", sink.rank, 0))
 
+    def multicast(
+        self, t: Thread, sinks: Sequence[MemoryPlace], share: slice, values: Any, marks: Any
+    ) -> None:
+        """Into all members' memory, the own too, some time; packets keep the marks they have."""
+        for sink in sinks:
+            target, there = self.memory.views(sink, t.launch)
+            some = None if there is None else there[share]
+            mark = 0 if marks is None else marks
+            write = Write(sink.rank, target[share], values.copy(), some, mark, sink.packets)
+            self.travelling.append(write)
+            t.writes.append(write)
+
     def written_by(self, t: Thread) -> Carried:
-        """Return what a release by a thread covers: its own writes, others' up to the last nop."""
-        return tuple(w for w in (*t.block.written, *t.writes) if not w.done)
+        """Return what a release by a thread covers: its own writes, others' up to the last nop.
+
+        What it stored through a switch into its own GPU's memory has arrived when it releases.
+        """
+        carried = tuple(w for w in (*t.block.written, *t.writes) if not w.done)
+        self.arrive(w for w in carried if w.rank == t.block.rank)
+        return carried
 
     def arrive(self, writes: Iterable[Write]) -> None:
         """Apply pending writes to memory."""

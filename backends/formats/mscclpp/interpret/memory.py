@@ -45,7 +45,7 @@ class Write:
     target: AnyArray
     values: AnyArray
     marks: AnyArray | None
-    mark: int
+    mark: int | AnyArray
     packets: bool
     done: bool = False
 

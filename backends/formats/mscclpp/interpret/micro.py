@@ -8,7 +8,7 @@ run (small messages keep few threads busy), so that a missing ``nop`` shows.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -54,6 +54,11 @@ class Running(Protocol):
 
     def write(self, t: Thread, sink: MemoryPlace, share: slice, values: Any) -> None:
         """Write into own memory at once; into a peer's, some time."""
+
+    def multicast(
+        self, t: Thread, sinks: Sequence[MemoryPlace], share: slice, values: Any, marks: Any
+    ) -> None:
+        """Write through a switch into the memory of all members, the own too, some time."""
 
     def written_by(self, t: Thread) -> Carried:
         """Return what a release by a thread covers: its own writes, others' up to the last nop."""
@@ -248,6 +253,27 @@ def _sum(views: list[AnyArray]) -> AnyArray | None:
     for view in views:
         total = view.copy() if total is None else total + view
     return total
+
+
+@dataclass(slots=True, eq=False)
+class SwitchStore(Micro):
+    """Load the sum of all sources (or the one local source) and store it on all members."""
+
+    number: int
+    sources: tuple[MemoryPlace, ...]
+    sinks: tuple[MemoryPlace, ...]
+
+    def run(self, m: Running, t: Thread) -> Key | None:
+        """See above."""
+        share = m.share(self.number, t)
+        found = [m.memory.views(p, t.launch) for p in self.sources]
+        if t.saved is None:
+            t.saved = _sum([values[share] for values, _ in found])
+            if m.pauses():
+                return LATER
+        marks = found[0][1] if self.sources[0].packets else None
+        m.multicast(t, self.sinks, share, t.saved, None if marks is None else marks[share].copy())
+        return None
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,17 @@ from weft.dsl.nouns.collective import Collective, Kind, make
 
 from ....execute.execute import Execution
 from ....execute.layout import BufferLayout, Data, data, layout
-from ..plan.model import MOST_CHUNKS, Channel, ExecutionPlan, GpuPlan, RemoteChunks
+from ..plan.model import (
+    MOST_CHUNKS,
+    Channel,
+    ExecutionPlan,
+    GpuPlan,
+    Multicast,
+    Operand,
+    Operation,
+    RemoteChunks,
+    ThreadBlock,
+)
 from ..plan.read import read_plan
 from .assemble import Unfit
 from .machine import LATENESS, POLICIES, PlanMachine
@@ -81,10 +91,27 @@ def _flow(plan: ExecutionPlan) -> Iterator[tuple[int, int]]:
             for op in (one for outer in block.ops for one in (outer, *outer.body)):
                 known = block.buffer_ids(op.channel or Channel.MEMORY)
                 peers = [gpu.remote[k].rank if 0 <= k < len(gpu.remote) else rank for k in known]
+                yield from _through_switches(gpu, block, op, rank)
                 for x in (x for x in op.dst if isinstance(x, RemoteChunks)):
                     yield from ((rank, peer) for peer in peers[x.buffer_id : x.buffer_id + 1])
                 for x in (x for x in op.src if isinstance(x, RemoteChunks)):
                     yield from ((peer, rank) for peer in peers[x.buffer_id : x.buffer_id + 1])
+
+
+def _through_switches(
+    gpu: GpuPlan, block: ThreadBlock, op: Operation, rank: int
+) -> Iterator[tuple[int, int]]:
+    """Yield who gives data to whom by an operation on switches, itself left out."""
+    known, groups = block.channel_ids(Channel.SWITCH), gpu.groups()
+
+    def members(side: Sequence[Operand]) -> Iterator[int]:
+        for x in side:
+            if isinstance(x, Multicast):
+                for k in known[x.channel_id : x.channel_id + 1]:
+                    yield from (r for group in groups[k : k + 1] for r in group.ranks if r != rank)
+
+    yield from ((rank, peer) for peer in members(op.dst))
+    yield from ((peer, rank) for peer in members(op.src))
 
 
 def fit(collective: Collective, plan: ExecutionPlan) -> Collective:

@@ -142,6 +142,15 @@ class PlanChannels:
 
 
 @dataclass(frozen=True, slots=True)
+class SwitchGroup:
+    """Ranks whose buffers are one multicast object: what is stored there is stored on all of them,
+    and what is loaded from there is the sum of theirs. Its issuers are members."""
+
+    buffer: Buffer
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteBuffer:
     """A peer's buffer that this GPU accesses."""
 
@@ -165,6 +174,15 @@ class GpuPlan:
     def peers(self, kind: Channel) -> tuple[int, ...]:
         """Return the peer of every channel of a type, by channel number."""
         return tuple(p for c in self.channels if c.kind is kind for p in c.peers)
+
+    def groups(self) -> tuple[SwitchGroup, ...]:
+        """Return the group behind every switch channel, by channel number."""
+        return tuple(
+            SwitchGroup(c.buffer, ranks)
+            for c in self.channels
+            if c.buffer is not None
+            for ranks in c.groups
+        )
 
 
 MOST_CHUNKS = 1 << 20

@@ -426,11 +426,11 @@ def test_plain_data_has_the_room_of_packets() -> None:
         assert (not errors(check_plan(plan))) == run_plan(plan, orders=6).ok == right
 
 
-def test_a_switch_is_left_to_others() -> None:
+def test_a_store_through_a_switch_needs_a_channel() -> None:
     store = Operation(PlanOp.MULTICAST_STORE, Channel.SWITCH, src=(ONE,), dst=(Multicast(0, 0, 1),))
     plan = put_in(RING, (0, 0, 3), store)
-    assert any("sm_90" in f.message for f in check_plan(plan))
-    assert "not executed" in run_plan(plan, orders=1).detail
+    assert any("the block has 0" in f.message for f in errors(check_plan(plan)))
+    assert "no switch channel 0" in run_plan(plan, orders=1).detail
 
 
 # --- what the checker accepts is right, and what execution shows wrong is rejected ----------------

@@ -1,0 +1,238 @@
+"""Plans that sum and copy in a switch: read, judged and executed; spoiled ones are rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import switch_plans
+from plans import put_in, with_gpu
+from switch_plans import INPUT, NOP, OUTPUT, SCRATCH, group
+
+from weft.backends.check.findings import Severity, errors
+from weft.backends.formats.mscclpp.check import check_plan
+from weft.backends.formats.mscclpp.interpret import run_plan
+from weft.backends.formats.mscclpp.plan.model import (
+    Channel,
+    ExecutionPlan,
+    LocalChunks,
+    Multicast,
+    Operation,
+    PlanChannels,
+    PlanOp,
+)
+from weft.backends.formats.mscclpp.plan.read import read_plan
+from weft.backends.formats.mscclpp.plan.write import write_plan
+
+IN_PLACE = switch_plans.allreduce(in_place=True)
+APART = switch_plans.allreduce(in_place=False)
+GATHER = switch_plans.allgather()
+PACKETS = switch_plans.packets()
+
+
+@pytest.mark.parametrize("plan", [IN_PLACE, APART, GATHER, PACKETS])
+def test_good_plans_are_proved_and_executed(plan: ExecutionPlan) -> None:
+    assert read_plan(write_plan(plan)) == plan
+    found = check_plan(plan)
+    assert not errors(found)
+    assert any("sm_90" in f.message for f in found if f.severity is Severity.WARNING)
+    done = run_plan(plan, orders=60)
+    assert done.ok, done.detail
+
+
+def without(plan: ExecutionPlan, rank: int, *steps: int) -> ExecutionPlan:
+    for k in sorted(steps, reverse=True):
+        plan = put_in(plan, (rank, 0, k))
+    return plan
+
+
+def dst(plan: ExecutionPlan, rank: int, x: Multicast) -> ExecutionPlan:
+    old = plan.gpus[rank].blocks[0].ops[3]
+    return put_in(plan, (rank, 0, 3), replace(old, dst=(x,)))
+
+
+def channels(plan: ExecutionPlan, rank: int, *groups: PlanChannels) -> ExecutionPlan:
+    return with_gpu(plan, rank, lambda g: replace(g, channels=(g.channels[0], *groups)))
+
+
+def ids(plan: ExecutionPlan, rank: int, step: int, *ids: int) -> ExecutionPlan:
+    old = plan.gpus[rank].blocks[0].ops[step]
+    return put_in(plan, (rank, 0, step), replace(old, ids=ids))
+
+
+def no_opening(plan: ExecutionPlan, rank: int) -> ExecutionPlan:
+    """Nobody waits for one rank's launch, and it tells nobody."""
+    plan = put_in(plan, (rank, 0, 0))
+    for r in {0, 1, 2} - {rank}:
+        plan = ids(plan, r, 1, next(k for k, p in enumerate(sorted({0, 1, 2} - {r})) if p != rank))
+    return plan
+
+
+def no_closing(plan: ExecutionPlan, rank: int) -> ExecutionPlan:
+    """A rank does not tell the others when it has stored."""
+    plan = put_in(plan, (rank, 0, 5))
+    for r in {0, 1, 2} - {rank}:
+        plan = ids(plan, r, 6, next(k for k, p in enumerate(sorted({0, 1, 2} - {r})) if p != rank))
+    return plan
+
+
+WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
+    # how, the check that must find it, words of its message
+    "a member has not begun": (lambda: no_opening(IN_PLACE, 1), "handshake", "begun"),
+    "a member may end before the store": (lambda: no_closing(IN_PLACE, 2), "ending", "may end"),
+    "no nop before the sum": (lambda: without(IN_PLACE, 0, 2), "handshake", "begun"),
+    "no nop after the store": (lambda: without(IN_PLACE, 0, 4), "ending", "may end"),
+    "two stores overlap": (lambda: dst(IN_PLACE, 1, Multicast(0, 0, 1)), "races", "unordered"),
+    "a sum reads what another stores": (
+        lambda: put_in(
+            IN_PLACE,
+            (1, 0, 3),
+            replace(IN_PLACE.gpus[1].blocks[0].ops[3], src=(Multicast(0, 0, 1),)),
+        ),
+        "races",
+        "unordered",
+    ),
+    "beyond the buffer of all": (lambda: dst(APART, 0, Multicast(0, 3, 1)), "bounds", "3 chunks"),
+    "no such channel": (lambda: dst(APART, 0, Multicast(2, 0, 1)), "ids", "the block has 2"),
+    "a smaller buffer on one member": (
+        lambda: with_gpu(APART, 2, lambda g: replace(g, output_chunks=2)),
+        "bounds",
+        "that of rank 2",
+    ),
+    "a group without its issuer": (
+        lambda: channels(IN_PLACE, 0, group(1, 2)),
+        "ids",
+        "rank 0 is no member",
+    ),
+    "a group of one": (lambda: channels(IN_PLACE, 0, group(0)), "form", "a group of 1"),
+    "a rank twice": (lambda: channels(IN_PLACE, 0, group(0, 1, 1)), "ids", "twice"),
+    "a rank that is not there": (lambda: channels(IN_PLACE, 0, group(0, 1, 7)), "ids", "rank 7"),
+    "a member does not make it": (lambda: channels(IN_PLACE, 2), "ids", "has 0"),
+    "another order of set-up": (
+        lambda: channels(APART, 2, group(buffer=INPUT), group()),
+        "set-up",
+        "never made",
+    ),
+    "other members": (
+        lambda: channels(IN_PLACE, 2, group(1, 2)),
+        "set-up",
+        "`o` of ranks 1, 2",
+    ),
+    "a group more": (
+        lambda: channels(IN_PLACE, 2, group(), group()),
+        "set-up",
+        "nothing more in its turn",
+    ),
+    "another buffer on one rank": (
+        lambda: channels(IN_PLACE, 1, group(buffer=INPUT)),
+        "set-up",
+        "has `i` of",
+    ),
+    "a buffer that moves in place": (
+        lambda: replace(GATHER, in_place=True, gpus=tuple(
+            replace(g, channels=(g.channels[0], group(buffer=INPUT))) for g in GATHER.gpus
+        )),
+        "placement",
+        "another offset",
+    ),
+    "a load-reduce from its own memory": (
+        lambda: put_in(
+            GATHER,
+            (0, 0, 3),
+            replace(GATHER.gpus[0].blocks[0].ops[3], op=PlanOp.MULTICAST_REDUCE_STORE),
+        ),
+        "form",
+        "src_buff",
+    ),
+    "ranges of two sizes": (lambda: dst(GATHER, 0, Multicast(0, 0, 2)), "form", "do not match"),
+    "packets without room for flags": (
+        lambda: replace(PACKETS, protocol="Simple"),
+        "traps",
+        "no room",
+    ),
+    "packets copied before they are made": (lambda: without(PACKETS, 0, 4), "races", "unordered"),
+    "packets into the output": (
+        lambda: replace(PACKETS, gpus=tuple(
+            replace(g, channels=(g.channels[0], group())) for g in PACKETS.gpus
+        )),
+        "traps",
+        "live in scratch",
+    ),
+    "plain stores into double scratch": (
+        lambda: put_in(
+            PACKETS,
+            (0, 0, 5),
+            switch_plans.switch(
+                PlanOp.MULTICAST_STORE, LocalChunks(INPUT, 0, 1), Multicast(0, 0, 1)
+            ),
+        ),
+        "traps",
+        "first half",
+    ),
+    "a maximum": (
+        lambda: put_in(
+            IN_PLACE, (0, 0, 3), replace(IN_PLACE.gpus[0].blocks[0].ops[3], reduce_op="max")
+        ),
+        "traps",
+        "always adds",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_spoiled_plans_are_rejected(name: str) -> None:
+    make, check, words = WRONG[name]
+    found = errors(check_plan(make()))
+    assert check in {f.check for f in found}, [str(f) for f in found]
+    assert any(words in f.message for f in found if f.check == check), [str(f) for f in found]
+
+
+def test_what_it_stored_comes_back_to_the_issuer_late() -> None:
+    """An own copy may be read after a release, not after a nop alone."""
+    take = Operation(
+        PlanOp.COPY, src=(LocalChunks(SCRATCH, 0, 1),), dst=(LocalChunks(OUTPUT, 0, 1),)
+    )
+    sum_ = switch_plans.switch(
+        PlanOp.MULTICAST_REDUCE_STORE, Multicast(0, 0, 1), Multicast(1, 0, 1)
+    )
+    issue = (*switch_plans.OPENING, sum_)
+    first = (*issue, *switch_plans.CLOSING, take)
+    rest = (*switch_plans.OPENING, *switch_plans.CLOSING, take)
+    groups = group(buffer=INPUT), group(buffer=SCRATCH)
+    good = switch_plans.plan("allreduce", (1, 1, 1), first, rest, rest, groups=groups)
+    assert not errors(check_plan(good))
+    assert run_plan(good, orders=60).ok
+    early = put_in(put_in(good, (0, 0, 8)), (0, 0, 4), NOP, take)
+    assert {f.check for f in errors(check_plan(early))} == {"races"}
+    assert not run_plan(early, orders=60).ok
+
+
+def test_the_interpreter_shows_a_missing_handshake_too() -> None:
+    assert not run_plan(no_opening(IN_PLACE, 1), orders=100).ok
+    assert not run_plan(no_closing(IN_PLACE, 2), orders=100).ok
+    assert not run_plan(channels(IN_PLACE, 2, group(1, 2)), orders=2).ok
+
+
+def test_switch_channels_have_their_own_limits() -> None:
+    many = tuple(group() for _ in range(17))
+    plan = replace(
+        IN_PLACE,
+        gpus=tuple(
+            replace(
+                g,
+                channels=(g.channels[0], *many),
+                blocks=(
+                    replace(
+                        g.blocks[0],
+                        channels=(
+                            g.blocks[0].channels[0],
+                            (Channel.SWITCH, tuple(range(17))),
+                        ),
+                    ),
+                ),
+            )
+            for g in IN_PLACE.gpus
+        ),
+    )
+    assert any("17 switch channels" in f.message for f in errors(check_plan(plan)))
