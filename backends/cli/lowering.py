@@ -24,15 +24,17 @@ from .noun import FileKind, Subject, asked_of, not_whole
 from .program_noun import FormatNoun
 
 
-def source_of(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
-    """Return the verified contents of a file, and the way to compile it.
+def source_of(subject: Subject, args: CompileFlags | RunFlags, to: str = DEFAULT) -> CompileSource:
+    """Return the verified contents of a file, and the way to compile it; ``to``: the format where
+    no flag names one.
 
     Raises:
         UserError: nothing that can be compiled, or an option makes no sense for it.
         CheckFailed: it is wrong.
     """
     if subject.kind is FileKind.SCHEDULE:
-        return _schedule(subject, args)
+        to = args.to.partition("{")[0] if isinstance(args, CompileFlags) else to
+        return of_schedule(subject.schedule(), to, args.target, args.segments)
     if args.segments != 1:
         raise UserError(f"--segments is for schedules, not {an(subject.kind)}", where=subject.where)
     if subject.kind is FileKind.ALGORITHM:
@@ -45,11 +47,6 @@ def source_of(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
         f"expected a schedule, an algorithm or a program, got {an(subject.kind)}",
         where=subject.where,
     )
-
-
-def _schedule(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
-    to = args.to if isinstance(args, CompileFlags) else DEFAULT
-    return of_schedule(subject.schedule(), to.partition("{")[0], args.target, args.segments)
 
 
 def _algorithm(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
@@ -126,8 +123,10 @@ def text_of(
     Raises:
         UserError: the file cannot be compiled, or an option has no effect on it.
     """
-    source = source_of(subject, args)
+    source = source_of(subject, args, format.name)
     options = options_of(args, subject, tell)
+    if source.topology is not None:
+        format = format.on(source.topology)
     text = made_of(source, format, options, None).text
     require_listed(options)
     return text, source.collective

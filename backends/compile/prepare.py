@@ -24,7 +24,15 @@ from ..check.findings import require_good
 from .compile import AUTO, CompileOptions
 from .instances import ProgramTimer, ProgramTiming, all_instances, clock_for, quickest, timing_of
 from .request import ProvedArtefact, Request
-from .source import FORMAT, CompileSource, ConversionRemark, Emitter, Noun, source_of
+from .source import (
+    FORMAT,
+    CompileSource,
+    ConversionRemark,
+    Emitter,
+    Noun,
+    refuse_lowering,
+    source_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,8 @@ def made_of(
         CheckFailed: a checker rejects a program on the way, or the text.
         UserError: the target cannot express it, or an option makes no sense.
     """
+    if isinstance(source.noun, Schedule) and len(source.noun.casts):
+        refuse_lowering(options)
     request = replace(
         about or Request(to=backend.name),
         noun=source.noun,
@@ -131,6 +141,7 @@ def made_of(
         name=options.name,
         in_place=options.in_place,
         segments=options.segments,
+        instances=options.instances if isinstance(options.instances, int) else 0,
     )
     return backend.make(request, options.tell or silent)
 

@@ -20,7 +20,7 @@ class Request:
 
     ``to``: the format as it was asked for. ``where``: the file, for errors. ``module``: the Python
     name of the file to be written. ``output``: its path, or the prefix of several files.
-    ``provenance``: lines for people.
+    ``instances``: as asked for; 0: not at all. ``provenance``: lines for people.
     """
 
     noun: Any = None
@@ -31,6 +31,7 @@ class Request:
     name: str = ""
     in_place: bool = False
     segments: int = 1
+    instances: int = 0
     where: str = ""
     module: str = ""
     output: str = ""

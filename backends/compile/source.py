@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
-from weft.dsl.base.errors import require_type
+from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.base.progress import ProgressCallback, silent
+from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.program import Protocol as WireProtocol
 from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule, refuse_casts
@@ -30,6 +32,7 @@ from . import compile as passes
 from .analyses.grains import MOST_GRAINS as MOST_MOVED
 from .analyses.grains import coarsest
 from .compile import CompileOptions
+from .pipeline import DEFAULT_PASSES
 from .request import ProvedArtefact, Request
 
 FORMAT = "msccl-xml"
@@ -179,10 +182,12 @@ def of_schedule(
     """Return a schedule, verified, with shares that the format ``to`` can express.
 
     Raises:
-        CheckFailed: it is wrong. UserError: switches sum or copy in it.
+        CheckFailed: it is wrong. UserError: switches sum or copy in it, and the format has no word
+            for that.
     """
     require_valid(given)
-    refuse_casts(given, f"{to} cannot express what switches sum or copy")
+    if len(given.casts):
+        return _with_casts(given, to)
     schedule, remarks = fitted(given, to, segments)
     if schedule is not given:
         require_valid(schedule)
@@ -195,6 +200,59 @@ def of_schedule(
         schedule=given,
         remarks=tuple(remarks),
     )
+
+
+def _with_casts(given: Schedule, to: str) -> CompileSource:
+    """Return a schedule with casts for a format that says them; they need no thread blocks."""
+    format = BACKENDS.load(to)
+    if not getattr(format, "casts", False):
+        why = getattr(format, "no_casts", "")
+        what = f"{to} cannot express what switches sum or copy"
+        refuse_casts(given, f"{what} ({why})" if why else what, CASTS_ELSEWHERE)
+    collective = coarsest(given.collective).in_grains()
+    if collective.message_chunks > MOST_GRAINS:
+        raise UserError(
+            f"the shares of the schedule are {collective.message_chunks} chunks; {MOST_GRAINS} "
+            "are followed where switches sum or copy",
+            where=f"{given.collective} on {given.topology.name}",
+            hint="coarser shares: fewer trees, or a machine of equal links",
+        )
+
+    def program(options: CompileOptions) -> Program:
+        return passes.lower_schedule(given, options)
+
+    return CompileSource(program, collective, given, topology=given.topology, schedule=given)
+
+
+CASTS_ELSEWHERE = (
+    "--to mscclpp-json says it within a node (sm_90 or later); nvls=off, sharp=off or "
+    "--capable 'SWITCH=none' gives a schedule of transfers for every format"
+)
+
+
+def refuse_lowering(options: CompileOptions) -> None:
+    """Refuse options of lowering that say nothing about a schedule with casts.
+
+    Raises:
+        UserError: one is given.
+    """
+    told = {
+        "--lanes": options.lanes != 0,
+        "--segments": options.segments != 1,
+        "--passes": options.passes != DEFAULT_PASSES,
+        "--print-after": options.observe is not None,
+    }
+    for flag, given in told.items():
+        if given:
+            raise UserError(
+                f"{flag} says nothing about a schedule in which switches sum or copy",
+                hint="its acts become thread blocks at once; --instances N are N side by side",
+            )
+    if options.protocol not in (None, WireProtocol.SIMPLE):
+        raise UserError(
+            f"{options.protocol} has no load-reduce: flags of packets cannot be summed",
+            hint="--protocol Simple",
+        )
 
 
 def of_algorithm(algorithm: Algorithm, topology: Topology | None = None) -> CompileSource:

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 DEFAULT = "msccl-xml"
 """The format to which files are compiled where none is named, and in which they are executed."""
 
+WITH_CASTS = "mscclpp-json"
+"""The format in which schedules whose switches sum or copy are executed."""
+
 FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
 """Flags of lowering that say nothing where there are no thread blocks."""
 
@@ -140,6 +143,10 @@ class Format:
     """Its files hold a program, which can be compiled."""
     thread_blocks: ClassVar[bool] = True
     """Its artefacts are made of thread blocks, so that flags of lowering mean something."""
+    casts: ClassVar[bool] = False
+    """Its artefacts can say what switches sum and copy."""
+    no_casts: ClassVar[str] = ""
+    """Why they cannot, in a clause."""
     interpreted: ClassVar[bool] = True
     """Its files are executed as they are, and not compiled to another format first."""
     runtime: ClassVar[str] = ""

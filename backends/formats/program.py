@@ -24,6 +24,7 @@ class ProgramFile(ProgramFormat):
     name: ClassVar[str] = "program"
     noun: ClassVar[str] = "program"
     suffix: ClassVar[str] = ".json"
+    no_casts: ClassVar[str] = "a program is of sends and receives"
     says_kind: ClassVar[bool] = True
 
     def recognizes(self, text: str, data: object) -> bool:

@@ -283,7 +283,10 @@ class Schedule(Viewed, Tabled):
         return replace(self, provenance={**self.provenance, **entries})
 
 
-def refuse_casts(schedule: Schedule, what: str) -> None:
+NO_SWITCHES = "nvls=off, sharp=off or --capable 'SWITCH=none' gives a schedule of transfers"
+
+
+def refuse_casts(schedule: Schedule, what: str, hint: str = NO_SWITCHES) -> None:
     """Refuse a schedule in which switches sum or copy.
 
     ``what`` cannot express it: "MSCCL XML has no instruction …", without a full stop.
@@ -295,7 +298,7 @@ def refuse_casts(schedule: Schedule, what: str) -> None:
         raise UserError(
             f"{what}, and the schedule has {count(casts, 'cast')}",
             where=f"{schedule.collective} on {schedule.topology.name}",
-            hint="nvls=off, sharp=off or --capable 'SWITCH=none' gives a schedule of transfers",
+            hint=hint,
         )
 
 

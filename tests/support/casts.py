@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -12,8 +12,8 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.parts import Node, NodeKind
-from weft.dsl.nouns.schedule import Schedule
-from weft.dsl.nouns.topology import Topology, both_ways, gpu
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology, both_ways, gpu, switch
 
 NVLS = "multicast+reduces+issuer_in_group"
 FREE = "multicast+reduces"
@@ -93,3 +93,76 @@ def able_machines(draw: st.DrawFn, max_ranks: int = 5) -> Topology:
             )
         nodes.append(node)
     return replace(made, nodes=tuple(nodes), symmetries=())
+
+
+def boxes(each: int, hosts: int = 2) -> Topology:
+    """Hosts of GPUs on a switch that sums and copies; GPUs of equal places are joined across."""
+    ranks = each * hosts
+    able = replace(switch(""), multicast=True, reduces=True, issuer_in_group=True)
+    nodes = [gpu(r, r // each) for r in range(ranks)]
+    nodes += [replace(able, name=f"switch{h}", host=h) for h in range(hosts)]
+    links = [x for r in range(ranks) for x in both_ways(r, ranks + r // each, 450)]
+    rails = [(a, b) for a in range(ranks) for b in range(a) if a % each == b % each]
+    links += [x for a, b in rails for x in both_ways(a, b, 50)]
+    return Topology("boxes", tuple(nodes), tuple(links))
+
+
+def way(t: Topology, a: int, b: int) -> int:
+    """The link from one node to another."""
+    return next(k for k, one in enumerate(t.links) if (one.src, one.dst) == (a, b))
+
+
+def gathered(t: Topology, chunk: int, v: int, members: Sequence[int], step: int) -> Cast:
+    """A load-reduce: the sum of all members goes to one of them."""
+    s = t.ranks + v_host(t, v)
+    ups = tuple(way(t, r, s) for r in members)
+    return Cast(chunk, tuple(members), (v,), (*ups, way(t, s, v)), step, False, v)
+
+
+def spread(t: Topology, chunk: int, v: int, members: Sequence[int], step: int) -> Cast:
+    """A multicast store: what one member holds goes to all."""
+    s = t.ranks + v_host(t, v)
+    downs = tuple(way(t, s, r) for r in members)
+    return Cast(chunk, (v,), tuple(members), (way(t, v, s), *downs), step, False, v)
+
+
+def v_host(t: Topology, v: int) -> int:
+    """The number of a rank's host; of a star 0."""
+    return t.host_of[v] or 0
+
+
+def two_level(each: int) -> Schedule:
+    """Allreduce of two boxes: sums in the boxes, across, in the box of the root, and back."""
+    t = boxes(each)
+    c = make("allreduce", 2 * each, chunks=2 * each)
+    casts, transfers = [], []
+    for chunk in range(2 * each):
+        there = (chunk + each) % (2 * each)
+        own, other = (
+            [r for r in range(2 * each) if r // each == v // each] for v in (chunk, there)
+        )
+        casts += [gathered(t, chunk, there, other, 0), gathered(t, chunk, chunk, own, 2)]
+        casts += [spread(t, chunk, chunk, own, 3), spread(t, chunk, there, other, 4)]
+        transfers += [
+            Transfer(chunk, there, chunk, (way(t, there, chunk),), 1, True),
+            Transfer(chunk, chunk, there, (way(t, chunk, there),), 3),
+        ]
+    return Schedule.of(t, c, transfers, casts=casts)
+
+
+def spread_all(ranks: int, kind: str = "allgather") -> Schedule:
+    """Allgather or broadcast of a star: every rank, or the root, stores its chunk on all."""
+    t = star(ranks, NVLS)
+    c = make(kind, ranks)
+    casts = [
+        spread(t, k, k if kind == "allgather" else 0, range(ranks), 0) for k in range(c.chunks)
+    ]
+    return Schedule.of(t, c, [], casts=casts)
+
+
+def sums_alone(ranks: int, kind: str = "reduce_scatter") -> Schedule:
+    """Reduce_scatter or reduce of a star: every rank, or the root, gets the sum of all."""
+    t = star(ranks, NVLS)
+    c = make(kind, ranks)
+    casts = [gathered(t, k, k, range(ranks), 0) for k in range(c.chunks)]
+    return Schedule.of(t, c, [], casts=casts)

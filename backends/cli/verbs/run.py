@@ -10,11 +10,18 @@ from weft.dsl.base.progress import ProgressCallback
 from weft.dsl.nouns.collective import Collective
 
 from ...check.checks import checks_text
-from ...formats.format import DEFAULT, ExecutionReport, ExecutionRequest, Format, format_named
+from ...formats.format import (
+    DEFAULT,
+    WITH_CASTS,
+    ExecutionReport,
+    ExecutionRequest,
+    Format,
+    format_named,
+)
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import LOWERING, RunFlags
-from ..noun import Subject, asked_of, refuse_collective
+from ..noun import FileKind, Subject, asked_of, refuse_collective
 from ..stages import telling
 from ..subjects import read_subject
 
@@ -58,7 +65,8 @@ def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionR
             request,
             tell,
         )
-    format = format_named(DEFAULT)
+    casts = subject.kind is FileKind.SCHEDULE and len(subject.schedule().casts)
+    format = format_named(WITH_CASTS if casts else DEFAULT)
     # A file compiled here is judged for the target of its compilation.
     args = args.with_defaults()
     text, wanted = _compiled(subject, format, args, tell)

@@ -43,6 +43,7 @@ class MessageFormat(Format, ABC):
     rule: ClassVar[str] = ""
     """The rule by which its files are timed, in a few words."""
     thread_blocks: ClassVar[bool] = False
+    no_casts: ClassVar[str] = "a message has one sender and one receiver"
     most_executed: ClassVar[int | None] = 1 << 20
 
     # --- files ------------------------------------------------------------------------------------

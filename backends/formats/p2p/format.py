@@ -41,6 +41,10 @@ class ScriptFile(Format):
     kind: ClassVar[str] = "script"
     noun: ClassVar[str] = "point-to-point program"
     suffix: ClassVar[str] = ".py"
+    no_casts: ClassVar[str] = (
+        "a send has one receiver and no sum on its way; the library's own allreduce on the ranks "
+        "of a box is what reaches the switch"
+    )
     thread_blocks: ClassVar[bool] = False
     interpreted: ClassVar[bool] = False
     most_executed: ClassVar[int | None] = 128  # each rank is a thread
@@ -192,6 +196,7 @@ class JaxFile(ScriptFile):
 
     name: ClassVar[str] = "jax"
     runtime: ClassVar[str] = "jax"
+    no_casts: ClassVar[str] = "a permute has one source for each destination, and no sum"
 
     def script(self, request: Request) -> Script:
         """Return the script; of a schedule in place, if that takes less memory.

@@ -53,6 +53,7 @@ class TorchSymm(Format):
     cites: ClassVar[str] = "PyTorch, torch.distributed._symmetric_memory, 2024"
     noun: ClassVar[str] = "torch symmetric-memory program"
     suffix: ClassVar[str] = ".py"
+    no_casts: ClassVar[str] = "its kernel has no multimem instruction"
     domain: int = 0
     nodes: tuple[int, ...] = ()
     specialised: bool = False

@@ -90,7 +90,8 @@ def plan_of(
         )
     packets = program.protocol is Protocol.LL
     gpus = _PlanEmitter(_one_name_per_place(program), nodes, longest, packets=packets).gpus()
-    low, high = _sizes(program, gpus, sizes, packets=packets)
+    chunks, where = program.message_chunks, program.name
+    low, high = message_sizes(program.collective, chunks, gpus, sizes, where, packets=packets)
     plan = ExecutionPlan(
         program.name,
         NAMES.get(program.collective.kind, str(program.collective.kind)),
@@ -102,9 +103,14 @@ def plan_of(
         min_bytes=low,
         max_bytes=high,
     )
-    # The executor keeps its buffers by the plan's name: two plans of one name would share them.
+    return named_apart(plan)
+
+
+def named_apart(plan: ExecutionPlan) -> ExecutionPlan:
+    """Return a plan with a digest in its name: the executor keeps its buffers by the name, and two
+    plans of one name would share them."""
     digest = hashlib.sha256(write_plan(plan).encode()).hexdigest()[:8]
-    return replace(plan, name=f"{program.name}_{digest}")
+    return replace(plan, name=f"{plan.name}_{digest}")
 
 
 def _one_name_per_place(program: Program) -> Program:
@@ -139,18 +145,28 @@ def kept_buffer(collective: Collective) -> Buffer:
     return Buffer.INPUT if larger else Buffer.OUTPUT
 
 
-def _sizes(
-    program: Program, gpus: Sequence[GpuPlan], sizes: SizeRange | None, *, packets: bool
+def message_sizes(
+    c: Collective,
+    chunks: int,
+    gpus: Sequence[GpuPlan],
+    sizes: SizeRange | None,
+    where: str,
+    *,
+    packets: bool,
 ) -> tuple[int, int]:
-    """Smallest and largest size as the loader counts it (input bytes; output for allgather)."""
-    c, chunks = program.collective, program.message_chunks
+    """Return the smallest and largest size as the loader counts it (input bytes; output for
+    allgather) of a plan whose message is cut into so many chunks.
+
+    Raises:
+        UserError: sizes beyond what 32 bits address.
+    """
     scratch = max(g.scratch_chunks for g in gpus) * (4 if packets else 1)
     largest = max(scratch, chunks)
     limit = (ADDRESSABLE - 1) // (largest * ALIGNMENT) * ALIGNMENT * chunks
     if not limit:
         raise UserError(
             f"{largest} chunks of {ALIGNMENT} bytes exceed what 32 bits address",
-            where=program.name,
+            where=where,
             hint="fewer chunks or instances",
         )
     default = DEFAULT_MAX_PACKETS if packets else DEFAULT_MAX_BYTES
@@ -158,7 +174,7 @@ def _sizes(
     if high > limit or low > LARGEST_MINIMUM:
         raise UserError(
             f"messages of {high} bytes are too large for this plan: it takes up to {limit}",
-            where=program.name,
+            where=where,
             hint="offsets have 32 bits; scratch counts too",
         )
     share = 1 if c.kind is Kind.ALLGATHER else c.message_chunks // max(1, c.input_chunks)

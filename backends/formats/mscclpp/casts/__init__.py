@@ -1,0 +1,1 @@
+"""Plans of schedules in which switches sum and copy: acts, their order by signals, the plan."""

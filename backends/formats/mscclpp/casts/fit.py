@@ -1,0 +1,121 @@
+"""What of a schedule with casts a plan can say, and the reasons where it cannot.
+
+A load-reduce and a multicast store are issued by one GPU, a member of the group; a group is of one
+NVLink domain. What reduces on its way through switches of a network has no operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.casts import PUSHED, Cast
+from weft.dsl.nouns.schedule import Schedule
+from weft.synth.judge.casts import cast_name
+
+DTYPES = ("float16", "bfloat16", "float32", "int32", "uint32")
+"""Types that the executor sums in a switch; fp8 asks for sm_100a, and no plan launches it."""
+
+LEAST_SM = 90
+"""Before it the operations on switches compile to nothing."""
+
+ELSEWHERE = "nvls=off, sharp=off or --capable 'SWITCH=none' gives a schedule of transfers"
+
+
+SM_OF = {"v100": 70, "a100": 80, "h100": 90, "gb200": 100}
+"""Compute capability × 10 of families of machines."""
+
+AMD = ("mi50", "mi250", "mi300x")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a plan is said to be for: compute capability × 10 (0: that of the family, if known),
+    data type, operator, family of the machine."""
+
+    sm: int = 0
+    dtype: str = ""
+    op: str = "sum"
+    family: str = ""
+
+
+def refuse_hardware(asked: Hardware, where: str) -> None:
+    """Refuse GPUs, types and operators that cannot do what the casts of a plan do.
+
+    Raises:
+        UserError: in words.
+    """
+    if asked.op != "sum":
+        raise UserError(
+            f"the executor of MSCCL++ always adds; a plan for {asked.op!r} does not exist",
+            where=where,
+            hint="op=sum, or a runtime that takes the operator",
+        )
+    if asked.family in AMD and not asked.sm:
+        raise UserError(
+            f"GPUs of the family {asked.family} have no load-reduce and no multicast store",
+            where=where,
+            hint=ELSEWHERE,
+        )
+    sm = asked.sm or SM_OF.get(asked.family, LEAST_SM)
+    if sm < LEAST_SM:
+        raise UserError(
+            f"sm_{sm} has no load-reduce and no multicast store: its kernels skip them "
+            "without an error, and the result is wrong",
+            where=where,
+            hint=f"sm_{LEAST_SM} or later (H100); for this GPU {ELSEWHERE}",
+        )
+    if asked.dtype and asked.dtype not in DTYPES:
+        raise UserError(
+            f"a switch does not sum {asked.dtype} by a plan; it sums {', '.join(DTYPES)}",
+            where=where,
+            hint=f"{ELSEWHERE}, which copies any type and is summed by the GPUs",
+        )
+
+
+def refuse_schedule(schedule: Schedule, nodes: Sequence[int] | None, dtype: str) -> None:
+    """Refuse casts that no operation of a plan does; ``nodes``: the node of each rank (None: one).
+
+    Raises:
+        UserError: in words, with the cast.
+    """
+    where = f"{schedule.collective} on {schedule.topology.name}"
+    if schedule.collective.local_reduce:
+        raise UserError(
+            "sums of separate contributions beside casts are not compiled",
+            where=where,
+            hint=ELSEWHERE,
+        )
+    host = nodes or [0] * schedule.topology.ranks
+    for i, one in enumerate(schedule.casts):
+        if why := _unsaid(one, host) or _limited(schedule, one, dtype):
+            raise UserError(f"{cast_name(one, i)}: {why}", where=where, hint=ELSEWHERE)
+
+
+def _unsaid(one: Cast, host: Sequence[int]) -> str | None:
+    ends = {*one.sources, *one.destinations}
+    if one.issuer == PUSHED:
+        return "all its sources push; operations of plans are issued by one GPU"
+    if len({host[r] for r in ends}) > 1:
+        return "its ranks are on several nodes; a group is of one NVLink domain"
+    if len(one.sources) > 1 and len(one.destinations) > 1:
+        return "one load-reduce ends at its issuer; many to many in one pass has no operation"
+    if one.issuer not in one.sources or one.issuer not in one.destinations:
+        return f"its issuer, rank {one.issuer}, is not in the group; in plans it is a member"
+    if one.reduce:
+        return "it adds its sum to what the issuer holds; a load-reduce has the issuer's copy in it"
+    if len(ends) < 2:
+        return "a group of one; CUDA makes none of fewer than 2"
+    return None
+
+
+def _limited(schedule: Schedule, one: Cast, dtype: str) -> str | None:
+    """Return what the limits of a switch on the way forbid."""
+    links, nodes = schedule.topology.links, schedule.topology.nodes
+    for v in sorted({links[k].dst for k in one.links} - set(range(schedule.topology.ranks))):
+        sums = len(one.sources) > 1 and nodes[v].reduces
+        types = nodes[v].limits.types
+        if sums and dtype and not nodes[v].limits.computes("sum", dtype):
+            return f"{nodes[v].name} sums {', '.join(types) or 'other operators'}, not {dtype}"
+    return None
