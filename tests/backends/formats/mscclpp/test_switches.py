@@ -130,9 +130,13 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
         "has `i` of",
     ),
     "a buffer that moves in place": (
-        lambda: replace(GATHER, in_place=True, gpus=tuple(
-            replace(g, channels=(g.channels[0], group(buffer=INPUT))) for g in GATHER.gpus
-        )),
+        lambda: replace(
+            GATHER,
+            in_place=True,
+            gpus=tuple(
+                replace(g, channels=(g.channels[0], group(buffer=INPUT))) for g in GATHER.gpus
+            ),
+        ),
         "placement",
         "another offset",
     ),
@@ -153,9 +157,9 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
     ),
     "packets copied before they are made": (lambda: without(PACKETS, 0, 4), "races", "unordered"),
     "packets into the output": (
-        lambda: replace(PACKETS, gpus=tuple(
-            replace(g, channels=(g.channels[0], group())) for g in PACKETS.gpus
-        )),
+        lambda: replace(
+            PACKETS, gpus=tuple(replace(g, channels=(g.channels[0], group())) for g in PACKETS.gpus)
+        ),
         "traps",
         "live in scratch",
     ),
@@ -177,7 +181,7 @@ WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
         "traps",
         "always adds",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
