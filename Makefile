@@ -52,6 +52,7 @@ grade: $(STAMP) ## compare results with published ones
 	$(BIN)/python tests/grade/run.py
 	$(BIN)/python tests/grade/whole_job.py
 	$(BIN)/python tests/grade/in_network.py
+	$(BIN)/python tests/grade/switch_plans.py
 
 calibration: $(STAMP) ## program times beside published ones (MEASURED=file.json)
 	$(BIN)/python tests/grade/calibration.py $(MEASURED) --left-out
