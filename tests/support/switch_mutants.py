@@ -85,10 +85,12 @@ def relaxed(plan: ExecutionPlan) -> Iterator[Mutant]:
 
 
 def without_nops(plan: ExecutionPlan) -> Iterator[Mutant]:
+    """Between a wait and what it is for, or what was stored and the signal that tells of it."""
     for (r, b, k), _ in operations(plan, *SUMS):
         ops = plan.gpus[r].blocks[b].ops
-        for near in (k - 1, k + 1):
-            if 0 <= near < len(ops) and ops[near].op is PlanOp.NOP:
+        for near, other, kinds in ((k - 1, k - 2, TAKES), (k + 1, k + 2, SENDS)):
+            there = 0 <= other < len(ops) and ops[near].op is PlanOp.NOP
+            if there and ops[other].op in kinds:
                 yield f"no nop at {(r, b, near)}", put_in(plan, (r, b, near))
 
 

@@ -12,7 +12,6 @@ from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
 from ...check.checks import Check, of_findings
-from ...check.findings import require_good
 from ...compile.request import ProvedArtefact, Request
 from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
 from ..recognition import is_mscclpp_plan
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.runtime import Target
-    from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.topology import Topology
 
     from ...check.checks import Check
@@ -167,61 +165,15 @@ class MscclppJson(Format):
             CheckFailed: a checker rejects the program, or the plan.
             UserError: no plan can say it, or the hardware cannot do it.
         """
-        from weft.dsl.nouns.schedule import Schedule
-
-        from .casts.fit import Hardware, refuse_hardware
-
-        if not isinstance(request.noun, Schedule) or not len(request.noun.casts):
-            return Format.make(self, request, tell)
         schedule = request.noun
+        if not len(getattr(schedule, "casts", ())):
+            return Format.make(self, request, tell)
+        from .casts.artefact import Hardware, cast_artefact
+
         asked = Hardware(self.sm, self.dtype, self.op, schedule.topology.timing.family)
-        refuse_hardware(asked, request.where or "--to")
-        tell("emit")
         nodes = self._nodes(schedule.collective.ranks)
-        return self._with_casts(request, schedule, nodes, tell)
-
-    def _with_casts(
-        self,
-        request: Request,
-        schedule: Schedule,
-        nodes: Sequence[int] | None,
-        tell: ProgressCallback,
-    ) -> ProvedArtefact:
-        from ...compile.compile import CompileOptions, label
-        from .casts.emit import cast_plan, facts_of, told_of
-        from .plan.write import write_plan
-
-        c = schedule.collective
-        words = [schedule.topology.name, str(c.kind)]
-        name = request.name or label(words, c, CompileOptions(instances=request.instances or 1))
-        plan = cast_plan(
-            schedule,
-            name,
-            nodes,
-            in_place=request.in_place,
-            lanes=request.instances,
-            sizes=request.sizes,
-            dtype=self.dtype,
-        )
-        text = write_plan(plan)
-        tell("check artefact")
-        require_good(_findings(self.read(text, "the artefact")), "artefact")
-        facts = {
-            "collective": c.name or str(c.kind),
-            "ranks": c.ranks,
-            "to": request.to,
-            **facts_of(plan),
-        }
-        return ProvedArtefact(
-            text,
-            plan,
-            f"{count(facts['operations'], 'operation')}, "
-            f"at most {count(facts['thread_blocks'], 'thread block')} per rank",
-            "schedule and plan",
-            Check("plan", True, "no error found"),
-            facts,
-            told_of(plan),
-        )
+        tell("emit")
+        return cast_artefact(request, schedule, nodes, asked)
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
         """Return the plan as JSON.

@@ -91,11 +91,11 @@ def acts_of(schedule: Schedule, in_place: bool) -> Acts:
     Raises:
         UserError: a chunk is read and overwritten in one step.
     """
-    return _Writer(schedule, in_place).written()
+    return _ActMaker(schedule, in_place).written()
 
 
 @dataclass(eq=False)
-class _Writer:
+class _ActMaker:
     schedule: Schedule
     in_place: bool
     phases: list[list[Act]] = field(default_factory=list)

@@ -23,7 +23,7 @@ NOTHING, BEGUN = -2, -1
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SentSignal:
     """A signal: ``data``: of what was written, else only that the launch has begun."""
 
     source: int
@@ -32,15 +32,15 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class ActPhase:
     """Signals, and then acts."""
 
-    signals: tuple[Told, ...]
+    signals: tuple[SentSignal, ...]
     acts: tuple[Act, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Touch:
+class _TouchedCell:
     """An act on a place ends once ``agent`` has finished ``phase``."""
 
     agent: int
@@ -49,18 +49,18 @@ class _Touch:
     switch: bool = False
 
 
-Cell = tuple[int, str, int]
+ActCell = tuple[int, str, int]
 
 
 @dataclass(eq=False)
-class _Clocks:
+class _LaneClocks:
     node: Sequence[int]
 
     def __post_init__(self) -> None:
         n = len(self.node)
         self.clock = [[NOTHING] * n for _ in range(n)]
         self.fenced = [NOTHING] * n
-        self.touched: dict[Cell, list[_Touch]] = defaultdict(list)
+        self.touched: dict[ActCell, list[_TouchedCell]] = defaultdict(list)
         self.asked: dict[tuple[int, int], bool] = {}
         self.posted: list[Act] = []
 
@@ -73,7 +73,7 @@ class _Clocks:
             key = source, target
             self.asked[key] = self.asked.get(key, False) or data
 
-    def need(self, rank: int, one: _Touch, phase: int) -> None:
+    def need(self, rank: int, one: _TouchedCell, phase: int) -> None:
         """A rank must know that an earlier act is over."""
         if one.agent != rank:
             if self.clock[rank][one.agent] < one.phase:
@@ -87,7 +87,7 @@ class _Clocks:
         same = [r for r, host in enumerate(self.node) if host == self.node[rank] and r != rank]
         return min(same, key=lambda r: abs(r - rank))
 
-    def tell(self, phase: int) -> tuple[Told, ...]:
+    def tell(self, phase: int) -> tuple[SentSignal, ...]:
         """Send what was asked for; everybody sends before it waits."""
         before = [list(row) for row in self.clock]
         for (source, target), data in self.asked.items():
@@ -99,17 +99,17 @@ class _Clocks:
             self.clock[target] = known
             if data and not self.port(source, target):
                 self.fenced[source] = phase
-        told = tuple(Told(a, b, data) for (a, b), data in sorted(self.asked.items()))
+        told = tuple(SentSignal(a, b, data) for (a, b), data in sorted(self.asked.items()))
         self.asked = {}
         return told
 
 
 @dataclass(eq=False)
-class _Order:
-    clocks: _Clocks
-    phases: list[Phase] = field(default_factory=list)
+class _PhaseOrder:
+    clocks: _LaneClocks
+    phases: list[ActPhase] = field(default_factory=list)
 
-    def run(self, phases: Sequence[Sequence[Act]]) -> list[Phase]:
+    def run(self, phases: Sequence[Sequence[Act]]) -> list[ActPhase]:
         for acts in phases:
             self._phase(acts)
         self._end()
@@ -125,7 +125,7 @@ class _Order:
                 for one in c.touched[cell]:
                     if writes or one.writes:
                         c.need(act.rank, one, number)
-        self.phases.append(Phase(c.tell(number), tuple(acts)))
+        self.phases.append(ActPhase(c.tell(number), tuple(acts)))
         for act in acts:
             self._record(act, number)
 
@@ -138,7 +138,7 @@ class _Order:
             if far and not writes:
                 continue  # read by the network: recorded when it has arrived
             switch = writes and act.does in (Does.SUM, Does.STORE) and rank == act.rank
-            c.touched[cell].append(_Touch(act.rank, number, writes, switch))
+            c.touched[cell].append(_TouchedCell(act.rank, number, writes, switch))
 
     def _arrivals(self) -> None:
         """Those who get what was posted are told at once; what they know then ends the reading."""
@@ -150,9 +150,9 @@ class _Order:
             c.ask(act.rank, peer, data=True)
             for _, writes, cell in _cells(act):
                 if not writes:
-                    c.touched[cell].append(_Touch(peer, number, writes=False))
+                    c.touched[cell].append(_TouchedCell(peer, number, writes=False))
         c.posted = []
-        self.phases.append(Phase(c.tell(number), ()))
+        self.phases.append(ActPhase(c.tell(number), ()))
 
     def _end(self) -> None:
         """Everybody learns that what others did in its memory is over."""
@@ -162,10 +162,10 @@ class _Order:
             for one in touches:
                 if one.agent != rank:
                     c.need(rank, one, number)
-        self.phases.append(Phase(c.tell(number), ()))
+        self.phases.append(ActPhase(c.tell(number), ()))
 
 
-def _cells(act: Act) -> Iterator[tuple[int, bool, Cell]]:
+def _cells(act: Act) -> Iterator[tuple[int, bool, ActCell]]:
     """Yield rank, whether it is written, and every grain that an act touches."""
     for writes, side in ((False, act.reads()), (True, act.writes())):
         for rank, (buffer, offset) in side:
@@ -173,6 +173,6 @@ def _cells(act: Act) -> Iterator[tuple[int, bool, Cell]]:
                 yield rank, writes, (rank, str(buffer), k)
 
 
-def ordered(phases: Sequence[Sequence[Act]], node: Sequence[int]) -> list[Phase]:
+def ordered(phases: Sequence[Sequence[Act]], node: Sequence[int]) -> list[ActPhase]:
     """Return the phases with the signals that order them; ``node``: that of each rank."""
-    return _Order(_Clocks(node)).run(phases)
+    return _PhaseOrder(_LaneClocks(node)).run(phases)

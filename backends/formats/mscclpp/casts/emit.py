@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.program import Buffer
 from weft.dsl.nouns.schedule import Schedule
@@ -36,7 +34,7 @@ from ..plan.model import (
     ThreadBlock,
 )
 from .acts import Act, Acts, Does, acts_of, cut
-from .clocks import Phase, Told, ordered
+from .clocks import ActPhase, SentSignal, ordered
 from .fit import refuse_schedule
 
 MAX_IDS = 8
@@ -74,7 +72,7 @@ def cast_plan(
     acts = acts_of(schedule, in_place)
     node = list(nodes or [0] * schedule.collective.ranks)
     made = [ordered(phases, node) for phases in cut(acts, lanes)]
-    gpus = _Gpus(acts, made, node).gpus(lanes)
+    gpus = _LanePlan(acts, made, node).gpus(lanes)
     c = acts.collective
     low, high = message_sizes(c, c.message_chunks * lanes, gpus, sizes, name, packets=False)
     kind = NAMES.get(c.kind, str(c.kind))
@@ -92,57 +90,13 @@ def cast_plan(
     )
 
 
-def facts_of(plan: ExecutionPlan) -> dict[str, Any]:
-    """Return counts of a plan for ``--json``."""
-    ops = [op.op for g in plan.gpus for b in g.blocks for op in b.ops]
-    return {
-        "protocol": plan.protocol,
-        "in_place": plan.in_place,
-        "chunks": plan.gpus[0].input_chunks,
-        "thread_blocks": max(len(g.blocks) for g in plan.gpus),
-        "operations": len(ops),
-        "load_reduces": ops.count(PlanOp.MULTICAST_REDUCE_STORE),
-        "multicast_stores": ops.count(PlanOp.MULTICAST_STORE),
-        "multicast_objects": len({g for gpu in plan.gpus for g in gpu.groups()}),
-    }
-
-
-def told_of(plan: ExecutionPlan) -> tuple[tuple[str, str], ...]:
-    """Return lines for people on what the switches do in a plan."""
-    facts = facts_of(plan)
-    told = (
-        f"{facts['load_reduces']} load-reduce-stores and {facts['multicast_stores']} multicast "
-        f"stores over {count(facts['multicast_objects'], 'multicast object')}; sums are made in "
-        "the switch, in an order of its own"
-    )
-    pairs = sum(len(op.dst) for op in _to_pairs(plan))
-    lines = [("Switches", told)]
-    if pairs:
-        text = f"{pairs} sums are also stored on a neighbour: a plan has no load-reduce alone"
-        lines.append(("Switches", text))
-    return tuple(lines)
-
-
-def _to_pairs(plan: ExecutionPlan) -> Iterator[Operation]:
-    """Yield the load-reduces whose sum goes to fewer ranks than it is of."""
-    for gpu in plan.gpus:
-        groups = gpu.groups()
-        for block in gpu.blocks:
-            known = block.channel_ids(Channel.SWITCH)
-            for op in (o for o in block.ops if o.op is PlanOp.MULTICAST_REDUCE_STORE):
-                ends = [x for x in (*op.src, *op.dst) if isinstance(x, Multicast)]
-                source, target = (groups[known[x.channel_id]].ranks for x in ends)
-                if len(target) < len(source):
-                    yield op
-
-
-Lane = list[Phase]
+Lane = list[ActPhase]
 _Pair = tuple[Channel, int, int]
 """A channel of a GPU: its type, its peer, its lane."""
 
 
 @dataclass(eq=False)
-class _Rank:
+class _GpuLists:
     """The lists of one GPU to which its blocks refer."""
 
     channels: dict[Channel, list[tuple[int, int]]] = field(
@@ -159,12 +113,12 @@ class _Rank:
         return self.semaphores - 1
 
 
-class _Gpus:
+class _LanePlan:
     """Makes the GPUs: first the lists that all agree on, then the blocks."""
 
     def __init__(self, acts: Acts, lanes: Sequence[Lane], node: Sequence[int]) -> None:
         self.acts, self.lanes, self.node = acts, lanes, node
-        self.ranks = [_Rank() for _ in node]
+        self.ranks = [_GpuLists() for _ in node]
         pairs: set[tuple[int, int, int]] = set()
         groups: set[tuple[str, tuple[int, ...]]] = set()
         for lane, phases in enumerate(lanes):
@@ -195,7 +149,7 @@ class _Gpus:
             blocks = tuple(
                 block
                 for lane, phases in enumerate(self.lanes)
-                for block in _Block(self, rank, lane).made(phases)
+                for block in _LaneBlock(self, rank, lane).made(phases)
             )
             channels = [
                 PlanChannels(kind, tuple(peer for peer, _ in state.channels[kind]))
@@ -219,7 +173,7 @@ class _Gpus:
         return tuple(made)
 
 
-def _ends(phase: Phase) -> Iterator[tuple[int, int]]:
+def _ends(phase: ActPhase) -> Iterator[tuple[int, int]]:
     yield from ((t.source, t.target) for t in phase.signals)
     yield from ((a.rank, a.onto[0]) for a in phase.acts if a.does is Does.PUT)
 
@@ -232,10 +186,10 @@ def _groups(act: Act) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield str(act.target[0]), act.onto
 
 
-class _Block:
+class _LaneBlock:
     """The blocks of one lane on one GPU: one, or several one after another if it is long."""
 
-    def __init__(self, gpus: _Gpus, rank: int, lane: int) -> None:
+    def __init__(self, gpus: _LanePlan, rank: int, lane: int) -> None:
         self.gpus, self.rank, self.lane = gpus, rank, lane
         self.state = gpus.ranks[rank]
         self.used: dict[Channel, list[int]] = defaultdict(list)
@@ -256,7 +210,7 @@ class _Block:
         remote = tuple((kind, tuple(ids)) for kind, ids in self.buffers.items())
         return [ThreadBlock(part, channels, remote) for part in parts]
 
-    def _phase(self, phase: Phase) -> Iterator[OperationGroup]:
+    def _phase(self, phase: ActPhase) -> Iterator[OperationGroup]:
         sent = [t for t in phase.signals if t.source == self.rank]
         taken = [t for t in phase.signals if t.target == self.rank]
         sync = [*self._signals(sent, sends=True), *self._signals(taken, sends=False)]
@@ -268,7 +222,7 @@ class _Block:
         self.begun = self.begun or bool(acts)
         yield from (OperationGroup((op,)) for op in acts)
 
-    def _signals(self, told: Sequence[Told], *, sends: bool) -> Iterator[Operation]:
+    def _signals(self, told: Sequence[SentSignal], *, sends: bool) -> Iterator[Operation]:
         """Yield signals, or waits, to eight peers at a time."""
         listed: dict[tuple[Channel, bool], list[int]] = defaultdict(list)
         for one in told:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.casts import PUSHED, Cast
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.judge.casts import cast_name
 
 DTYPES = ("float16", "bfloat16", "float32", "int32", "uint32")
 """Types that the executor sums in a switch; fp8 asks for sm_100a, and no plan launches it."""
@@ -90,7 +89,16 @@ def refuse_schedule(schedule: Schedule, nodes: Sequence[int] | None, dtype: str)
     host = nodes or [0] * schedule.topology.ranks
     for i, one in enumerate(schedule.casts):
         if why := _unsaid(one, host) or _limited(schedule, one, dtype):
-            raise UserError(f"{cast_name(one, i)}: {why}", where=where, hint=ELSEWHERE)
+            raise UserError(f"{_named(one, i)}: {why}", where=where, hint=ELSEWHERE)
+
+
+def _named(one: Cast, i: int) -> str:
+    ends = (_ranks(one.sources), _ranks(one.destinations))
+    return f"cast {i} (chunk {one.chunk}, {' -> '.join(ends)}, step {one.step})"
+
+
+def _ranks(side: tuple[int, ...]) -> str:
+    return ", ".join(map(str, side[:8])) + (", …" if len(side) > 8 else "")
 
 
 def _unsaid(one: Cast, host: Sequence[int]) -> str | None:

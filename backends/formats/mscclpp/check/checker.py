@@ -38,7 +38,7 @@ def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ..
         return _sorted([*found, _cycle(graph, set(order))])
     if errors(found):
         return _sorted(found)
-    return _sorted([*found, *_few(list(hazards(plan, graph, order)))])
+    return _sorted([*found, *_few(list(hazards(plan, graph)))])
 
 
 def _sorted(found: list[Finding]) -> tuple[Finding, ...]:
@@ -232,6 +232,9 @@ def _pairs(
     kind, rank, number = key
     initial = plan.gpus[rank].semaphores[number] if kind == "semaphore" else 0
     gives, takes = graph.gives[key], graph.takes[key]
+    if before is _in_block and _one_by_one(gives) and _one_by_one(takes):
+        yield from _in_turn(gives, takes, initial)
+        return
     without = _ranks(gives, before, earlier=False)
     meetings = _meetings(gives, before)
     for take, earlier in zip(takes, _ranks(takes, before, earlier=True), strict=True):
@@ -242,6 +245,27 @@ def _pairs(
         certain += [m for m, after in meetings if needed > len(gives) - after]
         for give in _latest(certain):
             yield give, take
+
+
+def _one_by_one(events: Sequence[PlanEvent]) -> bool:
+    """Test whether all events always happen in the order of their list."""
+    return all(map(_in_block, events, events[1:]))
+
+
+def _in_turn(
+    gives: Sequence[PlanEvent], takes: Sequence[PlanEvent], initial: int
+) -> Iterator[tuple[PlanEvent, PlanEvent]]:
+    """Yield the pairs of a counter with one giver and one taker: the k-th take needs the k-th give.
+
+    Where that one is relaxed, the last that is not and comes before it is needed too.
+    """
+    for k, take in enumerate(takes):
+        last = k - initial
+        while 0 <= last < len(gives):
+            yield gives[last], take
+            if not gives[last].relaxed:
+                break
+            last -= 1
 
 
 def _latest(gives: Sequence[PlanEvent]) -> list[PlanEvent]:
@@ -270,7 +294,7 @@ def _meetings(gives: Sequence[PlanEvent], before: Before) -> list[tuple[PlanEven
 def _ranks(events: Sequence[PlanEvent], before: Before, *, earlier: bool) -> list[int]:
     """For each event how many of the others always precede (or follow) it."""
     count = len(events)
-    if before is _in_block and all(map(_in_block, events, events[1:])):
+    if before is _in_block and _one_by_one(events):
         return list(range(count)) if earlier else list(range(count - 1, -1, -1))
     listed = range(count)
     if before is _in_block:

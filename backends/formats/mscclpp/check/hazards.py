@@ -1,7 +1,7 @@
 """Find unordered accesses, and remote accesses that may begin too early or end too late.
 
-For the buffers of one rank at a time, every access is a bit, and every moment knows the accesses
-that have ended before it: O(moments · accesses of the rank / 64) per rank.
+Every access to the buffers of a rank is a bit, and moments know the accesses that have ended before
+them (:mod:`.past`): O(edges · accesses / 64), for as many ranks at a time as fit in a table.
 """
 
 from __future__ import annotations
@@ -14,29 +14,70 @@ from weft.dsl.nouns.program import Buffer
 from ....check.findings import Finding, Severity
 from ..plan.model import ExecutionPlan
 from .graph import Access, PlanGraph, PlanStep
+from .past import Past
 
-MOST_WORK = 10_000_000
-"""Moments × ranks beyond which the proof is not attempted (about half a minute)."""
+MOST_WORK = 10_000_000_000
+"""Edges × words of accesses beyond which the proof is not attempted (a minute or so)."""
 
 
-def hazards(plan: ExecutionPlan, graph: PlanGraph, order: list[int]) -> Iterator[Finding]:
-    """Races, missing handshakes, and what is unfinished at the end."""
-    if len(graph) * len(plan.gpus) > MOST_WORK:
+def hazards(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
+    """Races, missing handshakes, and what is unfinished at the end; the graph has no cycle."""
+    strong = Past.of(len(graph), graph.strong)
+    by_owner: dict[int, list[Access]] = defaultdict(list)
+    for a in graph.accesses:
+        by_owner[a.owner].append(a)
+    work = strong.edges * sum(1 + len(mine) // 64 for mine in by_owner.values())
+    if work > MOST_WORK:
         text = f"too large for the race proof here ({len(graph)} moments)"
         yield Finding("races", Severity.WARNING, text)
         return
-    begun = _begun(plan, graph, order)
+    far = [a for a in graph.accesses if a.owner != a.by.rank]
+    begun = _begun(graph, far)
     done = [0] * len(plan.gpus)
     for rank, moments in enumerate(graph.finish):
         for m in moments:
             done[rank] |= begun[m]
-    by_owner: dict[int, list[Access]] = defaultdict(list)
-    for a in graph.accesses:
-        by_owner[a.owner].append(a)
-        if a.owner != a.by.rank:
-            yield from _handshake(plan, a, begun, done)
-    for rank in range(len(plan.gpus)):
-        yield from _rank(plan, graph, order, rank, by_owner[rank])
+    for a in far:
+        yield from _handshake(plan, a, begun, done)
+    for ranks in _batches(by_owner, len(plan.gpus), strong.words):
+        yield from _together(plan, graph, strong, ranks, by_owner)
+
+
+def _batches(by_owner: dict[int, list[Access]], ranks: int, words: int) -> Iterator[list[int]]:
+    """Yield the ranks whose accesses fit in a table together."""
+    batch: list[int] = []
+    used = 0
+    for rank in range(ranks):
+        need = len(by_owner[rank])
+        if batch and used + need > 64 * words:
+            yield batch
+            batch, used = [], 0
+        batch.append(rank)
+        used += need
+    if batch:
+        yield batch
+
+
+def _together(
+    plan: ExecutionPlan,
+    graph: PlanGraph,
+    strong: Past,
+    ranks: list[int],
+    by_owner: dict[int, list[Access]],
+) -> Iterator[Finding]:
+    """Judge the buffers of some ranks: what has ended before each of their accesses and the end."""
+    accesses = [a for rank in ranks for a in by_owner[rank]]
+    marks = [(a.end, k) for k, a in enumerate(accesses)]
+    finish = [m for rank in ranks for m in graph.finish[rank]]
+    bits = strong.bits(marks, [*(a.start for a in accesses), *finish])
+    first = 0
+    for rank in ranks:
+        mine = by_owner[rank]
+        mask = (1 << len(mine)) - 1
+        wanted = {*(a.start for a in mine), *graph.finish[rank]}
+        ended = {m: bits[m] >> first & mask for m in wanted}
+        first += len(mine)
+        yield from _rank(plan, graph, rank, mine, ended)
 
 
 def _finding(check: str, message: str, step: PlanStep) -> Finding:
@@ -46,22 +87,15 @@ def _finding(check: str, message: str, step: PlanStep) -> Finding:
 # --- who has begun --------------------------------------------------------------------------------
 
 
-def _begun(plan: ExecutionPlan, graph: PlanGraph, order: list[int]) -> list[int]:
-    """For every moment, as bits, the ranks whose launch has begun before it."""
-    begun = [0] * len(graph)
-    for rank, moments in enumerate(graph.begin):
-        for m in moments:
-            begun[m] = 1 << rank
-    for m in order:
-        for b in graph.strong[m]:
-            begun[m] |= begun[b]
-        for b in graph.weak[m]:
-            begun[m] |= begun[b]
-    return begun
+def _begun(graph: PlanGraph, far: list[Access]) -> dict[int, int]:
+    """For starts of remote accesses and for ends, as bits, the ranks whose launch has begun."""
+    past = Past.of(len(graph), graph.strong, graph.weak)
+    marks = [(m, rank) for rank, moments in enumerate(graph.begin) for m in moments]
+    return past.bits(marks, [*(a.start for a in far), *(m for f in graph.finish for m in f)])
 
 
 def _handshake(
-    plan: ExecutionPlan, a: Access, begun: list[int], done: list[int]
+    plan: ExecutionPlan, a: Access, begun: dict[int, int], done: list[int]
 ) -> Iterator[Finding]:
     """Yield a finding if an access may precede its peer's launch; packets may be a launch early."""
     if begun[a.start] >> a.owner & 1:
@@ -101,9 +135,13 @@ def _address(plan: ExecutionPlan, rank: int, a: Access) -> tuple[str, int, int]:
 
 
 def _rank(
-    plan: ExecutionPlan, graph: PlanGraph, order: list[int], rank: int, accesses: list[Access]
+    plan: ExecutionPlan,
+    graph: PlanGraph,
+    rank: int,
+    accesses: list[Access],
+    ended: dict[int, int],
 ) -> Iterator[Finding]:
-    ended = _ended(graph, order, accesses)
+    """Yield what is wrong in one rank's buffers; ``ended``: as bits, what has before a moment."""
     at_end = 0
     for m in graph.finish[rank]:
         at_end |= ended[m]
@@ -145,7 +183,11 @@ def _rank(
 
 
 def _stale(
-    accesses: list[Access], ended: list[int], here: list[int], rank: int, told: set[tuple[int, int]]
+    accesses: list[Access],
+    ended: dict[int, int],
+    here: list[int],
+    rank: int,
+    told: set[tuple[int, int]],
 ) -> Iterator[Finding]:
     """Yield findings for reads of a place that no earlier access can have written."""
     writes = [k for k in here if accesses[k].writes]
@@ -162,20 +204,7 @@ def _name(a: Access, rank: int) -> str:
     return f"{kind}{a.buffer}[{a.low}] of rank {rank}"
 
 
-def _ended(graph: PlanGraph, order: list[int], accesses: list[Access]) -> list[int]:
-    """For every moment, as bits, the accesses that have ended before it (or with it)."""
-    bits = [0] * len(graph)
-    for k, a in enumerate(accesses):
-        bits[a.end] |= 1 << k
-    for m in order:
-        known = bits[m]
-        for b in graph.strong[m]:
-            known |= bits[b]
-        bits[m] = known
-    return bits
-
-
-def _conflict(a: Access, b: Access, ended: list[int], x: int, y: int) -> str | None:
+def _conflict(a: Access, b: Access, ended: dict[int, int], x: int, y: int) -> str | None:
     """Return what is wrong between two accesses to one place, or None."""
     if a.packets != b.packets and (a.writes or b.writes):
         return "is a place of packets and of plain data, also for"
