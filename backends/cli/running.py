@@ -126,7 +126,7 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
         text = for_threads(subject.text, subject.where) if args.on == "numpy" else subject.text
     else:
         either = replace(args, in_place=False)  # the function takes one buffer or two
-        source = source_of(subject, either)
+        source = source_of(subject, either, format.name)
         schedule = source.schedule
         text = script_text(format, subject, source, either)
     require_good(format.findings(text, subject.where), subject.where)

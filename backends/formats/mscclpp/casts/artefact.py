@@ -12,7 +12,7 @@ from ....check.checks import Check
 from ....check.findings import require_good
 from ....compile.compile import CompileOptions, label
 from ....compile.request import ProvedArtefact, Request
-from ..check import check_plan
+from ..check.checker import check_plan
 from ..plan.model import Channel, ExecutionPlan, Multicast, Operation, PlanOp
 from ..plan.read import read_plan
 from ..plan.write import write_plan

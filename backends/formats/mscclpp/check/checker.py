@@ -6,6 +6,7 @@ that wait for a missing signal have no order.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ..plan.model import ExecutionPlan
 from .form import MAX_OPS, form
 from .graph import Key, PlanEvent, PlanGraph, PlanStep, build
 from .hazards import hazards
+from .past import Past
 
 MOST = 20
 
@@ -188,10 +190,11 @@ def link(plan: ExecutionPlan, graph: PlanGraph) -> None:
         order = topological(graph)
         if len(order) < len(graph):
             return
-        known = _known(graph, order, [e for k in shared for e in _events(graph, k)])
-        found = len(linked)
-        for key in shared:
-            _add(graph, _pairs(plan, graph, key, known), linked)
+        past, found = Past.of(len(graph), graph.strong, graph.weak), len(linked)
+        for keys in _batches(graph, shared, 32 * past.words):
+            known = _known(past, [e for k in keys for e in _events(graph, k)])
+            for key in keys:
+                _add(graph, _pairs(plan, graph, key, known), linked)
         if len(linked) == found:
             return
 
@@ -210,19 +213,27 @@ def _in_block(one: PlanEvent, other: PlanEvent) -> bool:
     return same and (one.phase < other.phase or one.thread == other.thread)
 
 
-def _known(graph: PlanGraph, order: Sequence[int], events: Sequence[PlanEvent]) -> Before:
-    """Return the order of some events as far as the graph has it now."""
+def _batches(graph: PlanGraph, keys: Sequence[Key], most: int) -> Iterator[list[Key]]:
+    """Yield keys with at most so many events together, or one with more."""
+    batch: list[Key] = []
+    used = 0
+    for key in keys:
+        need = len(graph.gives[key]) + len(graph.takes[key])
+        if batch and used + need > most:
+            yield batch
+            batch, used = [], 0
+        batch.append(key)
+        used += need
+    if batch:
+        yield batch
+
+
+def _known(past: Past, events: Sequence[PlanEvent]) -> Before:
+    """Return the order of some events as far as the graph had it."""
     moments = dict.fromkeys(m for e in events for m in (e.moment, e.met))
-    bit = {m: 1 << k for k, m in enumerate(moments)}
-    bits = [0] * len(graph)
-    for m in order:
-        known = bit.get(m, 0)
-        for b in graph.strong[m]:
-            known |= bits[b]
-        for b in graph.weak[m]:
-            known |= bits[b]
-        bits[m] = known
-    return lambda one, other: bool(bits[other.moment] & bit[one.moment])
+    bit = {m: k for k, m in enumerate(moments)}
+    bits = past.bits(list(bit.items()), [e.moment for e in events])
+    return lambda one, other: bool(bits[other.moment] >> bit[one.moment] & 1)
 
 
 def _pairs(
@@ -232,7 +243,7 @@ def _pairs(
     kind, rank, number = key
     initial = plan.gpus[rank].semaphores[number] if kind == "semaphore" else 0
     gives, takes = graph.gives[key], graph.takes[key]
-    if before is _in_block and _one_by_one(gives) and _one_by_one(takes):
+    if _one_by_one(gives, before) and _one_by_one(takes, before):
         yield from _in_turn(gives, takes, initial)
         return
     without = _ranks(gives, before, earlier=False)
@@ -247,25 +258,28 @@ def _pairs(
             yield give, take
 
 
-def _one_by_one(events: Sequence[PlanEvent]) -> bool:
+def _one_by_one(events: Sequence[PlanEvent], before: Before) -> bool:
     """Test whether all events always happen in the order of their list."""
-    return all(map(_in_block, events, events[1:]))
+    return all(map(before, events, events[1:]))
 
 
 def _in_turn(
     gives: Sequence[PlanEvent], takes: Sequence[PlanEvent], initial: int
 ) -> Iterator[tuple[PlanEvent, PlanEvent]]:
-    """Yield the pairs of a counter with one giver and one taker: the k-th take needs the k-th give.
+    """Yield the pairs of a counter whose gives, and takes, come one by one: the k-th take cannot do
+    without the first k gives, of which the last of each block implies the others of that block.
 
     Where that one is relaxed, the last that is not and comes before it is needed too.
     """
+    blocks: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for k, give in enumerate(gives):
+        blocks[give.block].append(k)
     for k, take in enumerate(takes):
-        last = k - initial
-        while 0 <= last < len(gives):
-            yield gives[last], take
-            if not gives[last].relaxed:
-                break
-            last -= 1
+        for held in blocks.values():
+            for j in range(bisect_right(held, k - initial) - 1, -1, -1):
+                yield gives[held[j]], take
+                if not gives[held[j]].relaxed:
+                    break
 
 
 def _latest(gives: Sequence[PlanEvent]) -> list[PlanEvent]:
@@ -294,7 +308,7 @@ def _meetings(gives: Sequence[PlanEvent], before: Before) -> list[tuple[PlanEven
 def _ranks(events: Sequence[PlanEvent], before: Before, *, earlier: bool) -> list[int]:
     """For each event how many of the others always precede (or follow) it."""
     count = len(events)
-    if before is _in_block and _one_by_one(events):
+    if before is _in_block and _one_by_one(events, before):
         return list(range(count)) if earlier else list(range(count - 1, -1, -1))
     listed = range(count)
     if before is _in_block:
