@@ -1,4 +1,5 @@
-"""Graph families: ring, line, star, hub, full, mesh, torus, hypercube, fat-tree, dragonfly.
+"""Graph families: ring, line, star, hub, full, mesh, torus, twisted torus, circulant,
+hypercube, fat-tree, dragonfly.
 
 Defaults: cables of 25 GB/s per direction; α 0.7 µs for a direct cable, 0.35 µs for each hop to or
 from the hub's switch, 0.5 µs for a hop of the fat-tree and the dragonfly (a switch port plus wire;
@@ -90,6 +91,63 @@ def torus(spec: MachineSpec) -> Topology:
     shape = _grid_shape(spec)
     moves = [_moved(shape, axis, lambda c, d: (c + 1) % d) for axis, d in enumerate(shape) if d > 1]
     return _grid(spec, shape, moves, wrap=True)
+
+
+def twisted(spec: MachineSpec) -> Topology:
+    """Build a torus whose shorter axes wrap half way along all longest ones.
+
+    As TPU v4 offers k×k×2k and k×2k×2k (Jouppi et al., ISCA 2023). Steps along an axis are
+    translations of a lattice, so they are symmetries.
+    """
+    shape = _grid_shape(spec)
+    longest = max(shape)
+    if longest % 2 or min(shape) == longest:
+        raise UserError(
+            "a twisted torus has an even longest axis, and a shorter one",
+            where=spec.span(),
+            hint="twisted:4x4x8",
+        )
+    moves = [_twist(shape, axis) for axis, d in enumerate(shape) if d > 1]
+    n = math.prod(shape)
+    cables = sorted({(min(v, w), max(v, w)) for move in moves for v, w in enumerate(move)})
+    check_size(spec, n, 2 * len(cables))
+    return _direct(spec, n, cables, moves)
+
+
+def _twist(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """Return the step along an axis, as the image of every node."""
+    longest, image = max(shape), []
+    for node in range(math.prod(shape)):
+        place = _coordinates(node, shape)
+        place[axis] += 1
+        if place[axis] == shape[axis] < longest:
+            place = [c + d // 2 if d == longest else c for c, d in zip(place, shape, strict=True)]
+        strides = [math.prod(shape[:a]) for a in range(len(shape))]
+        image.append(sum(c % d * s for c, d, s in zip(place, shape, strides, strict=True)))
+    return tuple(image)
+
+
+def _coordinates(node: int, shape: tuple[int, ...]) -> list[int]:
+    found = []
+    for d in shape:
+        node, c = divmod(node, d)
+        found.append(c)
+    return found
+
+
+def circulant(spec: MachineSpec) -> Topology:
+    """Link GPU i with i + s for each step s; rotations are symmetries."""
+    n = spec.size()
+    steps = sorted(set(spec.integers("steps", (1,))))
+    if steps[0] < 1 or steps[-1] > n // 2 or math.gcd(n, *steps) > 1:
+        raise UserError(
+            f"steps of a circulant of {n} are 1 … {n // 2}, without a common divisor with {n}",
+            where=spec.span(),
+            hint="circulant:16,steps=1,6",
+        )
+    check_size(spec, n, 2 * n * len(steps))
+    cables = sorted({tuple(sorted((i, (i + s) % n))) for s in steps for i in range(n)})
+    return _direct(spec, n, [(a, b) for a, b in cables], [_rotation(n)])
 
 
 def hypercube(spec: MachineSpec) -> Topology:
@@ -191,6 +249,13 @@ FAMILIES = (
     Family("full", "full:N", "a cable between every two of N GPUs", full),
     Family("mesh", "mesh:XxY[xZ…]", "a grid without wrap-around", mesh),
     Family("torus", "torus:XxY[xZ…]", "a grid with wrap-around", torus),
+    Family(
+        "twisted",
+        "twisted:XxY[xZ…]",
+        "a torus whose shorter axes wrap half way along the longest",
+        twisted,
+    ),
+    Family("circulant", "circulant:N,steps=S,…", "GPU i is linked with i ± each step", circulant),
     Family("hypercube", "hypercube:D", "2^D GPUs, neighbours differ in one bit", hypercube),
     Family(
         "fat-tree", "fat-tree:k=K[,oversub=1]", "K³/4 GPUs under three layers of switches", fat_tree

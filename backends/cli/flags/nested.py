@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from weft.dsl.base.units import parse_bytes
+
 from . import shared
 from .shared import CapableFlags, Flags, NestedVerbs, Ranks, WorkloadFlags, flag
-from .values import ranks
+from .values import ranks, some_of
+
+SHAPE_KINDS = ("torus", "twisted", "circulant")
+"""Values of ``topo search --kinds``."""
 
 # --- topo -----------------------------------------------------------------------------------------
 
@@ -83,10 +88,52 @@ class TopoCalibrateFlags(Flags):
     )
 
 
+@dataclass(frozen=True)
+class TopoSearchFlags(WorkloadFlags):
+    """Flags of ``weft topo search``."""
+
+    HELP: ClassVar[str] = "which torus, twisted torus or circulant serves a workload best"
+    DESCRIPTION: ClassVar[str | None] = (
+        "Shapes of --ranks GPUs with --degree cables each, ranked by the least time in which all "
+        "collectives of the workload are served together. Rank i is GPU i."
+    )
+
+    degree: int = shared.count("--degree", 64, "cables at each GPU", required=True)
+    workload: str | None = flag(
+        "-w", "--workload", metavar="WORKLOAD", help="a file of a workload, or -"
+    )
+    collective: str = flag(
+        "-c",
+        "--collective",
+        metavar="KIND",
+        default="alltoall",
+        help="one collective of all ranks, where there is no workload (default: alltoall)",
+    )
+    size: int = flag(
+        "--size",
+        metavar="SIZE",
+        parse=parse_bytes,
+        default=10**9,
+        help="message size M of the collective (default: 1GB)",
+    )
+    bw: str = flag(
+        "--bw", metavar="BW", default="25GB/s", help="of a cable, each way (default: 25GB/s)"
+    )
+    kinds: tuple[str, ...] = flag(
+        "--kinds",
+        metavar="KIND,…",
+        parse=some_of(SHAPE_KINDS),
+        default=SHAPE_KINDS,
+        help=f"shapes to try, of {', '.join(SHAPE_KINDS)} (default: all)",
+    )
+    top: int = shared.count("--top", 1000, "shapes that are shown (default: 10)", 10)
+
+
 TOPO = NestedVerbs(
     """examples:
   weft topo list
   weft topo show dgx-a100:nodes=2
+  weft topo search --ranks 64 --degree 4 -c alltoall
   nvidia-smi topo -m | weft topo import - -o my-box.json
   weft topo calibrate my-box.json all_reduce.txt all_gather.txt -o measured.json""",
     {
@@ -94,6 +141,7 @@ TOPO = NestedVerbs(
         "show": TopoShowFlags,
         "import": TopoImportFlags,
         "calibrate": TopoCalibrateFlags,
+        "search": TopoSearchFlags,
     },
 )
 

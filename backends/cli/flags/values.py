@@ -83,6 +83,19 @@ def several_sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of comma-separated words, each of those that are known."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        words = tuple(dict.fromkeys(text.split(",")))
+        for word in words:
+            if word not in known:
+                raise UserError(f"{word!r} is not one of {', '.join(known)}")
+        return words
+
+    return parse
+
+
 def amount(text: str) -> float:
     """Parse a number greater than 0.
 

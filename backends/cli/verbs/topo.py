@@ -14,7 +14,7 @@ from ...report.model_numbers import assumed_json, assumed_text
 from ...report.text import topology_text
 from ..console import Console, columns
 from ..exit_codes import Exit
-from ..flags.nested import TopoCalibrateFlags, TopoImportFlags, TopoShowFlags
+from ..flags.nested import TopoCalibrateFlags, TopoImportFlags, TopoSearchFlags, TopoShowFlags
 from ..flags.shared import Flags
 from ..inputs import restricted
 from ..machines import facts_of, machine_line, read_topology, without_nics
@@ -37,6 +37,10 @@ def run(args: Flags, console: Console) -> int:
             from ..calibration import calibrate  # the simulator of programs, and SciPy's fit
 
             return calibrate(args, console)
+        case TopoSearchFlags():
+            from ..shape_search import search  # the joint bound loads SciPy
+
+            return search(args, console)
         case _:
             return _list(console)
 

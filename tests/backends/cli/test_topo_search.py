@@ -1,0 +1,33 @@
+"""``weft topo search``: its JSON, and questions that it cannot answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def test_the_answer_names_machines_of_the_catalogue(weft) -> None:
+    out = weft("topo", "search", "--ranks", "8", "--degree", "3", "--top", "1", "--json")
+    told = json.loads(out.out)
+    assert out.code == 0
+    assert told["shapes"][0]["over_best"] == 1
+    assert told["looked_at"] > 1
+    name = told["shapes"][0]["topology"]
+    assert weft("topo", "show", name).code == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (("--degree", "3"), "--ranks"),
+        (("--ranks", "8", "--degree", "3", "--kinds", "star"), "torus, twisted, circulant"),
+        (("--ranks", "7", "--degree", "3"), "no shape"),
+        (("--ranks", "8", "--degree", "3", "-c", "broadcast"), "without a root"),
+        (("--ranks", "8", "--degree", "3", "--bw", "5"), "unit"),
+    ],
+)
+def test_bad_questions(weft, asked, named) -> None:
+    out = weft("topo", "search", *asked)
+    assert out.code == 2
+    assert named in out.err
