@@ -39,6 +39,9 @@ class PlanEffort(Effort):
 
     engine: float = setting(4.0, "effort of the engine for each different share")
     good: float = setting(1.002, "a plan within this factor of the bound ends the search")
+    flow_ranks: int = setting(
+        48, "ranks of an alltoall up to which an engine plans it on its share of the machine"
+    )
     jobs: int = setting(600_000, "slices of transfers of one simulation, at most")
 
 
@@ -159,11 +162,17 @@ class JointPlanner:
             if share is not None or len(self._asked()) == 1:
                 return routed_piece(self.topology, self.bound, k)
             return routed_piece(self.topology, joint_bound(self.topology, [demand]), 0)
+        if share is not None and self._many_flows(demand):
+            return routed_piece(self.topology, self.bound, k)
         part = share_of(self.topology, demand.operation.group, share)
         schedule = self._solved(part, demand)
         return MergePiece(
             demand.operation, schedule, part.ranks, part.links, demand.operation.bytes
         )
+
+    def _many_flows(self, demand: CollectiveDemand) -> bool:
+        """Return True for so many flows that an engine takes long on an uneven share."""
+        return not is_trees(demand) and len(demand.operation.group) > self.effort.flow_ranks
 
     def _solved(self, part: MachineShare, demand: CollectiveDemand) -> Schedule:
         collective = collective_of(demand.operation)
@@ -181,15 +190,30 @@ class JointPlanner:
     # --- the merged schedule ----------------------------------------------------------------------
 
     def quickest(self, pieces: Sequence[MergePiece], way: str) -> JointPlan:
-        """Return the plan of some pieces with the number of slices that is quickest."""
-        best: JointPlan | None = None
-        wanted = [piece.operation.priority for piece in pieces]
-        chosen = None
-        if any(x is not None for x in wanted):
-            ranked = sorted({x for x in wanted if x is not None})
-            chosen = [len(ranked) if x is None else ranked.index(x) for x in wanted]
-        once = merged(self.topology, pieces, priorities=chosen)
+        """Return the plan of some pieces with the number of slices that is quickest.
+
+        Where no operation has a priority, those of most steps go first if that is quicker: chains
+        wait for themselves, what has few steps fills the gaps.
+        """
+        asked = _ranked([piece.operation.priority for piece in pieces])
+        once = merged(self.topology, pieces, priorities=asked or None)
         require_valid(once)
+        best = self._sliced(once, way)
+        depths = _ranked([-piece.schedule.steps for piece in pieces])
+        if asked or best.us <= self.bound.value_us * self.effort.good or len({*depths}) == 1:
+            return best
+        deep = merged(self.topology, pieces, priorities=depths)
+        for segments in (best.schedule.segments, 2 * best.schedule.segments):
+            if len(deep) * segments > 2 * self.effort.jobs or segments > SEGMENTS[-1]:
+                break
+            found = self._timed(replace(deep, segments=segments), way)
+            if found.us < best.us:
+                best = found
+        return best
+
+    def _sliced(self, once: Schedule, way: str) -> JointPlan:
+        """Return the plan of a schedule in as many slices as are quickest."""
+        best: JointPlan | None = None
         for segments in SEGMENTS:
             if best is not None and len(once) * segments > self.effort.jobs:
                 break
@@ -209,3 +233,11 @@ class JointPlanner:
             mine = (schedule.chunk >= part.first) & (schedule.chunk < part.last)
             ends.append(float(run.end_us[mine].max(initial=0.0)))
         return JointPlan(schedule, float(run.time_us), tuple(ends), way)
+
+
+def _ranked(wanted: Sequence[int | None]) -> list[int]:
+    """Return the place of each number among all, those without one last; empty: none has one."""
+    known = sorted({x for x in wanted if x is not None})
+    if not known:
+        return []
+    return [len(known) if x is None else known.index(x) for x in wanted]
