@@ -264,8 +264,8 @@ place: place in/experts.json -t dgx-a100:nodes=4
 place-json: place in/experts.json -t dgx-a100:nodes=4 --json
 topo-search: topo search --ranks 16 --degree 4 --bw 50GB/s --top 2
 topo-search-json: topo search -w in/together.json --ranks 8 --degree 3 --json
-relays: synth -t dgx1 -c allgather --group 0..3 --relays all -e packing --time 3600s --objective time \
-    --size 1MB
+relays: synth -t dgx1 -c allgather --group 0..3 --relays all -e packing --time 3600s \
+    --objective time --size 1MB
 deploy: deploy library --at /shared/library --for slurm
 deploy-json: deploy library --at /shared/library --runtime executor --json
 verify-run: verify-run in/nccl_allgather.txt -t dgx-a100
