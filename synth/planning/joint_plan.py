@@ -199,6 +199,10 @@ class JointPlanner:
         once = merged(self.topology, pieces, priorities=asked or None)
         require_valid(once)
         best = self._sliced(once, way)
+        if len(pieces) == 1:
+            only = pieces[0].schedule  # in the order and slices that its engine chose
+            kept = replace(once, priority=only.priority, stride=only.stride, segments=only.segments)
+            return min(best, self._timed(kept, way), key=lambda plan: plan.us)
         depths = _ranked([-piece.schedule.steps for piece in pieces])
         if asked or best.us <= self.bound.value_us * self.effort.good or len({*depths}) == 1:
             return best
