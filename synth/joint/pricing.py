@@ -139,20 +139,14 @@ class DemandPricing:
 
     # --- flows ------------------------------------------------------------------------------------
 
-    @cached_property
-    def _open(self) -> PricedRoutes:
-        through = np.zeros(self.fabric.ranks, bool)
-        through[list(self.demand.forwarders)] = True
-        return PricedRoutes(self.fabric, self.price, through)
-
     def _flow(self, at: int, part: FlowPart) -> PricedColumn:
         wanted = np.zeros(self.fabric.ranks)
         for target, amount in part.pairs():
             if target != part.source:
                 wanted[target] += float(amount)
         wanted /= wanted.sum()
-        cost, _ = self._open.reach([part.source])
-        load = self._open.spread(cost[0], wanted)
+        routes, cost, _ = self._closure[False]
+        load = routes.spread(cost[self.demand.forwarders.index(part.source)], wanted)
         return self._column(at, load)
 
     # --- trees ------------------------------------------------------------------------------------
@@ -307,7 +301,9 @@ class DemandPricing:
     @cached_property
     def _closure(self) -> dict[bool, tuple[PricedRoutes, Floats, AnyArray]]:
         """Routes over all that may forward."""
-        return {back: self._reach(self._open.through, back) for back in (False, True)}
+        through = np.zeros(self.fabric.ranks, bool)
+        through[list(self.demand.forwarders)] = True
+        return {back: self._reach(through, back) for back in (False, True)}
 
     def _reach(self, through: AnyArray, back: bool) -> tuple[PricedRoutes, Floats, AnyArray]:
         routes = PricedRoutes(self.fabric, self.price, through, back)

@@ -94,7 +94,7 @@ class PricedRoutes:
         before, after = cost[tail[reached]], cost[head[reached]]
         slack = before + price[reached] - after
         tight = reached[(slack <= 1e-7 * scale) & (before < after)]
-        load = np.zeros(self.fabric.links)
+        load = np.zeros(self.fabric.links + 1)  # the last one is of ranks that forward
         flow = np.zeros(len(cost))
         flow[self.fabric.nodes :] = wanted
         order = np.argsort(head[tight], kind="stable")
@@ -106,10 +106,9 @@ class PricedRoutes:
             if flow[node] == 0 or begin == end or cost[node] == 0:
                 continue
             part = flow[node] / (end - begin)
-            np.add.at(flow, flat_tail[begin:end], part)
-            links = flat_link[begin:end]
-            np.add.at(load, links[links >= 0], part)
-        return load
+            flow[flat_tail[begin:end]] += part  # arcs into a node have different tails and links
+            load[flat_link[begin:end]] += part
+        return load[:-1]
 
 
 def cheapest_tree(cost: Floats, root: int) -> Ints:
