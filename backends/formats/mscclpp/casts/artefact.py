@@ -82,9 +82,10 @@ def told_of(plan: ExecutionPlan) -> tuple[tuple[str, str], ...]:
     facts = facts_of(plan)
     told = (
         f"{facts['load_reduces']} load-reduce-stores and {facts['multicast_stores']} multicast "
-        f"stores over {count(facts['multicast_objects'], 'multicast object')}; sums are made in "
-        "the switch, in an order of its own"
+        f"stores over {count(facts['multicast_objects'], 'multicast object')}"
     )
+    if facts["load_reduces"]:
+        told += "; sums are made in the switch, in an order of its own"
     pairs = sum(len(op.dst) for op in _to_pairs(plan))
     lines = [("Switches", told)]
     if pairs:
