@@ -182,9 +182,10 @@ def _ends(c: Collective) -> Ints32:
                 hint="make two collectives of it: one that copies, one that sums",
             )
         raise UserError(
-            f"{c}: chunk {chunk} is summed for {wanted[chunk]} ranks; besides allreduce, sums for "
-            "one rank per chunk are what weft can synthesize",
-            hint="sum it on one rank first, then broadcast it in a second collective",
+            f"{c}: chunk {chunk} is summed for {wanted[chunk]} ranks; besides allreduce, this "
+            "engine sums for one rank per chunk",
+            hint="-e packing sums for all ranks that contribute, on up to 64 ranks; or sum it on "
+            "one rank first, then broadcast it in a second collective",
         )
     ends = np.full(c.chunks, -1, np.int32)
     ends[c.post.chunks] = c.post.ranks
