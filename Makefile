@@ -69,6 +69,8 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 	$(BIN)/python tests/grade/packing_sweep.py
 	$(BIN)/python tests/grade/taccl_sweep.py
 	$(BIN)/python tests/grade/dask_sweep.py
+	$(BIN)/python tests/grade/merged_sweep.py
+	$(BIN)/python tests/grade/certificates_sweep.py
 	$(BIN)/python tests/grade/solver_deaths.py
 
 mutants: $(STAMP) ## mutate correct programs at random; those that the checker accepts must execute correctly

@@ -23,11 +23,11 @@ from joint_cases import brute_force_us, is_relaxed, machines, workloads
 from weft.dsl.base.errors import NothingFound, UserError
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Budget
-from weft.synth.bounds.joint_prices import joint_prices
 from weft.synth.joint.bound import JointBound, joint_bound, priced
 from weft.synth.joint.demands import demands_of
-from weft.synth.joint.plan import JointPlanner
 from weft.synth.judge.verify import verify
+from weft.synth.planning.joint_plan import JointPlanner
+from weft.synth.prices.joint_prices import joint_prices
 
 COUNT = 200
 SMALL = 6

@@ -1,5 +1,6 @@
 """Cases of the whole job: collectives at once J01 to J13 and J22, orders J15 to J17 and J23, shifts
-J18, demands J19, shapes J21, traces J24. Arguments name the cases to run: ``whole_job.py J07 J18``.
+J18, demands J19, resharding J20, shapes J21, traces J24. Arguments name the cases to run:
+``whole_job.py J07 J18``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from weft.dsl.importers.chakra_et import COLL, ExecutionTrace, TraceNode, encode
 from weft.dsl.importers.workloads.read import WorkloadSource, read_workload
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.reshard import reshard_workload
 from weft.dsl.nouns.workload import Forwarders, Workload, WorkloadOperation
 from weft.dsl.nouns.workload_file import load
 from weft.synth.api import synthesize
@@ -343,6 +345,16 @@ AT_ONCE = {
         Fraction(190500, 32),
         bound_s=60,
     ),
+}
+BOXES = "dgx-a100:nodes=2"
+RESHARDED = {
+    "J20, copies to parts": "0..7/1,8..15/8,800MB",
+    "J20, parts to copies": "0..7/8,8..15/1,800MB",
+    "J20, one to four": "0/1,8..11/1,800MB,all",
+}
+AT_ONCE |= {
+    name: AtOnce(BOXES, list(reshard_workload(f"reshard:{text}").operations), Fraction(4000), 4120)
+    for name, text in RESHARDED.items()
 }
 
 SHAPES = {
