@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, product, zip_longest
-from math import gcd, prod
+from math import gcd, lcm, prod
 
 from ..base.errors import UserError, suggest
 from ..base.units import parse_bytes
@@ -86,17 +86,19 @@ def resharding(source: str, target: str, size: int) -> tuple[Shard, ...]:
     cuts = [list(_overlaps(a, b)) for a, b in zip_longest(before.grid, after.grid, fillvalue=1)]
     if prod(map(len, cuts)) > MOST_SHARDS:
         raise UserError(f"the layouts overlap in more than {MOST_SHARDS} pieces")
+    pieces = [*product(*cuts)]
+    shares = [prod((part for _, _, part in piece), start=Fraction(1)) for piece in pieces]
+    unit = lcm(*(share.denominator for share in shares))
+    if size % unit:
+        raise UserError(
+            f"{size} bytes do not divide into the pieces of the layouts",
+            hint=f"a multiple of {unit} does",
+        )
     found = []
-    for piece in product(*cuts):
-        share = prod((part for _, _, part in piece), start=Fraction(size))
-        if share.denominator > 1:
-            raise UserError(
-                f"{size} bytes do not divide into the pieces of the layouts",
-                hint=f"a multiple of {size * share.denominator // size} does",
-            )
+    for piece, share in zip(pieces, shares, strict=True):
         one = before.holders(tuple(a for a, _, _ in piece)[: len(before.grid)])
         other = after.holders(tuple(b for _, b, _ in piece)[: len(after.grid)])
-        found.append(Shard(one, other, int(share)))
+        found.append(Shard(one, other, int(share * size)))
     return tuple(found)
 
 
