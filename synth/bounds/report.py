@@ -386,7 +386,7 @@ def path_certificate(topology: Topology, path: Path | None, unit: str) -> Certif
     """The certificate of a farthest pair."""
     if path is None:
         nothing = {"nodes": [], "links": [], "length": "0"}
-        return Certificate("path", "no rank needs anything of another one", nothing)
+        return Certificate("path", "no rank needs anything that one other rank alone has", nothing)
     ends = [topology.nodes[path.nodes[0]].name, topology.nodes[path.nodes[-1]].name]
     steps = _path_words(topology, path.nodes, path.links, with_latency=unit == "µs")
     text = (
