@@ -91,8 +91,14 @@ class SwitchRoutes:
         """Return a tree with the links of its arcs.
 
         Raises:
-            UserError: a switch on it lacks the capability, or nothing leads between two nodes.
+            UserError: a switch on it lacks the capability, nothing leads between two nodes, or it
+                is no tree: a switch is both a box's and on the way of a rail.
         """
+        reached = [nodes.root, *(v for _, v in nodes.pairs)]
+        if len(set(reached)) < len(reached):
+            twice = next(v for v in reached if reached.count(v) > 1)
+            name = self.topology.nodes[twice].name
+            raise UserError(f"what should be a tree through switches leads to {name} twice")
         graph, arcs = self.ways[not inward]
         vertex = {node: v for v, node in enumerate(graph.node)}
         pairs = []

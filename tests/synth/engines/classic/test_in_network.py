@@ -127,6 +127,12 @@ def test_what_a_machine_lacks_is_told(name: str, text: str, why: str) -> None:
         one.schedule(Site(topology(text)).switches)
 
 
+def test_boxes_and_rails_on_one_switch_are_no_tree() -> None:
+    one = next(x for x in IN_NETWORK if x.name == "nvls_sharp")
+    with pytest.raises(UserError, match="leads to leaf0 twice"):
+        one.schedule(Site(racks("leaf", "spine")).switches)
+
+
 def test_too_few_groups_are_told() -> None:
     machine = topology("hub:4,capable=hub:multicast+reduces")
     hub = machine.nodes[4]
