@@ -132,7 +132,10 @@ def test_it_says_what_it_cannot_do() -> None:
     one = machine.restricted_to([0])
     assert "nothing has to move" in (refuses(Problem(one, make("allgather", 1))) or "")
     both = custom("two", 4, [(0, 0, [0], 0)], [(1, 0, [0], 0), (2, 0, [0], 0)])
-    assert "neither" in (refuses(Problem(machine, both)) or "")
+    assert refuses(Problem(machine, both)) is None
+    held = [(rank, 0, [rank], 0) for rank in range(3)]
+    odd = custom("odd", 4, held, [(3, 0, [0, 1, 2], 0), (0, 0, [0, 1], 0)])
+    assert "neither" in (refuses(Problem(machine, odd)) or "")
     idle = custom("idle", 4, [(0, 0, [0], 0)], [(0, 0, [0], 0)])
     assert "nothing has to move" in (refuses(Problem(machine, idle)) or "")
     assert refuses(Problem(machine, make("scatter", 4))) is None
