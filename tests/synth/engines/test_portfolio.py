@@ -113,7 +113,7 @@ def test_demands_of_ones_own_go_to_searches(ranks: int) -> None:
     post = [(r, r ^ 1, [r ^ 1], 0) for r in range(ranks)]
     post += [(r, 0, [0], 1) for r in (2, 3)]
     outcome = solved(f"ring:{ranks}", custom("own", ranks, pre=pre, post=post), size=1 << 20)
-    assert found_by(outcome) <= {"exact", "greedy"}
+    assert found_by(outcome) <= {"exact", "greedy", "packing"}
     (point,) = outcome.points
     # Chunk 0 and the swap of 2 and 3 do not meet on a link: α of two hops, one chunk each.
     assert point.steps >= 2
@@ -140,8 +140,10 @@ def test_refusals_in_words() -> None:
         post=[(r, c, [c], c) for r in (0, 1) for c in (0, 1)],
     )
     problem = Problem(topology("ring:4").restricted_to((0, 1)), swap)
-    with pytest.raises(UserError, match=r"no engine can solve this: packing: swap .*; classic: "):
-        synthesize(problem, "portfolio{engines=packing+classic}")
+    with pytest.raises(
+        UserError, match="no engine can solve this: there is no classic algorithm for swap"
+    ):
+        synthesize(problem, "portfolio{engines=classic}")
     with pytest.raises(UserError, match="cannot race itself"):
         Portfolio(engines=("exact", "portfolio"))
     with pytest.raises(UnknownName, match="exakt"):
