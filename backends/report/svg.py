@@ -23,7 +23,7 @@ from weft.synth.time.timeline import Timeline
 
 from .layout import NODE, MapLayout, half_width, layout, link_paths, node_label
 from .scale import OKABE_ITO, shade, share_words
-from .trace_runs import transfer_name
+from .trace_runs import move_name
 
 LISTED = 24
 """Largest number of shared resources that are listed; of more, the busiest."""
@@ -258,9 +258,9 @@ def schedule_chart(run: Timeline) -> SvgPart:
         bars = []
         for at in np.flatnonzero(run.held_row == row).tolist():
             passage = int(owner[at])
-            i = int(run.transfer[passage])
-            colour = OKABE_ITO[int(s.step[i]) % len(OKABE_ITO)]
-            words = f"{transfer_name(s, i)}, step {s.step[i] + 1}"
+            i, moves = int(run.move[passage]), run.moves
+            colour = OKABE_ITO[int(moves.step[i]) % len(OKABE_ITO)]
+            words = f"{move_name(s.topology, moves, i)}, step {moves.step[i] + 1}"
             bars.append((float(run.start_us[passage]), float(run.held_until_us[at]), colour, words))
         if len(owner) > MOST_MARKS:
             bars = joined(bars, run.time_us)

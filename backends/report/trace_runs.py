@@ -1,7 +1,8 @@
 """Traces of runs: simulated schedules and programs, and recorded calls.
 
 Schedules: nodes are processes, their links threads, arrows are causes. A transfer is a slice on
-each link of its route, from its start until it has arrived. A link is free again once the bytes
+each link of its route, from its start until it has arrived; of a cast each leg is one, and those
+out of a switch begin while those into it arrive. A link is free again once the bytes
 have left, before they arrive (α overlaps), so that a link may need several lanes. Shared resources
 stand on tracks of their own.
 
@@ -25,6 +26,7 @@ from weft.dsl.nouns.program import Instr, Op
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.fabric.occupancy import resource_name
+from weft.synth.time.movements import Movements
 from weft.synth.time.program_machine import Activity
 from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
@@ -69,11 +71,10 @@ def link_name(topology: Topology, link: int) -> str:
 
 def _passages_of_links(run: Timeline) -> dict[int, np.ndarray]:
     """Return the passages over each link that is used, by their start."""
-    s = run.schedule
-    start, links = s.route_start, s.route_links.astype(np.int64)
-    transfer = np.repeat(np.arange(len(s)), np.diff(start))
-    slices = np.arange(s.segments)[:, None] * len(s)
-    passage, link = (slices + transfer).ravel(), np.tile(links, s.segments)
+    moves, segments = run.moves, run.schedule.segments
+    links = moves.route_links.astype(np.int64)
+    slices = np.arange(segments)[:, None] * len(moves)
+    passage, link = (slices + moves.of_link).ravel(), np.tile(links, segments)
     order = np.lexsort((passage, run.start_us[passage], link))
     passage, link = passage[order], link[order]
     cuts = np.flatnonzero(np.diff(link)) + 1
@@ -108,41 +109,59 @@ def _add_link(
         if lane == len(places):
             more = f", lane {lane + 1}" if lane else ""
             places.append(trace.track(process, name + more))
-        i = int(run.transfer[passage])
+        i = int(run.move[passage])
         mark = trace.slice(
             places[lane],
             run.start_us[passage],
             run.end_us[passage],
-            transfer_name(run.schedule, i),
-            "transfer",
-            transfer_facts(run, passage),
+            move_name(run.schedule.topology, run.moves, i),
+            "transfer" if run.moves.cast[i] < 0 else "leg",
+            move_facts(run, passage),
         )
-        route = run.schedule.route(i)
+        route = run.moves.route(i)
         if link == route[0]:
             first[passage] = mark
         if link == route[-1]:
             last[passage] = mark
 
 
-def transfer_name(s: Schedule, i: int) -> str:
-    """Return ``chunk 12 -> 5``, with a mark for sums."""
-    return f"chunk {s.chunk[i]} {'+>' if s.reduce[i] else '->'} {s.dst[i]}"
+def move_name(topology: Topology, moves: Movements, i: int) -> str:
+    """Return ``chunk 12 -> 5``, with a mark for sums; of legs the cast comes first."""
+    end = int(moves.dst[i])
+    name = str(end) if end < topology.ranks else topology.nodes[end].name
+    cast = "" if moves.cast[i] < 0 else f"cast {moves.cast[i]}: "
+    return f"{cast}chunk {moves.chunk[i]} {'+>' if moves.reduce[i] else '->'} {name}"
 
 
-def transfer_facts(run: Timeline, passage: int) -> dict[str, object]:
+def move_facts(run: Timeline, passage: int) -> dict[str, object]:
     """Return the details that a viewer shows of a selected passage."""
-    s, i = run.schedule, int(run.transfer[passage])
+    s, m, i = run.schedule, run.moves, int(run.move[passage])
     return {
-        "transfer": i,
-        "chunk": int(s.chunk[i]),
-        "from rank": int(s.src[i]),
-        "to rank": int(s.dst[i]),
-        "step": int(s.step[i]) + 1,
-        "reduce": bool(s.reduce[i]),
+        **_ends_of(s, m, i),
+        "step": int(m.step[i]) + 1,
+        "reduce": bool(m.reduce[i]),
         **({"slice": int(run.slice[passage])} if s.segments > 1 else {}),
         "bytes": float(run.bytes[passage]),
         "waited µs": round(float(run.start_us[passage] - run.ready_us[passage]), 3),
         "left at µs": round(float(run.left_us[passage]), 3),
+    }
+
+
+def _ends_of(s: Schedule, m: Movements, i: int) -> dict[str, object]:
+    """Return what moves, from where to where; of a leg also who takes part in its cast."""
+    chunk = {"chunk": int(m.chunk[i])}
+    if m.cast[i] < 0:
+        number = int(np.flatnonzero(m.row == i)[0]) if len(s.casts) else i
+        ends = {"from rank": int(m.src[i]), "to rank": int(m.dst[i])}
+        return {"transfer": number, **chunk, **ends}
+    cast, nodes = s.casts[int(m.cast[i])], s.topology.nodes
+    return {
+        "cast": int(m.cast[i]),
+        **chunk,
+        "from": nodes[int(m.src[i])].name,
+        "to": nodes[int(m.dst[i])].name,
+        "sources": ", ".join(map(str, cast.sources)),
+        "destinations": ", ".join(map(str, cast.destinations)),
     }
 
 
@@ -161,15 +180,15 @@ def _add_resources(trace: TraceFile, run: Timeline, group: str) -> None:
         place = trace.track(process, resource.name)
         for at in held[np.argsort(run.start_us[owner[held]], kind="stable")]:
             passage = int(owner[at])
-            i = int(run.transfer[passage])
-            name = f"{run.schedule.src[i]}: {transfer_name(run.schedule, i)}"
+            i = int(run.move[passage])
+            name = f"{run.moves.src[i]}: {move_name(topology, run.moves, i)}"
             trace.slice(
                 place,
                 run.start_us[passage],
                 run.held_until_us[at],
                 name,
                 "resource",
-                transfer_facts(run, passage),
+                move_facts(run, passage),
             )
 
 

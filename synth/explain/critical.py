@@ -17,7 +17,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
-from weft.dsl.nouns.schedule import Schedule, refuse_casts
+from weft.dsl.nouns.schedule import Schedule
 
 from ..base.engine import Certificate
 from ..bounds import Bounds, binding, bounds
@@ -62,7 +62,8 @@ class Binding:
         simulation: the simulated run.
         busiest: the resource that is occupied longest; ``busy_us`` is for how long, in µs.
         bound_us, certificate: lower bound on the time of any schedule, in µs, and its proof.
-        chain: the critical path, from time 0.
+        chain: the critical path, from time 0; none of a schedule in slices or with casts, whose
+            parts start before those that they wait for have ended.
     """
 
     schedule: Schedule
@@ -88,16 +89,16 @@ def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = No
     """Simulate a verified schedule by the documented rule and find the causes of its time.
 
     Raises:
-        UserError: nothing moves in it, or switches sum or copy.
+        UserError: nothing moves in it.
     """
-    refuse_casts(schedule, "what binds a schedule is told of transfers only")
-    if not len(schedule):
+    if not schedule.moves:
         raise UserError("the schedule moves nothing, so nothing binds it")
     bound = bound or bounds(schedule.topology, schedule.collective)
     least, certificate = binding(bound, message_bytes)
     run = simulate(schedule, message_bytes, bound_us=float(least))
     busiest = int(run.busy_us.argmax())
-    chain = tuple(_ChainTracer(schedule, run).links()) if schedule.segments == 1 else ()
+    told = schedule.segments == 1 and not len(schedule.casts)
+    chain = tuple(_ChainTracer(schedule, run).links()) if told else ()
     return Binding(
         schedule, run, busiest, float(run.busy_us[busiest]), float(least), certificate, chain
     )

@@ -24,8 +24,10 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import rows_of
-from weft.dsl.nouns.schedule import Schedule, refuse_casts
+from weft.dsl.nouns.schedule import Schedule
 
+from .movements import Movements, movements_of
+from .moves import QueuedRows, moves_of
 from .schedule_tables import Routes, Ticked, Waits, in_us, prepare
 
 MOST_PASSAGES = 200_000
@@ -34,13 +36,15 @@ MOST_PASSAGES = 200_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Timeline:
-    """Timeline of a schedule. A **passage** is one slice of one transfer on its whole route.
+    """Timeline of a schedule. A **passage** is one slice of one transfer on its whole route, or of
+    one leg of a cast.
 
     Attributes:
         schedule, message_bytes: what was run.
+        moves: its transfers and legs.
         time_us: until the last arrival.
-        transfer, slice: of each passage, slice by slice in the schedule's order; so passage
-            ``k * len(schedule) + i`` is slice k of transfer i.
+        move, slice: of each passage, slice by slice in the order of ``moves``; so passage
+            ``k * len(moves) + i`` is slice k of movement i.
         bytes: what it carries.
         ready_us: when its data was there (and the slice before it had left).
         start_us, left_us, end_us: when it started, had left its source, had arrived (all of the
@@ -50,13 +54,15 @@ class Timeline:
             ``held_until_us``.
         cause: the passage whose arrival it waited for last; −1: its data was there at the start.
         feeds: shape (n, 2): (an arrival, a later passage that needed it); from each arrival to the
-            first passage it is needed by, and to each passage from its cause.
+            first passage it is needed by, and to each passage from its cause. Legs out of a switch
+            start while those into it arrive: these are not listed.
     """
 
     schedule: Schedule
     message_bytes: int
+    moves: Movements
     time_us: float
-    transfer: Ints
+    move: Ints
     slice: Ints
     bytes: Floats
     ready_us: Floats
@@ -70,17 +76,16 @@ class Timeline:
     feeds: Ints
 
     def __len__(self) -> int:
-        return len(self.transfer)
+        return len(self.move)
 
 
 def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
     """Run a verified schedule for a message of M bytes and keep everything. Some 20 µs a passage.
 
     Raises:
-        UserError: a size below one byte, more than ``MOST_PASSAGES`` passages, or casts.
+        UserError: a size below one byte, or more than ``MOST_PASSAGES`` passages.
     """
-    refuse_casts(schedule, "a timeline, and what is drawn of one, holds transfers only")
-    passages = len(schedule) * schedule.segments
+    passages = schedule.moves * schedule.segments
     if message_bytes < 1:
         raise UserError(f"a message of {message_bytes} bytes cannot be simulated")
     if passages > MOST_PASSAGES:
@@ -92,22 +97,24 @@ def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
     ready_made = prepare(schedule)
     run, waits, routes = ready_made.exact(message_bytes), ready_made.waits, ready_made.routes
     which = routes.which.tolist() * schedule.segments  # cut-through: the whole route is one leg
+    moves, count = movements_of(schedule), schedule.moves
+    feeding = _feeding(moves_of(schedule)) if len(schedule.casts) else {}
     start = run.job_start
-    left = [s + run.leaves[leg] for s, leg in zip(start, which, strict=True)]
-    end = [s + run.arrives[leg] for s, leg in zip(start, which, strict=True)]
+    left, end = _lasts(run, which, feeding, count)
     cause, feeds = _causes(waits, schedule.segments, start, end)
-    ready = [0 if c < 0 else end[c] for c in cause]
-    for job in range(len(schedule), passages):
-        ready[job] = max(ready[job], left[job - len(schedule)])
-    grains = np.tile(schedule.collective.grains[schedule.chunk], schedule.segments)
+    ready = _ready([0 if c < 0 else end[c] for c in cause], run, which, feeding, count)
+    if feeding:
+        feeds = feeds[~np.isin(feeds[:, 1] % count, list(feeding))]
+    grains = np.tile(schedule.collective.grains[moves.chunk], schedule.segments)
     per_grain = message_bytes / (schedule.collective.message_chunks * schedule.segments)
     held = _held(routes, run, which)
     return Timeline(
         schedule=schedule,
         message_bytes=message_bytes,
+        moves=moves,
         time_us=max(end, default=0) / run.unit,
-        transfer=np.tile(np.arange(len(schedule)), schedule.segments),
-        slice=np.repeat(np.arange(schedule.segments), len(schedule)),
+        move=np.tile(np.arange(count), schedule.segments),
+        slice=np.repeat(np.arange(schedule.segments), count),
         bytes=np.asarray(grains * per_grain, np.float64),
         ready_us=in_us(ready, run.unit),
         start_us=in_us(start, run.unit),
@@ -119,6 +126,49 @@ def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
         cause=np.array(cause, np.int64),
         feeds=feeds,
     )
+
+
+Feeding = dict[int, list[int]]
+"""For each leg out of a switch the legs that meet there."""
+
+
+def _lasts(
+    run: Ticked, which: list[int], feeding: Feeding, count: int
+) -> tuple[list[int], list[int]]:
+    """Return when the last byte of each job has left, and when it has arrived."""
+    start = run.job_start
+    left = [s + run.leaves[leg] for s, leg in zip(start, which, strict=True)]
+    end = [s + run.arrives[leg] for s, leg in zip(start, which, strict=True)]
+    for job in range(len(start)) if feeding else ():
+        turn, i = divmod(job, count)
+        if i in feeding:  # it passes behind those that it is made of
+            late = run.arrives[which[job]] - run.leaves[which[job]]
+            left[job] = max(left[job], *(end[turn * count + f] for f in feeding[i]))
+            end[job] = left[job] + late
+    return left, end
+
+
+def _ready(
+    data: list[int], run: Ticked, which: list[int], feeding: Feeding, count: int
+) -> list[int]:
+    """Return when each job could start; ``data``: when what it waits for had arrived."""
+    start, ready = run.job_start, list(data)
+    for job in range(len(ready)) if feeding else ():
+        turn, i = divmod(job, count)
+        if i in feeding:  # the first bytes of all are there
+            legs = [(turn * count + f, which[f]) for f in feeding[i]]
+            ready[job] = max(start[f] + run.arrives[w] - run.leaves[w] for f, w in legs)
+    for job in range(count, len(ready)):
+        before = job - count
+        ready[job] = max(ready[job], start[before] + run.leaves[which[before]])
+    return ready
+
+
+def _feeding(m: QueuedRows) -> Feeding:
+    into: dict[int, list[int]] = {}
+    for row in np.flatnonzero(m.feeds).tolist():
+        into.setdefault(int(m.target[row]), []).append(row)
+    return {row: into[int(m.source[row])] for row in np.flatnonzero(m.joins).tolist()}
 
 
 def _held(routes: Routes, run: Ticked, which: list[int]) -> tuple[Ints, Ints, Floats]:

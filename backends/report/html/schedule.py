@@ -12,7 +12,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds
 from weft.synth.explain.critical import Binding, gap_words, what_binds
 from weft.synth.fabric.fabric import fabric_of
-from weft.synth.fabric.occupancy import transfer_of_link
+from weft.synth.time.movements import movements_of
 from weft.synth.time.timeline import timeline
 
 from .chunks import FEW_NAMED, MOST_NAMED, chunk_names
@@ -69,7 +69,7 @@ def schedule_view(
     kept = chart["kept"]
     if not chart["whole"]:
         notes.append(
-            f"{kept:,} of {chart['items']:,} transfers are drawn one by one (those of the first "
+            f"{kept:,} of {chart['items']:,} {_moved(s)} are drawn one by one (those of the first "
             "chunks); shades say how full each row is with all of them."
         )
     table = items(s, number, kept, look.time_us)
@@ -89,59 +89,79 @@ def schedule_view(
         "loads": load_facts(loads_of(look), look.time_us, found.bound_us, found.certificate),
         "facts": _facts(look),
         "notes": notes,
+        **({"moved": _moved(s)} if len(s.casts) else {}),
     }
 
 
+def _moved(s: Schedule) -> str:
+    """Return what items are in words."""
+    return "transfers and casts" if len(s.casts) else "transfers"
+
+
 def _numbers(s: Schedule) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the number of each transfer as an item: chunk after chunk, so that the first are
-    complete."""
-    number = np.empty(len(s), np.int64)
-    number[np.lexsort((s.step, s.chunk))] = np.arange(len(s))
+    """Return the number of each transfer, then of each cast, as an item: chunk after chunk, so that
+    the first are complete."""
+    chunk, step = (
+        np.concatenate([own, of_casts])
+        for own, of_casts in ((s.chunk, s.casts.chunk), (s.step, s.casts.step))
+    )
+    number = np.empty(len(chunk), np.int64)
+    number[np.lexsort((step, chunk))] = np.arange(len(chunk))
     return number
 
 
 def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
-    """Return the bars of each transfer's slices; with very many slices, one bar for each
-    transfer."""
-    s = look.schedule
-    if len(s) * s.segments <= MOST_SLICES:
+    """Return the bars of each movement's slices; with very many slices, one bar for each
+    movement."""
+    s, m = look.schedule, movements_of(look.schedule)
+    if s.moves * s.segments <= MOST_SLICES:
         run = timeline(s, look.message_bytes)
         passage = np.repeat(np.arange(len(run)), np.diff(run.held_start))
-        start, transfer = run.start_us[passage], run.transfer[passage]
+        start, move = run.start_us[passage], run.move[passage]
         return Bars(
             run.held_row,
             start,
             run.held_until_us - start,
-            number[transfer],
-            s.reduce[transfer].astype(np.int64),
+            number[m.operation[move]],
+            m.reduce[move].astype(np.int64),
         ), []
     whole = look.found.simulation
-    of = transfer_of_link(s)
-    span = (whole.end_us - whole.start_us)[of]
+    of = m.of_link
+    start = m.placed(whole.start_us, whole.leg_start_us)
+    span = (m.placed(whole.end_us, whole.leg_end_us) - start)[of]
     note = (
-        f"Each bar spans all {s.segments} slices of a transfer; the gaps between them are not "
+        f"Each bar spans all {s.segments} slices of {_one(s)}; the gaps between them are not "
         "drawn, nor are shared resources."
     )
     return Bars(
-        s.route_links.astype(np.int64),
-        whole.start_us[of],
+        m.route_links.astype(np.int64),
+        start[of],
         span,
-        number[of],
-        s.reduce[of].astype(np.int64),
+        number[m.operation[of]],
+        m.reduce[of].astype(np.int64),
     ), [note]
 
 
+def _one(s: Schedule) -> str:
+    return "a transfer or leg" if len(s.casts) else "a transfer"
+
+
 def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
-    """Return for each item its chunk and route; routes with the ticks of their α."""
-    scale = TICKS / span if span else 0.0
+    """Return for each item its chunk and route, of a cast its tree; routes with the ticks of
+    their α, trees with those of their last leg."""
+    scale, links = TICKS / span if span else 0.0, s.topology.links
     routes: dict[tuple[int, ...], int] = {}
+    late: list[int] = []
     which = [0] * kept
     chunk = [0] * kept
     for i in np.flatnonzero(number < kept).tolist():
-        which[number[i]] = routes.setdefault(s.route(i), len(routes))
-        chunk[number[i]] = int(s.chunk[i])
-    links = s.topology.links
-    late = [round(float(sum(links[i].latency for i in route)) * scale) for route in routes]
+        one = None if i < len(s) else s.casts[i - len(s)]
+        route = s.route(i) if one is None else one.links
+        if route not in routes:
+            behind = route if one is None else route[-1:]
+            late.append(round(float(sum(links[k].latency for k in behind)) * scale))
+        which[number[i]] = routes.setdefault(route, len(routes))
+        chunk[number[i]] = int(s.chunk[i]) if one is None else one.chunk
     return {
         "set": chunk,
         "route": which,
@@ -153,12 +173,12 @@ def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
 
 def loads_of(look: Look) -> Loads:
     """Return the bytes over each link and resource."""
-    s = look.schedule
+    s, m = look.schedule, movements_of(look.schedule)
     fabric = fabric_of(s.topology)
     moved = np.zeros(fabric.resources)
     grain = look.message_bytes / s.collective.message_chunks
-    carried = grain * s.collective.grains[s.chunk[transfer_of_link(s)]]
-    np.add.at(moved, s.route_links.astype(np.int64), carried)
+    carried = grain * s.collective.grains[m.chunk[m.of_link]]
+    np.add.at(moved, m.route_links.astype(np.int64), carried)
     for row, resource in s.topology.shared_rows():
         moved[row] = moved[list(resource.links)].sum()
     return Loads(s.topology, moved, look.found.simulation.busy_us)
@@ -181,6 +201,7 @@ def _facts(look: Look) -> dict[str, Any]:
         "busy_share": found.share,
         "steps": s.steps,
         "transfers": len(s),
+        **({"casts": len(s.casts)} if len(s.casts) else {}),
         "segments": s.segments,
         "chain": count(len(found.chain), "transfer") if found.chain else "",
     }

@@ -187,6 +187,7 @@ def schedule_head(shown: Shown, look: Look) -> Facts:
         [
             *problem_facts(s.topology, s.collective),
             ("transfers", f"{len(s):,}"),
+            ("casts", len(s.casts) or ""),
             ("rounds", rounds),
             ("segments", s.segments if s.segments > 1 else ""),
             ("made for", byte_words(s.bytes) if s.bytes else ""),
@@ -432,6 +433,7 @@ def _said(one: Shown, look: Look) -> list[tuple[str, object]]:
         ("most algbw, large messages", f"{figure(_algbw(one))} GB/s"),
         ("steps", s.steps),
         ("transfers", f"{len(s):,}"),
+        ("casts", len(s.casts) or ""),
         ("chunks", s.collective.chunks),
         ("segments", s.segments),
         ("busiest", f"{found.name}, {share(found.share)} of the time"),

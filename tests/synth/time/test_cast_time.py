@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
-from casts import FREE, NVLS, TURNING, two_shot, up_and_down
+from casts import FREE, NVLS, TURNING, racks, two_shot, up_and_down
 from slow_legs import slow_time
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.engines.packing.casts.schedule import planned
 from weft.synth.time.latency import latency_us
+from weft.synth.time.movements import movements_of
 from weft.synth.time.schedule_tables import CostModel, prepare
 from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline
@@ -71,9 +73,32 @@ def test_compiled_and_plain_runs_agree():
     assert plain.leg_end_us.tolist() == pytest.approx(quick.leg_end_us.tolist())
 
 
-def test_timelines_refuse_casts_in_words():
-    with pytest.raises(UserError, match="holds transfers only"):
-        timeline(two_shot(3), GB)
+@pytest.mark.parametrize("plain", [two_shot(3), two_shot(3, TURNING), up_and_down()])
+@pytest.mark.parametrize("segments", [1, 3])
+def test_a_timeline_has_every_slice_of_every_leg(plain: Schedule, segments: int):
+    one = replace(plain, segments=segments)
+    run, whole = timeline(one, GB), simulate(one, GB)
+    assert len(run) == one.moves * segments
+    assert run.time_us == pytest.approx(whole.time_us)
+    assert (run.ready_us <= run.start_us + 1e-9).all()
+    assert (run.start_us <= run.left_us).all()
+    moves = run.moves
+    assert (moves.cast >= 0).all()
+    assert run.end_us[-one.moves :][moves.leg].tolist() == pytest.approx(whole.leg_end_us.tolist())
+    # No arrow leads to a leg out of a switch, which starts while others arrive there.
+    assert (moves.src[run.feeds[:, 1] % one.moves] < one.topology.ranks).all()
+
+
+def test_movements_tell_sums_from_copies():
+    moves = movements_of(up_and_down())
+    names = [node.name for node in racks().nodes]
+    summed = {(names[moves.src[i]], names[moves.dst[i]]) for i in np.flatnonzero(moves.reduce)}
+    assert len(summed) == 6
+    assert ("leaf1", "spine0") in summed
+    assert ("gpu2", "leaf1") in summed
+    loads = movements_of(two_shot(3))
+    assert loads.reduce[loads.cast == 0].all()
+    assert not loads.reduce[loads.cast == 3].any()
 
 
 def test_barriers_are_refused():

@@ -53,7 +53,7 @@ def test_causes_are_arrivals_of_the_same_chunk_at_the_source(s: Schedule, size: 
     assert (run.start_us < run.left_us).all()
     assert (run.left_us <= run.end_us).all()
     brings = ~replay(s).redundant
-    for p, (i, k) in enumerate(zip(run.transfer, run.slice, strict=True)):
+    for p, (i, k) in enumerate(zip(run.move, run.slice, strict=True)):
         came = (s.chunk == s.chunk[i]) & (s.dst == s.src[i]) & (s.step < s.step[i]) & brings
         arrivals = run.end_us[k * len(s) + np.flatnonzero(came)]
         if not len(arrivals):
@@ -63,7 +63,7 @@ def test_causes_are_arrivals_of_the_same_chunk_at_the_source(s: Schedule, size: 
         before, now = run.cause[p], p
         assert [before, now] in run.feeds.tolist()
     for a, b in run.feeds:
-        i, j = run.transfer[a], run.transfer[b]
+        i, j = run.move[a], run.move[b]
         assert (s.chunk[i], s.dst[i], run.slice[a]) == (s.chunk[j], s.src[j], run.slice[b])
         assert run.end_us[a] <= run.start_us[b]
 

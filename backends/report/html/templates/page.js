@@ -201,12 +201,24 @@ class View {
     }
     const links = new Set(this.tree.flatMap((item) => this.route(item)));
     const last = Math.max(0, ...this.tree.map((item) => times[item][1])) * this.facts.us / this.facts.tick;
-    this.say(`Chunk ${this.chunk}: ${this.tree.length} transfers over ${links.size} links; the last arrives at ${microseconds(last)}.`);
+    this.say(`Chunk ${this.chunk}: ${this.tree.length} ${this.facts.moved || "transfers"} over ${links.size} links; the last arrives at ${microseconds(last)}.`);
   }
 
   route(item) {
     const table = this.facts.items[0];
     return table.routes[table.route[item]];
+  }
+
+  // Of a transfer its two ranks; of a cast all that it comes from and goes to, and its switches.
+  parts(item) {
+    const links = this.route(item).map((number) => this.map.links[this.map.index.indexOf(number)]).filter((one) => one);
+    const isRank = (node) => this.map.nodes[node][1] === "gpu";
+    const unlike = (nodes) => [...new Set(nodes)].sort((a, b) => a - b);
+    return {
+      from: unlike(links.map((one) => one[0]).filter(isRank)),
+      to: unlike(links.map((one) => one[1]).filter(isRank)),
+      via: unlike(links.flatMap((one) => [one[0], one[1]]).filter((node) => !isRank(node))),
+    };
   }
 
   ends(item) {
@@ -215,6 +227,9 @@ class View {
     const first = link(route[0]), last = link(route[route.length - 1]);
     if (!first || !last) return ["", "", ""];
     const name = (node) => this.map.nodes[node][0];
+    const some = (nodes) => nodes.length > 3 ? `${name(nodes[0])} … ${name(nodes[nodes.length - 1])} (${nodes.length})` : nodes.map(name).join(", ");
+    const { from, to, via } = this.parts(item);
+    if (from.length > 1 || to.length > 1) return [some(from), some(to), via.map(name).join(", ")];
     return [name(first[0]), name(last[1]), route.slice(1).map((one) => link(one)).map((one) => one ? name(one[0]) : "…").join(", ")];
   }
 
@@ -281,8 +296,9 @@ class View {
     for (const item of items) {
       const route = this.route(item).map((number) => this.map.links[this.map.index.indexOf(number)]);
       if (!route.length || !route[0] || !route[route.length - 1]) continue;
-      from.add(shown(route[0][0]));
-      to.add(shown(route[route.length - 1][1]));
+      const ends = this.parts(item);
+      for (const node of ends.from) from.add(shown(node));
+      for (const node of ends.to) to.add(shown(node));
     }
     for (const node of svg.querySelectorAll(".node")) {
       const number = Number(node.dataset.node);
