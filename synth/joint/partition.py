@@ -91,6 +91,29 @@ def _part(
     )
 
 
+def nameless(topology: Topology) -> Topology:
+    """Return a machine without names, and without nodes that have no link: equal for alike parts.
+
+    Ranks and links keep their numbers, hosts are numbered as they come.
+    """
+    linked = {v for one in topology.links for v in (one.src, one.dst)}
+    kept = [v for v in range(len(topology.nodes)) if v < topology.ranks or v in linked]
+    place = {old: new for new, old in enumerate(kept)}
+    hosts: dict[int | None, int | None] = {None: None}
+    for old in kept:
+        hosts.setdefault(topology.nodes[old].host, len(hosts) - 1)
+    return Topology(
+        topology.name,
+        tuple(
+            replace(topology.nodes[old], name=f"n{new}", host=hosts[topology.nodes[old].host])
+            for new, old in enumerate(kept)
+        ),
+        tuple(replace(one, src=place[one.src], dst=place[one.dst]) for one in topology.links),
+        tuple(replace(one, name=f"r{i}") for i, one in enumerate(topology.resources)),
+        timing=topology.timing,
+    )
+
+
 def _shared(width: Fraction, part: float, grid: int = 1 << 20) -> Fraction:
     """Return a share of a bandwidth; a simple fraction where the share is near one."""
     if part >= 1 - 1e-7:

@@ -25,7 +25,7 @@ from ..joint.bound import JointBound, joint_bound
 from ..joint.carried import collective_of
 from ..joint.demands import CollectiveDemand
 from ..joint.merge import MergePiece, merged
-from ..joint.partition import MachineShare, share_of, shares
+from ..joint.partition import MachineShare, nameless, share_of, shares
 from ..joint.rails import rail_planner
 from ..joint.routed import routed_piece
 from ..joint.trees import is_trees
@@ -177,9 +177,10 @@ class JointPlanner:
     def _solved(self, part: MachineShare, demand: CollectiveDemand) -> Schedule:
         collective = collective_of(demand.operation)
         size = demand.operation.bytes
-        key = (part.topology.digest(), str(demand.operation.kind), collective.roots, size)
+        machine = nameless(part.topology)
+        key = (machine.digest(), str(demand.operation.kind), collective.roots, size)
         if key not in self.known:
-            problem = Problem(part.topology, collective, objective=Objective.TIME, bytes=size)
+            problem = Problem(machine, collective, objective=Objective.TIME, bytes=size)
             budget = replace(self.budget, effort=min(self.effort.engine, self.budget.effort))
             outcome = synthesize(problem, "packing", budget, self.observer)
             if not outcome.points:
