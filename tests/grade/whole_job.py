@@ -1,5 +1,5 @@
-"""Cases of the whole job: collectives at once J01 to J13 and J22 (the bound), orders J15 to J17 and
-J23, shifts J18, demands J19, resharding J20, shapes J21, traces J24. Arguments name the cases to
+"""Cases of the whole job: collectives at once J01 to J13 and J22, orders J15 to J17 and J23,
+shifts J18, demands J19, resharding J20, shapes J21, traces J24. Arguments name the cases to
 run: ``whole_job.py J07 J18``.
 """
 
@@ -328,6 +328,14 @@ AT_ONCE = {
     "J19, 32": AtOnce(A100, skewed(32), Fraction(74325), 1.03 * 74325, bound_s=2, plan_s=60),
     "J19, 64": AtOnce(
         "dgx-h100:nodes=8", skewed(64), Fraction(102725, 2), 1.03 * 51362.5, bound_s=2, plan_s=60
+    ),
+    "J22, plan": AtOnce(
+        "dgx-h100:nodes=128",
+        [*boxes(128, 8, 1000), *rails(128, 8, 100)],
+        Fraction(127, 32) * 1000,
+        4050,
+        bound_s=60,
+        plan_s=600,
     ),
     "J22": AtOnce(
         "dgx-h100:nodes=128",
