@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import count
 
 import numpy as np
 
@@ -109,7 +110,9 @@ def nameless(topology: Topology) -> Topology:
             for new, old in enumerate(kept)
         ),
         tuple(replace(one, src=place[one.src], dst=place[one.dst]) for one in topology.links),
-        tuple(replace(one, name=f"r{i}") for i, one in enumerate(topology.resources)),
+        tuple(
+            replace(one, name=f"r{i}") for i, one in zip(count(), topology.resources, strict=False)
+        ),
         timing=topology.timing,
     )
 
