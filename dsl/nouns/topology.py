@@ -218,6 +218,11 @@ class Topology(Viewed):
             nodes[node] = replace(nodes[node], **as_fields(words))
         return replace(self, nodes=tuple(nodes))
 
+    def without_capabilities(self) -> Topology:
+        """Return the machine whose switches only forward; itself if they do so anyway."""
+        able = [i for i, node in enumerate(self.nodes) if node.computes]
+        return self.with_capabilities(dict.fromkeys(able, ())) if able else self
+
     def restricted_to(self, group: Iterable[int]) -> Topology:
         """Return the machine of a process group: other GPUs removed, ranks renumbered by position.
 

@@ -90,8 +90,8 @@ def switch_gain(topology: Topology, collective: Collective) -> SwitchGain | None
     able = [i for i, node in enumerate(topology.nodes) if node.computes]
     if not able:
         return None
-    plain = topology.with_capabilities(dict.fromkeys(able, ()))
-    off, on = (bandwidth_bound(one, collective) for one in (plain, topology))
+    machines = topology.without_capabilities(), topology
+    off, on = (bandwidth_bound(one, collective) for one in machines)
     if not on.us_per_byte:
         return None
     return SwitchGain(

@@ -85,8 +85,14 @@ def joint_bound(
     """Return the least time of some demands that start together.
 
     Raises:
-        UserError: nothing is to be moved, or a rank is not reached.
+        UserError: nothing is to be moved, a rank is not reached, or switches copy or sum: what they
+            save is in no tree or path, so prices of these prove nothing there.
     """
+    if any(node.computes for node in topology.nodes):
+        raise UserError(
+            f"switches of {topology.name} copy or sum, which joint bounds cannot count",
+            hint="nvls=off and sharp=off, or Topology.without_capabilities()",
+        )
     if not any(one.parts for one in demands):
         raise UserError("the workload moves nothing")
     search = _ColumnSearch(topology, tuple(demands), effort)

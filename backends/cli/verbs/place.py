@@ -12,13 +12,13 @@ from ...report.placement_text import placement_facts, placement_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import PlaceFlags
-from ..machines import machine_line, read_topology
-from ..workloads import workload_at
+from ..machines import machine_line
+from ..workloads import machine_of_workload, workload_at
 
 
 def run(args: PlaceFlags, console: Console) -> int:
     """Rank all placements."""
-    machine = read_topology(args.topology)
+    machine = machine_of_workload(args.topology, console)
     workload = workload_at(args.workload, args, machine)
     axes = _axes(args.axes or (), workload)
     console.say("Read", f"{workload.name}; {machine_line(machine)}")

@@ -23,9 +23,8 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import PlanFlags
 from ..joint_planning import at_once, costs_on, plan_at_once
-from ..machines import read_topology
 from ..outputs import check_file_output
-from ..workloads import workload_at
+from ..workloads import machine_of_workload, workload_at
 
 
 def run(args: PlanFlags, console: Console) -> int:
@@ -35,7 +34,7 @@ def run(args: PlanFlags, console: Console) -> int:
             f"{len(args.workloads)} workloads are several jobs",
             hint="--shift says when each should start; or put them into one file as one job",
         )
-    machine = None if args.topology is None else read_topology(args.topology)
+    machine = None if args.topology is None else machine_of_workload(args.topology, console)
     workloads = [workload_at(path, args, machine) for path in args.workloads]
     if not args.shift and at_once(workloads[0]):
         return plan_at_once(args, workloads[0], machine, console)

@@ -34,6 +34,20 @@ def test_a_plan_has_its_bound_and_its_files(weft, quads, tmp_path):
     assert "part a" in weft("check", found["file"]).out
 
 
+@pytest.mark.parametrize("verb", ["plan", "place"])
+def test_switches_that_copy_or_sum_only_forward_here_and_that_is_said(weft, tmp_path, verb):
+    path = tmp_path / "whole.json"
+    one = {"name": "a", "kind": "allreduce", "group": [0, 1, 2, 3], "bytes": 1000000}
+    path.write_text(json.dumps({"weft": "workload", "schema": 1, "operations": [one]}))
+    words = [verb, str(path), "--json", *(["--axes", "a=4"] if verb == "place" else [])]
+    plain = weft(*words, "-t", "hub:4")
+    able = weft(*words, "-t", "hub:4,capable=hub:multicast+reduces")
+    assert "only forward" in able.err
+    assert "only forward" not in plain.err
+    told = "placements" if verb == "place" else "value"
+    assert able.json[told] == plain.json[told]
+
+
 def test_what_cannot_be_planned_is_told(weft, quads, tmp_path):
     assert weft("plan", quads).code == 2
     assert "rank 7 is not on" in weft("plan", quads, "-t", "ring:4").err
