@@ -30,7 +30,6 @@ from ..check.checker import check_program
 from ..check.findings import require_good
 from . import compile as passes
 from .analyses.grains import MOST_GRAINS as MOST_MOVED
-from .analyses.grains import coarsest
 from .compile import CompileOptions
 from .pipeline import DEFAULT_PASSES
 from .request import ProvedArtefact, Request
@@ -72,7 +71,7 @@ def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[C
     """The schedule with shares that ``to`` can express in ``segments`` pieces, and the loss."""
     if not schedule.collective.sizes or to in BY_MESSAGES:
         return schedule, []
-    collective = coarsest(schedule.collective)
+    collective = schedule.collective.coarsest()
     grains = collective.message_chunks
     most = MOST_GRAINS // segments
     if to == BY_OFFSETS:
@@ -82,7 +81,7 @@ def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[C
     if grains <= most:
         return schedule, []
     quantized, loss = quantize(schedule, most)
-    kept = coarsest(quantized.collective).message_chunks
+    kept = quantized.collective.coarsest().message_chunks
     text = (
         f"unequal shares rounded to {kept} chunks of the message (exact: {grains}); "
         f"the busiest link is busy for {float(100 * loss):.3g} % longer"
@@ -194,7 +193,7 @@ def of_schedule(
     remarks += sliced(schedule, to, target, segments)
     return CompileSource(
         lambda o: passes.lower_schedule(schedule, o),
-        coarsest(schedule.collective).in_grains(),
+        schedule.collective.coarsest().in_grains(),
         schedule,
         topology=schedule.topology,
         schedule=given,
@@ -209,7 +208,7 @@ def _with_casts(given: Schedule, to: str) -> CompileSource:
         why = getattr(format, "no_casts", "")
         what = f"{to} cannot express what switches sum or copy"
         refuse_casts(given, f"{what} ({why})" if why else what, CASTS_ELSEWHERE)
-    collective = coarsest(given.collective).in_grains()
+    collective = given.collective.coarsest().in_grains()
     if collective.message_chunks > MOST_GRAINS:
         raise UserError(
             f"the shares of the schedule are {collective.message_chunks} chunks; {MOST_GRAINS} "

@@ -42,7 +42,7 @@ class RuntimeRow:
 
     @property
     def built(self) -> bool | None:
-        """Whether its kernels are built for the GPUs; None if it is not known which these are."""
+        """Return True if its kernels are built for the GPUs; None if these are not known."""
         return self.family in self.loader.families if self.family else None
 
     @property

@@ -282,9 +282,10 @@ def _ending(folder: Path, *, silent: bool, code: int | None) -> LaunchResult:
 
 
 PLAN, FOUND = "plan.json", "found.json"
-LACKING = "lacking-{}.json"
-"""What a process lacks, by its number, if anything."""
 """Files in the folder of the ranks."""
+
+LACKING = "lacking-{}.json"
+"""File in which a process, by its number, says what it lacks, if anything."""
 
 
 def run_program(

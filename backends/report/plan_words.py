@@ -91,8 +91,9 @@ VARIANT_WORDS = (
     (r" in (\d+) lanes", r", \1 lanes"),
     (r" (sums in \d+ parts)", r", \1"),
     (r" by (\w+)", r", ordered by \1"),
+    (r" chains", ", channels of their own for chains"),
 )
-"""What stands in the short name of a way to compile, and the words for it."""
+"""Patterns in the short name of a way to compile, and the words for each."""
 
 
 def variant_words(name: str) -> str:
@@ -101,7 +102,7 @@ def variant_words(name: str) -> str:
     >>> variant_words("Simple x1 pairs=none in 2 segments")
     'Simple, a block for each connection, 2 pieces'
     >>> variant_words("LL128 x4 chains in 4 lanes")
-    'LL128, 4 copies chains, 4 lanes'
+    'LL128, 4 copies, channels of their own for chains, 4 lanes'
     """
     for short, words in VARIANT_WORDS:
         name = re.sub(short, words, name)

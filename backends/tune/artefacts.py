@@ -19,7 +19,6 @@ from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import Schedule, load
 
 from ..check.findings import require_good
-from ..compile.analyses.grains import coarsest
 from ..compile.compile import lower_schedule
 from ..compile.source import fitted
 from ..formats.format import ExecutionRequest
@@ -121,7 +120,7 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
             target = ""
             if isinstance(backend, MscclXml):
                 target = asked.runtime
-                chunks = coarsest(shaped.collective).message_chunks
+                chunks = shaped.collective.coarsest().message_chunks
                 chunks *= variant.segments * variant.instances
             artefacts.append(
                 {"format": backend.name, "file": path, "target": target, "in_place": in_place}
@@ -170,7 +169,7 @@ def _prove(
     if schedule.topology.ranks > MOST_EXECUTED:
         return
     # Equal chunks, whatever the schedule's are: a file with instances cuts them once more.
-    wanted = coarsest(schedule.collective).in_grains()
+    wanted = schedule.collective.coarsest().in_grains()
     orders = ORDERS if schedule.topology.ranks <= MANY else FEW_ORDERS
     request = ExecutionRequest(interleavings=orders, seed=seed, collective=wanted)
     done = backend.execute(text, where, request)

@@ -12,7 +12,6 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.engines.packing.trees.quantize import halved
 from weft.synth.fabric.occupancy import us_per_byte
 
-from ..compile.analyses.grains import coarsest
 from ..compile.source import MOST_GRAINS, binary
 
 WORTH = (Fraction(101, 100), Fraction(21, 20))
@@ -22,7 +21,7 @@ the busiest resource grows at most by the first factor, else by the second."""
 
 def on_binary_grid(schedule: Schedule) -> Schedule:
     """Return the schedule rounded to a power of two of grains per chunk, if that costs little."""
-    collective = coarsest(schedule.collective)
+    collective = schedule.collective.coarsest()
     if binary(collective.message_chunks // collective.factor, collective.message_chunks):
         return schedule
     rate = us_per_byte(schedule)

@@ -23,7 +23,7 @@ from ..check.checker import check_program, check_xml
 from ..check.checks import Check
 from ..check.findings import Finding, errors
 from ..check.header import sizes_of
-from ..compile.analyses.grains import coarsest, same_question
+from ..compile.analyses.grains import same_question
 from ..formats.msccl.read import read_msccl_xml
 from ..formats.msccl.read.collective import NAMES, fit
 from ..formats.mscclpp.check import check_plan
@@ -152,7 +152,7 @@ def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Seq
         raise CheckFailed(f"it is not for buffers {_place(artefact)}")
     found = check_plan(plan)
     if not errors(found) and collective.ranks <= MOST_EXECUTED:
-        done = run_plan(plan, coarsest(collective).in_grains(), orders=2)
+        done = run_plan(plan, collective.coarsest().in_grains(), orders=2)
         if not done.ok:
             raise CheckFailed(f"it does not achieve {collective}: {done.detail}")
     return found

@@ -74,7 +74,7 @@ class NcclSettings:
 
 
 ANY = NcclSettings()
-"""Settings of a run that may take what it likes."""
+"""Settings of a run that nothing limits."""
 
 
 def _listed(text: str, known: Sequence[str]) -> frozenset[str]:

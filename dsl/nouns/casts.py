@@ -252,3 +252,15 @@ def _frozen(column: AnyArray) -> Any:
 
 NO_CASTS = Casts.of(())
 """The casts of a schedule of transfers alone."""
+
+
+def cast_name(one: Cast, i: int) -> str:
+    """Name of a cast: ``cast 3 (chunk 0, ranks 0, 1, 2 -> 0, step 4)``."""
+    ends = " -> ".join(rank_words(side) for side in (one.sources, one.destinations))
+    return f"cast {i} (chunk {one.chunk}, {ends}, step {one.step})"
+
+
+def rank_words(side: tuple[int, ...]) -> str:
+    """Words for one side of a cast: ``ranks 0, 1, 2``, eight of them at most."""
+    shown = ", ".join(map(str, side[:8])) + (", …" if len(side) > 8 else "")
+    return f"rank{'s' if len(side) > 1 else ''} {shown}"

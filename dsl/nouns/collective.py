@@ -16,6 +16,7 @@ in size); lowering and the interpreter need nothing else of a collective.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -283,6 +284,29 @@ class Collective:
             pre=one_by_one(self.pre, self.grains, start),
             post=one_by_one(self.post, self.grains, start),
             sizes=(),
+        )
+
+    def coarsest(self) -> Collective:
+        """Return the collective in the largest grains of which all sizes and places are multiples.
+
+        A factor above 1 counts grains of a plain chunk, so it is divided as well.
+        """
+        if not self.sizes:
+            return self
+        factor = self.factor if self.factor > 1 else 0
+        places = np.concatenate([self.pre.offsets, self.post.offsets])
+        unit = math.gcd(factor, *self.sizes, int(np.gcd.reduce(places)))
+        if unit < 2:
+            return self
+        pre, post = (
+            replace(p, offsets=(p.offsets // unit).astype(np.int32)) for p in (self.pre, self.post)
+        )
+        return replace(
+            self,
+            pre=pre,
+            post=post,
+            factor=max(1, self.factor // unit),
+            sizes=tuple(size // unit for size in self.sizes),
         )
 
     def plain(self) -> Collective:

@@ -72,6 +72,11 @@ class Fabric:
         return np.array([float(b) for b in self.bandwidth])
 
     @cached_property
+    def byte_us(self) -> Floats:
+        """The µs that a byte takes on each resource, as floats."""
+        return 1 / self.GBps / BYTES_PER_US_PER_GBPS
+
+    @cached_property
     def bandwidths(self) -> tuple[tuple[Fraction, ...], Ints]:
         """The distinct bandwidths, and which one each resource has: exact times of few numbers."""
         return _distinct(self.bandwidth)

@@ -73,10 +73,10 @@ def taken_apart(
     topology: Topology, source: int, wanted: dict[int, float], loads: Floats
 ) -> dict[int, list[WeightedPath]]:
     """Return paths to each target whose amounts are what it wants, from the loads of the links."""
-    return _Unravelling(topology, source, wanted, loads).paths()
+    return _FlowPaths(topology, source, wanted, loads).paths()
 
 
-class _Unravelling:
+class _FlowPaths:
     """A flow from one source; each path that is found is taken out of it.
 
     ``nothing``: the part of the bytes of the source that counts as none.

@@ -24,23 +24,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from weft.dsl.nouns.casts import PUSHED, Cast
+from weft.dsl.nouns.casts import PUSHED, Cast, cast_name, rank_words
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 Groups = dict[int, set[frozenset[int]]]
 """The member sets that a switch keeps, by switch: nodes next to it."""
-
-
-def cast_name(one: Cast, i: int) -> str:
-    """Name of a cast: ``cast 3 (chunk 0, ranks 0, 1, 2 -> 0, step 4)``."""
-    ends = " -> ".join(_ranks(side) for side in (one.sources, one.destinations))
-    return f"cast {i} (chunk {one.chunk}, {ends}, step {one.step})"
-
-
-def _ranks(side: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, side[:8])) + (", …" if len(side) > 8 else "")
-    return f"rank{'s' if len(side) > 1 else ''} {shown}"
 
 
 def cast_shape_problems(s: Schedule) -> Iterator[str]:
@@ -122,11 +111,16 @@ def _problems_of(topology: Topology, one: Cast, groups: Groups) -> Iterator[str]
     yield from broken
     if broken:
         return
-    for v, found in sorted(passes.of.items()):
+    for v, before, after in switch_passes(topology, one):
+        yield from _switch_problems(topology, one, v, (before, after), groups)
+
+
+def switch_passes(topology: Topology, one: Cast) -> Iterator[tuple[int, list[int], list[int]]]:
+    """Yield each pass of a cast through a switch that computes: it, the nodes before and after."""
+    for v, found in sorted(_CastPasses.through(topology, one).of.items()):
         for once in found:
             before = [topology.links[k].src for k in once.enters]
-            after = [topology.links[k].dst for k in once.leaves]
-            yield from _switch_problems(topology, one, v, (before, after), groups)
+            yield v, before, [topology.links[k].dst for k in once.leaves]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +206,7 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
             passing[x.dst].append(here)
         elif here.sources != frozenset(one.sources):
             missing = sorted(set(one.sources) - here.sources)
-            yield f"what rank {x.dst} gets lacks that of {_ranks(tuple(missing))}"
+            yield f"what rank {x.dst} gets lacks that of {rank_words(tuple(missing))}"
 
 
 def _switch_problems(

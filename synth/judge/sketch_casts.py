@@ -9,10 +9,10 @@ does not keep them.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 
-from weft.dsl.nouns.casts import Cast
+from weft.dsl.nouns.casts import Cast, cast_name
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import (
     CastPolicy,
@@ -26,9 +26,8 @@ from weft.dsl.nouns.sketch import (
     Sketch,
     SwitchPolicy,
 )
-from weft.dsl.nouns.topology import Topology
 
-from .casts import cast_name
+from .casts import switch_passes
 
 
 def casts_broken(schedule: Schedule, sketch: Sketch) -> Iterator[tuple[Rule, str]]:
@@ -66,7 +65,9 @@ def _beyond(schedule: Schedule, rule: CastPolicy) -> Iterator[str]:
     groups: set[frozenset[int]] = set()
     name = schedule.topology.nodes[rule.switch].name
     for i, one in enumerate(schedule.casts):
-        for before, after in _through(schedule.topology, one, rule.switch):
+        for switch, before, after in switch_passes(schedule.topology, one):
+            if switch != rule.switch:
+                continue
             sides = {"reduces": before, "multicast": after}
             used = {word: side for word, side in sides.items() if len(side) > 1}
             stray = () if rule.allowed is None else sorted(used.keys() - rule.allowed)
@@ -74,23 +75,6 @@ def _beyond(schedule: Schedule, rule: CastPolicy) -> Iterator[str]:
                 does = "sums" if word == "reduces" else "copies"
                 yield f"{cast_name(one, i)}: {name} {does}"
             if used:
-                groups.add(frozenset().union(*used.values()))
+                groups.add(frozenset(chain.from_iterable(used.values())))
     if rule.groups is not None and len(groups) > rule.groups:
         yield f"the casts use {len(groups)} groups of {name}"
-
-
-def _through(
-    topology: Topology, one: Cast, switch: int
-) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
-    """Yield the nodes before and after a switch, for each time that a cast passes it."""
-    turns: dict[int, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
-    at, left = 0, False
-    for k in one.links:
-        link = topology.links[k]
-        if link.src == switch:
-            turns[at][1].add(link.dst)
-            left = True
-        if link.dst == switch:
-            at, left = at + left, False
-            turns[at][0].add(link.src)
-    yield from ((frozenset(before), frozenset(after)) for before, after in turns.values())

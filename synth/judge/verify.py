@@ -35,12 +35,13 @@ from weft.dsl.base.arrays import Bools, Floats, Ints
 from weft.dsl.base.errors import CheckFailed, require_type
 from weft.dsl.base.tables import count
 from weft.dsl.base.unique_rows import in_blocks
+from weft.dsl.nouns.casts import cast_name
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Sketch
 
 from ..fabric.fabric import Fabric, fabric_of
 from ..fabric.occupancy import resource_name, step_loads, step_runs, transfer_name, transfer_of_link
-from .casts import cast_name, cast_problems, cast_shape_problems
+from .casts import cast_problems, cast_shape_problems
 from .merged import part_problems
 from .replay import DOUBLE, EMPTY, LOST, Replay, Unmet, replay
 from .sketch_rules import broken_rules

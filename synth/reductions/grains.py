@@ -7,13 +7,9 @@ the grains is a schedule of the collective, and bounds count grains too.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.problem import Problem
 
 from ..base.effort import Effort, setting
@@ -41,32 +37,10 @@ class Grains:
         collective = problem.collective
         if not collective.sizes or collective.local_reduce:
             return False
-        return sum(_coarsest(collective).sizes) <= self.effort.most
+        return sum(collective.coarsest().sizes) <= self.effort.most
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
         """Solve in grains: what solves that solves the problem."""
-        collective = _coarsest(problem.collective).in_grains()
+        collective = problem.collective.coarsest().in_grains()
         outcome = yield Subproblem(replace(problem, collective=collective), budget, observer)
         return outcome
-
-
-def _coarsest(collective: Collective) -> Collective:
-    """Return the collective in the largest grains that divide all sizes and places."""
-    if collective.factor != 1:  # the factor counts grains of a plain chunk
-        return collective
-    unit = math.gcd(*collective.sizes, *_offsets(collective))
-    if unit == 1:
-        return collective
-
-    def coarse(p: Placement) -> Placement:
-        return replace(p, offsets=p.offsets // unit)
-
-    sizes = tuple(size // unit for size in collective.sizes)
-    return replace(
-        collective, pre=coarse(collective.pre), post=coarse(collective.post), sizes=sizes
-    )
-
-
-def _offsets(collective: Collective) -> Iterator[int]:
-    yield from map(int, collective.pre.offsets)
-    yield from map(int, collective.post.offsets)

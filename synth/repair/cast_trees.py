@@ -16,7 +16,6 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints32
 from weft.dsl.base.errors import BadTopology, UserError
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.machines.failures import Degraded
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import Kind
@@ -146,8 +145,7 @@ class _Regrowth:
     def _prices(self) -> Floats:
         fabric = fabric_of(self.left.topology)
         each = self.size / self.schedule.collective.message_chunks
-        per_byte = np.array([1 / float(b) for b in fabric.bandwidth]) / BYTES_PER_US_PER_GBPS
-        prices: Floats = per_byte * each * (1.0 + self.busy)
+        prices: Floats = fabric.byte_us * each * (1.0 + self.busy)
         prices[: fabric.links] += [float(x) for x in fabric.latency]
         return prices
 

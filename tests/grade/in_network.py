@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -196,13 +197,12 @@ NEAR = 0.03
 def predicted(machine: str, group: str, low: float, high: float) -> Row:
     """The predicted bus bandwidth beside the measured one."""
     answer, _ = asked("bound", "-t", machine, "-c", "allreduce", "--group", group)
-    switches: dict[str, dict[str, float]] = answer["switches"]  # type: ignore[assignment]
-    value = switches["reached"]["busbw_casts_GBps"]
+    value = answer["switches"]["reached"]["busbw_casts_GBps"]
     fine = (1 - NEAR) * low <= value <= (1 + NEAR) * high
     return f"busbw of {group}, measured {low} to {high}, GB/s", value, high, fine
 
 
-def asked(*words: str) -> tuple[dict[str, object], float]:
+def asked(*words: str) -> tuple[dict[str, Any], float]:
     """Return the JSON that a command prints, and its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "weft.backends.cli", *words, "--json"]
@@ -221,9 +221,9 @@ def judged(one: Question, folder: Path) -> Iterator[Row]:
     what += ["--root", "0"] if one.collective in ("broadcast", "reduce") else []
     known = Fraction(one.ps)
     answer, seconds = asked("bound", *what)
-    bound: dict[str, object] = answer["bound"]  # type: ignore[assignment]
+    bound = answer["bound"]
     held = bound.get("rooted", {"seconds_per_byte": 0}) if one.rooted else bound
-    ps = Fraction(held["seconds_per_byte"]) * 10**12  # type: ignore[index]
+    ps = Fraction(held["seconds_per_byte"]) * 10**12
     reached = Fraction(str(bound["attainable_seconds_per_byte"])) * 10**12
     kind = ", one place" if one.rooted else ""
     yield f"bound{kind}, ps/B {one.ps}", float(ps), float(known), ps == known == reached
@@ -232,13 +232,13 @@ def judged(one: Question, folder: Path) -> Iterator[Row]:
         file = str(folder / "schedule.json")
         objective = ["--objective", "time", "--size", f"{size}B", "-f", "-o", file]
         answer, seconds = asked("synth", *what, *objective)
-        us = float(answer["value"])  # type: ignore[arg-type]
+        us = float(answer["value"])
         checked, _ = asked("check", file)
         fine = us <= most and checked["status"] == "ok"
         yield f"{size:,} B, µs", us, most, fine
         yield "synth, CPU s", seconds, one.synth_s, seconds <= one.synth_s
         if one.says:
-            told = any(one.says in line for line in answer["statements"])  # type: ignore[attr-defined]
+            told = any(one.says in line for line in answer["statements"])
             yield f"says “{one.says}”", float(told), 1, told
 
 
@@ -257,8 +257,8 @@ def main() -> int:
                     row = (f"{value:,.6g}", f"{known:,.6g}", "yes" if fine else "NO")
                     table.add_row(name, title, what, *row)
                     print(name, title, what, *row, sep="\t", file=sys.stderr, flush=True)
-        for machine, *row in MEASURED if "N14".startswith(wanted) else ():
-            what, value, known, fine = predicted(machine, *row)  # type: ignore[arg-type]
+        for machine, group, low, high in MEASURED if "N14".startswith(wanted) else ():
+            what, value, known, fine = predicted(machine, group, low, high)
             good = good and fine
             table.add_row(
                 "N14", machine, what, f"{value:.4g}", f"{known:.4g}", "yes" if fine else "NO"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -399,32 +400,25 @@ Rows = Callable[[], list[tuple[str, float, float, bool]]]
 
 def cases() -> dict[str, Rows]:
     """All cases by name."""
-    found: dict[str, Rows] = {
-        name: lambda one=one: graded(one)  # type: ignore[misc]
-        for name, one in AT_ONCE.items()
-    }
+    found: dict[str, Rows] = {name: partial(graded, one) for name, one in AT_ONCE.items()}
     for name, step in ORDERS.items():
-        found[name] = lambda name=name, step=step: ordered(name, step)  # type: ignore[misc]
+        found[name] = partial(ordered, name, step)
     found["J17, 6 layers, judged"] = judged_fsdp
     for shape, us in SHAPES.items():
-        found[f"J21, {shape}"] = lambda shape=shape, us=us: alltoall_on(shape, us)  # type: ignore[misc]
+        found[f"J21, {shape}"] = partial(alltoall_on, shape, us)
     for ranks, us in CIRCULANTS.items():
-        found[f"J21, circulant of {ranks}"] = (
-            lambda ranks=ranks, us=us: best_circulant(ranks, us)  # type: ignore[misc]
-        )
+        found[f"J21, circulant of {ranks}"] = partial(best_circulant, ranks, us)
     for name, (jobs, want) in SHIFTS.items():
-        found[name] = lambda jobs=jobs, want=want: shifted(jobs, want)  # type: ignore[misc]
+        found[name] = partial(shifted, jobs, want)
     for ranks, kind, word in (
         (4, 6, "alltoall"),
         (8, 6, "alltoall"),
         (8, 0, "allreduce"),
         (8, 2, "allgather"),
     ):
-        found[f"J24, {word} of {ranks}"] = (
-            lambda ranks=ranks, kind=kind, word=word: traced(ranks, kind, word)  # type: ignore[misc]
-        )
+        found[f"J24, {word} of {ranks}"] = partial(traced, ranks, kind, word)
     for kind in ("allgather", "reduce_scatter", "allreduce", "alltoall"):
-        found[f"J24, {kind} of a quad, relays"] = lambda kind=kind: relayed(kind)  # type: ignore[misc]
+        found[f"J24, {kind} of a quad, relays"] = partial(relayed, kind)
     return found
 
 

@@ -22,7 +22,6 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.collective import Collective, Kind
-from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
 
 MOST_GRAINS = 20_000_000
@@ -34,7 +33,7 @@ def same_question(one: Collective, other: Collective) -> bool:
     told = [(c.kind, c.ranks, c.roots) for c in (one, other)]
     if told[0] != told[1] or one.kind is not Kind.CUSTOM:
         return told[0] == told[1]
-    cut = [coarsest(c).in_grains() for c in (one, other)]
+    cut = [c.coarsest().in_grains() for c in (one, other)]
     chunks = math.lcm(*(c.message_chunks for c in cut))
     a, b = (c.split(chunks // c.message_chunks) for c in cut)
     return (a.pre, a.post, a.contributions) == (b.pre, b.post, b.contributions)
@@ -48,7 +47,7 @@ def schedule_in_grains(schedule: Schedule) -> Schedule:
     """
     if not schedule.collective.sizes:
         return schedule
-    collective = coarsest(schedule.collective)
+    collective = schedule.collective.coarsest()
     grains = collective.grains
     repeats = grains[schedule.chunk]
     total = int(repeats.sum())
@@ -78,24 +77,3 @@ def schedule_in_grains(schedule: Schedule) -> Schedule:
         provenance=schedule.provenance,
     )
     return replace(done, bytes=schedule.bytes)
-
-
-def coarsest(collective: Collective) -> Collective:
-    """The collective in the largest grains of which all its chunks and offsets are multiples."""
-    if not collective.sizes:
-        return collective
-    whole = [np.array(collective.sizes), collective.pre.offsets, collective.post.offsets]
-    common = int(np.gcd.reduce(np.concatenate([*whole, [collective.factor]])))
-    if common < 2:
-        return collective
-
-    def coarser(p: Placement) -> Placement:
-        return Placement(p.ranks, p.chunks, p.sets, (p.offsets // common).astype(np.int32))
-
-    return replace(
-        collective,
-        pre=coarser(collective.pre),
-        post=coarser(collective.post),
-        factor=collective.factor // common,
-        sizes=tuple(x // common for x in collective.sizes),
-    )

@@ -18,7 +18,6 @@ from itertools import pairwise
 import numpy as np
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.parts import NodeKind
 from weft.dsl.nouns.topology import Topology
 
@@ -80,8 +79,7 @@ class SwitchRoutes:
     def ways(self) -> tuple[tuple[SteinerGraph, Arcs], tuple[SteinerGraph, Arcs]]:
         """Return the graph of inward trees with its cheapest ways, then that of outward ones."""
         fabric = fabric_of(self.topology)
-        rows = np.array([1 / float(b) for b in fabric.bandwidth]) / BYTES_PER_US_PER_GBPS
-        rows *= self.effort.way_bytes
+        rows = fabric.byte_us * self.effort.way_bytes
         rows[: len(self.topology.links)] += [float(x.latency) for x in self.topology.links]
         graphs = [SteinerGraph.of(self.topology, outward=way) for way in (False, True)]
         inward, outward = ((graph, graph.arcs(rows)) for graph in graphs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
+from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
@@ -14,7 +14,7 @@ from ...base.effort import Effort, setting
 from ...base.engine import Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import bounds
-from ...fabric.occupancy import us_per_byte
+from ...fabric.occupancy import rounds_per_chunk, us_per_byte
 from ...joint.carried import carried_columns
 from ...joint.union import has_union, joint_union, union_carriers
 from ...time.schedule_tables import Prepared, prepare
@@ -91,7 +91,6 @@ def _timed(tables: Prepared, jobs: int, size: int, meter: Meter) -> Iterator[tup
 def _point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:
     topology, collective = problem.topology, problem.collective
     found, rate = bounds(topology, collective), us_per_byte(schedule)
-    unit = BYTES_PER_US_PER_GBPS * collective.message_chunks * topology.round_bandwidth()
     above = float(rate / found.us_per_byte - 1) if found.us_per_byte else 0.0
     words = (
         f"trees and paths of the joint solution, {above:.2%} above the bound on the rate: "
@@ -103,10 +102,10 @@ def _point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:
         schedule.steps,
         0,
         schedule.collective.factor,
-        found.us_per_byte * unit,
+        found.rounds_per_chunk,
         found.certificate,
         sizes=(size,),
         bandwidth_optimal=rate == found.us_per_byte,
-        rate=rate * unit,
+        rate=rounds_per_chunk(schedule),
         words=words,
     )

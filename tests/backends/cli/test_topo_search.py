@@ -6,6 +6,11 @@ import json
 
 import pytest
 
+from weft.backends.cli.flags.nested import SHAPE_KINDS
+from weft.backends.cli.flags.shared import RELAYS
+from weft.dsl.nouns.workload import Forwarders
+from weft.synth.joint.shapes import SHAPES
+
 
 def test_the_answer_names_machines_of_the_catalogue(weft) -> None:
     out = weft("topo", "search", "--ranks", "8", "--degree", "3", "--top", "1", "--json")
@@ -31,3 +36,8 @@ def test_bad_questions(weft, asked, named) -> None:
     out = weft("topo", "search", *asked)
     assert out.code == 2
     assert named in out.err
+
+
+def test_the_flags_name_all_that_the_search_and_the_workloads_know() -> None:
+    assert SHAPE_KINDS == SHAPES
+    assert tuple(map(str, Forwarders)) == RELAYS

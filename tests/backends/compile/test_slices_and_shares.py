@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shares import in_pieces, moved, parts, with_priorities, with_sizes
 
 from weft.backends.check.checker import check_program
-from weft.backends.compile.analyses.grains import coarsest, schedule_in_grains
+from weft.backends.compile.analyses.grains import schedule_in_grains
 from weft.backends.compile.analyses.planned import Order, distinct_orders, planned
 from weft.backends.compile.analyses.unroll import unrolled
 from weft.backends.compile.compile import CompileOptions, lower_schedule
@@ -148,8 +148,8 @@ def test_a_chunk_of_many_grains_is_one_message() -> None:
 def test_the_coarsest_grains_are_taken() -> None:
     plain = make("allgather", 3)
     cut = plain.cut([[6, 9], [3, 12], [15]])
-    assert coarsest(cut) == plain.cut([[2, 3], [1, 4], [5]])
-    assert coarsest(plain) is plain
+    assert cut.coarsest() == plain.cut([[2, 3], [1, 4], [5]])
+    assert plain.coarsest() is plain
     fine = in_pieces(patterns.ring_allgather(3, 1), [[1, 10**7]] * 3)
     with pytest.raises(UserError, match="grains are moved"):
         lower_schedule(fine)

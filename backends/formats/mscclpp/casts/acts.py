@@ -38,8 +38,8 @@ Place = tuple[Buffer, int]
 """A buffer and the first of the chunks there, in grains."""
 
 
-class Does(StrEnum):
-    """What an act is."""
+class ActKind(StrEnum):
+    """Kinds of acts."""
 
     SUM = "load-reduce-store"
     STORE = "multicast store"
@@ -56,7 +56,7 @@ class Act:
     a put).
     """
 
-    does: Does
+    kind: ActKind
     rank: int
     chunk: int
     sources: tuple[Place, ...]
@@ -150,7 +150,7 @@ class _ActMaker:
             self._step(casts[step], transfers[step], fused)
         self.phases.append(
             [
-                self._local(Does.COPY, rank, chunk, (self.now[chunk, rank],), home)
+                self._local(ActKind.COPY, rank, chunk, (self.now[chunk, rank],), home)
                 for (chunk, rank), home in self.home.items()
                 if (chunk, rank) in self.now and self.now[chunk, rank] != home
             ]
@@ -158,9 +158,9 @@ class _ActMaker:
         return Acts(self.collective, [p for p in self.phases if p], self.scratch)
 
     def _local(
-        self, does: Does, rank: int, chunk: int, sources: tuple[Place, ...], target: Place
+        self, kind: ActKind, rank: int, chunk: int, sources: tuple[Place, ...], target: Place
     ) -> Act:
-        return Act(does, rank, chunk, sources, target, int(self.grains[chunk]))
+        return Act(kind, rank, chunk, sources, target, int(self.grains[chunk]))
 
     def _step(self, casts: list[Cast], transfers: list[int], fused: set[Cast]) -> None:
         sums = [one for one in casts if len(one.sources) > 1]
@@ -181,14 +181,14 @@ class _ActMaker:
                 after[chunk, dst] = target
             size = int(self.grains[chunk])
             source = (self.now[chunk, src],)
-            acts.append(Act(Does.PUT, src, chunk, source, target, size, onto=(dst,)))
+            acts.append(Act(ActKind.PUT, src, chunk, source, target, size, onto=(dst,)))
         _refuse_overwritten(acts, s)
         self.phases.append(acts)
         self.now |= after
         adds = []
         for (chunk, rank), places in landed.items():
             sources = (self.now[chunk, rank], *places)
-            adds.append(self._local(Does.ADD, rank, chunk, sources, self.work[chunk]))
+            adds.append(self._local(ActKind.ADD, rank, chunk, sources, self.work[chunk]))
             self.now[chunk, rank] = self.work[chunk]
         self.phases.append(adds)
 
@@ -206,7 +206,7 @@ class _ActMaker:
             return
         for r in one.sources:
             if self.now[chunk, r] != work:
-                yield self._local(Does.COPY, r, chunk, (self.now[chunk, r],), work)
+                yield self._local(ActKind.COPY, r, chunk, (self.now[chunk, r],), work)
                 self.now[chunk, r] = work
 
     def _cast(self, one: Cast, fused: bool, after: dict[tuple[int, int], Place]) -> Act:
@@ -216,15 +216,15 @@ class _ActMaker:
         if len(one.sources) == 1:
             onto = tuple(sorted(one.destinations))
             after |= {(chunk, r): work for r in onto}
-            return Act(Does.STORE, v, chunk, source, work, size, onto=onto)
+            return Act(ActKind.STORE, v, chunk, source, work, size, onto=onto)
         group = tuple(sorted(one.sources))
         if fused:
             after |= {(chunk, r): work for r in group}
-            return Act(Does.SUM, v, chunk, source, work, size, group, group)
+            return Act(ActKind.SUM, v, chunk, source, work, size, group, group)
         pair = _pair(group, v)
         target = self._take(pair, chunk)
         after[chunk, v] = target
-        return Act(Does.SUM, v, chunk, source, target, size, group, pair)
+        return Act(ActKind.SUM, v, chunk, source, target, size, group, pair)
 
 
 def _pair(group: tuple[int, ...], rank: int) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .acts import Act, Does
+from .acts import Act, ActKind
 
 NOTHING, BEGUN = -2, -1
 
@@ -131,13 +131,13 @@ class _PhaseOrder:
 
     def _record(self, act: Act, number: int) -> None:
         c = self.clocks
-        far = act.does is Does.PUT and c.port(act.rank, act.onto[0])
+        far = act.kind is ActKind.PUT and c.port(act.rank, act.onto[0])
         if far:
             c.posted.append(act)
         for rank, writes, cell in _cells(act):
             if far and not writes:
                 continue  # read by the network: recorded when it has arrived
-            switch = writes and act.does in (Does.SUM, Does.STORE) and rank == act.rank
+            switch = writes and act.kind in (ActKind.SUM, ActKind.STORE) and rank == act.rank
             c.touched[cell].append(_TouchedCell(act.rank, number, writes, switch))
 
     def _arrivals(self) -> None:

@@ -33,7 +33,7 @@ from ..plan.model import (
     SwitchGroup,
     ThreadBlock,
 )
-from .acts import Act, Acts, Does, acts_of, cut
+from .acts import Act, ActKind, Acts, acts_of, cut
 from .clocks import ActPhase, SentSignal, ordered
 from .fit import refuse_schedule
 
@@ -132,7 +132,7 @@ class _LanePlan:
             for rank in members:
                 self.ranks[rank].groups.append(SwitchGroup(Buffer(letter), members))
         for phases in lanes:
-            for act in (a for phase in phases for a in phase.acts if a.does is Does.PUT):
+            for act in (a for phase in phases for a in phase.acts if a.kind is ActKind.PUT):
                 key = act.onto[0], act.target[0]
                 self.ranks[act.rank].access[key].add(self.kind(act.rank, act.onto[0]))
         for state in self.ranks:
@@ -175,14 +175,14 @@ class _LanePlan:
 
 def _ends(phase: ActPhase) -> Iterator[tuple[int, int]]:
     yield from ((t.source, t.target) for t in phase.signals)
-    yield from ((a.rank, a.onto[0]) for a in phase.acts if a.does is Does.PUT)
+    yield from ((a.rank, a.onto[0]) for a in phase.acts if a.kind is ActKind.PUT)
 
 
 def _groups(act: Act) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield buffer and members of the multicast objects that an act uses."""
-    if act.does is Does.SUM:
+    if act.kind is ActKind.SUM:
         yield str(act.sources[0][0]), act.group
-    if act.does in (Does.SUM, Does.STORE):
+    if act.kind in (ActKind.SUM, ActKind.STORE):
         yield str(act.target[0]), act.onto
 
 
@@ -256,17 +256,17 @@ class _LaneBlock:
     def _act(self, act: Act) -> Iterator[Operation]:
         own = tuple(LocalChunks(*place, act.size) for place in act.sources)
         buffer, index = act.target
-        if act.does is Does.SUM:
+        if act.kind is ActKind.SUM:
             letter, first = act.sources[0]
             source = Multicast(self._switch(letter, act.group), first, act.size)
             target = Multicast(self._switch(buffer, act.onto), index, act.size)
             yield Operation(
                 PlanOp.MULTICAST_REDUCE_STORE, Channel.SWITCH, src=(source,), dst=(target,)
             )
-        elif act.does is Does.STORE:
+        elif act.kind is ActKind.STORE:
             target = Multicast(self._switch(buffer, act.onto), index, act.size)
             yield Operation(PlanOp.MULTICAST_STORE, Channel.SWITCH, src=own, dst=(target,))
-        elif act.does is Does.PUT:
+        elif act.kind is ActKind.PUT:
             peer = act.onto[0]
             kind = self.gpus.kind(self.rank, peer)
             ids = (self._channel(kind, peer),) if kind is Channel.PORT else ()

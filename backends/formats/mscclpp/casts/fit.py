@@ -1,4 +1,4 @@
-"""What of a schedule with casts a plan can say, and the reasons where it cannot.
+"""Refusals of casts and of hardware that no plan can express, each with its reason.
 
 A load-reduce and a multicast store are issued by one GPU, a member of the group; a group is of one
 NVLink domain. What reduces on its way through switches of a network has no operation.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.nouns.casts import PUSHED, Cast
+from weft.dsl.nouns.casts import PUSHED, Cast, cast_name
 from weft.dsl.nouns.schedule import Schedule
 
 DTYPES = ("float16", "bfloat16", "float32", "int32", "uint32")
@@ -30,8 +30,10 @@ AMD = ("mi50", "mi250", "mi300x")
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a plan is said to be for: compute capability × 10 (0: that of the family, if known),
-    data type, operator, family of the machine."""
+    """GPUs, data type and operator that a plan is for.
+
+    ``sm``: compute capability × 10 (0: that of the family, if known); ``family``: of the machine.
+    """
 
     sm: int = 0
     dtype: str = ""
@@ -89,16 +91,7 @@ def refuse_schedule(schedule: Schedule, nodes: Sequence[int] | None, dtype: str)
     host = nodes or [0] * schedule.topology.ranks
     for i, one in enumerate(schedule.casts):
         if why := _unsaid(one, host) or _limited(schedule, one, dtype):
-            raise UserError(f"{_named(one, i)}: {why}", where=where, hint=ELSEWHERE)
-
-
-def _named(one: Cast, i: int) -> str:
-    ends = (_ranks(one.sources), _ranks(one.destinations))
-    return f"cast {i} (chunk {one.chunk}, {' -> '.join(ends)}, step {one.step})"
-
-
-def _ranks(side: tuple[int, ...]) -> str:
-    return ", ".join(map(str, side[:8])) + (", …" if len(side) > 8 else "")
+            raise UserError(f"{cast_name(one, i)}: {why}", where=where, hint=ELSEWHERE)
 
 
 def _unsaid(one: Cast, host: Sequence[int]) -> str | None:

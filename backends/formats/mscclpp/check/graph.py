@@ -208,7 +208,7 @@ class _PlanWalk:
         self.graph.finish[self.rank].append(self.graph.moment(self.met, *ends))
 
     def _release(self, moment: int) -> None:
-        """What was stored through switches before has come back when this has happened."""
+        """Mark a release: stores through switches before it have come back once it has happened."""
         self.graph.strong[moment] += self.settled
         self.told = True
 

@@ -1,4 +1,4 @@
-"""What has always happened before the moments of a plan: marks carried along its edges, as bits.
+"""Order of the moments of a plan: which have always happened before which others, as bits.
 
 The edges are sorted by level once; marks of many accesses travel together, 64 to a word, level by
 level in array operations: O(edges · marks / 64). Where the table of all moments would be large, it

@@ -160,7 +160,7 @@ def _candidates(
     topology: Topology, collective: Collective, by_rate: bool, size: int, meter: Meter
 ) -> Iterator[_CastSchedule]:
     fabric = fabric_of(topology)
-    per_byte = np.array([1 / float(b) for b in fabric.bandwidth]) / BYTES_PER_US_PER_GBPS
+    per_byte = fabric.byte_us
     alpha = np.zeros(fabric.resources)
     alpha[: len(topology.links)] = [float(x.latency) for x in topology.links]
     # A share of the message, or all of it, on every link of a tree.
