@@ -32,6 +32,7 @@ from ..lp.congestion import Congestion
 from ..prices.joint_prices import PricedBound, PricedDemand, joint_prices
 from .demands import CollectiveDemand, FlowPart, Part, SumPart, TreePart
 from .pricing import JOINT_EFFORT, DemandPricing, JointEffort, PricedColumn
+from .starts import known_columns
 from .symmetry import WorkloadSymmetry, symmetry_of
 
 
@@ -183,6 +184,8 @@ class _ColumnSearch:
         for k, parts in self.parts_of.items():
             free = np.zeros(self.fabric.links)
             DemandPricing(self.fabric, self.demands[k], free, self.effort).require_reached(parts)
+            for column in known_columns(self.topology, self.demands[k], parts):
+                self._add(self.family_of[k, column.part], column)
         self._price(1 / (self.width * self.orbits))
         while self.rounds < self.effort.rounds:
             self.rounds += 1

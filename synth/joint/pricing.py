@@ -34,9 +34,7 @@ class JointEffort(Effort):
 
     rounds: int = setting(600, "rounds of pricing, at most")
     met: float = setting(1e-9, "relative difference of value and bound that counts as none")
-    saving_rounds: int = setting(
-        20, "rounds in which shorter trees of the same time are looked for"
-    )
+    saving_rounds: int = setting(6, "rounds in which shorter trees of the same time are looked for")
     exact_receivers: int = setting(9, "receivers of a tree with relays that is priced exactly")
     roots_tried: int = setting(8, "cheapest roots of a sum whose trees become columns")
     columns: int = setting(6000, "columns kept in the master")

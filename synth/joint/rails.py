@@ -104,11 +104,19 @@ class RailPlanner:
         pieces = RailPieces(*(column[order] for column in columns))
         return RailPlan(self.bound_us(asked), Fraction(common, size), tuple(stages), pieces)
 
+    def loads(self, matrix: Sequence[Sequence[int]] | Ints) -> Floats:
+        """Return the part of what each rank sends that takes each link, shape (ranks, links)."""
+        one = self.plan(matrix).pieces
+        hops = self._hops(one, np.arange(len(one.source)))
+        piece = np.repeat(hops[0], hops[5])
+        grains: Floats = np.bincount(one.source, one.grains, self.topology.ranks).astype(float)
+        found = np.zeros((self.topology.ranks, len(self.topology.links)))
+        np.add.at(found, (one.source[piece], hops[6]), one.grains[piece])
+        return found / np.maximum(grains, 1)[:, None]
+
     def piece(self, operation: WorkloadOperation) -> MergePiece:
         """Return the schedule of an alltoallv of all ranks."""
-        matrix = np.zeros((self.topology.ranks,) * 2, np.int64)
-        matrix[np.ix_(operation.group, operation.group)] = operation.matrix
-        plan = self.plan(matrix)
+        plan = self.plan(matrix_of(operation, self.topology.ranks))
         schedule = self._schedule(operation, plan)
         size = plan.grain * schedule.collective.message_chunks
         return whole_piece(self.topology, operation, schedule, int(size))
@@ -151,6 +159,13 @@ class RailPlanner:
         routes = self._hop[u, v]
         used = routes >= 0
         return [chunk, u, v, step, np.zeros(len(u), bool), used.sum(axis=1), routes[used], stage]
+
+
+def matrix_of(operation: WorkloadOperation, ranks: int) -> Ints:
+    """Return the bytes of an alltoallv between all ranks of a machine."""
+    matrix = np.zeros((ranks, ranks), np.int64)
+    matrix[np.ix_(operation.group, operation.group)] = operation.matrix
+    return matrix
 
 
 def rail_planner(topology: Topology) -> RailPlanner | None:

@@ -86,7 +86,8 @@ class PricedRoutes:
         """Return the load of every link where flow to each rank is shared among cheapest routes.
 
         ``cost`` is a row of :meth:`reach`, ``wanted`` the bytes of every rank. At every node the
-        flow comes in equal parts over all arcs of cheapest routes.
+        flow comes in equal parts over all arcs of cheapest routes. Followed back from the targets,
+        all ranks at once, one arc in each round.
         """
         tail, head, price, link = self._arcs
         scale = max(1e-12, float(self.price.max(initial=0)))
@@ -94,20 +95,18 @@ class PricedRoutes:
         before, after = cost[tail[reached]], cost[head[reached]]
         slack = before + price[reached] - after
         tight = reached[(slack <= 1e-7 * scale) & (before < after)]
-        load = np.zeros(self.fabric.links + 1)  # the last one is of ranks that forward
-        flow = np.zeros(len(cost))
+        nodes, links = len(cost), self.fabric.links
+        first, last = tail[tight], head[tight]
+        over = np.where(
+            link[tight] < 0, links, link[tight]
+        )  # the last one is of ranks that forward
+        into = np.bincount(last, minlength=nodes)[last]
+        load: Floats = np.zeros(links + 1)
+        flow: Floats = np.zeros(nodes)
         flow[self.fabric.nodes :] = wanted
-        order = np.argsort(head[tight], kind="stable")
-        tight = tight[order]
-        first = np.searchsorted(head[tight], np.arange(len(cost) + 1))
-        flat_tail, flat_link = tail[tight], link[tight]
-        for node in np.argsort(-cost, kind="stable").tolist():
-            begin, end = int(first[node]), int(first[node + 1])
-            if flow[node] == 0 or begin == end or cost[node] == 0:
-                continue
-            part = flow[node] / (end - begin)
-            flow[flat_tail[begin:end]] += part  # arcs into a node have different tails and links
-            load[flat_link[begin:end]] += part
+        while (share := flow[last] / into).any():  # ends: each arc leads to a node of lower cost
+            load += np.bincount(over, share, links + 1).astype(float)
+            flow = np.bincount(first, share, nodes).astype(float)
         return load[:-1]
 
 

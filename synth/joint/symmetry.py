@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -84,9 +85,10 @@ class _PartMoves:
     def __init__(self, demands: Sequence[CollectiveDemand], parts: Sequence[tuple[int, int]]):
         self.demands = demands
         self.number = {part: i for i, part in enumerate(parts)}
+        self.flows = _flow_tables(demands)
         self.at: dict[object, list[int]] = {}
-        for k, one in enumerate(demands):
-            self.at.setdefault(self._key(one, None), []).append(k)
+        for k in range(len(demands)):
+            self.at.setdefault(self._key(k, None), []).append(k)
         by_kind: dict[object, list[int]] = {}
         for k, one in enumerate(demands):
             by_kind.setdefault(one.key, []).append(k)
@@ -114,7 +116,7 @@ class _PartMoves:
         taken: dict[object, int] = {}
         found = [0] * len(self.number)
         for k, one in enumerate(self.demands):
-            key = self._key(one, where)
+            key = self._key(k, where)
             turn = taken[key] = taken.get(key, -1) + 1
             same = self.at.get(key, ())
             if turn >= len(same):
@@ -127,18 +129,50 @@ class _PartMoves:
                 found[self.number[k, p]] = self.number[there, at]
         return found
 
-    def _key(self, one: CollectiveDemand, where: Sequence[int] | None) -> object:
+    def _key(self, k: int, where: Sequence[int] | None) -> object:
         """Return all that the traffic of a demand depends on, moved."""
+        one = self.demands[k]
         go = (lambda v: v) if where is None else where.__getitem__
         members = tuple(sorted(map(go, one.operation.members)))
         forwarders = tuple(sorted(map(go, one.forwarders))) if one.relayed else ()
         root = one.operation.root
         detail: object = None if root is None else go(root)
-        if one.operation.kind in _DIRECTED:
+        if k in self.flows:
+            detail = _moved_flows(self.flows[k], where)
+        elif one.operation.kind in _DIRECTED:
             detail = tuple(
                 sorted((_identity(one, part, where), _amounts(part, where)) for part in one.parts)
             )
         return (one.key, members, forwarders, detail)
+
+
+def _flow_tables(demands: Sequence[CollectiveDemand]) -> dict[int, Ints]:
+    """Return source, target and number of the amount of all flows, of each demand of flows alone.
+
+    Matrices have many entries, and are compared once for each symmetry of the machine.
+    """
+    number: dict[Fraction, int] = {}
+    found = {}
+    for k, one in enumerate(demands):
+        flows = [part for part in one.parts if isinstance(part, FlowPart)]
+        if one.operation.kind in _DIRECTED and len(flows) == len(one.parts):
+            rows = [
+                (part.source, target, number.setdefault(amount, len(number)))
+                for part in flows
+                for target, amount in part.pairs()
+            ]
+            found[k] = np.array(rows, np.int64).reshape(-1, 3).T
+    return found
+
+
+def _moved_flows(table: Ints, where: Sequence[int] | None) -> bytes:
+    """Return the flows with their ends moved, in the order of the new ends."""
+    source, target, amount = table
+    if where is not None:
+        images = np.asarray(where)
+        source, target = images[source], images[target]
+    order = np.lexsort((amount, target, source))
+    return np.stack([source, target, amount])[:, order].astype(np.int64).tobytes()
 
 
 def _identity(
@@ -157,8 +191,7 @@ def _identity(
 
 def _amounts(part: Part, where: Sequence[int] | None) -> object:
     go = (lambda v: v) if where is None else where.__getitem__
-    if isinstance(part, FlowPart):
-        return tuple(sorted((go(v), x) for v, x in part.pairs()))
     if isinstance(part, TreePart):
         return (part.amount, tuple(sorted(map(go, part.receivers))))
+    assert not isinstance(part, FlowPart), "flows are compared as tables"
     return part.amount

@@ -77,6 +77,7 @@ def test_the_closed_bound_is_that_of_the_linear_program(seed):
         "x", "alltoallv", group=tuple(range(16)), matrix=tuple(map(tuple, matrix.tolist()))
     )
     found = joint_bound(PAIR, demands_of(Workload("w", (one,)), 16))
+    assert found.rounds <= 3  # the balanced plan is a known column: nothing is to be searched
     closed = rail_planner(PAIR).bound_us(matrix)
     assert closed == pytest.approx(float(found.us), rel=1e-9)
     plan = JointPlanner(PAIR, found).plan()
