@@ -19,13 +19,14 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import BadTopology
+from weft.dsl.base.kept import kept
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import links_from
 from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import STEPS, Meter
 from ...solvers import cp_sat
-from ...solvers.cp_sat import CpModel
+from ...solvers.cp_sat import CpAnswer, CpModel
 from ...solvers.pool import listener_of
 from .effort import CLASSIC_EFFORT, ClassicEffort
 from .model import Flat, RankPattern
@@ -245,13 +246,51 @@ def _circuit(
     if len(np.unique(nanoseconds[fits])) > 1:
         model.minimize([(x, int(nanoseconds[u, v])) for u, v, x in arcs])
     steps = round(effort.ring_seconds * STEPS * max(1.0, n / 32))
-    answer = cp_sat.solve(model, steps=steps, listener=listener_of(meter))
+    answer = _answered(_Question(model, steps, meter))
     if meter is not None:
         meter.spend(answer.steps)
     if not answer.found:
         return None
     after = {u: v for u, v, x in arcs if answer.values[x]}
     return _from_zero(after, pairs)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A circuit to find within so many steps; whose work that is does not change the answer."""
+
+    model: CpModel
+    steps: int
+    meter: Meter | None
+
+    def anchors(self) -> tuple[str, int]:
+        """What the answer depends on."""
+        return self.model.text, self.steps
+
+
+class _Unfinished(Exception):
+    """The solver was stopped, or died of the question: such an answer is not kept."""
+
+    def __init__(self, answer: CpAnswer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def _answered(question: _Question) -> CpAnswer:
+    """The answer of CP-SAT: known where phases, and rounds of a search, ask the same again."""
+    try:
+        return _finished(question)
+    except _Unfinished as error:
+        return error.answer
+
+
+@kept()
+def _finished(question: _Question) -> CpAnswer:
+    steps, listener = question.steps, listener_of(question.meter)
+    answer = cp_sat.solve(question.model, steps=steps, listener=listener)
+    if answer.steps == steps:  # exactly all of them: it ended before its time
+        raise _Unfinished(answer)
+    return answer
 
 
 def _once(host_of: Ints) -> bool:

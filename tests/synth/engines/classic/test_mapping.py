@@ -14,12 +14,38 @@ from weft.dsl.nouns.topology import Topology, both_ways, gpu, link
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.engines.classic.catalog import classic, classic_algorithm
 from weft.synth.engines.classic.mapping import chain_order, order_for, ring_order, tree_order
+from weft.synth.solvers import cp_sat
+from weft.synth.solvers.cp_sat import CpAnswer, CpModel
+from weft.synth.solvers.pool import Listener
 
 
 def test_the_search_for_a_ring_is_counted() -> None:
     meter = Meter(STEPS)
     ring_order(topology("dgx1"), meter=meter)
     assert 0 < meter.done < STEPS
+
+
+def test_a_ring_is_searched_once_and_counted_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phases and rounds of one search ask for it again; a search that was stopped is no answer."""
+    asked: list[CpModel] = []
+    solve = cp_sat.solve
+
+    def heard(model: CpModel, *, steps: int, listener: Listener) -> CpAnswer:
+        asked.append(model)
+        return solve(model, steps=steps, listener=listener)
+
+    monkeypatch.setattr(cp_sat, "solve", heard)
+    name = "torus:3x5,dead=0-1"
+    with pytest.raises(BadTopology, match="no ring"):
+        ring_order(topology(name), meter=Meter(STEPS, stopped=lambda: True))
+    first, again = Meter(STEPS), Meter(STEPS)
+    asked.clear()
+    ring = ring_order(topology(name), meter=first)
+    assert asked
+    asked.clear()
+    assert ring_order(topology(name), meter=again) == ring
+    assert not asked
+    assert again.done == first.done > 0
 
 
 def hops(order: tuple[int, ...]) -> list[tuple[int, int]]:
