@@ -12,15 +12,17 @@ a byte costs 2 (p-1), and
 
 This holds for all schedules, whichever way they go. The prices come from a linear program by
 cutting planes, over orbits of links; what they prove is computed in integers, so they are trusted
-with nothing. Casts over two or more computing switches that pass no rank between them are not
-covered: machines that allow them get no bound from here.
+with nothing. A cast over several computing switches is priced by its ends alone, each at the
+cheapest switch of the machine: what it pays between switches only adds to that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from itertools import product
 from math import lcm
 
 import numpy as np
@@ -70,6 +72,38 @@ class _PricedMove:
     links: tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class _CastEnds:
+    """What the ends of casts over a switch cost: ``first`` from each rank to it, with the issuer's
+    own copy, ``beyond`` from it to each rank; and the links of both.
+
+    Without a ``switch`` it is the cheapest one of each rank."""
+
+    switch: int | None
+    first: Floats
+    beyond: Floats
+    to_it: Callable[[int], Sequence[int]]
+    from_it: Callable[[int], Sequence[int]]
+
+
+def _with_own(arcs: Arcs, ranks: int, k: int, in_group: bool, v: int) -> tuple[int, ...]:
+    own = (int(arcs.back[k, v]),) if in_group else ()
+    return (*arcs.route(v, ranks + k), *own)
+
+
+def _any_of(each: Sequence[_CastEnds]) -> _CastEnds:
+    """Return the ends of casts over several switches, each at the cheapest."""
+    first, beyond = (np.array([getattr(x, y) for x in each]) for y in ("first", "beyond"))
+    nearest, farthest = first.argmin(axis=0), beyond.argmin(axis=0)
+    return _CastEnds(
+        None,
+        first.min(axis=0),
+        beyond.min(axis=0),
+        lambda v: each[nearest[v]].to_it(v),
+        lambda w: each[farthest[w]].from_it(w),
+    )
+
+
 @kept(most=8)
 def cast_partition(topology: Topology) -> CastPartition | None:
     """Return the best bound of this kind that was found; None where there is none."""
@@ -77,11 +111,6 @@ def cast_partition(topology: Topology) -> CastPartition | None:
     if not able or not 2 <= topology.ranks <= STEINER_EFFORT.cut_ranks:
         return None
     graphs = tuple(SteinerGraph.of(topology, outward=way) for way in (False, True))
-    rows = np.ones(fabric_of(topology).resources)
-    for graph in graphs:
-        between = graph.arcs(rows).cost[graph.ranks :, graph.ranks :]
-        if np.isfinite(between).any():
-            return None
     best: CastPartition | None = None
     for groups in _groupings(topology, able):
         found = _Prices(topology, orbits_of(topology), (graphs[0], graphs[1]), groups).best()
@@ -117,6 +146,9 @@ class _Prices:
         self.group = np.empty(self.topology.ranks, np.int64)
         for number, members in enumerate(self.groups):
             self.group[list(members)] = number
+        rows = np.ones(fabric_of(self.topology).resources)
+        met = [g.arcs(rows).cost[g.ranks :, g.ranks :] for g in self.graphs]
+        self.joined = any(bool(np.isfinite(between).any()) for between in met)
         self.size = np.bincount(self.orbits.row_orbit)
         first = np.unique(self.orbits.row_orbit, return_index=True)[1]
         bandwidth = fabric_of(self.topology).bandwidth
@@ -189,39 +221,57 @@ class _Prices:
         for v, w in enumerate(between.argmin(axis=1).tolist()):
             if np.isfinite(between[v, w]):
                 yield _PricedMove(float(between[v, w]), 1, forth.route(v, w))
-        yield from self._casts(self.graphs[1], forth)
-        yield from self._casts(self.graphs[0], back)
-        yield from self._turns(back, forth)
+        forth_ends, back_ends = (
+            self._ends(graph, arcs)
+            for graph, arcs in ((self.graphs[1], forth), (self.graphs[0], back))
+        )
+        yield from self._casts(forth_ends)
+        yield from self._casts(back_ends)
+        yield from self._turns(back_ends, forth_ends)
 
-    def _casts(self, graph: SteinerGraph, arcs: Arcs) -> Iterator[_PricedMove]:
+    def _ends(self, graph: SteinerGraph, arcs: Arcs) -> list[_CastEnds]:
+        """Return the ends of casts over each switch, and, where switches meet, over any."""
+        n = graph.ranks
+        each = [
+            _CastEnds(
+                node,
+                arcs.cost[:n, n + k],
+                arcs.cost[n + k, :n],
+                partial(_with_own, arcs, n, k, bool(graph.in_group[k])),
+                partial(arcs.route, n + k),
+            )
+            for k, node in enumerate(graph.switches)
+        ]
+        return [*each, _any_of(each)] if self.joined and each else each
+
+    def _casts(self, switches: Sequence[_CastEnds]) -> Iterator[_PricedMove]:
         """Yield for each rank and switch the cast from (or, reversed, to) the rank: to the ranks of
         so many other groups, the nearest of each, that a message costs the least."""
-        n = graph.ranks
-        for k in range(len(graph.switches)):
-            ends = self._nearest(arcs.cost[n + k, :n])
-            for v in np.flatnonzero(np.isfinite(arcs.cost[:n, n + k])).tolist():
+        for one in switches:
+            ends = self._nearest(one.beyond)
+            for v in np.flatnonzero(np.isfinite(one.first)).tolist():
                 others = [(c, w) for c, w in ends if self.group[w] != self.group[v]]
                 if not others:
                     continue
-                costs = arcs.cost[v, n + k] + np.cumsum([c for c, _ in others])
+                costs = one.first[v] + np.cumsum([c for c, _ in others])
                 count = 1 + int((costs / np.arange(1, len(others) + 1)).argmin())
-                links = list(arcs.route(v, n + k))
-                links += [int(arcs.back[k, v])] if graph.in_group[k] else []
-                links += [i for _, w in others[:count] for i in arcs.route(n + k, w)]
+                links = [*one.to_it(v), *(i for _, w in others[:count] for i in one.from_it(w))]
                 yield _PricedMove(float(costs[count - 1]), count, tuple(links))
 
-    def _turns(self, back: Arcs, forth: Arcs) -> Iterator[_PricedMove]:
+    def _turns(
+        self, inward: Sequence[_CastEnds], outward: Sequence[_CastEnds]
+    ) -> Iterator[_PricedMove]:
         """Yield the cast of each switch that sums and copies in one pass at the least for each
         message: a groups to one of them and from it to d make a + d - 2, of disjoint ones
         a + d - 1. The nearest ranks of each group cost no more than any others."""
-        n, nodes = self.topology.ranks, self.topology.nodes
-        inward, outward = self.graphs
-        for k, s in enumerate(outward.switches):
-            if not nodes[s].turns or s not in inward.switches:
+        nodes = self.topology.nodes
+        turning = {s for s, node in enumerate(nodes) if node.turns and node.multicast}
+        if not turning:
+            return
+        for up_ends, down_ends in product(inward, outward):
+            if up_ends.switch != down_ends.switch or up_ends.switch not in {*turning, None}:
                 continue
-            j = inward.switches.index(s)
-            rising = self._nearest(back.cost[n + j, :n])
-            falling = self._nearest(forth.cost[n + k, :n])
+            rising, falling = self._nearest(up_ends.beyond), self._nearest(down_ends.beyond)
             if not rising or not falling:
                 continue
             up, down = (np.cumsum([c for c, _ in side]) for side in (rising, falling))
@@ -233,8 +283,8 @@ class _Prices:
                 a, d = np.unravel_index(int(ratio.argmin()), ratio.shape)
                 if messages[a, d] < 1:
                     continue
-                links = [i for _, w in rising[: a + 1] for i in back.route(n + j, w)]
-                links += [i for _, w in falling[: d + 1] for i in forth.route(n + k, w)]
+                links = [i for _, w in rising[: a + 1] for i in up_ends.from_it(w)]
+                links += [i for _, w in falling[: d + 1] for i in down_ends.from_it(w)]
                 yield _PricedMove(float(costs[a, d]), int(messages[a, d]), tuple(links))
 
     def _nearest(self, cost: Floats) -> list[tuple[float, int]]:

@@ -17,11 +17,12 @@ from fractions import Fraction
 from weft.dsl.base.kept import kept
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.parts import NodeKind
+from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
-from .bounds import BandwidthBound, bandwidth_bound
+from .bounds import BandwidthBound, bandwidth_bound, bounds, lower_bound_us
 from .report import number
 
 NIC, PORT, CABLE, SHARED = "NICs", "ports of GPUs", "cables between switches", "shared resources"
@@ -37,7 +38,6 @@ class SwitchGain:
             only forward come first.
         binds_without, binds_with: what binds, in words.
         exact: both times are attained, and no schedule is below the second one.
-        least_without: ps per byte of M that no schedule without them is below.
     """
 
     switches: tuple[str, ...]
@@ -46,7 +46,6 @@ class SwitchGain:
     binds_without: str
     binds_with: str
     exact: bool
-    least_without: Fraction
 
     @property
     def helps(self) -> bool:
@@ -101,8 +100,25 @@ def switch_gain(topology: Topology, collective: Collective) -> SwitchGain | None
         binding_words(topology, off.certificate),
         binding_words(topology, on.certificate),
         on.attainable == on.us_per_byte and off.attainable == off.us_per_byte,
-        off.us_per_byte * 10**6,
     )
+
+
+def beyond_transfers(problem: Problem, us: float) -> bool:
+    """Return True if no schedule without casts takes so little time, so that none needs a search.
+
+    Only switches that compute bring that about. A sketch may forbid what they do: then False.
+    """
+    if problem.objective is not Objective.TIME or problem.sketch is not None:
+        return False
+    if not any(node.computes for node in problem.topology.nodes):
+        return False
+    return us < _least_us_without(problem.topology, problem.collective, problem.bytes or 1)
+
+
+@kept(most=16)
+def _least_us_without(topology: Topology, collective: Collective, message_bytes: int) -> float:
+    plain = bounds(topology.without_capabilities(), collective)
+    return float(lower_bound_us(plain, message_bytes))
 
 
 def _best(found: BandwidthBound) -> Fraction:

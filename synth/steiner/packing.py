@@ -23,14 +23,14 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.kept import kept
-from weft.dsl.base.matrix import SparseMatrix
+from weft.dsl.base.matrix import SparseMatrix, vstack
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of
 
 from ..base.meter import STEPS, Meter
 from ..fabric.fabric import fabric_of
-from ..lp.certified import LinearProgram, certified_minimum
+from ..lp.certified import Certified, LinearProgram, certified_minimum
 from ..lp.highs import solve_lp
 from .effort import STEINER_EFFORT
 from .graph import Arcs, SteinerGraph
@@ -325,8 +325,29 @@ class _TreeColumns:
 
     def _exact(self) -> CastPacking | None:
         """Solve the last program in rational numbers, pair the trees of each root, and prove it."""
+        program, units = self._whole_program()
+        try:
+            solved = certified_minimum(program, method="highs-ds")
+        except WeftError:
+            return None
+        if solved.attained is None or solved.x_numerators is None:
+            return None
+        time = solved.attained / max(self.width) / BYTES_PER_US_PER_GBPS
+        pairs = tuple(self._paired(self._lightest(program, solved)))
+        proof = self._proof(-solved.dual_ub * units)
+        return CastPacking(
+            self.topology,
+            self.orbits,
+            pairs,
+            time,
+            proof if proof is not None and proof.us_per_byte == time else None,
+            self.meter.done,
+        )
+
+    def _whole_program(self) -> tuple[LinearProgram, Ints]:
+        """Return the last program in integers, and the factors of its rows."""
         cost, a_ub, a_eq, right = self._program()
-        n, last = len(self.columns), len(cost) - 1
+        last = len(cost) - 1
         # In units of the widest row, so that the time is not a tiny number.
         widest = max(self.width)
         counted = np.rint(np.array([c.load for c in self.columns]) * self.size).astype(np.int64)
@@ -341,31 +362,37 @@ class _TreeColumns:
             np.concatenate([at, np.full(len(sized), last)]),
             np.concatenate([whole[at, orbit], -sized]),
         )
-        program = LinearProgram(
+        return LinearProgram(
             cost.astype(np.int64),
             a_ub,
             np.zeros(len(sized), np.int64),
             a_eq,
             right.astype(np.int64),
-        )
+        ), units
+
+    def _lightest(self, program: LinearProgram, solved: Certified) -> list[Fraction]:
+        """Return the weights of the trees that take the least time and, of these, fewest links.
+
+        Few links are casts in place of transfers, which wait for each other less.
+        """
+        assert solved.attained is not None
+        assert solved.x_numerators is not None
+        n = len(self.columns)
+        cost = np.zeros(len(program.cost), np.int64)
+        cost[:n] = [len(c.tree.links()) for c in self.columns]
+        ended = SparseMatrix.of((1, len(cost)), [0], [len(cost) - 1], [solved.attained.denominator])
+        limited = vstack(program.a_ub, ended)
+        limit = np.append(program.b_ub, solved.attained.numerator)
+        best = solved
         try:
-            solved = certified_minimum(program, method="highs-ds")
+            found = certified_minimum(
+                LinearProgram(cost, limited, limit, program.a_eq, program.b_eq), method="highs-ds"
+            )
+            best = solved if found.x_numerators is None else found
         except WeftError:
-            return None
-        if solved.attained is None or solved.x_numerators is None:
-            return None
-        weights = [Fraction(int(x), solved.x_denominator) for x in solved.x_numerators[:n]]
-        time = solved.attained / widest / BYTES_PER_US_PER_GBPS
-        pairs = tuple(self._paired(weights))
-        proof = self._proof(-solved.dual_ub * units)
-        return CastPacking(
-            self.topology,
-            self.orbits,
-            pairs,
-            time,
-            proof if proof is not None and proof.us_per_byte == time else None,
-            self.meter.done,
-        )
+            pass
+        assert best.x_numerators is not None
+        return [Fraction(int(x), best.x_denominator) for x in best.x_numerators[:n]]
 
     def _proof(self, price: Ints) -> PairPrices | None:
         """Return what integer prices of orbits prove, over all sets of switches; None: nothing.

@@ -21,6 +21,7 @@ from weft.dsl.nouns.sketch import Chunks, Phases, Sketch
 from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
+from ...bounds.switch_gain import beyond_transfers
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto
 from ...judge.verify import verify
@@ -134,6 +135,8 @@ class Classic:
         for one in self._algorithms(site, problem):
             if judge.points and judge.meter.over():
                 return False
+            if not isinstance(one, InNetwork) and beyond_transfers(problem, judge.value):
+                continue
             first = self._offer(site, one, self._pieces(one, problem.objective)[0], judge, why)
             if first is not None:
                 possible.append((one, first))
@@ -166,8 +169,8 @@ class Classic:
         return schedule
 
     def _algorithms(self, site: Site, problem: Problem) -> list[ClassicAlgorithm]:
-        """Return the algorithms to try: flat ones by their cost formulas, and between them, one by
-        one, those for hierarchies, which have none.
+        """Return the algorithms to try: those of switches that compute, then flat ones by their
+        cost formulas, and between them, one by one, those for hierarchies, which have none.
 
         So a small budget tries those that are likely to be best.
         """
@@ -185,9 +188,11 @@ class Classic:
             return min(cost.us(size, alpha, bandwidth) for cost in costs)
 
         defined = list(site.defined(kind))
+        casts = [one for one in defined if isinstance(one, InNetwork)]
         flat = sorted((one for one in defined if isinstance(one, Flat)), key=formula)
-        others = [one for one in defined if not isinstance(one, Flat)]
-        return [one for pair in zip_longest(flat, others) for one in pair if one is not None]
+        others = [one for one in defined if not isinstance(one, Flat | InNetwork)]
+        mixed = [one for pair in zip_longest(flat, others) for one in pair if one is not None]
+        return [*casts, *mixed]
 
     def _size(self, problem: Problem) -> int:
         """Return the bytes of the message that algorithms are judged at."""

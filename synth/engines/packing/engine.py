@@ -7,6 +7,7 @@ simulation of its orbits. For small messages, trees of least latency are candida
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -21,9 +22,11 @@ from weft.dsl.symmetry.orbits import orbits_of
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meter import Meter
+from ...bounds.switch_gain import beyond_transfers
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
 from ...judge.allowed_pairs import orbits_for, same_for_all
+from ...time.schedule_time import simulate
 from .casts.search import cast_points, casts_help
 from .effort import PACKING_EFFORT, PackingEffort
 from .hosts.hosts import pack_hosts
@@ -149,6 +152,8 @@ class Packer:
             observer.stage("packing")
             return union_outcome(problem, sizes_of(problem, self.effort.sizes), meter)
         with_casts = self._with_casts(problem, meter, observer)
+        if _need_no_transfers(problem, with_casts):
+            return Outcome(Status.FEASIBLE, tuple(with_casts), (with_casts[0].words,))
         packers = meter.part(self.effort.packing_share)
         observer.stage("packing")
         packings = self._packings(problem, budget, observer, packers)
@@ -355,6 +360,13 @@ class Packer:
 
 _FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy)
 """Rules of sketches that trees can keep, if they are the same for all chunks."""
+
+
+def _need_no_transfers(problem: Problem, casts: list[Point]) -> bool:
+    """Return True if one with casts is quicker than all without, so that these need no search."""
+    size = problem.bytes or 1
+    best = min((simulate(p.schedule, size).time_us for p in casts), default=math.inf)
+    return beyond_transfers(problem, best)
 
 
 def _joined(problem: Problem, plain: Outcome, casts: list[Point]) -> Outcome:

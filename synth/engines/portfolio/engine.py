@@ -34,7 +34,7 @@ from ...base.effort import Effort, setting
 from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
-from ...bounds.switch_gain import switch_gain
+from ...bounds.switch_gain import beyond_transfers, switch_gain
 from ...frontier.incumbents import Incumbents
 from ...reductions.phases import phases_of
 from ...reductions.solve import solve
@@ -48,8 +48,8 @@ LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
 """Message sizes in bytes that the frontier of a large machine is judged at; answers name them."""
 
 
-WITH_CASTS = ("packing", "classic", "exact")
-"""Engines that know, or may know, of switches that copy and sum."""
+WITH_CASTS = ("packing", "classic")
+"""Engines that let switches copy and sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +405,7 @@ class _Race:
         ranks, phases of very many, or matching after the best rate, where the bound is near;
         matching of very many chunks from one rank to one other at all."""
         many = self.problem.topology.ranks >= self.effort.classic_ranks
-        if self._beyond_transfers():
+        if beyond_transfers(self.problem, self._value()):
             return engine.name not in WITH_CASTS or self._over_bound() <= self.effort.near
         if engine.name == "classic" and many and moves_pairs(self.problem.collective):
             return self._over_bound() <= self.effort.classic_near
@@ -423,17 +423,6 @@ class _Race:
         return (
             self.problem.objective is not Objective.TIME or self._over_bound() <= self.effort.near
         )
-
-    def _beyond_transfers(self) -> bool:
-        """Return True if switches that compute made the best quicker than any schedule without."""
-        problem = self.problem
-        if problem.objective is not Objective.TIME or problem.sketch is not None:
-            return False
-        gain, size = switch_gain(problem.topology, problem.collective), problem.bytes or 1
-        if gain is None:
-            return False
-        least = float(gain.least_without) * size / 10**6
-        return min(self._time(p, size) for p in self.found) < least
 
     def _over_bound(self) -> float:
         """The best value of the objective (of a frontier: infinite) over its bound."""

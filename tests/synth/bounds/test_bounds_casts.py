@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from switch_checks import check_proof
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds
+from weft.synth.bounds.switch_gain import beyond_transfers
 from weft.synth.steiner.packing import cast_packing
 
 SHARP = "multicast+reduces+turns"
@@ -61,14 +64,16 @@ def test_groups_of_a_box(ranks: int, ps: str):
     assert found.ps_per_byte == found.attainable * 10**6 == Fraction(ps)
 
 
-def fat_tree(folder: Path, up: int, able: tuple[str, ...], leaves: int = 4) -> Topology:
+def fat_tree(
+    folder: Path, up: int, able: tuple[str, ...], leaves: int = 4, words: str = SHARP
+) -> Topology:
     """Leaves of four hosts at 50 GB/s each below two spines."""
     hosts = [f"h{i}" for i in range(4 * leaves)]
     cables = [(h, f"leaf{i // 4}", 50) for i, h in enumerate(hosts)]
     cables += [(f"leaf{k}", f"spine{s}", up) for k in range(leaves) for s in range(2)]
     edges = [[*ends, width, 1] for a, b, width in cables for ends in ((a, b), (b, a))]
     names = [f"leaf{k}" for k in range(leaves)] + ["spine0", "spine1"]
-    switches = {n: SHARP.split("+") for n in names if n.startswith(able)}
+    switches = {n: words.split("+") for n in names if n.startswith(able)}
     file = folder / "fat.json"
     file.write_text(json.dumps({"edges": edges, "gpu_ids": hosts, "switches": switches}))
     return topology(str(file))
@@ -91,6 +96,33 @@ def test_fat_trees(tmp_path: Path, up: int, able: tuple[str, ...], ps: str, prov
     assert found.attainable * 10**6 == Fraction(ps)
     assert (found.ps_per_byte == Fraction(ps)) == proved
     assert (found.rooted is None) == proved
+
+
+@pytest.mark.parametrize("words", ["multicast", "reduces"])
+def test_one_half_alone_gains_nothing_where_switches_meet(tmp_path: Path, words: str):
+    """Casts may go over several leaf switches: the bound of all schedules counts them."""
+    machine = fat_tree(tmp_path, 50, ("leaf",), words=words)
+    found = bounds(machine, make("allreduce", 16))
+    assert found.ps_per_byte == Fraction("75/2")
+    assert found.attainable == found.us_per_byte
+
+
+def test_of_equal_packings_the_one_of_fewest_links(tmp_path: Path):
+    """Trees of casts alone are as good here as mixtures with transfers, which meet at ports."""
+    found = cast_packing(fat_tree(tmp_path, 25, ("leaf",)))
+    assert found is not None
+    assert [weight for weight, *_ in found.pairs] == [1]
+
+
+def test_what_transfers_cannot_do():
+    for text, us, beyond in (
+        ("dgx-h100:nvls=on", 3880, True),
+        ("dgx-h100:nvls=on", 3900, False),
+        ("dgx-h100", 1, False),
+    ):
+        problem = Problem(topology(text), make("allreduce", 8), None, Objective.TIME, 10**9)
+        assert beyond_transfers(problem, us) == beyond
+        assert not beyond_transfers(replace(problem, objective=Objective.LATENCY, bytes=None), us)
 
 
 def test_the_prices_of_rooted_schedules_prove_what_they_say(tmp_path: Path):

@@ -57,6 +57,8 @@ def schedule_of(topology: Topology, collective: Collective, pairs: Sequence[Pair
     """Return the schedule in which each pair moves its share; ``collective`` is the plain one.
 
     Steps are dependences: an operation has the first step in which all that it reads is there.
+    Transfers of a step are in the order of their distances, so that every rank has another peer
+    at a time and ports meet in turn.
     """
     unit = lcm(*(weight.denominator for weight, _, _ in pairs))
     sizes = [int(weight * unit) for weight, _, _ in pairs]
@@ -69,7 +71,9 @@ def schedule_of(topology: Topology, collective: Collective, pairs: Sequence[Pair
         cut = collective.split(len(sizes)) if len(sizes) > 1 else collective
     else:
         cut = collective.cut([sizes])
-    return Schedule.of(topology, cut, writer.transfers, casts=writer.casts)
+    ranks = topology.ranks
+    transfers = sorted(writer.transfers, key=lambda one: (one.dst - one.src) % ranks)
+    return Schedule.of(topology, cut, transfers, casts=writer.casts)
 
 
 @dataclass(eq=False)

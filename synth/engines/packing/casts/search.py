@@ -47,7 +47,7 @@ class CastEffort(Effort):
     most_jobs: int = setting(
         1_500_000, "slices of transfers and legs that one simulation looks at, at most"
     )
-    most_segments: int = setting(128, "slices of the message, at most")
+    most_segments: int = setting(256, "slices of the message, at most")
     worse: float = setting(
         1.02, "more slices are not tried once the time is this factor above the best"
     )
@@ -57,7 +57,7 @@ class CastEffort(Effort):
 
 CAST_EFFORT = CastEffort()
 
-LAGS = (None, 0, 1, 2)
+LAGS = (None, 0, 1, 2, 3)
 """Orders: first come first served, and slice by slice with later steps half slices behind."""
 
 
@@ -237,7 +237,7 @@ def in_slices(
                 break
             own, segments = min(us, own), 2 * segments
     _, segments, _ = min(found, key=lambda one: one[0])
-    for lag in (0, 2):
+    for lag in (0, 2, 3):
         tried(lag, segments)
     us, segments, lag = min(found, key=lambda one: one[0])
     return us, replace(runs[lag], segments=segments)
