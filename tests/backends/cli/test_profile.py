@@ -19,7 +19,7 @@ needs_mpi = pytest.mark.skipif(not (find_spec("mpi4py") and MPIEXEC), reason="no
 
 def test_threads(weft, tmp_path):
     out = tmp_path / "m.json"
-    ran = weft("profile", "--on", "numpy", "--ranks", 3, "--time", "0.5s", "-o", out, "--json")
+    ran = weft("profile", "--on", "numpy", "--ranks", 3, "--time", "0.2s", "-o", out, "--json")
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
     assert (data["ranks"], data["links"], data["file"]) == (3, 6, str(out))
@@ -38,7 +38,7 @@ def test_threads(weft, tmp_path):
 @needs_mpi
 def test_mpi(weft, tmp_path):
     out = tmp_path / "m.json"
-    ran = weft("profile", "--on", "mpi", "--ranks", 3, "--time", "0.5s", "-o", out, "--json")
+    ran = weft("profile", "--on", "mpi", "--ranks", 3, "--time", "0.2s", "-o", out, "--json")
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
     assert data["topology"] == "3 MPI ranks, measured"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,7 @@ from weft.synth.time.calibrated import calibrated_model
 from weft.synth.time.program_time import ProgramClock
 
 
+@cache
 def found(machine: str, kind: str, engine: str) -> Schedule:
     where = topology(machine)
     problem = Problem(where, make(kind, where.ranks))

@@ -48,7 +48,8 @@ def two_groups(**more: object) -> Machine:
     return Machine(np.where(same, 1.0, 5.0), np.where(same, 1 / 20000, 1 / 8000), **more)
 
 
-NOISES = [{}, {"noise": 0.1, "outliers": 0.05, "seed": 2}]
+NOISY = {"noise": 0.1, "outliers": 0.05, "seed": 2}
+NOISES = [{}, NOISY]
 SOME = {"noise": 0.05, "outliers": 0.05, "seed": 1}
 
 
@@ -65,9 +66,8 @@ def test_a_flat_machine_is_one_class_of_equal_links(ranks, noise):
     assert ranks < 3 or machine.symmetries
 
 
-@pytest.mark.parametrize("noise", NOISES)
-def test_two_groups(noise):
-    found = found_on(two_groups(**noise))
+def test_two_groups():
+    found = found_on(two_groups(**NOISY))
     assert found.groups == ((0, 2, 4), (1, 3, 5))
     assert found.shared == ()
     for (a, b), (alpha, bandwidth) in links(topology_of("x", found)).items():
@@ -76,14 +76,13 @@ def test_two_groups(noise):
         assert bandwidth == pytest.approx(20 if near else 8, rel=0.12)
 
 
-@pytest.mark.parametrize("noise", NOISES)
-def test_each_group_has_one_way_out_and_one_way_in(noise):
+def test_each_group_has_one_way_out_and_one_way_in():
     """Each NIC gives 8 GB/s each way, as much as a link between groups alone."""
     uses = {
         (a, b): (f"out {a % 2}", f"in {b % 2}") for a, b in permutations(range(6), 2) if (a - b) % 2
     }
     nics = dict.fromkeys(("out 0", "out 1", "in 0", "in 1"), 1 / 8000)
-    machine = topology_on(two_groups(uses=uses, shared=nics, **noise))
+    machine = topology_on(two_groups(uses=uses, shared=nics, **NOISY))
     got = shared(machine)
     # All of one group's ways out are all of the other's ways in: two names for one thing.
     assert len(got) == 2
@@ -92,37 +91,33 @@ def test_each_group_has_one_way_out_and_one_way_in(noise):
         assert rate == pytest.approx(8, rel=0.15)
 
 
-@pytest.mark.parametrize("noise", NOISES)
-def test_half_duplex_pairs(noise):
+def test_half_duplex_pairs():
     uses = {(a, b): (f"{min(a, b)}-{max(a, b)}",) for a, b in permutations(range(4), 2)}
     cables = {name: 1 / 10000 for (name,) in uses.values()}
-    got = shared(topology_on(flat(4, uses=uses, shared=cables, **noise)))
+    got = shared(topology_on(flat(4, uses=uses, shared=cables, **NOISY)))
     assert sorted(got) == sorted(f"pair {a}-{b}" for a in range(4) for b in range(a + 1, 4))
     assert list(got.values()) == [pytest.approx(10, rel=0.12)] * len(got)
     assert len(set(got.values())) == 1
 
 
-@pytest.mark.parametrize("noise", NOISES)
-def test_what_leaves_a_rank_shares_its_port(noise):
+def test_what_leaves_a_rank_shares_its_port():
     uses = {(a, b): (f"out {a}",) for a, b in permutations(range(5), 2)}
     ports = {f"out {a}": 1 / 12000 for a in range(5)}
-    got = shared(topology_on(flat(5, uses=uses, shared=ports, **noise)))
+    got = shared(topology_on(flat(5, uses=uses, shared=ports, **NOISY)))
     assert sorted(got) == [f"out of rank {r}" for r in range(5)]
     assert list(got.values()) == [pytest.approx(12, rel=0.12)] * len(got)
 
 
-@pytest.mark.parametrize("noise", NOISES)
-def test_one_memory_for_everybody(noise):
+def test_one_memory_for_everybody():
     uses = dict.fromkeys(permutations(range(4), 2), ("memory",))
-    got = shared(topology_on(flat(4, uses=uses, shared={"memory": 1 / 10000}, **noise)))
+    got = shared(topology_on(flat(4, uses=uses, shared={"memory": 1 / 10000}, **NOISY)))
     assert list(got) == ["everybody"]
     assert got["everybody"] == pytest.approx(10, rel=0.15)
 
 
-@pytest.mark.parametrize("noise", NOISES)
-def test_a_slow_direction(noise):
+def test_a_slow_direction():
     """From rank 0 to rank 2 a third of the bandwidth, and not back."""
-    base = flat(4, **noise)
+    base = flat(4, **NOISY)
     beta = base.beta.copy()
     beta[0, 2] *= 3
     got = links(topology_on(Machine(base.alpha, beta, noise=base.noise, outliers=base.outliers)))
@@ -132,12 +127,11 @@ def test_a_slow_direction(noise):
     assert others[2, 0][1] == pytest.approx(10, rel=0.12)
 
 
-@pytest.mark.parametrize("noise", [{}, SOME])
-def test_messages_that_cost_the_whole_machine(noise):
+def test_messages_that_cost_the_whole_machine():
     """A message holds the cores for 4 µs, however small it is."""
-    found = found_on(flat(4, costs=4.0, **noise))
+    found = found_on(flat(4, costs=4.0, **SOME))
     assert found.overhead == pytest.approx(4, rel=0.3)
     machine = topology_of("x", found)
     assert "everybody" in shared(machine)
     assert any("--overhead" in note for note in machine.notes)
-    assert found_on(flat(4, **noise)).overhead == 0
+    assert found_on(flat(4, **SOME)).overhead == 0
