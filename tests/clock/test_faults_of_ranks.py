@@ -53,8 +53,8 @@ EITHER = [
     *(pytest.param("mpi", fault, marks=MPI.marks) for fault in FAULTS),
     *(pytest.param("torch", fault, marks=TORCH.marks) for fault in ("killed", "raises", "sleeps")),
 ]
-"""Every fault on one runtime; on the other, whose ranks take seconds to import it, one of each kind:
-the rank is gone, says so itself, or hangs."""
+"""Every fault on one runtime; on the other, whose ranks take seconds to import it, one of each
+kind: the rank is gone, says so itself, or hangs."""
 
 
 @pytest.mark.parametrize(("on", "fault"), EITHER)
