@@ -16,7 +16,7 @@ from weft.synth.judge.verify import require_valid
 from ..formats.format import Requirements
 from ..report.html.bench_page import results_page
 from ..report.html.convergence import convergence_section
-from ..report.html.library_page import library_page
+from ..report.html.library_page import library_page, plan_views
 from ..report.html.page import Make, byte_words
 from ..report.html.plan_page import plan_page
 from ..report.html.program_page import ShownProgram, program_page
@@ -195,8 +195,8 @@ def _machine_of(args: ShowFlags, ranks: int) -> Topology | None:
 def _library(subject: Subject) -> Make:
     """Return the page of times and plans, with the schedules of the folder."""
     library, folder = subject.library(), Path(subject.where).parent
-    find = _finder(folder)
-    return lambda most: library_page(library, find, folder.resolve().name, most)
+    views = plan_views(library, _finder(folder))
+    return lambda most: library_page(library, views, folder.resolve().name, most)
 
 
 def _finder(folder: Path) -> Callable[[str], Schedule | None]:

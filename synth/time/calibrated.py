@@ -348,6 +348,10 @@ class ModelChoice:
                 hint="leave --model datasheet out",
             )
 
+    def anchors(self) -> tuple[str, tuple[TimingNumber, ...]]:
+        """Return what results depend on (:func:`.kept`)."""
+        return self.name, self.given
+
     def on(self, topology: Topology, runtime: str | None = None) -> RuntimeModel:
         """The model of a runtime on a machine.
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.kept import kept
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.schedule import Schedule
 
@@ -79,6 +80,7 @@ class Timeline:
         return len(self.move)
 
 
+@kept()
 def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
     """Run a verified schedule for a message of M bytes and keep everything. Some 20 µs a passage.
 

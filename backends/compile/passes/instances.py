@@ -134,5 +134,7 @@ def _repeats(p: Placement, f: int) -> bool:
     if ((rows[:, 3] - piece) % f).any():
         return False
     rows[:, 3] //= f
-    parts = [rows[piece == j] for j in range(f)]
-    return all(np.array_equal(parts[0], part) for part in parts)
+    if (np.bincount(piece, minlength=f) != len(rows) // f).any():
+        return False
+    parts = rows[np.argsort(piece, kind="stable")].reshape(f, len(rows) // f, rows.shape[1])
+    return bool((parts == parts[0]).all())

@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 
 import numpy as np
 
+from weft.dsl.base.kept import kept
 from weft.dsl.nouns.program import Buffer, Program, Slice
 
 from ...compile.analyses.order import ProgramOrder
@@ -20,6 +21,7 @@ NOTHING = -1
 Labels = tuple[int, ...]
 
 
+@kept()
 def chunks_moved(program: Program) -> list[Labels]:
     """Return, for each instruction in order of ranks and blocks, the chunks of the collective it
     moves.

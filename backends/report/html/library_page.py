@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.library import Library, Tuned, TunedPlan
-from weft.dsl.nouns.program import protocol_of
+from weft.dsl.nouns.program import Program, protocol_of
 from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 
-from ...compile.compile import CompileOptions
 from ...tune.library_model import library_choice, library_model, library_runtime
-from ...tune.variants import variant_of
+from ...tune.variants import Variant, variant_of
 from ..plan_words import candidate_words, idea_words, source_of
 from .assumed import assumed_section
 from .back_ends import back_end_section
@@ -25,6 +25,7 @@ from .deploy import deploy_section
 from .lanes import MOST_BARS
 from .machine import machine_map
 from .page import byte_words, figure, microseconds
+from .schedule import Look
 from .schedule_page import Shown, compiled, view_of
 from .sheet import Facts, head, provenance_facts, sheet, tile, views_section
 
@@ -38,22 +39,37 @@ Find = Callable[[str], Schedule | None]
 no such file."""
 
 
-def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS) -> Facts:
-    """Return the page of a library."""
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanView:
+    """What the view of a plan is drawn from, whatever the number of its bars."""
+
+    plan: TunedPlan
+    shown: Shown
+    look: Look
+    program: Program | None
+
+
+def plan_views(library: Library, find: Find) -> list[PlanView]:
+    """Return the views of the plans whose schedules are there."""
+    programs: dict[tuple[int, Variant], Program | None] = {}
+    views = []
+    for plan, one in _shown(library, find):
+        form = variant_of(plan)
+        key = (id(one.schedule), form)  # which `one` keeps alive
+        if key not in programs:
+            programs[key] = compiled(one.schedule, form.options(MSCCL))
+        views.append(PlanView(plan, one, one.look, programs[key]))
+    return views
+
+
+def library_page(
+    library: Library, shown: Sequence[PlanView], name: str, most: int = MOST_BARS
+) -> Facts:
+    """Return the page of a library, with the views of its plans."""
     t = library.topology
-    plans = [(tuned, plan) for tuned in library.tuned for plan in tuned.plans]
-    shown = _shown(library, plans, find)
-    views = [
-        view_of(
-            one,
-            one.look,
-            compiled(one.schedule, _options(plan)),
-            most // max(1, len(shown)),
-            full=False,
-        )
-        for plan, one in shown
-    ]
-    at = {id(plan): k for k, (plan, _) in enumerate(shown)}
+    each = most // max(1, len(shown))
+    views = [view_of(one.shown, one.look, one.program, each, full=False) for one in shown]
+    at = {id(one.plan): k for k, one in enumerate(shown)}
     sections: list[Facts | None] = [_head(library)]
     for number, tuned in enumerate(library.tuned):
         sections += [
@@ -67,7 +83,7 @@ def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS)
         ]
     sections.append(views_section("Each plan", EACH) if views else None)
     sections.append(back_end_section(t))
-    protocols = {protocol_of(plan.protocol) for _, plan in plans}
+    protocols = {protocol_of(plan.protocol) for one in library.tuned for plan in one.plans}
     sections.append(assumed_section(library_model(library), protocols))
     sections.append(deploy_section(library))
     return sheet(
@@ -92,27 +108,22 @@ EACH = (
 )
 
 
-def _shown(
-    library: Library, plans: Sequence[tuple[Tuned, TunedPlan]], find: Find
-) -> list[tuple[TunedPlan, Shown]]:
+def _shown(library: Library, find: Find) -> list[tuple[TunedPlan, Shown]]:
     choice, runtime = library_choice(library), library_runtime(library)
     known: dict[str, Bounds] = {}
     found = []
-    for _, plan in plans:
+    for plan in (plan for one in library.tuned for plan in one.plans):
         schedule = find(plan.schedule) if plan.schedule else None
         if schedule is None or not len(schedule):
             continue
         key = repr(
             (schedule.collective.kind, schedule.collective.chunks, schedule.collective.roots)
         )
-        bound = known.setdefault(key, bounds(schedule.topology, schedule.collective))
+        if key not in known:
+            known[key] = bounds(schedule.topology, schedule.collective)
         size = middle(plan.low, plan.high)
-        found.append((plan, Shown(plan.name, schedule, size, bound, choice, runtime)))
+        found.append((plan, Shown(plan.name, schedule, size, known[key], choice, runtime)))
     return found
-
-
-def _options(plan: TunedPlan) -> CompileOptions:
-    return variant_of(plan).options(MSCCL)
 
 
 def middle(low: int, high: int) -> int:

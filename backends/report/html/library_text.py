@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from weft.dsl.base.files import parse_json
 from weft.dsl.nouns.library import Library
 from weft.dsl.nouns.schedule import Schedule, load
 
-from .library_page import library_page
+from .library_page import library_page, plan_views
 from .page import fitted
 
 REPORT = "report.html"
@@ -21,8 +22,17 @@ MOST_DRAWN = 128
 def library_html(library: Library, texts: Mapping[str, str]) -> str:
     """Return the library's page; ``texts``: its files by path in its folder."""
 
-    def find(file: str) -> Schedule | None:
-        small = library.topology.ranks <= MOST_DRAWN
-        return load(parse_json(texts[file], file), file) if small and file in texts else None
+    read: dict[str, Schedule] = {}  # plans of different sizes may have one schedule
 
-    return fitted(lambda most: library_page(library, find, library.name, most))[1]
+    def find(file: str) -> Schedule | None:
+        if library.topology.ranks > MOST_DRAWN or file not in texts:
+            return None
+        text = texts[file]
+        if text not in read:
+            found = load(parse_json(text, file), file)
+            same = found.topology.digest() == library.topology.digest()
+            read[text] = replace(found, topology=library.topology) if same else found
+        return read[text]
+
+    views = plan_views(library, find)
+    return fitted(lambda most: library_page(library, views, library.name, most))[1]

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.kept import kept
 from weft.dsl.base.tables import exact
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, bounds
 from weft.synth.explain.critical import gap_words
 from weft.synth.fabric.occupancy import rounds_per_chunk, us_per_byte
 from weft.synth.time.calibrated import DATASHEET, USUAL_CHOICE, ModelChoice
 from weft.synth.time.latency import latency_us
-from weft.synth.time.program_time import simulate_program
+from weft.synth.time.program_record import ProgramTimeline
+from weft.synth.time.program_time import ProgramClock, ProgramSimulation
 from weft.synth.time.runtime_model import RuntimeModel
 
 from ...compile.compile import CompileOptions, lower_schedule
@@ -230,13 +233,11 @@ def view_of(
     view = schedule_view(look, shown.name, most if program is None else most // 2, full=full)
     if program is None:
         return view
-    try:
-        t, model = shown.schedule.topology, shown.model
-        run, notes = record(program, t, shown.size, model)
-        spent = simulate_program(program, t, run.message_bytes, model)
-    except WeftError:
+    ran = _ran(program, shown.schedule.topology, shown.size, shown.choice, shown.runtime)
+    if ran is None:
         return view
-    lanes, table = program_lanes(run, of=1, links=False, model=model, most=most // 2)
+    run, notes, spent = ran
+    lanes, table = program_lanes(run, of=1, links=False, model=shown.model, most=most // 2)
     words = f"of the compiled program, which takes {microseconds(run.time_us)}"
     if run.message_bytes != shown.size:
         words += f" at {byte_words(run.message_bytes)}"
@@ -247,6 +248,20 @@ def view_of(
     view["spent"] = spent_facts(spent)
     view["notes"] += notes
     return view
+
+
+@kept()
+def _ran(
+    program: Program, topology: Topology, size: int, choice: ModelChoice, runtime: str | None
+) -> tuple[ProgramTimeline, list[str], ProgramSimulation] | None:
+    """Return what can be drawn of a run of a program, notes, and what its blocks do; None if it
+    does not run on the machine. Kept, as pages are made again with fewer bars."""
+    try:
+        model = choice.on(topology, runtime)
+        run, notes = record(program, topology, size, model)
+        return run, notes, ProgramClock(program, topology, model).simulate(run.message_bytes)
+    except WeftError:
+        return None
 
 
 def map_of(schedule: Schedule, view: Facts) -> Facts:

@@ -332,7 +332,7 @@ def test_pages_say_what_times_of_programs_assume(tmp_path, model):
         frontier_page("folder", [shown, shown]),
         pair_page(shown, shown),
         program_page(program),
-        library_page(tuned, lambda file: None, "library"),
+        library_page(tuned, [], "library"),
     ]
     for page in pages:
         section = of_section(page, "assumed")
