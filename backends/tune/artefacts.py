@@ -6,8 +6,9 @@ The sizes written into a file follow the rule of its reader: microsoft/msccl tak
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
@@ -29,6 +30,8 @@ from ..formats.p2p.format import ScriptFile
 from .variants import Variant
 
 if TYPE_CHECKING:
+    from weft.dsl.nouns.program import Program
+
     from ..formats.format import Format as Backend
 
 ORDERS, FEW_ORDERS = 12, 3
@@ -88,12 +91,12 @@ def require_expressible(wanted: Wanted, collective: Collective) -> None:
         )
 
 
-def make(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the files of one plan, as a job.
+def make(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Make the files of one program for some ranges of sizes, as a job.
 
-    ``given``: ``schedule``, ``variant``, ``name``, ``low``, ``high``, ``wanted``, ``seed``.
-    Returns ``files`` (text by path), ``artefacts``, and ``chunks`` of the message in MSCCL XML (0:
-    there is none).
+    ``given``: ``schedule``, ``variant``, ``ranges`` (``name``, ``low`` and ``high`` of each plan),
+    ``wanted``, ``seed``. Returns for each range ``files`` (text by path), ``artefacts``, and
+    ``chunks`` of the message in MSCCL XML (0: there is none).
 
     Raises:
         CheckFailed: a checker rejects something on the way.
@@ -101,31 +104,30 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     schedule, wanted = load(given["schedule"]), given["wanted"]
     asked = Wanted(tuple(wanted["formats"]), wanted["runtime"], tuple(wanted["in_place"]))
-    sizes = SizeRange(given["low"], given["high"])
     variant = Variant.of(given["variant"])
-    files: dict[str, str] = {}
-    artefacts = []
-    chunks = 0
+    made: list[dict[str, Any]] = [
+        {"files": {}, "artefacts": [], "chunks": 0} for _ in given["ranges"]
+    ]
     for format in asked.formats:
         backend: Backend = BACKENDS.make(format)
         backend = backend.on(schedule.topology)
+        # Shares as the format can express them, in which the file is judged as well.
+        shaped, _ = fitted(schedule, backend.name, variant.segments * variant.parts)
+        target, chunks = "", 0
+        if isinstance(backend, MscclXml):
+            target = asked.runtime
+            chunks = shaped.collective.coarsest().message_chunks
+            chunks *= variant.segments * variant.instances
         for in_place in asked.placements(schedule.collective.kind, backend.name):
-            name = given["name"] + ("-in-place" if in_place else "")
-            path = f"{backend.name}/{name}{SUFFIX.get(backend.name, '.py')}"
-            # Shares as the format can express them, in which the file is judged as well.
-            shaped, _ = fitted(schedule, backend.name, variant.segments * variant.parts)
-            text = _text(shaped, variant, backend, asked.runtime, sizes, name, in_place)
-            _prove(text, path, shaped, backend, asked.runtime, given["seed"])
-            files[path] = text
-            target = ""
-            if isinstance(backend, MscclXml):
-                target = asked.runtime
-                chunks = shaped.collective.coarsest().message_chunks
-                chunks *= variant.segments * variant.instances
-            artefacts.append(
-                {"format": backend.name, "file": path, "target": target, "in_place": in_place}
-            )
-    return {"files": files, "artefacts": artefacts, "chunks": chunks}
+            workshop = _Workshop(shaped, variant, backend, asked.runtime, in_place, given["seed"])
+            for one, plan in zip(made, given["ranges"], strict=True):
+                path, text = workshop.file(plan["name"], SizeRange(plan["low"], plan["high"]))
+                one["files"][path] = text
+                one["chunks"] = chunks or one["chunks"]
+                one["artefacts"].append(
+                    {"format": backend.name, "file": path, "target": target, "in_place": in_place}
+                )
+    return made
 
 
 def artefacts_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Artefact, ...]:
@@ -133,52 +135,79 @@ def artefacts_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Artefact, ...]:
     return tuple(Artefact(**row) for row in rows)
 
 
-def _text(
-    schedule: Schedule,
-    variant: Variant,
-    backend: Backend,
-    runtime: str,
-    sizes: SizeRange,
-    name: str,
-    in_place: bool,
-) -> str:
-    if isinstance(backend, ScriptFile):
-        return backend.write(compile_script(schedule, name), (), name.replace("-", "_"))
-    target = target_of(runtime)
-    options = variant.options(target, in_place=in_place, name=name)
-    # Not judged after every pass: the final result is proved from its text.
-    program = lower_schedule(schedule, options)
-    return backend.emit(program, target, written_sizes(backend.name, runtime, sizes))
+@dataclass(frozen=True, slots=True)
+class _Workshop:
+    """Makes the files of one program in one format and placement, each for a range of sizes.
+
+    ``executed``: what was executed, without the names and sizes in it. Those decide only which
+    hangs of a file count, and each file is proved to have none.
+    """
+
+    schedule: Schedule
+    variant: Variant
+    backend: Backend
+    runtime: str
+    in_place: bool
+    seed: int
+    programs: list[Program] = field(default_factory=list)
+    executed: set[str] = field(default_factory=set)
+
+    def file(self, plan: str, sizes: SizeRange) -> tuple[str, str]:
+        """Return the path and the text of a file, proved and executed.
+
+        Raises:
+            CheckFailed: it is wrong.
+        """
+        name = plan + ("-in-place" if self.in_place else "")
+        path = f"{self.backend.name}/{name}{SUFFIX.get(self.backend.name, '.py')}"
+        text = self._text(name, sizes)
+        require_good(self.backend.findings(text, path, self.runtime), path)
+        if self.schedule.topology.ranks <= MOST_EXECUTED and (does := _nameless(text)) not in (
+            self.executed
+        ):
+            self._execute(text, path)
+            self.executed.add(does)
+        return path, text
+
+    def _text(self, name: str, sizes: SizeRange) -> str:
+        if isinstance(self.backend, ScriptFile):
+            script = compile_script(self.schedule, name)
+            return self.backend.write(script, (), name.replace("-", "_"))
+        target = target_of(self.runtime)
+        if not self.programs:
+            options = self.variant.options(target, in_place=self.in_place, name=name)
+            # Not judged after every pass: the final result is proved from its text.
+            self.programs.append(lower_schedule(self.schedule, options))
+        program = replace(self.programs[0], name=name)
+        written = written_sizes(self.backend.name, self.runtime, sizes)
+        return self.backend.emit(program, target, written)
+
+    def _execute(self, text: str, where: str) -> None:
+        """Execute a file; raises CheckFailed if it computes something else."""
+        # Equal chunks, whatever the schedule's are: a file with instances cuts them once more.
+        wanted = self.schedule.collective.coarsest().in_grains()
+        orders = ORDERS if self.schedule.topology.ranks <= MANY else FEW_ORDERS
+        request = ExecutionRequest(interleavings=orders, seed=self.seed, collective=wanted)
+        done = self.backend.execute(text, where, request)
+        if not done.ok:
+            raise CheckFailed(
+                f"the artefact computes something else: {done.detail}",
+                where=where,
+                hint="nothing was written; this is a bug in weft, please report it",
+            )
+
+
+def _nameless(text: str) -> str:
+    """Return MSCCL XML without the name and the sizes in its first line; other files as they
+    are."""
+    first, rest, others = text.partition("\n")
+    return re.sub(r' (?:name|minBytes|maxBytes)="[^"]*"', "", first) + rest + others
 
 
 def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:
     """Return the sizes to write into a file so that its reader takes exactly ``sizes``."""
     exclusive = format == "msccl-xml" and target_of(runtime).max_bytes_excluded
     return SizeRange(sizes.low, sizes.high + 1) if exclusive else sizes
-
-
-def _prove(
-    text: str, where: str, schedule: Schedule, backend: Backend, runtime: str, seed: int
-) -> None:
-    """Judge the text by its contents alone, then execute it.
-
-    Raises:
-        CheckFailed: it is wrong.
-    """
-    require_good(backend.findings(text, where, runtime), where)
-    if schedule.topology.ranks > MOST_EXECUTED:
-        return
-    # Equal chunks, whatever the schedule's are: a file with instances cuts them once more.
-    wanted = schedule.collective.coarsest().in_grains()
-    orders = ORDERS if schedule.topology.ranks <= MANY else FEW_ORDERS
-    request = ExecutionRequest(interleavings=orders, seed=seed, collective=wanted)
-    done = backend.execute(text, where, request)
-    if not done.ok:
-        raise CheckFailed(
-            f"the artefact computes something else: {done.detail}",
-            where=where,
-            hint="nothing was written; this is a bug in weft, please report it",
-        )
 
 
 def require_formats(formats: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Choice of few plans for all sizes, with the exact sizes at which they change."""
+"""Choice of few plans for all sizes, with the sizes at which they change."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ LEAST = 1e-12
 EDGE = 0.01
 """Largest share of time that a size may lose for a change at a power of two, which people remember
 and compare with."""
+
+FINEST = 4096
+"""Part of a size to which it is found where plans change; smaller sizes are found to the byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ def stretches(
     """Return the runs of a path along the grid, with the size at which each one ends.
 
     ``us(place, bytes)`` times a candidate. Between the last size of one and the first of the next
-    the change is at the first size, to the byte, that the next moves no slower.
+    the change is at the first size that the next moves no slower.
     """
     starts = [0] + [i for i in range(1, len(path)) if path[i] != path[i - 1]]
     lows = [grid[0]]
@@ -121,7 +124,8 @@ def rounded(
 
 
 def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int], float]) -> int:
-    """Return the least size in (low, high] from which the other is not slower, by bisection.
+    """Return the least size in (low, high] from which the other is not slower, by bisection down
+    to :data:`FINEST`.
 
     Where it is quicker at ``low`` already it was passed over there to have few plans, and takes
     over right after; where it is not even at ``high``, it begins there.
@@ -135,7 +139,7 @@ def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int]
     if not better(high):
         return high
     below, above = low + 1, high
-    while above - below > 1:
+    while above - below > max(1, above // FINEST):
         middle = (below + above) // 2
         below, above = (below, middle) if better(middle) else (middle, above)
     return above

@@ -48,22 +48,30 @@ def make_files(
     options: TuneOptions,
     jobs: MapJobs,
 ) -> list[dict[str, Any]]:
-    """Return the files of every stretch; an earlier interruption of the race does not stop this."""
+    """Return the files of every stretch; an earlier interruption of the race does not stop this.
+
+    Stretches of one entry have one program, which is compiled and executed once.
+    """
+    places = list(dict.fromkeys(one.place for one in found))
     given = [
         {
-            "schedule": dump(entries[one.place].runner.schedule),
-            "variant": entries[one.place].variant.to_json(),
-            "name": plan_name(collective, i),
-            "low": one.low,
-            "high": one.high,
+            "schedule": dump(entries[place].runner.schedule),
+            "variant": entries[place].variant.to_json(),
+            "ranges": [
+                {"name": plan_name(collective, i), "low": one.low, "high": one.high}
+                for i, one in enumerate(found)
+                if one.place == place
+            ],
             "wanted": options.wanted.to_json(),
             "seed": options.seed,
         }
-        for i, one in enumerate(found)
+        for place in places
     ]
     make = ("writing and checking", f"{__package__}.artefacts:make")
     answers = jobs(*make, given)
-    return answers if None not in answers else jobs(*make, given)
+    answers = answers if None not in answers else jobs(*make, given)
+    made = {place: iter(answer) for place, answer in zip(places, answers, strict=True)}
+    return [next(made[one.place]) for one in found]
 
 
 def entry_of(
