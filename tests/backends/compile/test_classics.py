@@ -60,8 +60,8 @@ def test_its_time_is_its_formula_where_latency_counts_as_much(one: Flat) -> None
 @pytest.mark.slow
 @EACH
 def test_all_sizes_in_both_placements(one: Flat) -> None:
-    """Up to 7 ranks in both, up to 13 by turns; all in both: ``tests/grade/classic_sweep.py``."""
-    for turn, n in enumerate(numbers(one, 13)):
+    """Up to 7 ranks in both, up to 11 by turns; all in both: ``tests/grade/classic_sweep.py``."""
+    for turn, n in enumerate(numbers(one, 11)):
         for in_place in (False, True) if n <= 7 else (turn % 2 == 0,):
             assert wrong(Case(one, n, in_place).program(), 2) == "", (n, in_place)
 

@@ -77,23 +77,15 @@ def test_every_collective_of_mpi_is_called_right(weft, tmp_path):
 
 
 @needs_torch
-def test_rings_against_torch(weft):
-    ring = "ring{collective=allreduce,ranks=2}"
-    ran = weft("bench", f"classic:{ring}", "--on", "torch", "--dtype", "bfloat16", *FEW)
-    assert ran.code == 0, ran.err
-    rings(ran.json, [ring], "torch")
-
-
-@needs_torch
 def test_every_collective_of_torch_is_called_right(weft, tmp_path):
     kinds = ["broadcast", "gather", "scatter"]
     files = [synthesized(weft, tmp_path, "full:2", kind, "--root", 1) for kind in kinds]
-    ring = "ring{collective=reduce_scatter,ranks=2}"
+    classics = [f"ring{{collective={kind},ranks=2}}" for kind in ("allreduce", "reduce_scatter")]
     plans: list[tuple[object, ...]] = [(file, *FEW) for file in files]
-    plans.append((f"classic:{ring}", "--dtype", "bfloat16", *FEW))
+    plans += [(f"classic:{name}", "--dtype", "bfloat16", *FEW) for name in classics]
     found = bench_together(weft, "torch", [(*plan, "--on", "torch") for plan in plans])
     assert [ran.code for ran in found] == [0] * len(plans), found
-    for name, ran in zip([*kinds, ring], found, strict=True):
+    for name, ran in zip(kinds + classics, found, strict=True):
         rings(ran.json, [name], "torch")
 
 
