@@ -14,7 +14,7 @@ from weft.dsl.machines.failures import degraded, find, nic_down, rank_down, requ
 from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective, Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.dsl.nouns.reshard import is_reshard, reshard_collective
+from weft.dsl.nouns.reshard import is_reshard, part_of_tensor, reshard_collective
 
 from .flags.shared import RELAYS, DownFlags, MaybeProblemFlags, Ranks, RelayFlags
 from .foreign import machine_with, sketch_in
@@ -176,6 +176,13 @@ def collective_for(args: NamedCollective, group: tuple[int, ...]) -> Collective:
             shown = ", ".join(map(str, group[:32])) + (", …" if len(group) > 32 else "")
             raise UserError(f"root {root} is outside the group", hint=f"its ranks are {shown}")
     return make(canonical(args.collective), len(group), roots=[group.index(r) for r in named])
+
+
+def message_note(text: str, collective: Collective) -> str:
+    """Return what M is where one might take it for something else, else nothing."""
+    if not is_reshard(text) or (part := part_of_tensor(collective)) == 1:
+        return ""
+    return f"M, the largest buffer of a rank, is {part} of the tensor: --size is of that"
 
 
 def canonical(name: str) -> str:

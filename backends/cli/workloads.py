@@ -37,5 +37,5 @@ def workload_at(path: str, args: WorkloadFlags, machine: Topology | None) -> Wor
     ranks = args.ranks or (machine.ranks if machine is not None else None)
     workload = read_workload(WorkloadSource(path, args.form, args.groups, ranks))
     if machine is not None:
-        require_ranks(workload, machine.ranks, machine.name)
+        require_ranks(workload, machine.ranks, machine.name, path)
     return workload

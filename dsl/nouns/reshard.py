@@ -144,6 +144,15 @@ def reshard_collective(text: str, group: Sequence[int]) -> Collective:
     return shard_collective(len(group), moved, [[one.bytes // common] for one in moved], "reshard")
 
 
+def part_of_tensor(collective: Collective) -> Fraction:
+    """Return M, the largest buffer of a rank, of a resharding as a part of the tensor.
+
+    >>> part_of_tensor(reshard_collective("reshard:0..3/4,4..7/2", range(8)))
+    Fraction(1, 2)
+    """
+    return Fraction(collective.message_chunks, int(collective.grains.sum()))
+
+
 def reshard_workload(text: str) -> Workload:
     """Return the workload of ``reshard:FROM,TO,SIZE[,RELAYS]``.
 

@@ -355,8 +355,8 @@ class Workload:
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def require_ranks(workload: Workload, ranks: int, machine: str) -> None:
-    """Check that a machine has all ranks of a workload.
+def require_ranks(workload: Workload, ranks: int, machine: str, where: str | None = None) -> None:
+    """Check that a machine has all ranks of a workload, which is in the file ``where``.
 
     Raises:
         BadTopology: it has fewer.
@@ -366,6 +366,7 @@ def require_ranks(workload: Workload, ranks: int, machine: str) -> None:
             raise BadTopology(
                 f"{one.name}: rank {max(one.members)} is not on {machine}, "
                 f"which has {count(ranks, 'rank')}",
+                where=where,
                 hint="-t names a machine with all ranks of the workload",
             )
 

@@ -95,7 +95,10 @@ def joint_bound(
             hint="nvls=off and sharp=off, or Topology.without_capabilities()",
         )
     if not any(one.parts for one in demands):
-        raise UserError("the workload moves nothing")
+        raise UserError(
+            "the workload moves nothing: no rank has bytes for another",
+            hint="a group of two ranks or more, and bytes off the diagonal of a matrix",
+        )
     search = _ColumnSearch(topology, tuple(demands), effort)
     search.run()
     search.save()

@@ -19,6 +19,8 @@ class OrderingEffort(Effort):
     )
     shifts_tried: int = setting(4000, "combinations of shifts up to which all are tried")
     ticks: int = setting(160_000, "ticks of a common period times jobs and resources")
+    coarse_ticks: int = setting(400, "ticks of a common period whose exact grid has too many")
+    least_ticks: int = setting(12, "ticks of the unit of all periods; with fewer none is searched")
     units: int = setting(1 << 16, "units of a resource that jobs share")
     iterations: int = setting(
         40, "simulated iterations of the longest job; the first half is left out of means"

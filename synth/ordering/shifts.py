@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from math import gcd, lcm, prod
+from math import ceil, floor, gcd, lcm, prod
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class Shifts:
             summed over the resources: unshifted, and with the shifts.
         bound: least excess that is proved; equal to ``excess`` where ``optimal``.
         drift_us: by how much one job may come late or early without any excess; None if there is
-            excess anyway.
+            excess anyway, or if it is less than a tick of a coarse grid.
         by_resource: excess of each resource with the shifts.
     """
 
@@ -85,40 +85,94 @@ class Shifts:
 def best_shifts(jobs: Sequence[PeriodicJob], steps: int = 4 * STEPS, seed: int = 0) -> Shifts:
     """Return shifts with the least excess, of these some with the largest tolerance to drift.
 
+    Times that are not round make the grid of all edges too fine to search. A coarser one is then
+    searched, on which each use lasts a little longer: no excess there is none at all. Excess is
+    that of the true times in any case.
+
     Raises:
         UserError: the periods have a common multiple that is too long.
     """
     grid = ShiftGrid.of(jobs)
-    start = [0] * len(jobs)
-    before = grid.excess(start, 0)
+    still = [Fraction(0)] * len(jobs)
+    before = excesses_us(jobs, still, grid.common_us)
     answer = _solved(grid, 0, steps, seed)
-    shifts = start if answer is None or answer.excess >= before else answer.shifts
-    excess = grid.excess(shifts, 0)
-    least = grid.least_excess()
-    proved = excess if answer is not None and answer.optimal else least
+    found = [0] * len(jobs) if answer is None else answer.shifts
+    us = [grid.tick * s for s in found]
+    after = excesses_us(jobs, us, grid.common_us)
+    if sum(after.values()) >= sum(before.values()):
+        found, us, after = [0] * len(jobs), still, before
+    excess = sum(after.values(), Fraction(0))
+    sure = not grid.coarse and answer is not None and answer.optimal
     drift = None
     if not excess:
-        drift, shifts = _widest(grid, shifts, steps, seed)
-        proved = excess
+        ticks, found = _widest(grid, found, steps, seed)
+        drift = grid.tick * ticks if ticks or not grid.coarse else None
+        us = [grid.tick * s for s in found]
     return Shifts(
-        tuple(grid.tick * s for s in shifts),
-        grid.tick * grid.common,
-        Fraction(before * grid.tick, grid.full),
-        Fraction(excess * grid.tick, grid.full),
-        Fraction(min(proved, excess) * grid.tick, grid.full),
-        None if drift is None else grid.tick * drift,
-        {
-            name: Fraction(one * grid.tick, grid.full)
-            for name, one in zip(grid.resources, grid.excesses(shifts, 0), strict=True)
-        },
+        tuple(us),
+        grid.common_us,
+        sum(before.values(), Fraction(0)),
+        excess,
+        excess if sure else min(excess, _least_excess(jobs, grid)),
+        drift,
+        after,
     )
+
+
+def excesses_us(
+    jobs: Sequence[PeriodicJob], shifts: Sequence[Fraction], common: Fraction
+) -> dict[str, Fraction]:
+    """Return for each shared resource the µs that are asked for beyond it in a common period."""
+    changes: dict[str, dict[Fraction, Fraction]] = {name: {} for name in shared_by(jobs)}
+    for job, shift in zip(jobs, shifts, strict=True):
+        for use in (one for one in job.uses if one.resource in changes):
+            mine = changes[use.resource]
+            for turn in range(int(common / job.period)):
+                begin = (shift + use.start + turn * job.period) % common
+                end = begin + use.end - use.start
+                spans = [(begin, min(end, common)), (Fraction(0), end - common)]
+                for at, until in (span for span in spans if span[0] < span[1]):
+                    mine[at] = mine.get(at, Fraction(0)) + use.share
+                    mine[until] = mine.get(until, Fraction(0)) - use.share
+    return {name: _beyond_whole(sorted(mine.items())) for name, mine in changes.items()}
+
+
+def _beyond_whole(changes: Sequence[tuple[Fraction, Fraction]]) -> Fraction:
+    """Return the integral of the use beyond 1; ``changes`` of the use, by time."""
+    total = used = last = Fraction(0)
+    for at, change in changes:
+        total += max(Fraction(0), used - 1) * (at - last)
+        used, last = used + change, at
+    return total
+
+
+def shared_by(jobs: Sequence[PeriodicJob]) -> tuple[str, ...]:
+    """Return the resources that two jobs use or more."""
+    users: dict[str, set[int]] = {}
+    for at, one in enumerate(jobs):
+        for use in one.uses:
+            users.setdefault(use.resource, set()).add(at)
+    return tuple(name for name, who in users.items() if len(who) > 1)
+
+
+def _least_excess(jobs: Sequence[PeriodicJob], grid: ShiftGrid) -> Fraction:
+    """Return what is asked for beyond the whole time of each resource: shifts cannot help."""
+    total = dict.fromkeys(grid.resources, -grid.common_us)
+    for job in jobs:
+        for use in (one for one in job.uses if one.resource in total):
+            total[use.resource] += use.share * (use.end - use.start) * grid.common_us / job.period
+    return sum((max(Fraction(0), x) for x in total.values()), Fraction(0))
 
 
 @dataclass(frozen=True, eq=False)
 class ShiftGrid:
-    """Uses of the jobs on a grid of time: ``use[j]`` has shape (resources, ticks of its period)."""
+    """Uses of the jobs on a grid of time: ``use[j]`` has shape (resources, ticks of its period).
+
+    ``coarse``: edges lie between its ticks, and each use lasts for all ticks that it touches.
+    """
 
     tick: Fraction
+    coarse: bool
     common: int
     full: int
     resources: tuple[str, ...]
@@ -126,38 +180,44 @@ class ShiftGrid:
 
     @staticmethod
     def of(jobs: Sequence[PeriodicJob]) -> ShiftGrid:
-        """Return the grid on which all edges lie.
+        """Return the grid on which all edges lie, or a coarser one if that has too many ticks.
 
         Raises:
-            UserError: it has too many ticks.
+            UserError: the periods alone have too many.
         """
-        times = [one.period for one in jobs]
-        times += [time for one in jobs for use in one.uses for time in (use.start, use.end)]
-        scale = lcm(*(time.denominator for time in times))
-        tick = Fraction(gcd(*(int(time * scale) for time in times)), scale)
-        periods = [int(one.period / tick) for one in jobs]
-        common = lcm(*periods)
-        users: dict[str, set[int]] = {}
-        for at, one in enumerate(jobs):
-            for use in one.uses:
-                users.setdefault(use.resource, set()).add(at)
-        shared = tuple(name for name, who in users.items() if len(who) > 1)
-        if common * len(jobs) * max(1, len(shared)) > ORDER_EFFORT.ticks:
-            raise UserError(
-                f"the periods have a common multiple of {common} steps of {float(tick):g} µs",
-                hint="round periods and times, so that it is shorter",
-            )
+        shared = shared_by(jobs)
+        edges = (time for one in jobs for use in one.uses for time in (use.start, use.end))
+        tick, unit = (
+            _common_divisor([one.period for one in jobs] + more) for more in ([*edges], [])
+        )
+        common = lcm(*(int(one.period / unit) for one in jobs))
+        each = len(jobs) * max(1, len(shared))
+        coarse = common * int(unit / tick) * each > ORDER_EFFORT.ticks
+        if coarse:
+            parts = min(ORDER_EFFORT.coarse_ticks, ORDER_EFFORT.ticks // (16 * each)) // common
+            if parts < ORDER_EFFORT.least_ticks:
+                times = " and ".join(f"{float(one.period):,.6g}" for one in jobs[:4])
+                raise UserError(
+                    f"periods of {times} µs meet again only after {float(common * unit):,.6g} µs",
+                    hint="round the periods, so that they have a shorter common multiple",
+                )
+            tick = unit / parts
         shares = [use.share.denominator for one in jobs for use in one.uses]
         full = min(ORDER_EFFORT.units, lcm(*shares)) if shares else 1
+        place = {name: i for i, name in enumerate(shared)}
         columns = []
-        for one, period in zip(jobs, periods, strict=True):
-            column = np.zeros((len(shared), period), np.int64)
-            for use in one.uses:
-                if use.resource in shared:
-                    span = slice(int(use.start / tick), int(use.end / tick))
-                    column[shared.index(use.resource), span] += round(use.share * full)
-            columns.append(column)
-        return ShiftGrid(tick, common, full, shared, tuple(columns))
+        for one in jobs:
+            column = np.zeros((len(shared), int(one.period / tick)), np.int64)
+            for use in (x for x in one.uses if x.resource in place):
+                span = slice(floor(use.start / tick), ceil(use.end / tick))
+                column[place[use.resource], span] += round(use.share * full)
+            columns.append(np.minimum(column, full))
+        return ShiftGrid(tick, coarse, int(common * unit / tick), full, shared, tuple(columns))
+
+    @property
+    def common_us(self) -> Fraction:
+        """Return the common period."""
+        return self.tick * self.common
 
     def widened(self, pad: int) -> tuple[Ints, ...]:
         """Return the uses, each kept up for ``pad`` ticks after it ends."""
@@ -185,12 +245,11 @@ class ShiftGrid:
         """Return the excess of all resources."""
         return sum(self.excesses(shifts, pad))
 
-    def least_excess(self) -> int:
-        """Return what is asked for beyond the whole time of each resource: shifts cannot help."""
-        total = np.zeros(len(self.resources), np.int64)
-        for one in self.use:
-            total += one.sum(axis=1) * (self.common // one.shape[1])
-        return int(np.maximum(total - self.full * self.common, 0).sum())
+
+def _common_divisor(times: Sequence[Fraction]) -> Fraction:
+    """Return the largest time of which all are multiples."""
+    scale = lcm(*(time.denominator for time in times))
+    return Fraction(gcd(*(int(time * scale) for time in times)), scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Random workloads, planned, merged, and run as one program by real processes.
 
-``merged_sweep.py [COUNT]``: workloads on 8 ranks, and a fourth as many on 16, each by MPI and by
-torch's gloo; every result of every collective is compared. The launch order of each plan is changed
-at random as well: an order is refused exactly where ranks that follow it never finish.
+``merged_sweep.py [COUNT [FIRST [RANKS ...]]]``: workloads number FIRST to FIRST + COUNT, on 8 and
+on 16 ranks, each by MPI and by torch's gloo; every result of every collective is compared. The
+launch order of each plan is changed at random as well: an order is refused exactly where ranks that
+follow it never finish.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from weft.synth.judge.verify import verify
 from weft.synth.planning.joint_plan import JointPlanner
 
 COUNT = 100
-BATCH = 20
+BATCH = 5
 """Programs of one start of the ranks."""
 
 LARGEST = 1 << 20
@@ -41,13 +42,13 @@ LARGEST = 1 << 20
 ORDERS = 20
 
 
-def planned(count: int, ranks: int) -> tuple[list[Schedule], int]:
+def planned(first: int, last: int, ranks: int) -> tuple[list[Schedule], int]:
     """Return verified merged schedules of random workloads, and how many had none."""
     found: list[Schedule] = []
-    left_out = 0
+    left_out = drawn = 0
 
     @settings(
-        max_examples=count,
+        max_examples=last,
         derandomize=True,
         database=None,
         deadline=None,
@@ -56,9 +57,12 @@ def planned(count: int, ranks: int) -> tuple[list[Schedule], int]:
     )
     @given(st.data())
     def collect(data: st.DataObject) -> None:
-        nonlocal left_out
+        nonlocal left_out, drawn
         chip = data.draw(machines(least=ranks, most=ranks))
         work = data.draw(workloads(ranks))
+        drawn += 1
+        if drawn <= first:
+            return
         try:
             bound = joint_bound(chip, demands_of(work, ranks))
             plan = JointPlanner(chip, bound, Budget(effort=1)).plan()
@@ -82,7 +86,7 @@ def run(on: str, schedules: list[Schedule]) -> list[Outcome]:
     for begin in range(0, len(schedules), BATCH):
         some = schedules[begin : begin + BATCH]
         cases = [Case(number, 1, "int32") for number in range(len(some))]
-        found += on_processes(on, [piece(on, one) for one in some], cases, timeout=300)
+        found += on_processes(on, [piece(on, one) for one in some], cases, timeout=900)
     return found
 
 
@@ -102,11 +106,11 @@ def orders(schedules: list[Schedule]) -> tuple[int, int, int]:
 
 def main() -> int:
     """Print a line for each number of ranks; 1 if a result or an order is wrong."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else COUNT
+    count, first, *sizes = [*map(int, sys.argv[1:]), *(COUNT, 0)[len(sys.argv) - 1 :]]
     bad = 0
-    for ranks, some in ((8, count), (16, max(1, count // 4))):
+    for ranks in sizes or (8, 16):
         began = time.process_time()
-        schedules, left_out = planned(some, ranks)
+        schedules, left_out = planned(first, first + count, ranks)
         parts = sum(len(one.parts) for one in schedules)
         told = f"{ranks} ranks: {len(schedules)} programs of {parts} collectives"
         print(f"{told}, {left_out} left out, {time.process_time() - began:.0f} CPU s", flush=True)

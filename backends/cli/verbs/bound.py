@@ -16,7 +16,7 @@ from ...report.reached_rates import reached_rates, switches_json
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import BoundFlags
-from ..inputs import read_problem
+from ..inputs import message_note, read_problem
 from ..noun import FileKind
 from ..relay_hint import relay_hint
 from ..subjects import read_subject
@@ -41,6 +41,8 @@ def run(args: BoundFlags, console: Console) -> int:
     hint = relay_hint(args, collective, bound)
     if hint:
         console.say("Hint", hint)
+    if args.collective and (note := message_note(args.collective, collective)):
+        console.say("Size", note)
     if not sizes:
         console.detail(remark)
     console.result(

@@ -26,7 +26,7 @@ from ...report.reached_rates import switches_json
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import SynthFlags
-from ..inputs import make_problem, read_problem
+from ..inputs import make_problem, message_note, read_problem
 from ..machines import machine_line
 from ..outputs import check_file_output, check_folder_output, check_log
 from ..progress import Progress, finishing, watching
@@ -146,6 +146,8 @@ def _read(args: SynthFlags, console: Console) -> tuple[Problem, str]:
     console.say("Read", f"{machine_line(topology)}; {collective}")
     for note in topology.notes:
         console.detail(f"         {note}")
+    if note := message_note(args.collective, collective):
+        console.say("Size", note)
     sketch = None
     if args.sketch:
         from ..sketches import read_sketch  # Lark takes 100 ms to load

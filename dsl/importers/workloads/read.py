@@ -22,6 +22,9 @@ from .pytorch import is_pytorch, read_pytorch
 FORMATS = ("weft", "csv", "chakra", "pytorch", "astra-sim", "optccl", "settings")
 """Names of formats, as ``--from`` takes them."""
 
+_SETTINGS = re.compile(r"\w+=\d+(,\w+=\d+)*")
+"""Settings where the name of a file belongs."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSource:
@@ -59,6 +62,12 @@ def read_workload(source: WorkloadSource) -> Workload:
         return read_chakra(source.path, source.groups)
     if form == "pytorch":
         return read_pytorch(source.path)
+    if form is None and _SETTINGS.fullmatch(source.path) and not Path(source.path).exists():
+        raise BadFile(
+            "no such file",
+            where=source.path,
+            hint="tp = 8, pp = 4, … go into a file, under [parallel], beside [model]",
+        )
     where = "<stdin>" if source.path == "-" else source.path
     return workload_in(read_text(source.path), where, source)
 
@@ -94,7 +103,8 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
         BadFile: it is not one.
     """
     given = source or WorkloadSource(where)
-    form = given.format or text_form(text)
+    named = "settings" if Path(where).suffix == ".toml" else None
+    form = given.format or named or text_form(text)
     if form is None and re.match(r"\s*[\[{]", text):
         form = "json"
     data: Any = None

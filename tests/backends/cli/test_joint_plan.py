@@ -50,7 +50,16 @@ def test_switches_that_copy_or_sum_only_forward_here_and_that_is_said(weft, tmp_
 
 def test_what_cannot_be_planned_is_told(weft, quads, tmp_path):
     assert weft("plan", quads).code == 2
-    assert "rank 7 is not on" in weft("plan", quads, "-t", "ring:4").err
+    small = weft("plan", quads, "-t", "ring:4").err
+    assert "rank 7 is not on" in small
+    assert str(quads) in small
+    alone = tmp_path / "alone.json"
+    one = {"name": "a", "kind": "alltoallv", "group": [0, 1], "matrix": [[5, 0], [0, 5]]}
+    alone.write_text(json.dumps({"weft": "workload", "schema": 1, "operations": [one]}))
+    nothing = weft("plan", alone, "-t", "ring:4")
+    assert nothing.code == 2
+    assert "moves nothing" in nothing.err
+    assert "diagonal" in nothing.err
 
 
 def test_collectives_in_an_order_take_their_times_from_the_machine(weft, tmp_path):

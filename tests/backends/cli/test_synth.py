@@ -501,3 +501,9 @@ def test_solver_memory_is_a_limit_for_one_command(
     wrong = weft("synth", "-t", "ring:3", "-c", "allgather", "--effort", 1)
     assert wrong.code == Exit.WRONG_QUESTION
     assert f"${SOLVER_MEMORY}" in wrong.err
+
+
+def test_what_m_of_a_resharding_is_is_said(weft: Weft):
+    words = ("bound", "-t", "ring:4,bw=50GB/s", "--size", "1MB", "-c")
+    assert "is 1/2 of the tensor" in weft(*words, "reshard:0..1/2,2..3/2").err
+    assert "tensor" not in weft(*words, "reshard:0..1/1,2..3/2").err

@@ -21,6 +21,7 @@ from weft.synth.ordering.shifts import (
     ShiftGrid,
     Use,
     best_shifts,
+    excesses_us,
     solved_shifts,
     tried_shifts,
 )
@@ -124,5 +125,18 @@ def test_a_period_that_is_too_short_is_refused() -> None:
 
 
 def test_periods_without_a_common_multiple_are_refused() -> None:
-    with pytest.raises(UserError, match="common multiple"):
+    with pytest.raises(UserError, match=r"periods of 99,991 and 99,989 µs meet again only after"):
         best_shifts([job(99991, 7), job(99989, 5)])
+
+
+@pytest.mark.parametrize(("busy", "excess"), [("40.777", 0), ("60.777", "9.554")])
+def test_times_that_are_not_round_are_shifted_on_a_coarser_grid(busy: str, excess: str) -> None:
+    uses = (Use("link", Fraction("10.123"), Fraction("10.123") + Fraction(busy), Fraction(1)),)
+    jobs = [PeriodicJob("job", Fraction("112"), uses)] * 2
+    grid = ShiftGrid.of(jobs)
+    assert grid.coarse
+    found = best_shifts(jobs)
+    assert (found.before, found.common_us) == (Fraction(busy), 112)
+    assert found.bound == Fraction(excess) <= found.excess <= Fraction(excess) + grid.tick
+    assert sum(excesses_us(jobs, found.us, Fraction(112)).values()) == found.excess
+    assert found.drift_us is None if found.excess else 15 < found.drift_us < 16

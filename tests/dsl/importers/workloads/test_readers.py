@@ -313,6 +313,13 @@ def test_what_is_no_workload_is_told_so(tmp_path: Path) -> None:
         read(path)
     with pytest.raises(BadFile, match="no such file"):
         read(tmp_path / "none.json")
+    with pytest.raises(BadFile, match="no such file") as told:
+        read("tp=8,pp=4")
+    assert "[parallel]" in told.value.hint
+    cut = tmp_path / "cut.toml"
+    cut.write_text("[parallel\n")
+    with pytest.raises(BadFile, match="not TOML"):
+        read(cut)
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(BadFile, match="without traces"):
