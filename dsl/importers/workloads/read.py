@@ -22,9 +22,6 @@ from .pytorch import is_pytorch, read_pytorch
 FORMATS = ("weft", "csv", "chakra", "pytorch", "astra-sim", "optccl", "settings")
 """Names of formats, as ``--from`` takes them."""
 
-_SETTINGS = re.compile(r"\w+=\d+(,\w+=\d+)*")
-"""Settings where the name of a file belongs."""
-
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSource:
@@ -62,7 +59,7 @@ def read_workload(source: WorkloadSource) -> Workload:
         return read_chakra(source.path, source.groups)
     if form == "pytorch":
         return read_pytorch(source.path)
-    if form is None and _SETTINGS.fullmatch(source.path) and not Path(source.path).exists():
+    if form is None and "=" in source.path and not Path(source.path).exists():
         raise BadFile(
             "no such file",
             where=source.path,
