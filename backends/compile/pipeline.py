@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, get_type_hints
 from typing import Protocol as Interface
 
@@ -79,7 +80,13 @@ def form(one: object) -> tuple[str, str]:
     """Return the input and output nouns of a pass by name: ("flow", "program") for ``weave``."""
     kind: Any = one if isinstance(one, type) else type(one)
     with blamed(plugin_of(kind), "the annotations of apply"):
-        hints = get_type_hints(kind.apply)
+        return _nouns(kind.apply)
+
+
+@cache
+def _nouns(apply: Callable[..., Any]) -> tuple[str, str]:
+    """The nouns that a pass's ``apply`` takes and returns; a race of programs asks thousands."""
+    hints = get_type_hints(apply)
     given = hints.pop("return", Program)
     taken = next(iter(hints.values()), Program)
     return taken.__name__.lower(), given.__name__.lower()
