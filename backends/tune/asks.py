@@ -16,7 +16,7 @@ from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.in_network import InNetwork
 from weft.synth.engines.classic.laned import Laned
-from weft.synth.engines.classic.place import computes, find_algorithm, names_for
+from weft.synth.engines.classic.place import find_algorithm, names_for
 
 from .work import MOST_OPERATIONS
 
@@ -145,7 +145,7 @@ def _classic(topology: Topology, collective: Collective) -> Iterator[Ask]:
     for name in names_for(collective.kind):
         usual = name in BASELINES.get(collective.kind, ())
         one = find_algorithm(name, collective.kind)
-        if isinstance(one, InNetwork) and not computes(topology):
+        if isinstance(one, InNetwork):  # no program says what switches sum or copy
             continue
         if isinstance(one, Laned) and _messages(one, topology) > MOST_OPERATIONS:
             continue

@@ -15,7 +15,7 @@ step on.** So verification, simulation and lowering are single passes over the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -284,6 +284,13 @@ class Schedule(Viewed, Tabled):
 
 
 NO_SWITCHES = "nvls=off, sharp=off or --capable 'SWITCH=none' gives a schedule of transfers"
+
+
+def moves_told(schedules: Sequence[Schedule]) -> str:
+    """Return how many transfers and casts schedules have, in words."""
+    casts = sum(len(one.casts) for one in schedules)
+    beside = f" and {count(casts, 'cast')}" if casts else ""
+    return count(sum(map(len, schedules)), "transfer") + beside
 
 
 def refuse_casts(schedule: Schedule, what: str, hint: str = NO_SWITCHES) -> None:

@@ -82,17 +82,37 @@ def up_and_down() -> Schedule:
 def able_machines(draw: st.DrawFn, max_ranks: int = 5) -> Topology:
     """Random machines with random capabilities of their switches."""
     made = draw(topologies(max_ranks=max_ranks))
-    nodes = []
-    for node in made.nodes:
-        if node.kind is NodeKind.SWITCH:
-            copies, sums = draw(st.booleans()), draw(st.booleans())
-            turns = sums and draw(st.booleans())
-            grouped = not turns and draw(st.booleans())
-            node = replace(
-                node, multicast=copies, reduces=sums, turns=turns, issuer_in_group=grouped
-            )
-        nodes.append(node)
-    return replace(made, nodes=tuple(nodes), symmetries=())
+    return replace(made, nodes=tuple(draw(_able(node)) for node in made.nodes), symmetries=())
+
+
+@st.composite
+def able_fabrics(draw: st.DrawFn, max_ranks: int = 5) -> Topology:
+    """Ranks on leaf switches and these on spines or on each other, one switch or more computing;
+    some ranks are on a second leaf, or joined to another rank."""
+    n, leaves = draw(st.integers(2, max_ranks)), draw(st.integers(1, 3))
+    spines = draw(st.integers(0 if leaves == 1 else 1, 2))
+    inner = [n + k for k in range(leaves)]
+    ends = [(r, draw(st.sampled_from(inner))) for r in range(n)]
+    ends += [(v, n + leaves + s) for v in inner for s in range(spines)]
+    others = st.tuples(st.integers(0, n - 1), st.integers(0, n + leaves - 1))
+    ends += [(a, b) for a, b in draw(st.lists(others, max_size=3)) if a != b]
+    widths, waits = st.sampled_from((25, 50, 100)), st.sampled_from(("0", "0.7", "1"))
+    links = [x for a, b in ends for x in both_ways(a, b, draw(widths), draw(waits))]
+    switches = [draw(_able(switch(f"sw{k}"))) for k in range(leaves + spines)]
+    if not any(node.computes for node in switches):
+        switches[0] = replace(switches[0], multicast=True, reduces=True)
+    return Topology("fabric", (*map(gpu, range(n)), *switches), tuple(links))
+
+
+@st.composite
+def _able(draw: st.DrawFn, node: Node) -> Node:
+    """A node, which if it is a switch may do something."""
+    if node.kind is not NodeKind.SWITCH:
+        return node
+    copies, sums = draw(st.booleans()), draw(st.booleans())
+    turns = sums and draw(st.booleans())
+    grouped = not turns and draw(st.booleans())
+    return replace(node, multicast=copies, reduces=sums, turns=turns, issuer_in_group=grouped)
 
 
 def boxes(each: int, hosts: int = 2) -> Topology:

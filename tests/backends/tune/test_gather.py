@@ -10,7 +10,9 @@ import pytest
 
 from weft.backends.tune.gather import gather
 from weft.backends.tune.options import TuneOptions
+from weft.backends.tune.tune import tune
 from weft.backends.tune.work import solve
+from weft.dsl.base.errors import NothingFound
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Collective, make
@@ -54,6 +56,27 @@ def test_sketches_of_the_shelf_are_asked_where_there_is_room_below_the_bound() -
     assert asked == []  # the bound is reached
     gather(machine, wanted, options, jobs("classic{algorithm=recursive_doubling}"))
     assert "ndv2_relay" in asked
+
+
+def test_switches_that_sum_only_forward_and_that_is_said() -> None:
+    """Engines that find casts beyond all transfers look for no transfers, which plans need."""
+    able = topology("hub:4,capable=hub:multicast+reduces+issuer_in_group")
+    asked: list[Any] = []
+    said: list[tuple[str, str]] = []
+
+    def jobs(label: str, function: str, given: Sequence[Any]) -> list[Any]:
+        asked.extend(given)
+        return [{"schedules": [], "why": "it cannot"} for _ in given]
+
+    options = TuneOptions(SizeRange(1 << 20, 1 << 21))
+    with pytest.raises(NothingFound):
+        tune(able, make("allreduce", 4), options, jobs, lambda *words: said.append(words))
+    plain = able.without_capabilities().to_json()
+    assert asked
+    assert all(one["topology"] == plain for one in asked)
+    assert not any("nvls" in one["engine"] for one in asked)
+    assert [label for label, _ in said] == ["Remark"]
+    assert "1.2 times the bandwidth" in said[0][1]
 
 
 def _ask(machine: Topology, wanted: Collective, engine: str) -> dict[str, Any]:

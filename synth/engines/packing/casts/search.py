@@ -47,12 +47,12 @@ class CastEffort(Effort):
     most_jobs: int = setting(
         1_500_000, "slices of transfers and legs that one simulation looks at, at most"
     )
-    most_segments: int = setting(256, "slices of the message, at most")
+    most_segments: int = setting(128, "slices of the message, at most")
     worse: float = setting(
         1.02, "more slices are not tried once the time is this factor above the best"
     )
     some_segments: int = setting(8, "slices from which an order may be hopeless")
-    hopeless: float = setting(1.25, "its time over the best of another order")
+    hopeless: float = setting(1.05, "its time over that of another order in as many slices")
 
 
 CAST_EFFORT = CastEffort()
@@ -221,6 +221,7 @@ def in_slices(
     runs = {lag: plain if lag is None else planned(plain, lag) for lag in LAGS}
     tables = {lag: prepare(one) for lag, one in runs.items()}
     found: list[tuple[float, int, int | None]] = []
+    least: dict[int, float] = {}
 
     def tried(lag: int | None, segments: int) -> float:
         us = tables[lag].time(size, segments=segments)
@@ -229,10 +230,11 @@ def in_slices(
         return us
 
     for lag in (1, None):
-        segments, own, best = 1, float("inf"), min((us for us, *_ in found), default=float("inf"))
+        segments, own = 1, float("inf")
         while segments <= effort.most_segments and segments * jobs <= effort.most_jobs:
             us = tried(lag, segments)
-            hopeless = segments >= effort.some_segments and us > effort.hopeless * best
+            other = least.setdefault(segments, us)
+            hopeless = segments >= effort.some_segments and us > effort.hopeless * other
             if us > effort.worse * own or hopeless:
                 break
             own, segments = min(us, own), 2 * segments
