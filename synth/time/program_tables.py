@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.errors import BadTopology
-from weft.dsl.base.jit import fast
+from weft.dsl.base.jit import fast, worth_compiling
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Medium, NodeKind, Topology
@@ -188,7 +188,8 @@ class Layout:
         lengths = np.array([len(x) for x in routes], np.int64)[connection]
         links = _ints(i for c in connection.tolist() for i in routes[c])
         begin, rows, times = rows_held(topology, np.concatenate([[0], np.cumsum(lengths)]), links)
-        start, after = successors(operations)
+        meets = np.array(meeting(operations), np.int64)
+        start, after = successors(operations, meets)
         wait_begin, waits = _waits(operations)
         return Layout(
             operations,
@@ -201,7 +202,7 @@ class Layout:
             links,
             start,
             after,
-            _ints(meeting(operations)),
+            meets,
             _in_order(start, after),
             _by_far(operations, topology.ranks),
             wait_begin,
@@ -234,7 +235,7 @@ def _in_order(start: Ints, after: Ints) -> Ints:
     """Operations, each after what it needs; those that wait for themselves are not there."""
     missing = np.bincount(after, minlength=len(start) - 1)
     order = np.zeros(len(missing), np.int64)
-    if len(missing) > FEW_OPERATIONS:
+    if worth_compiling(program_kernel, len(missing), FEW_OPERATIONS):
         return order[: fast(program_kernel).in_order(start, after, missing, order)]
     listed = order.tolist()
     size = program_kernel.in_order(start.tolist(), after.tolist(), missing.tolist(), listed)
@@ -292,11 +293,10 @@ def _ordinals(connection: Ints, width: int) -> Ints:
     return keys
 
 
-def successors(operations: Operations) -> tuple[Ints, Ints]:
-    """CSR of what must come after each operation within a turn."""
+def successors(operations: Operations, meets: Ints) -> tuple[Ints, Ints]:
+    """CSR of what must come after each operation within a turn; ``meets``: as in a layout."""
     block = operations.block_of()
     program = np.flatnonzero(block[1:] == block[:-1])
-    meets = np.array(meeting(operations), np.int64)
     sends = np.flatnonzero(meets >= 0)
     waits = np.array(
         [(operations.first[b] + n - 1, op) for op, w in operations.waits.items() for b, n in w],

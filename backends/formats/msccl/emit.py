@@ -22,10 +22,11 @@ inplace="0" outofplace="1" minBytes="0" maxBytes="1024">
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import (
@@ -88,6 +89,7 @@ def require_fit(program: Program, target: Target) -> None:
     collective_name(program.collective.kind, target)
     if _counts_fit(program, target):
         return
+    _require_sizes(program, target)
     texts: _Texts = {}
     for rank, code in enumerate(program.ranks):
         _check_rank(program, target, rank, _low_targets_first(code, target), texts)
@@ -98,11 +100,7 @@ def _counts_fit(program: Program, target: Target) -> bool:
 
     False says only that :func:`_check_rank` must look: it names what is wrong.
     """
-    waits = np.diff(program.wait_start)
-    steps = np.diff(offsets(np.maximum(waits, 1))[program.block_start])
-    blocks = np.diff(program.first_block)
-    nodes = 1 + program.rank_count + blocks
-    nodes += np.bincount(program.block_rank, steps, program.rank_count).astype(np.int64)
+    blocks, steps, nodes = _sizes(program)
     last = np.maximum(program.src_offset, program.dst_offset) + program.count - 1
     executed = np.array([op in target.ops for op in OPS])[program.op]
     pairs = (
@@ -119,6 +117,40 @@ def _counts_fit(program: Program, target: Target) -> bool:
         return False
     publishes = target.send_publishes or program.protocol is Protocol.SIMPLE
     return publishes or not SENDS[program.op[program.wait]].any()
+
+
+def _sizes(program: Program) -> tuple[Ints, Ints, Ints]:
+    """Return the blocks of each rank, the steps of each block, and the XML elements of each
+    rank."""
+    waits = np.diff(program.wait_start)
+    steps = np.diff(offsets(np.maximum(waits, 1))[program.block_start])
+    blocks = np.diff(program.first_block)
+    nodes = 1 + program.rank_count + blocks
+    nodes += np.bincount(program.block_rank, steps, program.rank_count).astype(np.int64)
+    return blocks, steps, nodes
+
+
+def _require_sizes(program: Program, target: Target) -> None:
+    """Check what the columns of a program tell of its ranks' sizes.
+
+    Raises:
+        UserError: a rank is too large.
+    """
+    blocks, steps, nodes = _sizes(program)
+    large = (blocks > target.max_blocks) | (nodes > target.max_nodes)
+    large[program.block_rank[steps > target.max_steps]] = True
+    for rank in np.flatnonzero(large).tolist():
+        first, end = program.first_block[rank : rank + 2].tolist()
+        _check_sizes(target, f"on rank {rank}", steps[first:end].tolist(), int(nodes[rank]))
+
+
+def _check_sizes(target: Target, where: str, steps: Sequence[int], nodes: int) -> None:
+    """Check the steps of a rank's blocks, and the number of its XML elements."""
+    hint = "more lanes or fewer chunks and instances make it smaller"
+    _at_most(len(steps), target.max_blocks, f"thread blocks {where}", target, FEWER_PEERS)
+    for index, count in enumerate(steps):
+        _at_most(count, target.max_steps, f"steps in block {index} {where}", target, hint)
+    _at_most(nodes, target.max_nodes, f"XML elements {where}", target, hint)
 
 
 def _algo(program: Program, target: Target, label: str, least: int, most: int) -> str:
@@ -307,13 +339,8 @@ def _check_rank(
     program: Program, target: Target, rank: int, code: RankProgram, texts: _Texts
 ) -> None:
     steps = [len(b.code) + sum([len(i.waits) - 1 for i in b.code if i.waits]) for b in code]
-    hint = "more lanes or fewer chunks and instances make it smaller"
     where = f"on rank {rank}"
-    _at_most(len(steps), target.max_blocks, f"thread blocks {where}", target, FEWER_PEERS)
-    for index, count in enumerate(steps):
-        _at_most(count, target.max_steps, f"steps in block {index} {where}", target, hint)
-    nodes = 1 + program.rank_count + len(steps) + sum(steps)
-    _at_most(nodes, target.max_nodes, f"XML elements {where}", target, hint)
+    _check_sizes(target, where, steps, 1 + program.rank_count + len(steps) + sum(steps))
     waited = max(
         (b for block in code for i in block.code if i.waits for b, _ in i.waits), default=0
     )
