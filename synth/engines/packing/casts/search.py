@@ -51,8 +51,9 @@ class CastEffort(Effort):
     worse: float = setting(
         1.02, "more slices are not tried once the time is this factor above the best"
     )
-    some_segments: int = setting(8, "slices from which an order may be hopeless")
-    hopeless: float = setting(1.05, "its time over that of another order in as many slices")
+    some_segments: int = setting(
+        8, "slices from which an order that is behind another one gets no more of its own"
+    )
 
 
 CAST_EFFORT = CastEffort()
@@ -233,14 +234,15 @@ def in_slices(
         segments, own = 1, float("inf")
         while segments <= effort.most_segments and segments * jobs <= effort.most_jobs:
             us = tried(lag, segments)
-            other = least.setdefault(segments, us)
-            hopeless = segments >= effort.some_segments and us > effort.hopeless * other
-            if us > effort.worse * own or hopeless:
+            behind = segments >= effort.some_segments and us > least.setdefault(segments, us)
+            if us > effort.worse * own or behind:
                 break
             own, segments = min(us, own), 2 * segments
     _, segments, _ = min(found, key=lambda one: one[0])
-    for lag in (0, 2, 3):
-        tried(lag, segments)
+    for lag in LAGS:
+        same = lag == 0 and plain.steps <= 2  # as 1, half a slice behind
+        if not same and (segments, lag) not in {(n, one) for _, n, one in found}:
+            tried(lag, segments)
     us, segments, lag = min(found, key=lambda one: one[0])
     return us, replace(runs[lag], segments=segments)
 
