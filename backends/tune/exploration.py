@@ -1,7 +1,8 @@
 """The first rounds of a race: schedules compiled in many forms, timed at few sizes.
 
 What cannot win is not tried. No program of a schedule is quicker than its longest chain of α or
-the load of its busiest resource, so it is not compiled for a size at which another program is.
+the load of its busiest resource at the bandwidth that the runtime reaches, so it is not compiled
+for a size at which another program is.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from weft.dsl.nouns.program import protocol_of
 from weft.dsl.nouns.schedule import Schedule, dump
+from weft.dsl.nouns.topology import Topology
 from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.time.calibrated import named_model
 from weft.synth.time.latency import latency_us
+from weft.synth.time.program_tables import reached_bandwidth
 
 from .timing import WORK, MapJobs, RaceEntry, Runner, Track
 from .variants import Variant
@@ -77,9 +83,10 @@ class Exploration:
     """Rounds in which schedules are compiled in many forms, at sizes far from each other.
 
     ``floor``: µs by schedule and size below which no program can be: α of the longest chain of
-    transfers, and the load of the busiest resource. A schedule is not compiled for sizes at which
-    that is more than the best program takes. ``families``: numbers of schedules, the same for those
-    that differ in the order of their transfers alone.
+    transfers, and the load of the busiest resource, at the bandwidth that the model of time gives
+    programs. A schedule is not compiled for sizes at which that is more than the best program
+    takes. ``families``: numbers of schedules, the same for those that differ in the order of their
+    transfers alone.
     """
 
     runners: Sequence[Runner]
@@ -98,8 +105,9 @@ class Exploration:
     ) -> Exploration:
         """Return the exploration before its first round."""
         floor = []
+        reached = _reached(runners[0].schedule.topology, track)
         for runner in runners:
-            alpha, rate = latency_us(runner.schedule), float(us_per_byte(runner.schedule))
+            alpha, rate = latency_us(runner.schedule), float(us_per_byte(runner.schedule, reached))
             floor.append([SURE * max(alpha, rate * size) for size in sizes])
         texts = [dump(r.schedule) for r in runners]
         families = families_of([r.schedule for r in runners])
@@ -258,6 +266,12 @@ class Exploration:
             "known": known,
             "deep": deep,
         }
+
+
+def _reached(topology: Topology, track: Track) -> tuple[Fraction, ...]:
+    """Return the GB/s that programs reach at most on each link and shared resource."""
+    model = named_model(topology, track.runtime, track.model)
+    return reached_bandwidth(topology, model, map(protocol_of, track.protocols))
 
 
 def families_of(schedules: Sequence[Schedule]) -> list[int]:

@@ -62,9 +62,11 @@ def links_used(schedule: Schedule) -> tuple[Ints, Ints, Ints]:
 
 
 @kept()
-def us_per_byte(schedule: Schedule) -> Fraction:
+def us_per_byte(schedule: Schedule, bandwidth: tuple[Fraction, ...] = ()) -> Fraction:
     """µs per byte of M that the busiest resource is occupied: the schedule's time in the limit of
-    many segments (no α), and the least time of any way to run it. O(links of all routes)."""
+    many segments (no α), and the least time of any way to run it. O(links of all routes).
+
+    ``bandwidth``: GB/s of each link and shared resource, if other than the topology's."""
     fabric = fabric_of(schedule.topology)
     load = np.zeros(fabric.resources, np.int64)
     for block in in_blocks(len(schedule)):
@@ -77,10 +79,9 @@ def us_per_byte(schedule: Schedule) -> Fraction:
         position, rows = fabric.resources_of(casts.links.astype(np.int64))
         grains = np.repeat(schedule.collective.grains[casts.chunk], np.diff(casts.link_start))
         np.add.at(load, rows, grains[position])
-    busiest = max(
-        (Fraction(x) / b for x, b in zip(load.tolist(), fabric.bandwidth, strict=True)),
-        default=Fraction(0),
-    )
+    loads = zip(load.tolist(), bandwidth or fabric.bandwidth, strict=True)
+    loads = zip(load.tolist(), bandwidth or fabric.bandwidth, strict=True)
+    busiest = max((Fraction(x) / b for x, b in loads), default=Fraction(0))
     return busiest / (schedule.collective.message_chunks * BYTES_PER_US_PER_GBPS)
 
 

@@ -105,6 +105,16 @@ def ticks_of(
     )
 
 
+def reached_bandwidth(
+    topology: Topology, model: RuntimeModel, protocols: Iterable[Protocol]
+) -> tuple[Fraction, ...]:
+    """GB/s of payload through each link and shared resource at most, under any of the
+    protocols."""
+    media, most = _media(topology, model), max(model.protocol(one).efficiency for one in protocols)
+    rows = zip(fabric_of(topology).bandwidth, media.row.tolist(), strict=True)
+    return tuple(bandwidth * media.reach[medium] * most for bandwidth, medium in rows)
+
+
 def _each(cut: Cut, GBps: Fraction | float) -> tuple[Fraction, Fraction]:
     """µs of one chunk's piece at a bandwidth, in a full and in the last turn."""
     if GBps == math.inf:

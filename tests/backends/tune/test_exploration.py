@@ -12,8 +12,15 @@ import patterns
 from weft.backends.tune.exploration import CLOSE, FLAT, Exploration, families_of
 from weft.backends.tune.timing import Runner, Track
 from weft.backends.tune.variants import Variant
+from weft.backends.tune.work import Stand
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.time.calibrated import DATASHEET
+from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
+from weft.synth.time.calibrated import CALIBRATED, DATASHEET
 
 SIZES = [1 << n for n in range(10, 20)]
 TRACK = Track("msccl", ("Simple",), (False,), DATASHEET)
@@ -93,3 +100,20 @@ def test_between_the_ends_forms_near_the_best_of_either_are_timed() -> None:
     assert not any(any(one["wide"]) for one in asked)
     found.between([])
     assert len(asked) == 3
+
+
+def test_no_program_is_quicker_than_the_floor_at_the_bandwidth_that_is_reached() -> None:
+    track = Track("msccl", ("Simple", "LL"), (False,), CALIBRATED)
+    problem = Problem(topology("dgx1"), make("allgather", 8), None, Objective.BANDWIDTH)
+    ring = synthesize(problem, "classic{algorithm=ring}", Budget(1)).points[0].schedule
+    sizes = (1 << 16, 1 << 28)
+    floor = Exploration.of([Runner("ring", ring)], sizes, track, lambda *_: []).floor[0]
+    slower = Exploration.of(
+        [Runner("ring", ring)], sizes, replace(track, model=DATASHEET), lambda *_: []
+    ).floor[0]
+    assert floor[1] > 1.1 * slower[1]
+    for form in (Variant(), Variant(instances=4, protocol=Protocol.LL)):
+        timer = Stand(ring, track.runtime, (), CALIBRATED).timer(form)
+        assert timer is not None
+        for size, least in zip(sizes, floor, strict=True):
+            assert timer.clock.time_us(size) >= least
