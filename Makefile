@@ -63,7 +63,7 @@ libraries: $(STAMP) ## tune libraries for six machines, and judge them (an hour)
 gaps: $(STAMP) ## known gaps of programs and schedules over their bounds: before, now, why
 	$(BIN)/python tests/grade/gaps.py
 
-sweep: $(STAMP) ## compile every proved schedule in every form and execute the XML
+sweep: $(STAMP) ## compile every proved schedule in every form and execute the XML; many random examples
 	$(BIN)/python tests/grade/xml_sweep.py
 	$(BIN)/python tests/grade/emission.py
 	$(BIN)/python tests/grade/packing_sweep.py
@@ -72,6 +72,7 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 	$(BIN)/python tests/grade/merged_sweep.py
 	$(BIN)/python tests/grade/certificates_sweep.py
 	$(BIN)/python tests/grade/solver_deaths.py
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile thorough tests/synth tests/dsl
 
 mutants: $(STAMP) ## mutate correct programs at random; those that the checker accepts must execute correctly
 	$(BIN)/python tests/grade/mutation_sweep.py

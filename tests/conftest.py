@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 
 import pytest
+from examples import THOROUGH
 from hypothesis import HealthCheck, settings
 
 # No deadline: a loaded machine is not a bug. Derandomized: a red run must be red again.
 settings.register_profile("weft", deadline=None, derandomize=True)
+settings.register_profile("thorough", settings.get_profile("weft"), max_examples=THOROUGH)
 settings.load_profile("weft")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..base.arrays import Ints, Ints32
 from ..base.components import strong_components
+from ..base.kept import kept
 from .topology import Hop, Topology
 
 ROUTES_PER_PAIR = 8
@@ -30,6 +31,7 @@ class Hops:
         return tuple(i for i, h in enumerate(self.hops) if (h.src, h.dst) == (src, dst))
 
 
+@kept()
 def find_hops(topology: Topology, *, routes_per_pair: int = ROUTES_PER_PAIR) -> Hops:
     """Return every simple route from GPU to GPU whose inner nodes only forward.
 
@@ -71,7 +73,7 @@ def _routes_from(
     stores = [node.stores for node in topology.nodes]
     routes: dict[int, list[tuple[int, ...]]] = {}
     budget = 64 * per_pair * max(1, topology.ranks)
-    queue: deque[tuple[int, tuple[int, ...], frozenset[int]]] = deque([(src, (), frozenset([src]))])
+    queue: deque[tuple[int, tuple[int, ...], int]] = deque([(src, (), 1 << src)])  # bits: seen
     while queue:
         if budget == 0:
             return routes, False
@@ -79,12 +81,12 @@ def _routes_from(
         node, route, seen = queue.popleft()
         for i in out_links[node]:
             dst = ends[i]
-            if dst in seen:
+            if seen >> dst & 1:
                 continue
             if stores[dst]:
                 routes.setdefault(dst, []).append((*route, i))
             else:
-                queue.append((dst, (*route, i), seen | {dst}))
+                queue.append((dst, (*route, i), seen | 1 << dst))
     return routes, True
 
 

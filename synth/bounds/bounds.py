@@ -30,7 +30,7 @@ from .network import MaxFlow, network
 from .orbit_prices import orbit_prices
 from .partition import best_partition, least_cut, plain_partition
 from .rank_orbits import representatives
-from .reach import SIZES, Reach, above, reaches
+from .reach import SIZES, Reach, reaches
 from .sides import sides
 from .trees import tree_time
 from .windows import Lengths
@@ -222,8 +222,8 @@ def bounds(
     if latency is None or not latency.length or not flow.us_per_byte:
         return found
     starts = [latency.nodes[0], latency.nodes[-1], *speakers[: effort.side_ranks].tolist()]
-    curves = list(reaches(topology, collective, starts, effort))
-    return replace(found, reach=above(curves, [lower_bound_us(found, n) for n in SIZES], SIZES))
+    others = [lower_bound_us(found, size) for size in SIZES]
+    return replace(found, reach=reaches(topology, collective, starts, effort, others))
 
 
 def _composites(

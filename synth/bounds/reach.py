@@ -26,9 +26,11 @@ Switches that copy or add serve several at once: machines that have them get no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -63,14 +65,32 @@ class Reach:
 
     def at(self, message_bytes: int) -> Fraction:
         """The bound in µs for a message of M bytes."""
-        left = self.need * message_bytes / BYTES_PER_US_PER_GBPS
-        rate, now = Fraction(0), self.terms[0][0]
-        for us, GBps in self.terms:
-            if rate and left <= rate * (us - now):
-                break
-            left -= rate * (us - now)
-            rate, now = rate + GBps, us
-        return now + left / rate
+        return _Corners(self.terms).at(self.need * message_bytes / BYTES_PER_US_PER_GBPS)
+
+
+class _Corners:
+    """A sum of terms as a line with corners: its ``total`` at each ``us`` and ``rate`` after it."""
+
+    def __init__(self, terms: Sequence[tuple[Fraction, Fraction]]) -> None:
+        self.us = [us for us, _ in terms]
+        self.rate = list(accumulate(GBps for _, GBps in terms))
+        grown = (r * (b - a) for r, (a, b) in zip(self.rate, pairwise(self.us), strict=False))
+        self.total = list(accumulate(grown, initial=Fraction(0)))
+
+    def at(self, total: Fraction) -> Fraction:
+        """When the sum is so much; the first µs where it is nothing."""
+        k = max(0, bisect_left(self.total, total) - 1)
+        return self.us[k] + (total - self.total[k]) / self.rate[k]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curve:
+    """The terms of a bound, and the cut that proves it: over links ``into`` the others, or out."""
+
+    terms: tuple[tuple[Fraction, Fraction], ...]
+    need: Fraction
+    cut: NodeCut
+    into: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +140,29 @@ def reaches(
     collective: Collective,
     starts: Sequence[int],
     effort: BoundEffort,
-) -> Iterator[Reach]:
-    """The bounds of the sets of ranks that are near each of ``starts``, and of their complements.
+    others: Sequence[Fraction],
+) -> tuple[Reach, ...]:
+    """The bounds of the sets of ranks that are near each of ``starts``, and of their complements:
+    those that exceed the ``others``, and each other, at some of :data:`SIZES`.
 
     ``collective`` must be plain (equal sizes). O(ranks³) for each set.
     """
     flows = Flows.of(collective)
+    if flows is None:
+        return ()
+    curves = _curves(topology, collective, flows, starts, effort)
+    return tuple(_written(topology, flows, one) for one in _above(curves, others))
+
+
+def _curves(
+    topology: Topology,
+    collective: Collective,
+    flows: Flows,
+    starts: Sequence[int],
+    effort: BoundEffort,
+) -> Iterator[_Curve]:
     n = topology.ranks
-    if flows is None or n > effort.reach_ranks:
+    if n > effort.reach_ranks:
         return
     if any(x.multicast or x.reduces for x in topology.nodes):
         return
@@ -145,7 +180,8 @@ def reaches(
             cut = finder.cut(mask)
             if cut is not None:
                 need = pairs * flows.chunks / collective.message_chunks
-                yield _reach(topology, cut, apart, flows, need, lengths.unit, into=into)
+                terms = _terms(topology, cut, apart, flows, lengths.unit, into=into)
+                yield _Curve(terms, need, cut, into)
 
 
 def _near(apart: Ints, starts: Sequence[int]) -> Iterator[Bools]:
@@ -161,17 +197,10 @@ def _near(apart: Ints, starts: Sequence[int]) -> Iterator[Bools]:
                     yield inside
 
 
-def _reach(
-    topology: Topology,
-    cut: NodeCut,
-    apart: Ints,
-    flows: Flows,
-    need: Fraction,
-    unit: Fraction,
-    *,
-    into: bool,
-) -> Reach:
-    """The bound of one cut, over the links out of its ranks, or those into the others."""
+def _terms(
+    topology: Topology, cut: NodeCut, apart: Ints, flows: Flows, unit: Fraction, *, into: bool
+) -> tuple[tuple[Fraction, Fraction], ...]:
+    """What one cut adds from when on, over the links out of its ranks, or those into the others."""
     n = topology.ranks
     inside = cut.inside[:n]
     first, last = _first(apart, inside, flows), _last(apart, inside, flows)
@@ -190,9 +219,7 @@ def _reach(
         for wait, count in zip(*np.unique(waits, return_counts=True), strict=True):
             GBps = times * capacity[row] * int(count)
             terms[int(wait)] = terms.get(int(wait), Fraction(0)) + GBps
-    listed = tuple((wait * unit, GBps) for wait, GBps in sorted(terms.items()))
-    bare = Reach(listed, need, Certificate("reach", ""))
-    return replace(bare, certificate=_certificate(topology, cut, flows, bare, into=into))
+    return tuple((wait * unit, GBps) for wait, GBps in sorted(terms.items()))
 
 
 def _first(apart: Ints, inside: Bools, flows: Flows) -> Ints:
@@ -217,10 +244,9 @@ def _dests(inside: Bools, flows: Flows) -> Ints:
     return np.flatnonzero(~inside).astype(np.int64)
 
 
-def _certificate(
-    topology: Topology, cut: NodeCut, flows: Flows, found: Reach, *, into: bool
-) -> Certificate:
+def _written(topology: Topology, flows: Flows, found: _Curve) -> Reach:
     """The cut, and what a byte that crosses at some time can be made of and serve, in words."""
+    cut, into = found.cut, found.into
     inside = [int(i) for i in cut.inside[: topology.ranks].nonzero()[0]]
     made = "is made of data of ranks within t only" if flows.sums else "is of one rank"
     serves = "serves ranks within T - t only" if flows.copies else "is for one rank"
@@ -244,16 +270,20 @@ def _certificate(
         "terms": [[str(w), str(c)] for w, c in found.terms],
         **cut.crossing.to_json(),
     }
-    return Certificate("reach", text, data)
+    return Reach(found.terms, found.need, Certificate("reach", text, data))
 
 
-def above(
-    found: Sequence[Reach], others: Sequence[Fraction], sizes: Sequence[int]
-) -> tuple[Reach, ...]:
-    """The curves that exceed the others' bounds, and each other, at some of the sizes."""
-    kept: list[Reach] = []
-    for size, least in zip(sizes, others, strict=True):
-        best = max(found, key=lambda one: one.at(size), default=None)
-        if best is not None and best.at(size) > least and best not in kept:
+def _above(curves: Iterable[_Curve], others: Sequence[Fraction]) -> list[_Curve]:
+    """The curves that exceed the others' bounds, and each other, at some of :data:`SIZES`."""
+    different: dict[object, _Curve] = {}  # many cuts of a machine that is symmetric are alike
+    for one in curves:
+        different.setdefault((one.terms, one.need), one)
+    corners = [(one, _Corners(one.terms)) for one in different.values()]
+    kept: list[_Curve] = []
+    for size, least in zip(SIZES, others, strict=True):
+        pairs = Fraction(size) / BYTES_PER_US_PER_GBPS
+        times = [(line.at(one.need * pairs), one) for one, line in corners]
+        us, best = max(times, key=lambda x: x[0], default=(least, None))
+        if best is not None and us > least and best not in kept:
             kept.append(best)
-    return tuple(kept)
+    return kept

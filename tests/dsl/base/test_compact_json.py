@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import planned_schedules, ring
 
@@ -28,6 +29,7 @@ def rows(lists: list[list[int]]) -> RaggedRows:
     return RaggedRows(start, np.array([x for row in lists for x in row], np.int64))
 
 
+@settings(max_examples=examples(30))
 @given(ROWS, st.lists(st.integers(-(2**31), 2**31 - 1)), st.text(), st.floats(allow_nan=False))
 def test_the_text_is_that_of_the_standard_library(
     lists: list[list[int]], column: list[int], text: str, number: float
@@ -42,6 +44,7 @@ def test_the_text_is_that_of_the_standard_library(
     assert plain(rows(lists)) == lists
 
 
+@settings(max_examples=examples(55))
 @given(planned_schedules(), st.booleans())
 def test_a_schedule_comes_back_from_its_text(s: Schedule, timed: bool) -> None:
     if timed:

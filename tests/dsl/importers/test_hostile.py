@@ -7,6 +7,7 @@ import re
 from contextlib import suppress
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nccl_files import SERVERS, xml
@@ -126,7 +127,7 @@ def test_a_truncated_text_is_an_error_or_a_smaller_machine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@settings(max_examples=150)
+@settings(max_examples=examples(40, 150))
 @given(data=st.data())
 def test_a_mutated_text_never_crashes(name: str, data: st.DataObject) -> None:
     text = TEXTS[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -540,7 +541,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(95, 150))
 @given(st.data())
 def test_a_damaged_sketch_is_read_or_refused_in_words(data: st.DataObject) -> None:
     text = SHIPPED

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow_columns import slow_columns
 
@@ -59,6 +60,7 @@ def drawn(draw: st.DrawFn) -> tuple[RankProgram, ...]:
     return tuple(draw(st.lists(rank, min_size=1, max_size=3)))
 
 
+@settings(max_examples=examples(40))
 @given(drawn())
 def test_columns_are_those_of_the_slow_constructor(ranks: tuple[RankProgram, ...]) -> None:
     made = Program.of("drawn", make("allgather", len(ranks)), ranks, len(ranks))
@@ -77,6 +79,7 @@ def test_columns_are_those_of_the_slow_constructor(ranks: tuple[RankProgram, ...
     assert made.channels == 1 + max((b.channel for rank in ranks for b in rank), default=0)
 
 
+@settings(max_examples=examples(40))
 @given(drawn())
 def test_views_rows_and_files_are_the_same_program(ranks: tuple[RankProgram, ...]) -> None:
     made = Program.of("drawn", make("allgather", len(ranks)), ranks, len(ranks), True)

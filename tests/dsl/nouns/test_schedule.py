@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import ring, schedules
 
@@ -16,6 +17,7 @@ from weft.dsl.nouns.schedule import Schedule, Transfer, dump, load, read, write
 RING = ring(4)
 
 
+@settings(max_examples=examples(60))
 @given(schedules(), st.randoms(use_true_random=False))
 def test_the_order_given_does_not_matter_between_steps(schedule, rng: random.Random):
     rows = list(schedule)
@@ -25,6 +27,7 @@ def test_the_order_given_does_not_matter_between_steps(schedule, rng: random.Ran
     assert sorted(map(repr, again)) == sorted(map(repr, schedule))
 
 
+@settings(max_examples=examples(60))
 @given(schedules())
 def test_the_file_form_says_everything(schedule):
     again = load(dump(schedule))

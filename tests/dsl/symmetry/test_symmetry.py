@@ -8,7 +8,8 @@ from fractions import Fraction
 from itertools import permutations
 
 import pytest
-from hypothesis import given
+from examples import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.dsl.catalogue import topology
@@ -63,6 +64,7 @@ def test_small_machines_agree_with_the_definition(made: Topology) -> None:
             assert is_automorphism(simple, whole) == same
 
 
+@settings(max_examples=examples(30))
 @given(machines())
 def test_a_link_image_moves_links_to_equal_links_and_resources_to_equal_ones(
     made: Topology,
@@ -79,6 +81,7 @@ def test_a_link_image_moves_links_to_equal_links_and_resources_to_equal_ones(
         assert here == sorted(sorted(moved[i] for i in r.links) for r in made.resources)
 
 
+@settings(max_examples=examples(25))
 @given(machines())
 def test_extend_finds_a_way_exactly_when_there_is_one(made: Topology) -> None:
     plain = replace(made, resources=())

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from bound_checks import check, chunks_leaving, links_out, partitions, proper_subsets
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -117,7 +118,7 @@ def flow_time(topology: Topology, collective: Collective) -> float:
     return float(found.fun) / (1000 * collective.message_chunks)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 60))
 @given(machines(), st.sampled_from(SPREAD))
 def test_cut_bounds_equal_the_worst_of_all_cuts(topology, kind):
     collective = make(kind, topology.ranks)
@@ -126,7 +127,7 @@ def test_cut_bounds_equal_the_worst_of_all_cuts(topology, kind):
     assert float(found.us_per_byte) == pytest.approx(worst_cut(topology, collective), rel=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(15, 60))
 @given(machines(resources=True), st.sampled_from(SPREAD))
 def test_shared_resources_only_strengthen_cuts(topology, kind):
     collective = make(kind, topology.ranks)
@@ -147,7 +148,7 @@ def test_price_bounds_equal_the_flow_program(topology, kind):
     assert found.tight
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(14, 40))
 @given(machines())
 def test_allreduce_equals_the_worst_cut_or_partition(topology):
     collective = make("allreduce", topology.ranks)
@@ -157,7 +158,7 @@ def test_allreduce_equals_the_worst_cut_or_partition(topology):
     assert float(found.us_per_byte) == pytest.approx(worst, rel=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(10, 40))
 @given(machines(ranks=5), st.sampled_from(SYMMETRIC), st.data())
 def test_renaming_ranks_changes_nothing(topology, kind, data):
     n = len(topology.nodes)
@@ -169,7 +170,7 @@ def test_renaming_ranks_changes_nothing(topology, kind, data):
     assert here.us_per_byte == there.us_per_byte
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(9, 30))
 @given(machines(ranks=5), st.sampled_from(KINDS))
 def test_more_bandwidth_never_raises_a_bound(topology, kind):
     collective = make(kind, topology.ranks)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +70,7 @@ def schedules(machine: Topology, kind: str) -> list[Schedule]:
     return found
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(5, 15), deadline=None)
 @given(st.sampled_from(MACHINES), st.sampled_from(KINDS), st.integers(0, 10_000))
 def test_no_schedule_is_quicker(name: str, kind: str, seed: int) -> None:
     """Classic algorithms, whole and in slices, on machines with links of random α and bandwidth."""

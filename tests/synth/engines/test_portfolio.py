@@ -255,10 +255,14 @@ class Stages:
         return False
 
 
-def test_phases_of_phases_and_halves_of_halves_are_not_raced() -> None:
-    """On a fat tree a race at the least effort ran 93 races within, for twenty CPU seconds."""
-    machine, stages = topology("fat-tree:k=4"), Stages()
-    problem = Problem(machine, make("allreduce", 16), None, Objective.TIME, 1 << 14)
+def test_phases_of_phases_and_halves_of_halves_are_not_raced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a fat tree a race at the least effort ran 93 races within, and 69 on half of it."""
+    likely = "weft.synth.engines.portfolio.engine._likely"
+    monkeypatch.setattr(likely, lambda *_: ("packing", "classic"))
+    machine, stages = topology("fat-tree:k=4").restricted_to(range(8)), Stages()
+    problem = Problem(machine, make("allreduce", 8), None, Objective.TIME, 1 << 14)
     synthesize(problem, "portfolio", Budget(1), stages)
-    assert "engine phases" in stages.names
+    assert {"engine phases", "engine halves"} <= set(stages.names)
     assert stages.names.count("engine packing") <= 20

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +147,7 @@ def test_the_written_out_program_agrees_on_small_ones(data):
         assert brute == pytest.approx(float(found.us), rel=1e-6)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_loads_of_the_solution_attain_the_bound(data):
     chip = data.draw(machines(most=10))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -175,7 +176,7 @@ def test_orders_are_refused_exactly_where_no_common_one_exists(orders):
     assert (launch_cycle(orders, 4) is None) == (not left)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(5, 15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_workloads_are_planned_right_and_never_below_the_bound(data):
     chip = data.draw(machines(most=6))

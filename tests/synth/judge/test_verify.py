@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import (
@@ -63,7 +64,7 @@ def holds(s: Schedule) -> bool:
 
 
 @given(schedules() | planned_schedules())
-@settings(max_examples=150)
+@settings(max_examples=examples(65, 150))
 def test_trees_are_valid(s: Schedule) -> None:
     verdict = verify(s)
     assert verdict.ok, verdict.problems
@@ -73,7 +74,7 @@ def test_trees_are_valid(s: Schedule) -> None:
 
 @pytest.mark.parametrize("kind", STANDARD)
 @given(data=st.data())
-@settings(max_examples=10)
+@settings(max_examples=examples(6, 10))
 def test_every_standard_collective(kind: str, data: st.DataObject) -> None:
     topology = data.draw(topologies())
     collective = data.draw(collectives(topology.ranks, (kind,)))
@@ -81,7 +82,7 @@ def test_every_standard_collective(kind: str, data: st.DataObject) -> None:
 
 
 @given(schedules(), st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(75, 150))
 def test_no_transfer_of_a_tree_can_be_left_out(s: Schedule, data: st.DataObject) -> None:
     assume(len(s))
     lost = data.draw(st.integers(0, len(s) - 1))
@@ -91,7 +92,7 @@ def test_no_transfer_of_a_tree_can_be_left_out(s: Schedule, data: st.DataObject)
 
 
 @given(schedules(), st.integers(0, 2**16))
-@settings(max_examples=300)
+@settings(max_examples=examples(75, 300))
 def test_mutants_are_judged_as_the_oracle_judges(s: Schedule, seed: int) -> None:
     """Contents only: whatever happens to chunks, steps, flags and order, both say the same."""
     assume(len(s))
@@ -370,6 +371,7 @@ def test_rounds_of_shared_resources_and_fat_links() -> None:
     assert only == "step 0: resource nic carries 3 chunks, 2 fit into 1 round"
 
 
+@settings(max_examples=examples(25))
 @given(schedules(), st.data())
 def test_no_round_can_be_taken_away(s: Schedule, data: st.DataObject) -> None:
     """The trees come with the least rounds of their steps."""

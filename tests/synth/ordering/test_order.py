@@ -8,6 +8,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_steps import KNOWN, KnownStep, compute, file, fsdp, load, micro_batches, moe
@@ -114,7 +115,7 @@ def steps(draw: st.DrawFn) -> list[dict[str, Any]]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(105, 200), deadline=None)
 @given(steps())
 def test_no_plan_is_below_a_bound_and_all_are_sound(operations: list[dict[str, Any]]) -> None:
     tasks = graph(operations)

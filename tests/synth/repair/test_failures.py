@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,8 +28,16 @@ def told(found: WhatIf) -> dict[str, tuple[Fraction | None, tuple[int, ...]]]:
     }
 
 
-@pytest.mark.parametrize("machine", ["torus:2x3", "mesh:2x2", "fat-tree:k=2", "star:4"])
-@pytest.mark.parametrize("kind", ["allgather", "allreduce", "broadcast", "reduce", "alltonext"])
+@pytest.mark.parametrize(
+    ("kind", "machine"),
+    [
+        ("allgather", "torus:2x3"),
+        *product(
+            ["allgather", "allreduce", "broadcast", "reduce", "alltonext"],
+            ["mesh:2x2", "fat-tree:k=2", "star:4"],
+        ),
+    ],
+)
 def test_orbits_change_nothing(machine: str, kind: str) -> None:
     made = topology(machine)
     collective = make(kind, made.ranks, roots=[1] if kind in ("broadcast", "reduce") else [])
@@ -37,7 +47,7 @@ def test_orbits_change_nothing(machine: str, kind: str) -> None:
     assert len(alone.losses) == len(singles(made)) == sum(x.count for x in whole.losses)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=examples(5, 8))
 @given(
     topologies(max_ranks=4),
     st.sampled_from([Kind.ALLGATHER, Kind.ALLREDUCE, Kind.BROADCAST]),
@@ -67,10 +77,10 @@ def test_costs_are_those_of_the_bounds_of_what_is_left(
 
 
 def test_large_machines_are_looked_at_once_per_orbit() -> None:
-    found = what_if(topology("dgx-a100:nodes=8"), make("allgather", 64))
+    found = what_if(topology("dgx-a100:nodes=4"), make("allgather", 32))
     assert [(x.down.name, x.count, x.ratio) for x in found.losses] == [
-        ("gpu0-nvswitch0", 64, Fraction(63 * 8 * 25, 25 * 7 * 8)),
-        ("host0.nic0", 64, Fraction(8, 7)),
+        ("gpu0-nvswitch0", 32, Fraction(31 * 8 * 25, 25 * 3 * 8)),
+        ("host0.nic0", 32, Fraction(8, 7)),
     ]
 
 

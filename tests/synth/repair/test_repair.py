@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from work import calls_of
@@ -44,7 +46,7 @@ def mended(schedule: Schedule, dead: tuple[int, ...]) -> Schedule:
     return repair(schedule, degraded(schedule.topology, [Down("some", dead)]))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(50, 150))
 @given(topologies(), st.data())
 def test_mended_trees_are_right(whole: Topology, data: st.DataObject) -> None:
     schedule = tree_schedule(whole, data.draw(collectives(whole.ranks)))
@@ -52,7 +54,7 @@ def test_mended_trees_are_right(whole: Topology, data: st.DataObject) -> None:
     assert verdict.ok, verdict.problems
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(40, 100))
 @given(schedules(), st.data())
 def test_mended_schedules_are_right(schedule: Schedule, data: st.DataObject) -> None:
     found = None
@@ -89,18 +91,23 @@ def test_ranks_that_are_gone_make_it_another_collective() -> None:
         repair(schedule, degraded(whole, [rank_down(whole, 1)]))
 
 
+@cache
+def packed(kind: str, size: int) -> Schedule:
+    """The best packing on four boxes of eight GPUs and eight NICs."""
+    problem = Problem(topology("dgx-a100:nodes=4"), make(kind, 32), None, Objective.TIME, size)
+    return synthesize(problem, "packing", Budget(20)).points[0].schedule
+
+
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter", "allreduce"])
 def test_a_dead_nic_of_many_is_mended_quickly_and_well(kind: str) -> None:
-    whole = topology("dgx-a100:nodes=4")
-    collective = make(kind, 32)
-    problem = Problem(whole, collective, None, Objective.TIME, 1 << 28)
-    best = synthesize(problem, "packing", Budget(20)).points[0].schedule
+    best, size = packed(kind, 1 << 30), 1 << 30
+    whole, collective = best.topology, make(kind, 32)
     left = degraded(whole, [find(whole, "host0.nic0")])
     found, calls = calls_of(lambda: repair(best, left))
     assert calls < 60_000
     assert verify(found).ok
-    least = float(lower_bound_us(bounds(left.topology, collective), 1 << 28))
-    assert simulate(found, 1 << 28).time_us < 2 * least
+    least = float(lower_bound_us(bounds(left.topology, collective), size))
+    assert simulate(found, size).time_us < 2 * least
 
 
 @settings(deadline=None, max_examples=60)
@@ -118,7 +125,7 @@ def test_shares_of_trees_are_right(whole: Topology, data: st.DataObject) -> None
         assert us_per_byte(found) <= us_per_byte(repair(schedule, left, 1 << 20)) * 3 / 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(25, 60))
 @given(topologies(), st.integers(1, 9), st.data())
 def test_equal_pieces_are_right(whole: Topology, pieces: int, data: st.DataObject) -> None:
     collective = make("allreduce", whole.ranks).split(pieces)
@@ -130,7 +137,7 @@ def test_equal_pieces_are_right(whole: Topology, pieces: int, data: st.DataObjec
     assert len(set(found.collective.grains.tolist())) == 1
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(25, 40))
 @given(schedules(), st.integers(1, 1 << 30), st.data())
 def test_the_quickest_is_right(schedule: Schedule, size: int, data: st.DataObject) -> None:
     left = degraded(schedule.topology, [Down("some", some_dead(data, schedule.topology))])
@@ -164,10 +171,8 @@ def test_efforts_without_a_try_are_refused(name: str) -> None:
     ("kind", "most"), [("allgather", 1.04), ("reduce_scatter", 1.04), ("allreduce", 1.12)]
 )
 def test_a_dead_nic_of_many_costs_little_more_than_it_must(kind: str, most: float) -> None:
-    whole, size = topology("dgx-a100:nodes=4"), 1 << 30
-    collective = make(kind, 32)
-    problem = Problem(whole, collective, None, Objective.TIME, size)
-    best = synthesize(problem, "packing", Budget(20)).points[0].schedule
+    best, size = packed(kind, 1 << 30), 1 << 30
+    whole, collective = best.topology, make(kind, 32)
     left = degraded(whole, [find(whole, "host0.nic0")])
     found = quickest_repair(best, left, size)
     assert verify(found).ok

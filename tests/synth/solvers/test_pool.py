@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,12 @@ def knapsack(things: int = 40, rows: int = 6) -> CpModel:
     return model
 
 
+@cache
+def answered() -> CpAnswer:
+    """The answer of a solver that is left in peace; one runs afterwards."""
+    return solve(knapsack(), steps=STEPS)
+
+
 def solver_processes() -> list[int]:
     """Of this process; a browser that other tests left running is none."""
     found = []
@@ -81,7 +88,7 @@ def test_one_process_answers_question_after_question() -> None:
 
 @pytest.mark.parametrize("number", DEATHS)
 def test_a_question_of_which_it_dies_once_has_the_same_answer(number: int) -> None:
-    expected = solve(knapsack(), steps=STEPS)
+    expected = answered()
     for pid in solver_processes():
         os.kill(pid, signal.SIGSTOP)  # until it is killed: it must not answer before
     told: list[str] = []
@@ -229,7 +236,7 @@ def test_a_mixed_program_cut_off_keeps_its_incumbent() -> None:
 
 def test_a_solver_that_is_stopped_for_ever_is_replaced() -> None:
     """No CPU is used meanwhile, so that no cut-off would come."""
-    expected = solve(knapsack(), steps=STEPS)
+    expected = answered()
     told: list[str] = []
 
     def stopped() -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from examples import examples
+from hypothesis import given, settings
 from strategies import planned_schedules, schedules
 
 from weft.dsl.nouns.schedule import Schedule
@@ -20,11 +21,13 @@ def simulated(schedule: Schedule) -> float:
     return round(simulate(replace(schedule, topology=machine), 1).time_us, 6)
 
 
+@settings(max_examples=examples(60))
 @given(schedules())
 def test_it_is_the_simulation_without_transmission(schedule: Schedule) -> None:
     assert latency_us(schedule) == simulated(schedule)
 
 
+@settings(max_examples=examples(45))
 @given(planned_schedules())
 def test_a_planned_order_changes_nothing(schedule: Schedule) -> None:
     assert latency_us(schedule) == simulated(schedule)

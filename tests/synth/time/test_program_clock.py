@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import random_program
@@ -106,7 +107,7 @@ def test_programs_written_by_hand(p: Program, machine: str, protocol: Protocol) 
         assert_same(p, topology(machine), size, protocol=protocol)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(35, 60), deadline=None)
 @given(cases(40), st.sampled_from(MODELS), st.sampled_from(Protocol))
 def test_compiled_schedules(
     case: tuple[Program, Topology, int], model: RuntimeModel, protocol: Protocol
@@ -115,7 +116,7 @@ def test_compiled_schedules(
     assert_same(p, machine, size, model, protocol)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(70, 150), deadline=None)
 @given(
     st.randoms(use_true_random=False),
     st.integers(1, 1 << 24),

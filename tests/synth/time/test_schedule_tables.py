@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import planned_schedules
@@ -28,7 +29,7 @@ MODELS = st.builds(
 
 
 @given(planned_schedules(), st.sampled_from([1, 1000, 123_457]), MODELS)
-@settings(max_examples=300)
+@settings(max_examples=examples(75, 300))
 def test_the_compiled_loop_does_what_the_plain_one_does(
     s: Schedule, size: int, model: CostModel
 ) -> None:
@@ -40,7 +41,7 @@ def test_the_compiled_loop_does_what_the_plain_one_does(
 
 
 @given(planned_schedules(), st.integers(1, 10**6), st.integers(0, 2**16))
-@settings(max_examples=50)
+@settings(max_examples=examples(30, 50))
 def test_prepared_once_timed_with_other_slices_and_orders(
     s: Schedule, size: int, seed: int
 ) -> None:

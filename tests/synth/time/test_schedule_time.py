@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import hub, planned_schedules, ring, schedules, tree_schedule
@@ -332,7 +333,7 @@ def links_of_data(s: Schedule) -> list[list[int]]:
 
 
 @given(planned_schedules(), st.sampled_from([1, 1000, 123_457]))
-@settings(max_examples=150)
+@settings(max_examples=examples(40, 150))
 def test_the_event_loop_does_what_the_rule_says(s: Schedule, size: int) -> None:
     run = simulate(s, size)
     start, end = slow(s, size)
@@ -397,7 +398,7 @@ def row_times(s: Schedule, size: int) -> list[Fraction]:
 
 
 @given(schedules(), st.integers(1, 10**7), st.integers(1, 3), MODELS)
-@settings(max_examples=150)
+@settings(max_examples=examples(60, 150))
 def test_never_quicker_than_any_load_or_path(
     s: Schedule, size: int, segments: int, model: CostModel
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import topologies
@@ -45,7 +46,7 @@ def took(outcome: Outcome, size: int) -> float:
     return simulate(outcome.points[0].schedule, size).time_us
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(9, 20), deadline=None)
 @given(
     topologies(max_ranks=5),
     st.sampled_from(["alltoall", "scatter", "gather"]),

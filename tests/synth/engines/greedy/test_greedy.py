@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import collectives, custom_collectives, topologies
@@ -46,7 +47,7 @@ def checked(where: Topology, collective: Collective, outcome: Outcome) -> None:
             assert time >= float(lower_bound_us(bound, size)) * (1 - 1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(7, 25), deadline=None)
 @given(st.data())
 def test_random_problems(data: st.DataObject) -> None:
     where = data.draw(topologies())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from casts import able_machines
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from switch_checks import check_rates
 
@@ -56,7 +57,12 @@ def test_unlike_shares_meet_at_ports_in_turn():
     assert best_us("dgx-h100:nodes=4,sharp=fabric", "allreduce", 10**9) <= 1.02 * 155 / 42 * 1000
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None, derandomize=True)
+@settings(
+    max_examples=examples(7, 25),
+    suppress_health_check=list(HealthCheck),
+    deadline=None,
+    derandomize=True,
+)
 @given(able_machines(max_ranks=4))
 def test_no_schedule_beats_a_bound_and_no_capability_costs_anything(machine: Topology):
     check_rates(machine, few=4)

@@ -30,7 +30,7 @@ def texts(outcome: Outcome) -> list[str]:
     return [dumps(point.schedule) for point in outcome.points]
 
 
-@pytest.mark.parametrize("effort", [0.02, 0.3, 5])
+@pytest.mark.parametrize("effort", [0.02, 0.3])
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("dgx1", "allreduce"), ("ndv2:nodes=2", "allgather"), ("ring:6", "broadcast")],
@@ -48,10 +48,10 @@ def test_the_same_effort_is_the_same_answer(name: str, kind: str, effort: float)
 
 def test_a_search_that_has_tried_everything_is_not_cut() -> None:
     first, second = Meter(PLENTY), Meter(PLENTY)
-    converged = solved("ndv2:nodes=2", "allgather", Budget(30, outer=first))
+    converged = solved("dgx1", "allgather", Budget(30, outer=first))
     assert first.done < 30 * STEPS
     assert not first.cut
-    assert texts(solved("ndv2:nodes=2", "allgather", Budget(90, outer=second))) == texts(converged)
+    assert texts(solved("dgx1", "allgather", Budget(90, outer=second))) == texts(converged)
     assert first.done == second.done
 
 

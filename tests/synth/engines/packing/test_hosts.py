@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,7 +169,7 @@ def clusters(draw: st.DrawFn) -> Topology:
     return Topology("cluster", tuple(nodes), tuple(links))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12, 25), deadline=None)
 @given(clusters(), st.sampled_from(KINDS))
 def test_random_clusters(machine: Topology, kind: str) -> None:
     exact(packed(machine, kind))

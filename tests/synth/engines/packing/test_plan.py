@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packings import COMBINING, COPYING, MACHINES, declared_group, mixed, named, quick
@@ -57,7 +58,7 @@ def test_rooted_collectives(name: str, kind: str) -> None:
     proved(packing, to_schedule(packing))
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(6, 12))
 @given(data=st.data())
 def test_random_machines_with_mixed_trees(data: st.DataObject) -> None:
     machine = data.draw(topologies())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from enough import Enough
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import topologies
@@ -51,7 +52,7 @@ def best(outcome: Outcome) -> Schedule:
     return outcome.points[0].schedule
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(7, 25), deadline=None)
 @given(
     topologies(max_ranks=5),
     st.sampled_from(

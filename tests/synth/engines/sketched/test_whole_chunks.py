@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import topologies
@@ -39,7 +40,7 @@ def test_a_path_counts_hop_by_hop() -> None:
     assert "GPU by GPU" in text
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(7, 25), deadline=None)
 @given(topologies(max_ranks=5), st.sampled_from(["allgather", "alltoall"]), st.integers(1, 10**7))
 def test_nothing_is_below(machine: Topology, kind: str, size: int) -> None:
     bound, _ = least(machine, kind, size)
