@@ -25,6 +25,9 @@ from weft.dsl.nouns.workload import DEMANDS, WorkloadOperation
 from ..judge.merged import part_collective
 from .partition import share_of
 
+MOST_ROUNDED = LARGEST_OFFSET // 8
+"""Grains of all collectives together, at most, where sizes are rounded up."""
+
 
 @dataclass(frozen=True, eq=False)
 class MergePiece:
@@ -58,14 +61,22 @@ def merged(
 ) -> Schedule:
     """Return one schedule of all pieces; with ``priorities`` pieces of a smaller one go first.
 
+    Where their sizes have no common grain that is coarse enough, those of collectives are rounded
+    up (:func:`rounded_up`): the parts say to what.
+
     Raises:
         NothingFound: no common grain is coarse enough.
     """
     unit = _common([piece.grain for piece in pieces])
     lanes, total = _lanes(pieces, unit)
     if total > LARGEST_OFFSET:
+        pieces = rounded_up(pieces)
+        unit = _common([piece.grain for piece in pieces])
+        lanes, total = _lanes(pieces, unit)
+    if total > LARGEST_OFFSET:
         raise NothingFound(
-            "the chunks of the collectives have no common grain that is coarse enough"
+            "the chunks of the collectives have no common grain that is coarse enough",
+            hint="round the bytes of the demands to multiples of, say, 1 KiB",
         )
     first = np.cumsum([0, *(piece.schedule.collective.chunks for piece in pieces)]).tolist()
     parts = tuple(
@@ -92,6 +103,30 @@ def merged(
     )
     size = unit * collective.message_chunks
     return replace(schedule, bytes=int(size), parts=parts, launch=launch_of(parts, topology.ranks))
+
+
+def rounded_up(pieces: Sequence[MergePiece]) -> list[MergePiece]:
+    """Return pieces whose collectives are a little larger, so that all have a common grain.
+
+    Grains become multiples of a power of two of bytes, as large as makes no collective more than a
+    thousandth larger, or larger where there would be too many; demands state their bytes one by
+    one, so they stay, and the power divides theirs.
+    """
+    fixed = [piece.grain for piece in pieces if piece.operation.kind in DEMANDS]
+    least, total = min(piece.grain for piece in pieces), sum(piece.bytes for piece in pieces)
+    wanted = max(1, math.floor(least / 1000), math.ceil(Fraction(total, MOST_ROUNDED)))
+    step = 1 << (wanted.bit_length() - 1)
+    if fixed:
+        step = math.gcd(step, _common(fixed).numerator)
+    return [
+        piece
+        if piece.operation.kind in DEMANDS
+        else replace(
+            piece,
+            bytes=math.ceil(piece.grain / step) * step * piece.schedule.collective.message_chunks,
+        )
+        for piece in pieces
+    ]
 
 
 def _order(pieces: Sequence[MergePiece], priorities: Sequence[int] | None) -> Ints | None:

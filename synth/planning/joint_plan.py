@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import NothingFound, WeftError
@@ -21,6 +22,8 @@ from weft.dsl.nouns.workload import WorkKind
 from ..api import synthesize
 from ..base.effort import Effort, setting
 from ..base.engine import Budget, Observer
+from ..engines.packing.trees.quantize import halved
+from ..fabric.occupancy import us_per_byte
 from ..joint.bound import JointBound, joint_bound
 from ..joint.carried import collective_of
 from ..joint.demands import CollectiveDemand
@@ -43,6 +46,8 @@ class PlanEffort(Effort):
         48, "ranks of an alltoall up to which an engine plans it on its share of the machine"
     )
     jobs: int = setting(600_000, "slices of transfers of one simulation, at most")
+    grains: int = setting(1 << 18, "grains of a message to which ragged shares are rounded")
+    rounding: float = setting(0.0005, "part of the time that may be lost by that")
 
 
 PLAN_EFFORT = PlanEffort()
@@ -185,8 +190,19 @@ class JointPlanner:
             outcome = synthesize(problem, "packing", budget, self.observer)
             if not outcome.points:
                 raise NothingFound(f"{demand.name}: no schedule on its share")
-            self.known[key] = outcome.points[0].schedule
+            self.known[key] = self._rounded(outcome.points[0].schedule)
         return self.known[key]
+
+    def _rounded(self, schedule: Schedule) -> Schedule:
+        """Return a schedule on a grid of a power of two, if it had a very fine one.
+
+        Links of a share have ragged bandwidths, so trees have ragged parts: merged, the schedules
+        would have no common grain.
+        """
+        if schedule.collective.message_chunks <= self.effort.grains:
+            return schedule
+        most = us_per_byte(schedule) * (1 + Fraction(self.effort.rounding))
+        return halved(schedule, self.effort.grains, most) or schedule
 
     # --- the merged schedule ----------------------------------------------------------------------
 

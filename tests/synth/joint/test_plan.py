@@ -51,6 +51,21 @@ def test_a_root_may_be_rank_0_anywhere_in_the_group():
     assert found.schedule.collective.pre.ranks.tolist()[0] == 0
 
 
+def test_sizes_without_a_common_grain_are_rounded_up():
+    """Shares of the machine are ragged, and so are sizes: merged, they had no common grain."""
+    odd = [
+        replace(collective("a", "allreduce", range(4), 1), bytes=100_000_007),
+        replace(collective("b", "alltoall", range(8), 1), bytes=99_999_989),
+        replace(collective("c", "allgather", (4, 5, 6), 1, relays="all"), bytes=50_000_017),
+    ]
+    one = planner("dgx1", odd)
+    found = one.quickest(one.partition(), "partition")
+    assert verify(found.schedule).ok
+    assert one.bound.us < found.us < 1.02 * float(one.bound.us)
+    for part, asked in zip(found.schedule.parts, odd, strict=True):
+        assert asked.bytes <= part.bytes < 1.002 * asked.bytes
+
+
 def test_an_idle_box_forwards():
     found = planner(
         "dgx-a100:nodes=4", [collective("dp", "allreduce", range(0, 32, 8), 1000, relays="idle")]
