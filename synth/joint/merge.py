@@ -25,9 +25,6 @@ from weft.dsl.nouns.workload import DEMANDS, WorkloadOperation
 from ..judge.merged import part_collective
 from .partition import share_of
 
-MOST_ROUNDED = LARGEST_OFFSET // 8
-"""Grains of all collectives together, at most, where sizes are rounded up."""
-
 
 @dataclass(frozen=True, eq=False)
 class MergePiece:
@@ -109,12 +106,12 @@ def rounded_up(pieces: Sequence[MergePiece]) -> list[MergePiece]:
     """Return pieces whose collectives are a little larger, so that all have a common grain.
 
     Grains become multiples of a power of two of bytes, as large as makes no collective more than a
-    thousandth larger, or larger where there would be too many; demands state their bytes one by
-    one, so they stay, and the power divides theirs.
+    thousandth larger, or larger where they would fill an eighth of the largest buffer; demands
+    state their bytes one by one, so they stay, and the power divides theirs.
     """
     fixed = [piece.grain for piece in pieces if piece.operation.kind in DEMANDS]
     least, total = min(piece.grain for piece in pieces), sum(piece.bytes for piece in pieces)
-    wanted = max(1, math.floor(least / 1000), math.ceil(Fraction(total, MOST_ROUNDED)))
+    wanted = max(1, math.floor(least / 1000), math.ceil(Fraction(8 * total, LARGEST_OFFSET)))
     step = 1 << (wanted.bit_length() - 1)
     if fixed:
         step = math.gcd(step, _common(fixed).numerator)
