@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -33,6 +34,12 @@ def packed(machine: Topology, kind: str) -> Packing:
     found = pack_hosts(machine, make(kind, machine.ranks, roots=roots))
     assert found is not None
     return found
+
+
+@cache
+def named(name: str, kind: str) -> Packing:
+    """As :func:`packed`, of a machine that several tests look at."""
+    return packed(topology(name), kind)
 
 
 def legal(machine: Topology, tree: PackedTree) -> None:
@@ -76,14 +83,14 @@ def exact(packing: Packing) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [IRREGULAR, "mi250:nodes=2"])
 def test_small_clusters(name: str, kind: str) -> None:
-    packing = packed(topology(name), kind)
+    packing = named(name, kind)
     exact(packing)
     assert packing.us_per_byte <= packing.bound * Fraction(11, 10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_few_nics_lose_nothing(kind: str) -> None:
-    assert packed(topology(IRREGULAR), kind).optimal
+    assert named(IRREGULAR, kind).optimal
 
 
 @pytest.mark.parametrize("kind", ["allgather", "allreduce"])
