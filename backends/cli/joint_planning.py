@@ -69,8 +69,14 @@ def plan_at_once(
 
 
 def costs_on(topology: Topology, workload: Workload) -> Callable[[WorkloadOperation], TaskCost]:
-    """Return what each collective costs on a machine: by the own routes of its class."""
-    times = collective_times(topology, demands_of(workload, topology.ranks))
+    """Return what each collective costs on a machine: by the own routes of its class.
+
+    Those of one rank each move nothing, and take no time.
+    """
+    demands = demands_of(workload, topology.ranks)
+    if not any(one.parts for one in demands):
+        return lambda _: TaskCost(Fraction(0), {})
+    times = collective_times(topology, demands)
     names = {one.name: k for k, one in enumerate(times.demands)}
 
     def cost(one: WorkloadOperation) -> TaskCost:

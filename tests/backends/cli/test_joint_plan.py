@@ -62,6 +62,15 @@ def test_what_cannot_be_planned_is_told(weft, quads, tmp_path):
     assert "diagonal" in nothing.err
 
 
+def test_collectives_of_one_rank_take_no_time(weft, tmp_path):
+    path = tmp_path / "step.json"
+    work = {"name": "c", "kind": "compute", "ranks": [0], "us": 5}
+    one = {"name": "t", "kind": "allreduce", "group": [0], "bytes": 1000, "after": ["c"]}
+    path.write_text(json.dumps({"weft": "workload", "schema": 1, "operations": [work, one]}))
+    found = weft("plan", path, "-t", "ring:4", "--json").json
+    assert (found["bound"]["us"], found["value"]) == (5, 5)
+
+
 def test_collectives_in_an_order_take_their_times_from_the_machine(weft, tmp_path):
     ordered = json.loads(json.dumps(QUADS))
     ordered["operations"][1]["after"] = ["a"]
