@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from heapq import heappop, heappush
 from itertools import pairwise
 
@@ -263,9 +264,9 @@ class _Question:
     steps: int
     meter: Meter | None
 
-    def anchors(self) -> tuple[str, int]:
-        """What the answer depends on."""
-        return self.model.text, self.steps
+    def anchors(self) -> tuple[bytes, int]:
+        """What the answer depends on; of the model's text, which is long, a digest is kept."""
+        return sha256(self.model.text.encode()).digest(), self.steps
 
 
 class _Unfinished(Exception):
