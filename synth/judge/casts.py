@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from weft.dsl.nouns.casts import PUSHED, Cast, cast_name, rank_words
+from weft.dsl.nouns.parts import Node
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
@@ -182,8 +183,12 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
     """Follow what is on each link: which sources, and whether copies of it went elsewhere."""
     ranks, nodes = topology.ranks, topology.nodes
     for v, found in sorted(passes.of.items()):
-        if len(found) > 2:  # up and down
-            yield f"it passes {nodes[v].name} {len(found)} times, and twice is up and down"
+        if _meets_all(nodes[v]):  # others pass copies on one by one
+            passed = len(found)
+        else:
+            passed = sum(len(once.enters) > 1 or len(once.leaves) > 1 for once in found)
+        if passed > 2:  # up and down
+            yield f"it passes {nodes[v].name} {passed} times, and twice is up and down"
         if found[-1].enters and not found[-1].leaves:
             yield f"what enters {nodes[v].name} last goes nowhere"
     passing: dict[int, list[_Copy]] = defaultdict(list)  # at switches that pass on what comes
@@ -207,6 +212,11 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
         elif here.sources != frozenset(one.sources):
             missing = sorted(set(one.sources) - here.sources)
             yield f"what rank {x.dst} gets lacks that of {rank_words(tuple(missing))}"
+
+
+def _meets_all(node: Node) -> bool:
+    """Return True if whatever comes to a switch may meet and part there, without an issuer."""
+    return node.multicast and node.reduces and not node.issuer_in_group
 
 
 def _switch_problems(

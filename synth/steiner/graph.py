@@ -2,10 +2,11 @@
 
 An arc is a cheapest route between two vertices over nodes that pass one copy on. From rank to rank
 any switch does; a route from or to a computing switch passes plain nodes only, so that what meets
-at one is told by the vertices alone. For trees that lead away from a root (``outward``) a switch
-computes if it multicasts; for those that lead to one, if it reduces: they are trees that lead away
-on the reversed machine. A rank that feeds a switch with its issuer in the group pays for its own
-copy too, back over the cheapest link from the switch.
+at one is told by the vertices alone. A switch with its issuer in the group passes one copy on as
+plain ones do: copies meet there only where an issuer next to it has one. For trees that lead away
+from a root (``outward``) a switch computes if it multicasts; for those that lead to one, if it
+reduces: they are trees that lead away on the reversed machine. A rank that feeds a switch with its
+issuer in the group pays for its own copy too, back over the cheapest link from the switch.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Arcs:
         link: the cheapest link between two states, by ``tail * states + head``.
         back: the link of the issuer's own copy, from each switch to each rank, or -1; shape
             (switches, ranks).
+        own: the link of the issuer to each switch with its issuer in the group, or -1; same shape.
     """
 
     cost: Floats
@@ -41,9 +43,13 @@ class Arcs:
     ends: Ints
     link: dict[int, int]
     back: Ints
+    own: Ints
 
     def route(self, tail: int, head: int) -> tuple[int, ...]:
         """Return the links of an arc, from its tail to its head."""
+        ranks = self.own.shape[1]
+        if tail < ranks <= head and self.own[head - ranks, tail] >= 0:
+            return (int(self.own[head - ranks, tail]),)
         states, at, links = self.before.shape[1], int(self.ends[tail, head]), list[int]()
         while at != tail:
             before = int(self.before[tail, at])
@@ -95,8 +101,8 @@ class SteinerGraph:
     def _steps(self) -> tuple[Ints, Ints, Ints]:
         """Return steps of ways: from state, to state, link.
 
-        State v starts at vertex v. State V + u: at node u over plain nodes; V + N + u: at node u,
-        and a computing switch was passed.
+        State v starts at vertex v. State V + u: at node u over nodes that pass one copy; V + N + u:
+        at node u, and a switch was passed at which copies meet.
         """
         nodes, first, count = self.topology.nodes, self.vertices, len(self.topology.nodes)
         vertex = {u: v for v, u in enumerate(self.node)}
@@ -106,7 +112,8 @@ class SteinerGraph:
             if x.src in vertex:
                 rows.append((vertex[x.src], over, i))
             if not nodes[x.src].stores:
-                rows.append((first + x.src, past if x.src in vertex else over, i))
+                meets = x.src in vertex and not nodes[x.src].issuer_in_group
+                rows.append((first + x.src, past if meets else over, i))
                 rows.append((first + count + x.src, past, i))
         table = np.array(rows, np.int64).reshape(-1, 3).T
         return table[0], table[1], table[2]
@@ -143,19 +150,21 @@ class SteinerGraph:
         cost = np.take_along_axis(reach, ends, axis=1)
         np.fill_diagonal(cost, np.inf)
         names = (tail[order] * states + head[order]).tolist()
-        back = self._back(price)
-        own = np.where(back >= 0, price[back], np.inf).T
-        cost[:n, n:] += np.where(self.in_group, own, 0.0)
+        back, own = self._direct(price, back=True), self._direct(price, back=False)
+        own[~self.in_group] = -1
+        both = np.where((own >= 0) & (back >= 0), price[own] + price[back], np.inf).T
+        cost[:n, n:] = np.where(self.in_group, both, cost[:n, n:])
         cost[n:, n:][:, self.in_group] = np.inf  # no rank issues there
-        return Arcs(cost, before, ends, dict(zip(names, best.tolist(), strict=True)), back)
+        return Arcs(cost, before, ends, dict(zip(names, best.tolist(), strict=True)), back, own)
 
-    def _back(self, price: Floats) -> Ints:
-        """Return the cheapest link from each switch to each rank, -1: none."""
+    def _direct(self, price: Floats, *, back: bool) -> Ints:
+        """Return the cheapest link from each switch to each rank, or to it from there; -1: none."""
         found = np.full((len(self.switches), self.ranks), -1, np.int64)
         place = {u: k for k, u in enumerate(self.switches)}
         for i, x in enumerate(self.topology.links):
-            if x.src in place and x.dst < self.ranks:
-                held = found[place[x.src], x.dst]
+            switch, rank = (x.src, x.dst) if back else (x.dst, x.src)
+            if switch in place and rank < self.ranks:
+                held = found[place[switch], rank]
                 if held < 0 or price[i] < price[held]:
-                    found[place[x.src], x.dst] = i
+                    found[place[switch], rank] = i
         return found

@@ -128,23 +128,24 @@ def cheapest_tree(machine: Topology, price: list[int], root: int, *, inward: boo
     steps = [(x.src, x.dst, p) for x, p in zip(machine.links, price, strict=True)]
     steps = [(b, a, p) for a, b, p in steps] if inward else steps
     able = [v for v, x in enumerate(machine.nodes) if (x.reduces if inward else x.multicast)]
-    back: dict[tuple[int, int], float] = {}
+    grouped = [v for v in able if machine.nodes[v].issuer_in_group]
+    direct: dict[tuple[int, int], float] = {}
     for a, b, p in steps:
-        back[b, a] = min(p, back.get((b, a), inf))
+        direct[a, b] = min(p, direct.get((a, b), inf))
 
     def route(a: int, b: int) -> float:
-        """Over nodes that pass one copy: any switch between ranks, plain ones otherwise."""
+        """Over nodes that pass one copy: any switch between ranks, plain ones otherwise, and those
+        at which an issuer's own copy would have to be. Its group is next to an issuer."""
+        if b in grouped and a < machine.ranks:
+            return direct.get((a, b), inf) + direct.get((b, a), inf)
         ranks = a < machine.ranks and b < machine.ranks
         far = {a: 0.0}
         for _ in machine.nodes:
             for u, v, p in steps:
-                between = u >= machine.ranks and (ranks or u not in able)
+                between = u >= machine.ranks and (ranks or u not in able or u in grouped)
                 if u in far and (u == a or between) and v != a:
                     far[v] = min(far.get(v, inf), far[u] + p)
-        group = b in able and a < machine.ranks and machine.nodes[b].issuer_in_group
-        if machine.nodes[b].issuer_in_group and b in able and a >= machine.ranks:
-            return inf
-        return far.get(b, inf) + (back.get((b, a), inf) if group else 0)
+        return inf if b in grouped else far.get(b, inf)
 
     best = inf
     for chosen in chain.from_iterable(combinations(able, k) for k in range(len(able) + 1)):
