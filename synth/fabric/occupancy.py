@@ -80,7 +80,6 @@ def us_per_byte(schedule: Schedule, bandwidth: tuple[Fraction, ...] = ()) -> Fra
         grains = np.repeat(schedule.collective.grains[casts.chunk], np.diff(casts.link_start))
         np.add.at(load, rows, grains[position])
     loads = zip(load.tolist(), bandwidth or fabric.bandwidth, strict=True)
-    loads = zip(load.tolist(), bandwidth or fabric.bandwidth, strict=True)
     busiest = max((Fraction(x) / b for x, b in loads), default=Fraction(0))
     return busiest / (schedule.collective.message_chunks * BYTES_PER_US_PER_GBPS)
 
