@@ -190,6 +190,19 @@ class WorkloadOperation:
             return (Shard(self.group[:1], self.group[1:], self.bytes),)
         return tuple(one for one in self.shards if one.bytes)
 
+    def rounded_up(self, step: int) -> WorkloadOperation:
+        """Return a demand each of whose bytes are rounded up to a multiple of ``step``."""
+
+        def up(size: int) -> int:
+            return -(-size // step) * step
+
+        return replace(
+            self,
+            bytes=up(self.bytes),
+            matrix=tuple(tuple(map(up, row)) for row in self.matrix),
+            shards=tuple(replace(one, bytes=up(one.bytes)) for one in self.shards),
+        )
+
     def renumbered(self, order: Sequence[int]) -> WorkloadOperation:
         """Return it with rank ``order[i]`` in the place of rank i."""
 

@@ -7,9 +7,12 @@ where others forward, or what goes where is stated, the joint solution's own tre
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import NothingFound, WeftError
@@ -17,7 +20,7 @@ from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import WorkKind
+from weft.dsl.nouns.workload import DEMANDS, WorkKind
 
 from ..api import synthesize
 from ..base.effort import Effort, setting
@@ -47,6 +50,7 @@ class PlanEffort(Effort):
     )
     jobs: int = setting(600_000, "slices of transfers of one simulation, at most")
     grains: int = setting(1 << 18, "grains of a message to which ragged shares are rounded")
+    grain_bits: int = setting(20, "buffers of demands have at most 2 to this many grains")
     rounding: float = setting(0.0005, "part of the time that may be lost by that")
 
 
@@ -120,6 +124,23 @@ class JointPlanner:
             raise NothingFound("no plan was found: " + "; ".join(told))
         return best
 
+    @cached_property
+    def step(self) -> int:
+        """Bytes to whose multiples those of matrices and shards are rounded up: 1, or a power of
+        two that is about a millionth of the largest buffers, where their grains would be finer."""
+        asked = [one.operation for one in self.bound.demands]
+        demands = [one for one in asked if one.kind in DEMANDS]
+        sizes = [piece.bytes for one in demands for piece in one.deliveries]
+        total = sum(one.bytes for one in asked if one.kind not in DEMANDS)
+        for one in demands:
+            held = Counter[int]()
+            for piece in one.deliveries:
+                held.update(dict.fromkeys((*piece.holders, *piece.receivers), piece.bytes))
+            total += max(held.values(), default=0)
+        if total <= math.gcd(*sizes) << self.effort.grain_bits:
+            return 1
+        return 1 << (total >> self.effort.grain_bits).bit_length()
+
     # --- ways -------------------------------------------------------------------------------------
 
     def own(self) -> list[MergePiece]:
@@ -143,7 +164,9 @@ class JointPlanner:
             return None
         parts = shares(self.bound.loads)
         return [
-            routed_piece(self.topology, self.bound, k) if k in routed else self._piece(k, parts[k])
+            routed_piece(self.topology, self.bound, k, self.step)
+            if k in routed
+            else self._piece(k, parts[k])
             for k in self._asked()
         ]
 
@@ -163,10 +186,11 @@ class JointPlanner:
             if share is None and everyone and demand.operation.kind == WorkKind.ALLTOALLV:
                 rails = rail_planner(self.topology)
                 if rails is not None:
-                    return rails.piece(demand.operation)
+                    return rails.piece(demand.operation.rounded_up(self.step))
             if share is not None or len(self._asked()) == 1:
-                return routed_piece(self.topology, self.bound, k)
-            return routed_piece(self.topology, joint_bound(self.topology, [demand]), 0)
+                return routed_piece(self.topology, self.bound, k, self.step)
+            alone = joint_bound(self.topology, [demand])
+            return routed_piece(self.topology, alone, 0, self.step)
         if share is not None and self._many_flows(demand):
             return routed_piece(self.topology, self.bound, k)
         part = share_of(self.topology, demand.operation.group, share)

@@ -66,6 +66,22 @@ def test_sizes_without_a_common_grain_are_rounded_up():
         assert asked.bytes <= part.bytes < 1.002 * asked.bytes
 
 
+@pytest.mark.parametrize("machine", ["ring:4", "dgx-a100:nodes=2"])
+def test_odd_bytes_of_a_matrix_are_rounded_up(machine):
+    ranks = topology(machine).ranks
+    rows = [[(7 * i + 11 * j + 1) * 99_999_989 * (i != j) for j in range(ranks)] for i in range(4)]
+    matrix = tuple(map(tuple, [*rows, *[[1] * ranks] * (ranks - 4)]))
+    odd = WorkloadOperation("a", "alltoallv", group=tuple(range(ranks)), matrix=matrix)
+    small = WorkloadOperation("b", "transfer", group=(0, 1), bytes=7)
+    one = planner(machine, [odd, small])
+    found = one.plan()
+    assert verify(found.schedule).ok
+    assert one.bound.us < found.us < 1.1 * float(one.bound.us)
+    asked = sum(x for i, row in enumerate(matrix) for j, x in enumerate(row))
+    given = sum(shard.bytes for shard in found.schedule.parts[0].shards)
+    assert asked <= given < 1.001 * asked
+
+
 def test_an_idle_box_forwards():
     found = planner(
         "dgx-a100:nodes=4", [collective("dp", "allreduce", range(0, 32, 8), 1000, relays="idle")]
