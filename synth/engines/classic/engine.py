@@ -138,8 +138,11 @@ class Classic:
             if not isinstance(one, InNetwork) and beyond_transfers(problem, judge.value):
                 continue
             first = self._offer(site, one, self._pieces(one, problem.objective)[0], judge, why)
-            if first is not None:
-                possible.append((one, first))
+            if first is None:
+                continue
+            possible.append((one, first))
+            if isinstance(one, InNetwork):  # at once: then transfers may be of no use
+                judge.look_at_orders(one.name, first)
         for one, first in possible:
             for chunks in self._pieces(one, problem.objective)[1:]:
                 if judge.meter.over():
@@ -147,9 +150,7 @@ class Classic:
                 self._offer(site, one, chunks, judge, why)
             if judge.meter.over():
                 return False
-            if isinstance(one, InNetwork):
-                judge.look_at_orders(one.name, first)
-            elif not one.pipelined:
+            if not isinstance(one, InNetwork) and not one.pipelined:
                 judge.look_at_slices(one.name, first)
         return True
 
