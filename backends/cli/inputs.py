@@ -179,7 +179,7 @@ def collective_for(args: NamedCollective, group: tuple[int, ...]) -> Collective:
 
 
 def message_note(text: str, collective: Collective) -> str:
-    """Return what M is where one might take it for something else, else nothing."""
+    """Return a note on M of a resharding whose M is not the whole tensor, else an empty text."""
     if not is_reshard(text) or (part := part_of_tensor(collective)) == 1:
         return ""
     return f"M, the largest buffer of a rank, is {part} of the tensor: --size is of that"

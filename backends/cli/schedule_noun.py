@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import format_bytes, parse_size_range
-from weft.dsl.nouns.schedule import Schedule, moves_told
+from weft.dsl.nouns.schedule import Schedule, move_words
 from weft.synth.judge.verify import require_valid, verify
 from weft.synth.time.schedule_tables import CostModel
 from weft.synth.time.schedule_time import SimulatedTime, simulate
@@ -53,7 +53,7 @@ class ScheduleNoun(Noun):
 
             sketch = read_sketch(args.sketch, schedule.topology, schedule.collective, console)
         verdict = verify(schedule, sketch)
-        size = f"{moves_told([schedule])} in {count(schedule.steps, 'step')}"
+        size = f"{move_words([schedule])} in {count(schedule.steps, 'step')}"
         facts = f"{size}, {schedule.collective}"
         checks = [Check("form", True, f"{facts} on {schedule.topology.name}")]
         if verdict.ok:

@@ -19,8 +19,8 @@ CODE = "from weft.backends.jobs.child import main; main()"
 
 
 YOUNG = 50_000
-"""New objects that are not freed by their count after which those in cycles are looked for; jobs
-make many small ones without cycles, and at Python's 700 the search took a fifth of their time."""
+"""Threshold of Python's cyclic garbage collector, which is 700 otherwise: jobs make many small
+objects without cycles, and it took about a fifth of the time in which tune explores."""
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
@@ -119,9 +120,9 @@ def make(given: Mapping[str, Any]) -> list[dict[str, Any]]:
             chunks = shaped.collective.coarsest().message_chunks
             chunks *= variant.segments * variant.instances
         for in_place in asked.placements(schedule.collective.kind, backend.name):
-            workshop = _Workshop(shaped, variant, backend, asked.runtime, in_place, given["seed"])
+            writer = _ProgramFiles(shaped, variant, backend, asked.runtime, in_place, given["seed"])
             for one, plan in zip(made, given["ranges"], strict=True):
-                path, text = workshop.file(plan["name"], SizeRange(plan["low"], plan["high"]))
+                path, text = writer.file(plan["name"], SizeRange(plan["low"], plan["high"]))
                 one["files"][path] = text
                 one["chunks"] = chunks or one["chunks"]
                 one["artefacts"].append(
@@ -135,9 +136,9 @@ def artefacts_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Artefact, ...]:
     return tuple(Artefact(**row) for row in rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Workshop:
-    """Makes the files of one program in one format and placement, each for a range of sizes.
+@dataclass(eq=False)
+class _ProgramFiles:
+    """Files of one program in one format and placement, each for a range of sizes.
 
     ``executed``: what was executed, without the names and sizes in it. Those decide only which
     hangs of a file count, and each file is proved to have none.
@@ -149,7 +150,6 @@ class _Workshop:
     runtime: str
     in_place: bool
     seed: int
-    programs: list[Program] = field(default_factory=list)
     executed: set[str] = field(default_factory=set)
 
     def file(self, plan: str, sizes: SizeRange) -> tuple[str, str]:
@@ -162,25 +162,25 @@ class _Workshop:
         path = f"{self.backend.name}/{name}{SUFFIX.get(self.backend.name, '.py')}"
         text = self._text(name, sizes)
         require_good(self.backend.findings(text, path, self.runtime), path)
-        if self.schedule.topology.ranks <= MOST_EXECUTED and (does := _nameless(text)) not in (
-            self.executed
-        ):
+        nameless = _nameless(text)
+        if self.schedule.topology.ranks <= MOST_EXECUTED and nameless not in self.executed:
             self._execute(text, path)
-            self.executed.add(does)
+            self.executed.add(nameless)
         return path, text
+
+    @cached_property
+    def program(self) -> Program:
+        """The program, not judged after every pass: each file is proved from its text."""
+        options = self.variant.options(target_of(self.runtime), in_place=self.in_place)
+        return lower_schedule(self.schedule, options)
 
     def _text(self, name: str, sizes: SizeRange) -> str:
         if isinstance(self.backend, ScriptFile):
             script = compile_script(self.schedule, name)
             return self.backend.write(script, (), name.replace("-", "_"))
-        target = target_of(self.runtime)
-        if not self.programs:
-            options = self.variant.options(target, in_place=self.in_place, name=name)
-            # Not judged after every pass: the final result is proved from its text.
-            self.programs.append(lower_schedule(self.schedule, options))
-        program = replace(self.programs[0], name=name)
+        program = replace(self.program, name=name)
         written = written_sizes(self.backend.name, self.runtime, sizes)
-        return self.backend.emit(program, target, written)
+        return self.backend.emit(program, target_of(self.runtime), written)
 
     def _execute(self, text: str, where: str) -> None:
         """Execute a file; raises CheckFailed if it computes something else."""

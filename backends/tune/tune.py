@@ -79,7 +79,7 @@ def casts_left_out(topology: Topology, collective: Collective) -> str | None:
         return None
     ratio = f"{float(gain.without / gain.with_them):.4g}"
     return (
-        f"no plan of tune uses what {gain.switches[0]} sums and copies, {ratio} times the "
-        "bandwidth; within a host: weft synth --objective time --size SIZE, "
+        f"plans of tune do not let {gain.switches[0]} sum or copy, which gives {ratio} times the "
+        "bandwidth; within a host: weft synth --objective time --size SIZE, then "
         "weft compile --to mscclpp-json"
     )

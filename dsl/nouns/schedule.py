@@ -286,7 +286,7 @@ class Schedule(Viewed, Tabled):
 NO_SWITCHES = "nvls=off, sharp=off or --capable 'SWITCH=none' gives a schedule of transfers"
 
 
-def moves_told(schedules: Sequence[Schedule]) -> str:
+def move_words(schedules: Sequence[Schedule]) -> str:
     """Return how many transfers and casts schedules have, in words."""
     casts = sum(len(one.casts) for one in schedules)
     beside = f" and {count(casts, 'cast')}" if casts else ""

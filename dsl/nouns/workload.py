@@ -190,11 +190,11 @@ class WorkloadOperation:
             return (Shard(self.group[:1], self.group[1:], self.bytes),)
         return tuple(one for one in self.shards if one.bytes)
 
-    def rounded_up(self, step: int) -> WorkloadOperation:
-        """Return a demand each of whose bytes are rounded up to a multiple of ``step``."""
+    def rounded_up(self, multiple: int) -> WorkloadOperation:
+        """Return a demand each of whose bytes are rounded up to multiples of a number."""
 
         def up(size: int) -> int:
-            return -(-size // step) * step
+            return -(-size // multiple) * multiple
 
         return replace(
             self,

@@ -74,10 +74,12 @@ class _PricedMove:
 
 @dataclass(frozen=True, eq=False)
 class _CastEnds:
-    """What the ends of casts over a switch cost: ``first`` from each rank to it, with the issuer's
-    own copy, ``beyond`` from it to each rank; and the links of both.
+    """Prices and links of the ends of casts over a switch; without one, over the cheapest of each
+    rank.
 
-    Without a ``switch`` it is the cheapest one of each rank."""
+    ``first``: price from each rank to the switch, with the issuer's own copy; ``beyond``: from the
+    switch to each rank; ``to_it``, ``from_it``: the links of both, by rank.
+    """
 
     switch: int | None
     first: Floats
@@ -87,6 +89,7 @@ class _CastEnds:
 
 
 def _with_own(arcs: Arcs, ranks: int, k: int, in_group: bool, v: int) -> tuple[int, ...]:
+    """Return the links from rank v to switch k, and of the issuer's own copy back."""
     own = (int(arcs.back[k, v]),) if in_group else ()
     return (*arcs.route(v, ranks + k), *own)
 
@@ -94,13 +97,13 @@ def _with_own(arcs: Arcs, ranks: int, k: int, in_group: bool, v: int) -> tuple[i
 def _any_of(each: Sequence[_CastEnds]) -> _CastEnds:
     """Return the ends of casts over several switches, each at the cheapest."""
     first, beyond = (np.array([getattr(x, y) for x in each]) for y in ("first", "beyond"))
-    nearest, farthest = first.argmin(axis=0), beyond.argmin(axis=0)
+    to_which, from_which = first.argmin(axis=0), beyond.argmin(axis=0)
     return _CastEnds(
         None,
         first.min(axis=0),
         beyond.min(axis=0),
-        lambda v: each[nearest[v]].to_it(v),
-        lambda w: each[farthest[w]].from_it(w),
+        lambda v: each[to_which[v]].to_it(v),
+        lambda w: each[from_which[w]].from_it(w),
     )
 
 

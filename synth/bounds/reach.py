@@ -200,7 +200,8 @@ def _near(apart: Ints, starts: Sequence[int]) -> Iterator[Bools]:
 def _terms(
     topology: Topology, cut: NodeCut, apart: Ints, flows: Flows, unit: Fraction, *, into: bool
 ) -> tuple[tuple[Fraction, Fraction], ...]:
-    """What one cut adds from when on, over the links out of its ranks, or those into the others."""
+    """Return the terms of one cut: the µs from which on it adds so many GB/s, over the links out of
+    its ranks, or those into the others."""
     n = topology.ranks
     inside = cut.inside[:n]
     first, last = _first(apart, inside, flows), _last(apart, inside, flows)

@@ -31,8 +31,8 @@ from ..lp.certified import common_denominator
 from ..lp.congestion import Congestion
 from ..prices.joint_prices import PricedBound, PricedDemand, joint_prices
 from .demands import CollectiveDemand, FlowPart, Part, SumPart, TreePart
+from .known_columns import known_columns
 from .pricing import JOINT_EFFORT, DemandPricing, JointEffort, PricedColumn
-from .starts import known_columns
 from .symmetry import WorkloadSymmetry, symmetry_of
 
 

@@ -112,18 +112,17 @@ def rounded_up(pieces: Sequence[MergePiece]) -> list[MergePiece]:
     fixed = [piece.grain for piece in pieces if piece.operation.kind in DEMANDS]
     least, total = min(piece.grain for piece in pieces), sum(piece.bytes for piece in pieces)
     wanted = max(1, math.floor(least / 1000), math.ceil(Fraction(8 * total, LARGEST_OFFSET)))
-    step = 1 << (wanted.bit_length() - 1)
+    multiple = 1 << (wanted.bit_length() - 1)
     if fixed:
-        step = math.gcd(step, _common(fixed).numerator)
+        multiple = math.gcd(multiple, _common(fixed).numerator)
     return [
-        piece
-        if piece.operation.kind in DEMANDS
-        else replace(
-            piece,
-            bytes=math.ceil(piece.grain / step) * step * piece.schedule.collective.message_chunks,
-        )
-        for piece in pieces
+        piece if piece.operation.kind in DEMANDS else _larger(piece, multiple) for piece in pieces
     ]
+
+
+def _larger(piece: MergePiece, multiple: int) -> MergePiece:
+    grain = math.ceil(piece.grain / multiple) * multiple
+    return replace(piece, bytes=grain * piece.schedule.collective.message_chunks)
 
 
 def _order(pieces: Sequence[MergePiece], priorities: Sequence[int] | None) -> Ints | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import count
 
 import numpy as np
 
@@ -110,9 +109,7 @@ def nameless(topology: Topology) -> Topology:
             for new, old in enumerate(kept)
         ),
         tuple(replace(one, src=place[one.src], dst=place[one.dst]) for one in topology.links),
-        tuple(
-            replace(one, name=f"r{i}") for i, one in zip(count(), topology.resources, strict=False)
-        ),
+        tuple(replace(one, name=f"r{i}") for i, one in enumerate(topology.resources)),
         timing=topology.timing,
     )
 

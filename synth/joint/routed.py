@@ -15,15 +15,15 @@ from .paths import path_carriers
 from .trees import is_trees, tree_carriers
 
 
-def routed_piece(topology: Topology, bound: JointBound, k: int, step: int = 1) -> MergePiece:
+def routed_piece(topology: Topology, bound: JointBound, k: int, multiple: int = 1) -> MergePiece:
     """Return the schedule of demand k along the trees or paths that the solution uses for it.
 
-    ``step``: what the bytes of matrices and shards are rounded up to.
+    ``multiple``: that to which the bytes of matrices and shards are rounded up.
     """
     demand = bound.demands[k]
     operation = demand.operation
     if operation.kind in DEMANDS:
-        operation = operation.rounded_up(step)
+        operation = operation.rounded_up(multiple)
     carriers: Sequence[Sequence[Carrier]]
     if not is_trees(demand):
         pairs = path_carriers(topology, bound, k)

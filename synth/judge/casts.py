@@ -215,7 +215,7 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
 
 
 def _meets_all(node: Node) -> bool:
-    """Return True if whatever comes to a switch may meet and part there, without an issuer."""
+    """Return True if a switch multicasts and reduces without an issuer: every pass counts there."""
     return node.multicast and node.reduces and not node.issuer_in_group
 
 

@@ -125,7 +125,7 @@ class JointPlanner:
         return best
 
     @cached_property
-    def step(self) -> int:
+    def multiple(self) -> int:
         """Bytes to whose multiples those of matrices and shards are rounded up: 1, or a power of
         two that is about a millionth of the largest buffers, where their grains would be finer."""
         asked = [one.operation for one in self.bound.demands]
@@ -164,7 +164,7 @@ class JointPlanner:
             return None
         parts = shares(self.bound.loads)
         return [
-            routed_piece(self.topology, self.bound, k, self.step)
+            routed_piece(self.topology, self.bound, k, self.multiple)
             if k in routed
             else self._piece(k, parts[k])
             for k in self._asked()
@@ -186,11 +186,11 @@ class JointPlanner:
             if share is None and everyone and demand.operation.kind == WorkKind.ALLTOALLV:
                 rails = rail_planner(self.topology)
                 if rails is not None:
-                    return rails.piece(demand.operation.rounded_up(self.step))
+                    return rails.piece(demand.operation.rounded_up(self.multiple))
             if share is not None or len(self._asked()) == 1:
-                return routed_piece(self.topology, self.bound, k, self.step)
+                return routed_piece(self.topology, self.bound, k, self.multiple)
             alone = joint_bound(self.topology, [demand])
-            return routed_piece(self.topology, alone, 0, self.step)
+            return routed_piece(self.topology, alone, 0, self.multiple)
         if share is not None and self._many_flows(demand):
             return routed_piece(self.topology, self.bound, k)
         part = share_of(self.topology, demand.operation.group, share)

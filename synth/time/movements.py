@@ -1,4 +1,4 @@
-"""What moves in a schedule, for whoever looks at it: its transfers, and every leg of its casts.
+"""Movements of a schedule, for reports: its transfers, and every leg of its casts.
 
 One table of both in the order in which they queue (:mod:`.moves`). A leg is told by the nodes at
 the ends of its link, of which one at least is a switch.

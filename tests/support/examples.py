@@ -1,4 +1,4 @@
-"""How many random examples a test tries: few where each costs much, many when asked to be thorough.
+"""Numbers of random examples of a test: few where each costs much, many in the thorough profile.
 
 ``make sweep`` asks for many (``pytest --hypothesis-profile thorough``).
 """

@@ -11,7 +11,7 @@ from weft.dsl.base.files import write_folder
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.problem import Objective
-from weft.dsl.nouns.schedule import dumps, moves_told, write
+from weft.dsl.nouns.schedule import dumps, move_words, write
 from weft.synth.api import lacking, synthesize
 from weft.synth.base.engine import Budget, Status
 from weft.synth.bounds import bounds
@@ -91,7 +91,7 @@ def _tell(
         points = (_best(points, problem),)
     console.say(
         "Verified",
-        f"{moves_told([p.schedule for p in points])} in {count(len(points), 'schedule')}",
+        f"{move_words([p.schedule for p in points])} in {count(len(points), 'schedule')}",
     )
     bound = bounds(problem.topology, problem.collective)
     files = _write(args, problem, points, console)

@@ -22,7 +22,7 @@ inplace="0" outofplace="1" minBytes="0" maxBytes="1024">
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -71,6 +71,7 @@ def emit(
     target = target_of(target)
     label = program.name if name is None else name
     _check_header(program, target, label, min_bytes, max_bytes)
+    _require_sizes(program, target)
     lines = [_algo(program, target, label, min_bytes, max_bytes)]
     texts: _Texts = {}
     for rank, code in enumerate(program.ranks):
@@ -98,7 +99,8 @@ def require_fit(program: Program, target: Target) -> None:
 def _counts_fit(program: Program, target: Target) -> bool:
     """Return True if no rank of a program can exceed a limit of the target, by its columns.
 
-    False says only that :func:`_check_rank` must look: it names what is wrong.
+    False says only that :func:`_require_sizes` and :func:`_check_rank` must look: they name what is
+    wrong.
     """
     blocks, steps, nodes = _sizes(program)
     last = np.maximum(program.src_offset, program.dst_offset) + program.count - 1
@@ -139,18 +141,15 @@ def _require_sizes(program: Program, target: Target) -> None:
     blocks, steps, nodes = _sizes(program)
     large = (blocks > target.max_blocks) | (nodes > target.max_nodes)
     large[program.block_rank[steps > target.max_steps]] = True
-    for rank in np.flatnonzero(large).tolist():
-        first, end = program.first_block[rank : rank + 2].tolist()
-        _check_sizes(target, f"on rank {rank}", steps[first:end].tolist(), int(nodes[rank]))
-
-
-def _check_sizes(target: Target, where: str, steps: Sequence[int], nodes: int) -> None:
-    """Check the steps of a rank's blocks, and the number of its XML elements."""
     hint = "more lanes or fewer chunks and instances make it smaller"
-    _at_most(len(steps), target.max_blocks, f"thread blocks {where}", target, FEWER_PEERS)
-    for index, count in enumerate(steps):
-        _at_most(count, target.max_steps, f"steps in block {index} {where}", target, hint)
-    _at_most(nodes, target.max_nodes, f"XML elements {where}", target, hint)
+    for rank in np.flatnonzero(large).tolist():
+        where, first = f"on rank {rank}", int(program.first_block[rank])
+        _at_most(
+            int(blocks[rank]), target.max_blocks, f"thread blocks {where}", target, FEWER_PEERS
+        )
+        for index, count in enumerate(steps[first : first + int(blocks[rank])].tolist()):
+            _at_most(count, target.max_steps, f"steps in block {index} {where}", target, hint)
+        _at_most(int(nodes[rank]), target.max_nodes, f"XML elements {where}", target, hint)
 
 
 def _algo(program: Program, target: Target, label: str, least: int, most: int) -> str:
@@ -338,9 +337,8 @@ def _buffer_sizes(program: Program, target: Target, code: RankProgram) -> tuple[
 def _check_rank(
     program: Program, target: Target, rank: int, code: RankProgram, texts: _Texts
 ) -> None:
-    steps = [len(b.code) + sum([len(i.waits) - 1 for i in b.code if i.waits]) for b in code]
+    """Check what the runtime executes and can number; sizes: :func:`_require_sizes`."""
     where = f"on rank {rank}"
-    _check_sizes(target, where, steps, 1 + program.rank_count + len(steps) + sum(steps))
     waited = max(
         (b for block in code for i in block.code if i.waits for b, _ in i.waits), default=0
     )

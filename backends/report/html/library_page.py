@@ -41,7 +41,7 @@ no such file."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanView:
-    """What the view of a plan is drawn from, whatever the number of its bars."""
+    """Inputs of the view of a plan, which do not depend on the number of its bars."""
 
     plan: TunedPlan
     shown: Shown

@@ -265,7 +265,7 @@ class _Question:
     meter: Meter | None
 
     def anchors(self) -> tuple[bytes, int]:
-        """What the answer depends on; of the model's text, which is long, a digest is kept."""
+        """Return what the answer depends on (:func:`.kept`): a digest of the model, its steps."""
         return sha256(self.model.text.encode()).digest(), self.steps
 
 
@@ -289,7 +289,7 @@ def _answered(question: _Question) -> CpAnswer:
 def _finished(question: _Question) -> CpAnswer:
     steps, listener = question.steps, listener_of(question.meter)
     answer = cp_sat.solve(question.model, steps=steps, listener=listener)
-    if answer.steps == steps:  # exactly all of them: it ended before its time
+    if answer.steps == steps:  # a solver that is stopped or dies is charged exactly all of them
         raise _Unfinished(answer)
     return answer
 

@@ -363,7 +363,7 @@ _FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy)
 
 
 def _need_no_transfers(problem: Problem, casts: list[Point]) -> bool:
-    """Return True if one with casts is quicker than all without, so that these need no search."""
+    """Return True if a schedule with casts beats the bound of all without: no search for those."""
     size = problem.bytes or 1
     best = min((simulate(p.schedule, size).time_us for p in casts), default=math.inf)
     return beyond_transfers(problem, best)

@@ -127,9 +127,9 @@ def test_instances_are_chosen_as_the_command_chooses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", ["msccl-xml", "mscclpp-json", "program"])
 def test_algorithms_and_programs(tmp_path: Path, to: str) -> None:
-    name = "classic:ring{collective=allreduce,on=amd4}"
+    name = "classic:ring{collective=allreduce,on=dgx-a100:nodes=2}"
     algorithm = named_algorithm(name).algorithm
-    machine = weft.topology("amd4")
+    machine = weft.topology("dgx-a100:nodes=2")
     made = weft.artefact(algorithm, to, topology=machine, sizes=MIB)
     assert made.text == written(tmp_path, name, to, "--size", "1MiB")
     program = weft.compile_algorithm(algorithm, to=to, topology=machine)

@@ -125,7 +125,7 @@ def test_compiled_schedules(
 def hang(
     p: Program, machine: Topology, size: int, model: RuntimeModel, protocol: Protocol, few: int
 ) -> str:
-    """What a machine says of a program that never ends, else nothing."""
+    """Return the error of a program that never ends, else an empty text."""
     prepared = PreparedProgram(p, machine, model)
     try:
         simulate_prepared(prepared, size, protocol, most_operations=100_000, few=few)
