@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import count
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.nouns.parts import Resource
 from weft.dsl.nouns.topology import Topology
 
 
@@ -91,6 +93,10 @@ def _part(
     )
 
 
+def _named(resource: Resource, place: int) -> Resource:
+    return replace(resource, name=f"r{place}")
+
+
 def nameless(topology: Topology) -> Topology:
     """Return a machine without names, and without nodes that have no link: equal for alike parts.
 
@@ -109,7 +115,7 @@ def nameless(topology: Topology) -> Topology:
             for new, old in enumerate(kept)
         ),
         tuple(replace(one, src=place[one.src], dst=place[one.dst]) for one in topology.links),
-        tuple(replace(one, name=f"r{i}") for i, one in enumerate(topology.resources)),
+        tuple(map(_named, topology.resources, count())),
         timing=topology.timing,
     )
 
