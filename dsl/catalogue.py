@@ -19,7 +19,7 @@ from .importers import read_any
 from .importers.origin import OF_ANY, with_origin
 from .importers.taccl_pair import read_pair
 from .importers.taccl_sketch import TacclSketch
-from .machines.capable import capable, split_capable
+from .machines.capable import FLAG, capable, split_capable
 from .machines.cluster import HostTemplate, cluster, host_of
 from .machines.fabric_links import asked_fabric
 from .machines.failures import Down, find, nic_down, without
@@ -132,7 +132,7 @@ def with_capable(machine: str, asked: Sequence[str]) -> str:
         UserError: a text without a switch or without words.
     """
     texts = [one for text in asked for one in text.split(",")]
-    pairs = [split_capable(text, "--capable") for text in texts]
+    pairs = [split_capable(text, FLAG) for text in texts]
     return with_options(machine, "capable=" + ",".join(f"{name}:{able}" for name, able in pairs))
 
 

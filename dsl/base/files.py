@@ -479,7 +479,7 @@ class Fields:
         value = self._data[key]
         kinds = kind if isinstance(kind, tuple) else (kind,)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            wanted = " or ".join(k.__name__ for k in kinds)
+            wanted = " or ".join("null" if k is type(None) else k.__name__ for k in kinds)
             raise BadFile(f"{key!r} must be {wanted}, not {_name(value)}", where=self._where)
         return value
 

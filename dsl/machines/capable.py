@@ -25,6 +25,8 @@ from .names import names_of
 
 _RANGE = re.compile(r"(.*?)(\d{1,6})\.\.(\d{1,6})")
 _EXAMPLE = "rail0:multicast+reduces+turns"
+FLAG = "--capable"
+"""Where texts of the command line come from, which have ``=`` for the colon."""
 
 
 def capable(machine: Topology, asked: Iterable[tuple[str, Span | str]]) -> Topology:
@@ -66,7 +68,9 @@ def split_capable(text: str, where: Span | str) -> tuple[str, str]:
     parts = re.split(r"[:=]", text)
     if len(parts) != 2 or not all(part.strip() for part in parts):
         raise UserError(
-            f"{text[:60]!r} names no switch with its capabilities", where=where, hint=_EXAMPLE
+            f"{text[:60]!r} names no switch with its capabilities",
+            where=where,
+            hint=_EXAMPLE.replace(":", "=") if where == FLAG else _EXAMPLE,
         )
     return parts[0].strip(), parts[1].strip()
 

@@ -13,7 +13,11 @@ alone, and without any engine's code:
 * a switch that more than one link enters in a pass must reduce, one that more than one leaves must
   multicast, one of both must turn sums round; its member set has at least as many as its least
   group;
-* where the issuer is in the group, its own copy crosses the switch too, both ways;
+* a sum is copied only behind a switch that turns it round: one that turns and multicasts, which the
+  whole sum passes before any copy of it is made (a switch that reduces does not feed one that
+  multicasts: only ranks and turning switches are roots of an allreduce);
+* where the issuer is in the group, its own copy crosses the switch too, both ways; but one switch
+  that turns the whole sum round needs no issuer: its members push;
 * a switch keeps at most as many different member sets as it has groups.
 """
 
@@ -82,22 +86,46 @@ class _SwitchPass:
     leaves: list[int] = field(default_factory=list)
     there: list[_Copy] = field(default_factory=list)
 
+    def ends(self, topology: Topology) -> tuple[list[int], list[int]]:
+        """Return the nodes before it and after it, once for each link."""
+        before = [topology.links[k].src for k in self.enters]
+        return before, [topology.links[k].dst for k in self.leaves]
+
     def meet_again(self) -> bool:
         """Return True if something that was copied before meets something else here."""
         return len(self.there) > 1 and any(copy.copied for copy in self.there)
 
-    def leaving(self) -> _Copy:
+    def met(self) -> frozenset[int]:
+        """Return the sources of all that is here."""
+        return frozenset[int]().union(*(copy.sources for copy in self.there))
+
+    def turned(self, node: Node) -> bool:
+        """Return True if what leaves a switch was turned round, here or before."""
+        return _roots(node) or (len(self.there) == 1 and self.there[0].turned)
+
+    def copies_unturned(self, node: Node) -> bool:
+        """Return True if a sum is copied that neither this switch nor one before turned round."""
+        return len(self.leaves) > 1 and len(self.met()) > 1 and not self.turned(node)
+
+    def leaving(self, node: Node) -> _Copy:
         """Return what is on each link that leaves."""
-        met = frozenset().union(*(copy.sources for copy in self.there))
-        return _Copy(met, len(self.leaves) > 1 or any(copy.copied for copy in self.there))
+        copied = len(self.leaves) > 1 or any(copy.copied for copy in self.there)
+        return _Copy(self.met(), copied, self.turned(node))
+
+    def turns_all(self, node: Node, sources: tuple[int, ...]) -> bool:
+        """Return True if the whole sum, not copied before, turns round here."""
+        whole = len(self.met()) == len(sources) > 1
+        return whole and _roots(node) and not any(copy.copied for copy in self.there)
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """What is on a link: of which sources, and whether it was copied on its way."""
+    """What is on a link: of which sources, whether it was copied on its way, and whether it passed
+    a switch that turns sums round since it last met another."""
 
     sources: frozenset[int]
-    copied: bool
+    copied: bool = False
+    turned: bool = False
 
 
 def _problems_of(topology: Topology, one: Cast, groups: Groups) -> Iterator[str]:
@@ -112,16 +140,24 @@ def _problems_of(topology: Topology, one: Cast, groups: Groups) -> Iterator[str]
     yield from broken
     if broken:
         return
-    for v, before, after in switch_passes(topology, one):
-        yield from _switch_problems(topology, one, v, (before, after), groups)
+    alone = one.issuer == PUSHED  # a switch may turn the sum round without an issuer
+    for v, once in passes.each():
+        node, ends = topology.nodes[v], once.ends(topology)
+        yield from _switch_problems(node, ends, groups[v])
+        if once.copies_unturned(node):
+            yield f"{node.name} copies a sum and does not turn it round, nor does one before it"
+        if not node.issuer_in_group or max(map(len, ends)) < 2:
+            continue
+        if alone and once.turns_all(node, one.sources):
+            alone = False
+        else:
+            yield from _issuer_problems(node, one, ends)
 
 
 def switch_passes(topology: Topology, one: Cast) -> Iterator[tuple[int, list[int], list[int]]]:
     """Yield each pass of a cast through a switch that computes: it, the nodes before and after."""
-    for v, found in sorted(_CastPasses.through(topology, one).of.items()):
-        for once in found:
-            before = [topology.links[k].src for k in once.enters]
-            yield v, before, [topology.links[k].dst for k in once.leaves]
+    for v, once in _CastPasses.through(topology, one).each():
+        yield v, *once.ends(topology)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +170,10 @@ class _CastPasses:
     of: dict[int, list[_SwitchPass]]
     into: dict[int, _SwitchPass]
     out_of: dict[int, _SwitchPass]
+
+    def each(self) -> Iterator[tuple[int, _SwitchPass]]:
+        """Yield each pass with its switch, in the order of the switches."""
+        yield from ((v, once) for v, found in sorted(self.of.items()) for once in found)
 
     @staticmethod
     def through(topology: Topology, one: Cast) -> _CastPasses:
@@ -195,11 +235,11 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
     for i, k in enumerate(one.links):
         x, once = topology.links[k], passes.out_of.get(i)
         if x.src < ranks:
-            here = _Copy(frozenset((x.src,)), copied=False)
+            here = _Copy(frozenset((x.src,)))
         elif once is not None and once.there and len(once.there) == len(once.enters):
             if once.meet_again():
                 yield f"copies meet again at {nodes[x.src].name}"
-            here = once.leaving()
+            here = once.leaving(nodes[x.src])
         elif passing[x.src]:
             here = passing[x.src].pop(0)
         else:
@@ -219,10 +259,16 @@ def _meets_all(node: Node) -> bool:
     return node.multicast and node.reduces and not node.issuer_in_group
 
 
+def _roots(node: Node) -> bool:
+    """Return True if a switch may be the root of an allreduce."""
+    return node.turns and node.multicast
+
+
 def _switch_problems(
-    topology: Topology, one: Cast, v: int, ends: tuple[list[int], list[int]], groups: Groups
+    node: Node, ends: tuple[list[int], list[int]], groups: set[frozenset[int]]
 ) -> Iterator[str]:
-    node, (before, after) = topology.nodes[v], ends
+    """Yield what a switch cannot do in a pass; its member set is added to the switch's groups."""
+    before, after = ends
     many_in, many_out = len(before) > 1, len(after) > 1
     if not many_in and not many_out:
         return
@@ -230,19 +276,19 @@ def _switch_problems(
         yield f"{node.name} sums {len(before)} of its links and does not reduce"
     if many_out and not node.multicast:
         yield f"{node.name} copies to {len(after)} of its links and does not multicast"
-    if many_in and many_out and not node.turns:
-        yield f"{node.name} sums and copies in one pass and does not turn sums round"
     sides = (before if many_in else ()), (after if many_out else ())
-    groups[v].add(frozenset(chain.from_iterable(sides)))
+    groups.add(frozenset(chain.from_iterable(sides)))
     # Several copies may come from, or go to, one switch that only passes them on.
     members = (Counter(sides[0]) | Counter(sides[1])).total()
     if members < node.limits.least:
         yield f"a group of {members} of {node.name}, whose least has {node.limits.least}"
-    if not node.issuer_in_group:
-        return
+
+
+def _issuer_problems(node: Node, one: Cast, ends: tuple[list[int], list[int]]) -> Iterator[str]:
+    """Yield what is wrong with the issuer of a switch whose group it is in."""
     if one.issuer == PUSHED:
         yield f"it has no issuer, and {node.name} acts for one"
-    elif one.issuer not in before or one.issuer not in after:
+    elif not all(one.issuer in side for side in ends):
         yield (
             f"{node.name} has its issuer in the group: the copy of rank {one.issuer} crosses it, "
             "up and down"

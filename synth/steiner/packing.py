@@ -187,7 +187,7 @@ class _TreeColumns:
         turning = [
             v
             for v in sorted({int(least[v]) for v in range(topology.ranks, len(nodes))})
-            if nodes[v].turns and nodes[v].multicast and not nodes[v].issuer_in_group
+            if nodes[v].turns and nodes[v].multicast
         ]
         size = np.bincount(orbits.row_orbit).astype(float)
         first = np.unique(orbits.row_orbit, return_index=True)[1]

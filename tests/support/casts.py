@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 from weft.dsl.catalogue import topology
+from weft.dsl.nouns.capabilities import as_fields
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.parts import Node, NodeKind
@@ -106,13 +107,30 @@ def able_fabrics(draw: st.DrawFn, max_ranks: int = 5) -> Topology:
 
 
 @st.composite
+def lacking_fabrics(draw: st.DrawFn, max_ranks: int = 5) -> Topology:
+    """Ranks on one leaf switch, or on two below a spine, all of which compute but for one
+    capability of one leaf, or for groups without their issuer: what is lacking often gains."""
+    n, leaves = draw(st.integers(3, max_ranks)), draw(st.integers(1, 2))
+    ends = [(r, n + r % leaves, 50) for r in range(n)]
+    up = draw(st.sampled_from((25, 50, 100)))
+    ends += [(n + k, n + leaves, up) for k in range(leaves) if leaves > 1]
+    links = [x for a, b, width in ends for x in both_ways(a, b, width, 1)]
+    able = st.sampled_from((NVLS, FREE))
+    words = [set(draw(able).split("+")) for _ in range(leaves)]
+    words[0] -= {draw(st.sampled_from(("multicast", "reduces", "turns")))}
+    if leaves > 1:
+        words.append(set(draw(st.sampled_from((TURNING, FREE, "multicast"))).split("+")))
+    switches = [replace(switch(f"sw{k}"), **as_fields(w)) for k, w in enumerate(words)]
+    return Topology("lacking", (*map(gpu, range(n)), *switches), tuple(links))
+
+
+@st.composite
 def _able(draw: st.DrawFn, node: Node) -> Node:
     """A node, which if it is a switch may do something."""
     if node.kind is not NodeKind.SWITCH:
         return node
     copies, sums = draw(st.booleans()), draw(st.booleans())
-    turns = sums and draw(st.booleans())
-    grouped = not turns and draw(st.booleans())
+    turns, grouped = sums and draw(st.booleans()), draw(st.booleans())
     return replace(node, multicast=copies, reduces=sums, turns=turns, issuer_in_group=grouped)
 
 

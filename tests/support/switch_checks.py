@@ -36,9 +36,7 @@ def with_one_more(machine: Topology) -> list[Topology]:
         more = [held | {word} for word in ("multicast", "reduces") if word not in held]
         more += [held | {"turns"}] if "reduces" in held and not held & {"turns"} else []
         more += [held - {"issuer_in_group"}] if "issuer_in_group" in held else []
-        for one in more:
-            if not {"turns", "issuer_in_group"} <= one:
-                found.append(machine.with_capabilities({i: sorted(one)}))
+        found += [machine.with_capabilities({i: sorted(one)}) for one in more]
     return found
 
 

@@ -9,11 +9,14 @@ from fractions import Fraction
 import pytest
 from casts import FREE, NVLS, TURNING, down, racks, star, two_shot, up, up_and_down
 
+from weft.dsl.nouns.capabilities import as_fields
 from weft.dsl.nouns.casts import Cast, Casts
 from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.parts import Node
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Link, Topology, gpu, switch
 from weft.synth.judge.verify import verify
+from weft.synth.steiner.packing import cast_packing
 
 
 @pytest.mark.parametrize("able", [NVLS, FREE, TURNING])
@@ -46,7 +49,59 @@ def along(*links: int) -> Schedule:
     return changed(TREE, lambda c: replace(c, links=links), 0)
 
 
+def passed_on(*able: tuple[str, ...], links: tuple[int, ...]) -> Schedule:
+    """Allreduce of three ranks in one cast over two switches in a row. Links 2r and 2r + 1 join
+    rank r and the first one, 6 and 7 it and the second, 8 + r lead from that to rank r."""
+    nodes = (*map(gpu, range(3)), *(able_switch(f"sw{k}", *w) for k, w in enumerate(able)))
+    ends = [(a, b) for r in (0, 1, 2, 4) for a, b in ((r, 3), (3, r))]
+    ends = [*ends[:6], *reversed(ends[6:]), (4, 0), (4, 1), (4, 2)]
+    machine = Topology("row", nodes, tuple(Link(a, b, Fraction(1), Fraction(1)) for a, b in ends))
+    return Schedule.of(machine, make("allreduce", 3), [], casts=[Cast(0, ALL, ALL, links)])
+
+
+def able_switch(name: str, *words: str) -> Node:
+    return replace(switch(name), **as_fields(words))
+
+
+ALL = (0, 1, 2)
+BOTH = ("multicast", "reduces")
+THROUGH = (0, 2, 4, 6, 8, 9, 10)
+"""Up to the first switch, on to the second, and down from there."""
+BACK = (0, 2, 4, 6, 7, 1, 3, 5)
+"""Up to the first switch, to the second, back, and down from the first."""
+
+
+@pytest.mark.parametrize(
+    ("able", "links"),
+    [
+        (((*BOTH, "turns"), ("multicast",)), THROUGH),
+        ((("reduces",), (*BOTH, "turns")), THROUGH),
+        ((BOTH, (*BOTH, "turns")), BACK),
+    ],
+)
+def test_a_sum_is_copied_behind_a_switch_that_turns_it_round(
+    able: tuple[tuple[str, ...], ...], links: tuple[int, ...]
+):
+    verdict = verify(passed_on(*able, links=links))
+    assert verdict.ok, verdict.problems
+
+
+def test_a_switch_that_turns_sums_round_needs_no_issuer_and_no_other_acts_without():
+    able = (*BOTH, "turns", "issuer_in_group")
+    pushed = two_shot(4, "+".join(able))
+    assert verify(pushed).ok
+    packing = cast_packing(pushed.topology)
+    assert packing is not None
+    assert packing.us_per_byte * 450_000 == 1  # M / b
+    twice = passed_on(able, able, links=THROUGH)
+    assert "acts for one" in " ".join(verify(twice).problems)
+
+
 WRONG = [
+    # Else a rank would have to be the root, and what is proved of roots would not hold.
+    (passed_on(("reduces",), ("multicast",), links=THROUGH), "sw1 copies a sum and does not turn"),
+    (passed_on(BOTH, (), links=BACK), "sw0 copies a sum and does not turn"),
+    (passed_on(("reduces", "turns"), ("multicast",), links=THROUGH), "does not turn"),
     (changed(SUM, lambda c: replace(c, sources=c.sources[:-1])), "takes no part on that side"),
     (
         changed(SUM, lambda c: replace(c, sources=c.sources[:-1], links=(0, 2, 4, 3))),

@@ -115,8 +115,14 @@ def _limited(schedule: Schedule, one: Cast, dtype: str) -> str | None:
     """Return what the limits of a switch on the way forbid."""
     links, nodes = schedule.topology.links, schedule.topology.nodes
     for v in sorted({links[k].dst for k in one.links} - set(range(schedule.topology.ranks))):
-        sums = len(one.sources) > 1 and nodes[v].reduces
-        types = nodes[v].limits.types
-        if sums and dtype and not nodes[v].limits.computes("sum", dtype):
-            return f"{nodes[v].name} sums {', '.join(types) or 'other operators'}, not {dtype}"
+        if len(one.sources) < 2 or not nodes[v].reduces:
+            continue
+        limits = nodes[v].limits
+        wanted = (dtype,) if dtype else DTYPES  # a plan that names none is run with each
+        lacking = [x for x in wanted if not limits.computes("sum", x)]
+        if not lacking:
+            continue
+        held = ", ".join(x for x in limits.types if limits.computes("sum", x)) or "other operators"
+        told = "" if dtype else "; dtype= says the one type that the plan is for"
+        return f"{nodes[v].name} sums {held}, not {', '.join(lacking)}{told}"
     return None

@@ -129,6 +129,11 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         "mscclpp-json{dtype=float32}",
         "sums float16, not float32",
     ),
+    "a type beyond the switch where none is named": (
+        lambda: limited(types=("int32",)),
+        "mscclpp-json",
+        "sums int32, not float16, bfloat16, float32, uint32; dtype= says",
+    ),
     "across nodes": (
         lambda: two_shot(4),
         "mscclpp-json{gpus_per_node=2}",
