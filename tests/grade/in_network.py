@@ -134,9 +134,9 @@ CASES: dict[str, tuple[Question, ...]] = {
         Question(ONE, group="3,6", ps="20/9", limits=near("20/9")),
     ),
     "N13": (
-        # Not 155/26, which is 2 (32 - 1) M over 32 (300 + 25) GB/s: the partition into 32 GPUs alone.
-        # The partition into 4 hosts proves more: a byte needs 2 (4 - 1) = 6 messages from host to
-        # host, whatever its way, and out of hosts there are 32 NICs of 25 GB/s: 6 M / 800 = 15/2.
+        # Not 155/26, which is 2 (32 - 1) M over 32 (300 + 25) GB/s: the partition into GPUs alone.
+        # That into 4 hosts proves more: a byte needs 2 (4 - 1) = 6 messages from host to host,
+        # whatever its way, and out of hosts lead 32 NICs of 25 GB/s: 6 M / 800 GB/s = 15/2.
         # (Of four DGX-H100 it is the other way round: 62 / 32 (450 + 50) = 31/8 > 6 / 1600 = 15/4.)
         Question("dgx-a100:nodes=4", ps="15/2"),
         Question("dgx-a100:nodes=4,sharp=fabric", ps="155/27", limits=near("155/27"), synth_s=30),
