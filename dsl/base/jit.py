@@ -27,7 +27,8 @@ Array = Any
 _MARK = "__kernel__"
 
 _PLAIN_STEPS: Counter[str] = Counter()
-"""Steps that the loops of each module took as plain Python in this process."""
+"""Steps that the loops of each module took as plain Python in this process; of one whose compiled
+loops are loaded, more than any."""
 
 
 def compiled(function: F) -> F:
@@ -76,6 +77,7 @@ def _fast(name: str) -> SimpleNamespace:
             names[key] = getattr(_fast(value.__module__), value.__name__)
     for key in marked(module):
         names[key] = _compiled(names[key], names)
+    _PLAIN_STEPS[name] = sys.maxsize
     return SimpleNamespace(**names)
 
 
@@ -83,8 +85,9 @@ def worth_compiling(module: ModuleType, steps: int, enough: int) -> bool:
     """Return True if the next ``steps`` of a module's loops should be run by compiled code.
 
     Loading numba and the machine code takes as long as ``enough`` plain steps. The loops of a
-    process run plain until they have taken that many, and compiled from then on: never more than
-    twice the time of the better choice. Only speed depends on it, no result.
+    process run plain until they have taken that many, and compiled from then on, or from when
+    others had them compiled: never more than twice the time of the better choice. Only speed
+    depends on it, no result.
     """
     _PLAIN_STEPS[module.__name__] += steps
     return _PLAIN_STEPS[module.__name__] > enough

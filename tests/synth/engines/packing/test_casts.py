@@ -70,7 +70,7 @@ def test_a_switch_with_its_issuer_in_the_group_passes_single_copies_on():
     ends = ((0, 4), (1, 5), (2, 5), (3, 5), (4, 6), (4, 7), (5, 6), (5, 7))
     links = (x for a, b in ends for x in both_ways(a, b, 50, 1))
     machine = Topology("two leaves", (*map(gpu, range(4)), *named), tuple(links))
-    assert check_rates(machine).helped == 4
+    assert check_rates(machine).helped == 5  # one of them that to turn sums round
     packing = cast_packing(machine)
     assert packing is not None
     assert packing.us_per_byte * 10**6 == Fraction(310, 13)
