@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from dataclasses import replace
 
 from weft.dsl.base.answering import Lost
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.processes import cores
 
 from .answer import Ending, JobResult, of_error
 from .executor import Event, Executor, JobHandle, Told
@@ -18,13 +18,6 @@ from .worker import Worker
 
 STARTS = 3
 """Maximum number of starts of a job whose process dies every time."""
-
-
-def cores() -> int:
-    """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def local(

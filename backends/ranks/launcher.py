@@ -30,6 +30,7 @@ from weft.dsl.base.processes import (
     STDERR,
     STDOUT,
     Command,
+    cores,
     owning,
     python,
     running,
@@ -66,6 +67,8 @@ def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Comma
     if program is None:
         raise Missing("no mpiexec beside this Python or in PATH", hint=_HINTS["mpi"])
     more = {"MPIEXEC_TIMEOUT": str(int(seconds) + 1), **_OVERSUBSCRIBED}
+    if ranks > cores():
+        more |= _SHARED_CORES
     if os.geteuid() == 0:
         more |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return Command((program, "-n", str(ranks), sys.executable, *arguments), more)
@@ -123,6 +126,15 @@ _OVERSUBSCRIBED = MappingProxyType(
     {
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+)
+
+# Ranks that share cores: one that waits inside MPI sleeps instead of polling all the time. MPICH's
+# is read by MPICH alone, Open MPI's by Open MPI.
+_SHARED_CORES = MappingProxyType(
+    {
+        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
     }
 )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from weft.dsl.base.processes import end_with_owner
 
 from .rank import Loan, Spare
 from .serve import serve, supervise
+from .waiting import wait_for
 
 
 class MpiMember:
@@ -36,14 +36,8 @@ class MpiMember:
 
     def barrier(self) -> None:
         """Wait, with an end."""
-        end = time.monotonic() + self.timeout
-        request = self.comm.Ibarrier()
-        while not request.Test():
-            if time.monotonic() > end:
-                raise TimeoutError(
-                    f"rank {self.rank}: after {self.timeout:g} s still waiting at the barrier"
-                )
-            time.sleep(0)
+        late = f"rank {self.rank}: after {self.timeout:g} s still waiting at the barrier"
+        wait_for(self.comm.Ibarrier(), self.timeout, late)
 
     def clock(self) -> float:
         """Seconds."""

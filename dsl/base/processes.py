@@ -47,6 +47,13 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def python(*arguments: str, **environment: str) -> Command:
     """Return the command that runs this Python with some arguments."""
     return Command((sys.executable, *arguments), environment)

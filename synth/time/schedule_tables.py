@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Floats, Ints, Ints32
-from weft.dsl.base.jit import fast
+from weft.dsl.base.jit import fast, worth_compiling
 from weft.dsl.base.kept import kept
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
@@ -54,6 +54,10 @@ _LATEST = 1 << 62
 
 _UNIT_BITS = 256  # a finer common unit than 2^-256 µs is not worth its price
 _COARSE_UNIT = 1 << 64
+
+MOST_PLAIN = 50_000
+"""Slices of transfers of smaller runs of a process in plain Python: it takes as long to load numba
+and the kernel. Of all further ones the kernel is compiled; ticks stay exact, results the same."""
 
 
 def _none() -> Floats:
@@ -236,13 +240,15 @@ class Prepared:
                 return _in_us(m, unit, s)
         raise AssertionError("a coarse unit always fits")
 
-    def exact(self, message_bytes: int, *, compiled: bool = False) -> Ticked:
+    def exact(self, message_bytes: int, *, compiled: bool | None = None) -> Ticked:
         """The whole run in exact ticks; some 10 µs for each slice of a transfer.
 
         ``compiled``: about a µs each, once numba is loaded, unless ticks do not fit 64 bits. The
-        result is the same.
+        result is the same. None: where it pays (:data:`MOST_PLAIN`).
         """
         s, r = self.schedule, self.routes
+        if compiled is None:
+            compiled = worth_compiling(k, s.moves * s.segments, MOST_PLAIN)
         costs = self._costs(message_bytes, s.segments)
         unit = costs.unit if costs.unit.bit_length() <= _UNIT_BITS else _COARSE_UNIT
         for quick in (

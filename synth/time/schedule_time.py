@@ -45,23 +45,17 @@ from typing import ClassVar
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.jit import worth_compiling
 from weft.dsl.base.kept import kept
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.base.views import Tabled
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 
-from . import schedule_kernel
 from .folded import FoldedSchedule, folded
 from .schedule_tables import CostModel, Served, prepare, prepare_folded
 
 LARGE = 5_000
 """Of more transfers times slices the kernel is compiled, and ticks have 64 bits."""
-
-MOST_PLAIN = 50_000
-"""Slices of transfers of smaller runs of a process in plain Python: it takes as long to load numba
-and the kernel. Of all further ones the kernel is compiled; ticks stay exact, results the same."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -207,9 +201,7 @@ def _simulated(schedule: Schedule, message_bytes: int, model: CostModel) -> Simu
     elif schedule.moves * schedule.segments > LARGE:
         run = prepare(schedule, model).run(message_bytes)
     else:
-        jobs = schedule.moves * schedule.segments
-        compiled = worth_compiling(schedule_kernel, jobs, MOST_PLAIN)
-        run = prepare(schedule, model).exact(message_bytes, compiled=compiled).in_us()
+        run = prepare(schedule, model).exact(message_bytes).in_us()
     return Simulation(
         message_bytes=message_bytes,
         time_us=run.time_us,

@@ -12,6 +12,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 from ...formats.p2p.embedded.nccl import Connection
 from ...formats.p2p.execute import loaded
 from ..nccl import on_gpu
+from ..waiting import wait_for
 from . import own
 from .job import Bench
 
@@ -64,11 +65,8 @@ class NcclRank:
     def meet(self) -> None:
         """Wait for all, with an end."""
         self.clock()
-        request, end = self.job.Ibarrier(), time.monotonic() + self.timeout
-        while not request.Test():
-            if time.monotonic() > end:
-                raise TimeoutError(f"rank {self.rank}: somebody did not come to the barrier")
-            time.sleep(0)
+        late = f"rank {self.rank}: a rank did not come to the barrier"
+        wait_for(self.job.Ibarrier(), self.timeout, late)
 
     def gather(self, thing: Any) -> Any:
         """Everybody's, on rank 0; None on the others."""

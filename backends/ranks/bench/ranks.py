@@ -24,6 +24,7 @@ from ..jax import AXIS, Devices
 from ..launcher import FOUND, LACKING, PLAN, leave
 from ..profile.gpus import connected
 from ..rank import Loan, Spare
+from ..waiting import wait_for
 from . import own
 from .gpus import NcclRank
 from .job import Bench
@@ -53,11 +54,8 @@ class MpiRank:
 
     def meet(self) -> None:
         """Wait for all, with an end."""
-        request, end = self.comm.Ibarrier(), time.monotonic() + self.timeout
-        while not request.Test():
-            if time.monotonic() > end:
-                raise TimeoutError(f"rank {self.rank}: somebody did not come to the barrier")
-            time.sleep(0)
+        late = f"rank {self.rank}: a rank did not come to the barrier"
+        wait_for(self.comm.Ibarrier(), self.timeout, late)
 
     def gather(self, thing: Any) -> Any:
         """Everybody's, on rank 0; None on the others."""

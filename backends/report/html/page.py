@@ -25,13 +25,20 @@ Make = Callable[[int], Mapping[str, Any]]
 
 
 def fitted(make: Make) -> tuple[Mapping[str, Any], str]:
-    """Return the facts and the text of the fullest page that is not too large."""
-    for most in BUDGETS:
+    """Return the facts and the text of the fullest page that is not too large.
+
+    Numbers of bars are left out with which it certainly is: a page of fewer bars has at least its
+    share of the bytes, as what is no bar stays.
+    """
+    left = list(BUDGETS)
+    while True:
+        most = left.pop(0)
         page = make(most)
         text = render(page)
-        if len(text.encode()) <= LARGEST:
-            break
-    return page, text
+        size = len(text.encode())
+        if size <= LARGEST or not left:
+            return page, text
+        left = [few for few in left[:-1] if few * size <= most * LARGEST] + left[-1:]
 
 
 def render(page: Mapping[str, Any]) -> str:

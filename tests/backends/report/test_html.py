@@ -21,7 +21,15 @@ from weft.backends.report.html.curves import baselines
 from weft.backends.report.html.lanes import CELLS, TICKS, Bars, LaneRow, density, lane
 from weft.backends.report.html.library_page import library_page, middle, size_words
 from weft.backends.report.html.listing import same_ranks
-from weft.backends.report.html.page import byte_words, microseconds, render, script_json
+from weft.backends.report.html.page import (
+    BUDGETS,
+    LARGEST,
+    byte_words,
+    fitted,
+    microseconds,
+    render,
+    script_json,
+)
 from weft.backends.report.html.program_page import ShownProgram, program_page
 from weft.backends.report.html.schedule import Look, loads_of, schedule_view
 from weft.backends.report.html.schedule_page import (
@@ -380,6 +388,20 @@ def test_pages_of_machines_have_their_figures():
     assert rows["broadcast"] == "100 GB/s"
     assert len(rows) == 5
     assert "What no schedule can beat" in render(page)
+
+
+@pytest.mark.parametrize("per_bar", [30, 150, 700, 5_000])
+@pytest.mark.parametrize("bars", [500, 3_000, 90_000])
+def test_a_page_is_the_fullest_that_fits(per_bar, bars):
+    """Also where page sizes that cannot fit are not tried."""
+
+    def page(most):
+        return {"views": ["b" * per_bar * min(most, bars)], "sections": [], "title": "bars"}
+
+    _, text = fitted(page)
+    sizes = [len(render(page(most)).encode()) for most in BUDGETS]
+    fitting = [k for k, size in enumerate(sizes) if size <= LARGEST]
+    assert len(text.encode()) == sizes[fitting[0] if fitting else -1]
 
 
 def test_classics_that_are_too_large_are_not_written(monkeypatch):
