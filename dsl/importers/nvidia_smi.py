@@ -165,13 +165,15 @@ def _nearest(matrix: Matrix, gpu: int) -> tuple[int, ...]:
     """Return the NICs of the best class of a GPU.
 
     Of NICs behind the CPU only those on the PCIe switches of other GPUs, if there are any: the
-    others of a host with such NICs are for storage and management.
+    others of a host with such NICs are for storage and management. So are bonds of two ports
+    beside NICs that are none: those of a DPU (GB200's trays).
     """
     row = matrix.cells[gpu]
     classes = {
         c: PATHS.index(row[c]) for c in range(matrix.gpus, len(matrix.names)) if row[c] in PATHS
     }
     near = tuple(c for c, k in classes.items() if k == min(classes.values()))
+    near = tuple(c for c in near if not matrix.bonded(c)) or near
     if not near or row[near[0]] in _SWITCHED:
         return near
     beside = tuple(

@@ -51,6 +51,10 @@ class Matrix:
     own: tuple[tuple[str, ...], ...]
     cut: int = 0
 
+    def bonded(self, device: int) -> bool:
+        """Return True if a NIC is a bond of several ports, by a name of its driver."""
+        return any("_bond_" in name for name in self.own[device])
+
     def shown(self, device: int) -> str:
         """Return the names of a device for people: ``mlx5_3 (NIC3)``."""
         first, *others = self.own[device]

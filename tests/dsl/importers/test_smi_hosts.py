@@ -169,6 +169,28 @@ def test_nics_behind_the_cpu_serve_where_there_are_no_others(tmp_path: Path) -> 
     assert not said(made, "left out (storage")
 
 
+@pytest.mark.parametrize("bonds", [(5,), (2, 5), tuple(range(6))])
+def test_bonds_are_for_storage_beside_nics_that_are_none(
+    tmp_path: Path, bonds: tuple[int, ...]
+) -> None:
+    """As GB200's trays have them; where all are bonds they are what there is (RoCE)."""
+
+    def cell(a: str, b: str) -> str:
+        if a[:3] == b[:3] == "GPU":
+            return "NV18"
+        side = [number(d) // (2 if d.startswith("GPU") else 3) for d in (a, b)]
+        return "NODE" if side[0] == side[1] else "SYS"
+
+    names = [f"mlx5_bond_{i}" if i in bonds else f"mlx5_{i}" for i in range(6)]
+    legend = "\n".join(f"  NIC{i}: {name}" for i, name in enumerate(names))
+    tray = f"{text(4, 6, cell, 'NVIDIA GB200')}\nNIC Legend:\n\n{legend}\n"
+    made = read(tmp_path, tray, ":nodes=2")
+    serving = next(note for note in made.notes if note.startswith("NICs serve"))
+    assert ("mlx5_bond_5" in serving) is (len(bonds) == 6)
+    assert serving.count(" GPU2") + serving.count(" GPU3") >= 2
+    assert said(made, "mlx5_bond_5 (NIC5): left out (storage, management)") is (len(bonds) < 6)
+
+
 def test_virtual_machines_show_sys_between_gpus_of_one_numa_node(tmp_path: Path) -> None:
     made = read(tmp_path, text(8, 0, lambda a, b: "SYS"))
     assert kinds(made)[NodeKind.HOST] == 2
