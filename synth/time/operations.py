@@ -34,7 +34,8 @@ class Operations:
         first: shape (blocks + 1,); the operations of block b are ``first[b]:first[b+1]``.
         owner: the instruction of the program that each operation is a piece of.
         chunks: number of chunks that each operation moves.
-        waits: for operations that wait, (block, operations of a turn it must have done) pairs.
+        wait_start, waits: CSR of what each operation waits for: a block, and how many operations
+            of a turn it must have done.
     """
 
     program: Program
@@ -46,7 +47,8 @@ class Operations:
     first: Ints
     owner: Ints
     chunks: Ints
-    waits: dict[int, tuple[tuple[int, int], ...]]
+    wait_start: Ints
+    waits: Ints
 
     @property
     def blocks(self) -> int:
@@ -86,6 +88,22 @@ class Operations:
         """The block of each operation."""
         return self.program.block[self.owner]
 
+    def waits_of(self, operation: int) -> list[tuple[int, int]]:
+        """What an operation waits for, as ``waits`` has it."""
+        rows = self.waits[self.wait_start[operation] : self.wait_start[operation + 1]]
+        return [(block, done) for block, done in rows.tolist()]
+
+    @cached_property
+    def waiting(self) -> Ints:
+        """The operation that waits, for each row of ``waits``."""
+        return np.repeat(np.arange(self.size), np.diff(self.wait_start))
+
+    @cached_property
+    def awaited(self) -> list[tuple[int, int]]:
+        """Pairs of blocks of which the first waits for the second."""
+        pairs = np.stack([self.block_of()[self.waiting], self.waits[:, 0]], axis=1)
+        return [(a, b) for a, b in np.unique(pairs, axis=0).tolist()]
+
     def describe(self, operation: int) -> str:
         """``rank 3 tb 1 step 4 (rcs)``, as the checker names it."""
         block = self.program.describe_block(int(self.program.block[self.owner[operation]]))
@@ -116,7 +134,7 @@ def operations_of(program: Program, merge: int) -> Operations:
         begin[program.block_start],
         owner,
         np.minimum(merge, program.count[owner] - done),
-        _waits(program, begin),
+        *_waits(program, begin),
     )
     _refuse_mute(found)
     return found
@@ -135,17 +153,16 @@ class _Ends:
         heads = (program.block_rank, program.block_send, program.block_recv, program.block_channel)
         heads_of = zip(*(column.tolist() for column in heads), strict=True)
         for number, (rank, send, recv, channel) in enumerate(heads_of):
-            here = program.describe_block(number)
             sends = receives = NOBODY
             if send != NOBODY:
-                sends = self._end((rank, send, channel), number, self.sender, here)
+                sends = self._end((rank, send, channel), number, self.sender, program)
             if recv != NOBODY:
-                receives = self._end((recv, rank, channel), number, self.receiver, here)
+                receives = self._end((recv, rank, channel), number, self.receiver, program)
             out.append(sends)
             into.append(receives)
         return out, into
 
-    def _end(self, connection: Connection, block: int, side: list[int], here: str) -> int:
+    def _end(self, connection: Connection, block: int, side: list[int], program: Program) -> int:
         number = self.number.setdefault(connection, len(self.number))
         if number == len(self.sender):
             self.sender.append(-1)
@@ -153,16 +170,16 @@ class _Ends:
         if side[number] >= 0:
             a, b, channel = connection
             raise CheckFailed(
-                f"{here} uses the connection from rank {a} to rank {b} on channel {channel}, "
-                "as another thread block of that rank does",
+                f"{program.describe_block(block)} uses the connection from rank {a} to rank {b} "
+                f"on channel {channel}, as another thread block of that rank does",
                 hint="`weft check` tells all that is wrong with the program",
             )
         side[number] = block
         return number
 
 
-def _waits(program: Program, begin: Ints) -> dict[int, tuple[tuple[int, int], ...]]:
-    """For operations that wait: the last operations of the instructions they name."""
+def _waits(program: Program, begin: Ints) -> tuple[Ints, Ints]:
+    """CSR of the last operations of the instructions that the first of an instruction waits for."""
     block, at = program.wait_block, program.wait_flag
     bad = (block == NOBODY) | (at < 0)
     bad[~bad] = at[~bad] >= program.lengths[block[~bad]]
@@ -174,11 +191,9 @@ def _waits(program: Program, begin: Ints) -> dict[int, tuple[tuple[int, int], ..
             f"for step {at[i]} of tb {program.wait_id[i]}, which does not exist"
         )
     start = program.block_start[block]
-    needs = list(zip(block.tolist(), (begin[start + at + 1] - begin[start]).tolist(), strict=True))
-    some = np.flatnonzero(np.diff(program.wait_start))
-    columns = (begin[some], program.wait_start[some], program.wait_start[some + 1])
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return {operation: tuple(needs[first:end]) for operation, first, end in rows}
+    counts = np.zeros(int(begin[-1]), np.int64)
+    counts[begin[:-1]] = np.diff(program.wait_start)
+    return offsets(counts), np.stack([block, begin[start + at + 1] - begin[start]], axis=1)
 
 
 def _refuse_mute(found: Operations) -> None:

@@ -255,7 +255,7 @@ def memory(layout: Layout, ticks: Ticks, slots: int, turns: int, kind: Any) -> A
     blocks = _blocks(layout, operations, turns)
     stack = np.flatnonzero(blocks[:, k.ON_STACK])[::-1]
     busy, most_added = len(stack), len(rows) + 2 * len(blocks)
-    tables = [rows, blocks, ends, operations, layout.waits.copy(), legs, holds]
+    tables = [rows, blocks, ends, operations, o.waits.copy(), legs, holds]
     begin = np.cumsum([k.COUNTS, *(x.size for x in tables)]).tolist()
     _place(tables, begin)
     counts = np.zeros(k.COUNTS, np.int64)
@@ -302,8 +302,8 @@ def _costs(layout: Layout, ticks: Ticks, kind: Any) -> tuple[AnyArray, AnyArray,
     o, count, held = layout.operations, len(layout.leg_chunks), len(layout.hold_row)
     operations = np.empty((o.size, k.OPERATION_COLUMNS), kind)
     operations[:, k.SENDS], operations[:, k.RECEIVES] = o.sends, o.receives
-    operations[:, k.WAIT_BEGIN] = layout.wait_begin[:-1]
-    operations[:, k.WAIT_END] = layout.wait_begin[1:]
+    operations[:, k.WAIT_BEGIN] = o.wait_start[:-1]
+    operations[:, k.WAIT_END] = o.wait_start[1:]
     operations[:, k.FULL_LEG] = layout.leg
     operations[:, k.LAST_LEG] = np.where(layout.leg < 0, -1, layout.leg + count)
     chunks = np.where(o.local, o.chunks, 0).astype(kind)

@@ -274,7 +274,7 @@ def _waits(table: Operations, at: dict[tuple[int, int], int]) -> Ints:
     """Recorded operations and those of their turn that wait for them."""
     pairs = []
     for (turn, operation), number in at.items():
-        for other, need in table.waits.get(operation, ()):
+        for other, need in table.waits_of(operation):
             before = at.get((turn, int(table.first[other]) + need - 1), -1)
             if before >= 0:
                 pairs.append((before, number))

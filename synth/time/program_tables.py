@@ -172,7 +172,6 @@ class Layout:
         start, after: CSR of successors of each operation. ``meets``: the receiver of its message.
         order: operations, each after what it needs; those that wait for themselves are not there.
         by_far: operations, those first whose messages go farthest round the ranks.
-        wait_begin, waits: CSR of (block, operations) that each operation waits for.
     """
 
     operations: Operations
@@ -188,8 +187,6 @@ class Layout:
     meets: Ints
     order: Ints
     by_far: Ints
-    wait_begin: Ints
-    waits: Ints
 
     @staticmethod
     def of(operations: Operations, topology: Topology, routes: list[Route]) -> Layout:
@@ -200,7 +197,6 @@ class Layout:
         begin, rows, times = rows_held(topology, np.concatenate([[0], np.cumsum(lengths)]), links)
         meets = np.array(meeting(operations), np.int64)
         start, after = successors(operations, meets)
-        wait_begin, waits = _waits(operations)
         return Layout(
             operations,
             leg,
@@ -215,8 +211,6 @@ class Layout:
             meets,
             _in_order(start, after),
             _by_far(operations, topology.ranks),
-            wait_begin,
-            waits,
         )
 
     def longest(self, ticks: Ticks, turns: int) -> float:
@@ -273,15 +267,6 @@ def _by_far(operations: Operations, ranks: int) -> Ints:
     return np.argsort(-far, kind="stable")
 
 
-def _waits(operations: Operations) -> tuple[Ints, Ints]:
-    count = np.zeros(operations.size + 1, np.int64)
-    pairs: list[tuple[int, int]] = []
-    for op in sorted(operations.waits):
-        count[op + 1] = len(operations.waits[op])
-        pairs += operations.waits[op]
-    return np.cumsum(count), np.array(pairs, np.int64).reshape(-1, 2)
-
-
 def meeting(operations: Operations) -> list[int]:
     """Within a turn, for each operation that sends: the one that receives its message; -1: none."""
     block = operations.block_of()
@@ -308,12 +293,9 @@ def successors(operations: Operations, meets: Ints) -> tuple[Ints, Ints]:
     block = operations.block_of()
     program = np.flatnonzero(block[1:] == block[:-1])
     sends = np.flatnonzero(meets >= 0)
-    waits = np.array(
-        [(operations.first[b] + n - 1, op) for op, w in operations.waits.items() for b, n in w],
-        np.int64,
-    ).reshape(-1, 2)
-    source = np.concatenate([program, sends, waits[:, 0]])
-    target = np.concatenate([program + 1, meets[sends], waits[:, 1]])
+    other, done = operations.waits.T
+    source = np.concatenate([program, sends, operations.first[other] + done - 1])
+    target = np.concatenate([program + 1, meets[sends], operations.waiting])
     order = np.argsort(source, kind="stable")
     start = np.searchsorted(source[order], np.arange(operations.size + 1))
     return start, target[order]

@@ -379,7 +379,7 @@ def _why(machine: Machine, block: int, turn: list[int]) -> str:
             need = f"a free slot to rank {o.connections[o.out[block]][1]}"
         case _:
             other, done = next(
-                (b, n) for b, n in o.waits[op] if not _reached(machine, b, turn, turn[block], n)
+                (b, n) for b, n in o.waits_of(op) if not _reached(machine, b, turn, turn[block], n)
             )
             step = o.step_of(o.first[other] + done - 1)
             need = f"step {step} of tb {o.program.block_index[other]}"

@@ -43,9 +43,7 @@ class Steady:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        owner = machine.operations.block_of()
-        waits = machine.operations.waits.items()
-        self.pairs = sorted({(int(owner[op]), b) for op, w in waits for b, _ in w})
+        self.pairs = machine.operations.awaited
         self.skipped = 0  # operations
         self._begin()
 
