@@ -25,6 +25,7 @@ from .console import Console
 from .exit_codes import Exit
 from .flags.search import ORDER_EFFORT, PlanFlags
 from .machines import machine_line
+from .outputs import check_file_output, check_folder
 
 MERGED = "plan.json"
 """Name of the merged schedule in the folder of a plan."""
@@ -50,6 +51,7 @@ def plan_at_once(
         )
     if args.judge is not None:
         raise UserError("--judge is of the order of operations; these start together")
+    _check_output(args, console)
     require_ranks(workload, machine.ranks, machine.name)
     console.say("Read", f"{count(len(workload.operations), 'operation')}; {machine_line(machine)}")
     demands = demands_of(workload, machine.ranks)
@@ -90,7 +92,7 @@ def _write(args: PlanFlags, plan: JointPlan | None, console: Console) -> str | N
     """Write the schedules; return the path of the merged one."""
     if args.output is None or plan is None:
         return None
-    if args.output == "-" or Path(args.output).suffix == ".json":
+    if _one_file(args.output):
         write(args.output, plan.schedule, force=args.force)
         return args.output
     texts = {MERGED: dumps(plan.schedule)}
@@ -102,6 +104,28 @@ def _write(args: PlanFlags, plan: JointPlan | None, console: Console) -> str | N
     write_folder(args.output, texts, force=args.force)
     console.say("Wrote", f"{count(len(texts), 'file')} in {args.output}")
     return str(Path(args.output) / MERGED)
+
+
+def _check_output(args: PlanFlags, console: Console) -> None:
+    """Check before the search that the schedules can be written.
+
+    Raises:
+        UserError: they cannot, or there are none to write.
+    """
+    if args.output is None:
+        return
+    if args.bound:
+        raise UserError("--bound makes no schedules to write", hint="leave out -o, or --bound")
+    if _one_file(args.output):
+        check_file_output(args, console, args.workloads[0])
+    else:
+        hint = "name a folder, or a file.json for the schedule of all alone"
+        check_folder(args.output, "the schedules", hint, force=args.force)
+
+
+def _one_file(output: str) -> bool:
+    """Return True where only the merged schedule is written."""
+    return output == "-" or Path(output).suffix == ".json"
 
 
 def _plain(name: str) -> str:

@@ -127,16 +127,27 @@ def check_folder_output(args: OutputFlags) -> None:
             where=args.output,
             hint="name a folder, or use --objective latency|bandwidth|time",
         )
-    require_writable(path, args.output)
+    check_folder(
+        args.output,
+        "the frontier",
+        "name a folder, or use --objective latency|bandwidth|time",
+        force=args.force,
+    )
+
+
+def check_folder(output: str, what: str, hint: str, *, force: bool) -> None:
+    """Check a path at which a folder of ``what`` will be written.
+
+    Raises:
+        UserError: it is a file, holds something without ``force``, or files of others even with it.
+    """
+    path = Path(output)
+    require_writable(path, output)
     if not path.exists():
         return
     if not path.is_dir():
-        raise UserError(
-            "expected a folder for the frontier, got a file",
-            where=args.output,
-            hint="name a folder, or use --objective latency|bandwidth|time",
-        )
-    check_replaceable(path, args.output, force=args.force)
+        raise UserError(f"expected a folder for {what}, got a file", where=output, hint=hint)
+    check_replaceable(path, output, force=force)
 
 
 def require_writable(path: Path, text: str) -> None:

@@ -65,7 +65,7 @@ def is_best(plan: WorkloadPlan) -> bool:
 def _others(plan: WorkloadPlan) -> list[tuple[str, float, str]]:
     return [
         ("fair sharing", plan.times.fair, "several communicators, all slowed alike"),
-        ("one queue", plan.times.queue, "one communicator, in the order of readiness"),
+        ("one queue", plan.times.queue, "one at a time on each rank, in the order of readiness"),
         ("no overlap", plan.times.sequence, "one after another"),
     ]
 

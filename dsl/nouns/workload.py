@@ -500,7 +500,10 @@ def _check_group(one: WorkloadOperation) -> None:
     elif len(one.group) < 1:
         raise UserError(f"{one.name}: a collective without a group", hint='"group": [0, 1, 2, 3]')
     if one.bytes == 0:
-        raise UserError(f"{one.name}: a size is missing", hint='"bytes": 96000000')
+        raise UserError(
+            f"{one.name}: its size is missing, or 0",
+            hint='"bytes": 96000000; leave out what sends nothing',
+        )
     _check_bytes(one.name, "a message", one.bytes)
     if one.root is not None and one.kind not in ROOTED:
         raise UserError(f"{one.name}: {one.kind} has no root")

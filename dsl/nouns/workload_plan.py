@@ -82,8 +82,8 @@ class PlanTimes:
     Attributes:
         alone: if each operation had all resources for itself. ``sequence``: nothing at the same
             time. ``together``: own routes, at once, in the best order found.
-        fair: communicators that are slowed alike. ``queue``: one communicator, in the order in
-            which operations become ready.
+        fair: communicators that are slowed alike. ``queue``: one at a time on each rank, in
+            the order in which operations become ready.
     """
 
     alone: float

@@ -88,6 +88,10 @@ def _remarks(found: Ordered) -> list[str]:
     remarks = []
     if found.optimal and meets(found.fair.us, found.bound.us):
         remarks.append("fair sharing is already optimal: no order gains anything over it")
+    elif found.fair.us < us * (1 - 1e-9):
+        remarks.append(
+            f"fair sharing ends sooner, after {found.fair.us:,.6g} µs: no order found does as well"
+        )
     elif meets(found.fair.us, Fraction(us).limit_denominator(10**6)):
         remarks.append("no order was found that is better than fair sharing")
     if meets(found.queue.us, found.bound.us):

@@ -21,9 +21,10 @@ class Sharing(StrEnum):
     """How communications share resources.
 
     ``priority``: strictly by priority. ``fair``: all are slowed alike until a resource is full
-    (several communicators). ``queue``: one at a time in the order in which they became ready (one
-    communicator). ``apart``: so are they, but those of one class that are ready run together, and
-    nothing computes meanwhile.
+    (several communicators). ``queue``: each rank sends one at a time, in the order in which they
+    became ready (one communicator); groups without a common rank do not wait for each other, loads
+    of named resources wait for all. ``apart``: one class at a time in that order, and nothing
+    computes meanwhile.
     """
 
     PRIORITY = "priority"
@@ -156,7 +157,7 @@ class _Run:
             case Sharing.FAIR:
                 return self._fair([at for _, at in self.sending])
             case _:
-                return [(self.sending[0][1], 1.0)]
+                return self._fair(self._queued())
 
     def _compute(self) -> None:
         kept = []
@@ -208,6 +209,19 @@ class _Run:
             rates |= dict.fromkeys(held, level)
             rising = [at for at in rising if at not in rates]
         return [(at, rates[at]) for at in ready]
+
+    def _queued(self) -> list[int]:
+        """Return the communications for which no rank has an earlier one to send."""
+        heads: list[int] = []
+        taken: set[int] = set()
+        for _, at in self.sending:
+            ranks = self.graph.tasks[at].ranks
+            if not ranks:
+                return heads or [at]
+            if taken.isdisjoint(ranks):
+                heads.append(at)
+            taken.update(ranks)
+        return heads
 
     def _apart(self) -> Rates:
         """Nothing but computations, or the communications of one class."""

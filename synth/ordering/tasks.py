@@ -36,7 +36,8 @@ CostOf = Callable[[WorkloadOperation], TaskCost]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One operation. ``ticks``: its time alone; ``loads``: number of a resource, and ticks."""
+    """One operation. ``ticks``: its time alone; ``loads``: number of a resource, and ticks;
+    ``ranks``: those that send or receive it, none for a load of named resources."""
 
     name: str
     class_name: str
@@ -46,6 +47,7 @@ class Task:
     before: tuple[int, ...]
     priority: int | None = None
     due: int | None = None
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ def tasks_of(workload: Workload, cost_of: CostOf | None = None) -> TaskGraph:
             before,
             one.priority,
             None if one.due_us is None else int(one.due_us * scale),
+            () if one.kind == WorkKind.COMPUTE else one.members,
         )
         for one, cost, load, before in zip(
             workload.operations, costs, loads, workload.predecessors, strict=True

@@ -1,6 +1,7 @@
 """``weft plan``: what it prints and writes, and questions that it refuses."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,26 @@ def test_what_cannot_be_planned_is_told(weft, quads, tmp_path):
     assert nothing.code == 2
     assert "moves nothing" in nothing.err
     assert "diagonal" in nothing.err
+
+
+def test_an_output_in_the_way_is_told_before_the_search(weft, quads, tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    for more, told in (
+        ((), "expected a folder for the schedules, got a file"),
+        (("--bound",), "--bound makes no schedules to write"),
+    ):
+        found = weft("plan", quads, "-t", "dgx1", "-o", str(taken), *more)
+        assert (found.code, found.out) == (2, "")
+        assert told in found.err
+        assert "Verified" not in found.err
+    assert taken.read_text() == "mine"
+
+
+def test_a_collective_of_no_bytes_is_told(weft, quads):
+    text = quads.replace("quads", "none")
+    Path(text).write_text(json.dumps(QUADS).replace("96000000", "0", 1))
+    assert "a: its size is missing, or 0" in weft("plan", text, "-t", "dgx1").err
 
 
 def test_collectives_of_one_rank_take_no_time(weft, tmp_path):

@@ -25,7 +25,7 @@ from weft.synth.ordering.judge import judged
 from weft.synth.ordering.order import order_tasks
 from weft.synth.ordering.plan import plan_faults, plan_in_time
 from weft.synth.ordering.simulate import Sharing, Simulator
-from weft.synth.ordering.tasks import TaskGraph, tasks_of
+from weft.synth.ordering.tasks import TaskCost, TaskGraph, tasks_of
 
 WORK = 400_000
 
@@ -208,3 +208,27 @@ def test_a_collective_needs_a_machine() -> None:
     one = {"name": "a", "kind": "allreduce", "group": [0, 1], "bytes": 8}
     with pytest.raises(UserError, match="only on a machine"):
         plan_in_time(workload([one]), Meter(WORK))
+
+
+def test_a_queue_is_one_of_each_rank() -> None:
+    """Groups without a common rank do not wait for each other; with one they do, in order."""
+    sums = [
+        {"name": name, "class": "sum", "kind": "allreduce", "group": group, "bytes": 1}
+        for name, group in (("a", [0, 1]), ("b", [2, 3]), ("c", [1, 2]), ("d", [0, 3]))
+    ]
+    tasks = tasks_of(
+        workload(sums), lambda one: TaskCost(Fraction(6), {f"nic {one.name}": Fraction(6)})
+    )
+    ends = order_tasks(tasks, Meter(WORK)).queue.ends
+    assert ends == (6.0, 6.0, 12.0, 12.0)
+    shared = tasks_of(workload(sums), lambda one: TaskCost(Fraction(6), {"nic": Fraction(6)}))
+    assert order_tasks(shared, Meter(WORK)).queue.us == pytest.approx(24.0)
+
+
+def test_fair_sharing_that_ends_sooner_is_told() -> None:
+    """Two resources: half rates fill both, an order leaves one idle."""
+    loads = {"o0": {"a": 4, "b": 3}, "o1": {"a": 4, "b": 5}}
+    asked = workload([{"name": name, "kind": "load", "us": us} for name, us in loads.items()])
+    plan = plan_in_time(asked, Meter(WORK))
+    assert (plan.us, plan.times.fair) == (pytest.approx(9), pytest.approx(8.2))
+    assert plan.remarks == ("fair sharing ends sooner, after 8.2 µs: no order found does as well",)
