@@ -27,8 +27,9 @@ COPY = 1.003
 other work on the GPU."""
 
 
-LOOKS = 5
-"""Number of times that plans are chosen and examined between the sizes of the grid."""
+LOOKS = 12
+"""Number of times, at most, that plans are chosen and examined between the sizes of the grid; each
+time only those that were not yet."""
 
 SAFE, CLOSE = 1.15, 6
 """Lead over baselines at both ends of a gap above which only its middle is examined; otherwise the
@@ -110,8 +111,9 @@ def measured(
 def path(came: Finalists, options: TuneOptions) -> list[int]:
     """Return the entry for every size of the grid.
 
-    What takes longer than the best baseline somewhere near counts as taking longer here; what takes
-    longer here is out. Where nothing is worth more than the baselines, these are taken.
+    What takes longer than the best baseline somewhere near counts as taking longer here, by the
+    same ratio. Where nothing is worth more than the baselines, these are taken; and where each of
+    them takes longer than another one somewhere near, that which loses least.
     """
     times, limit = allowed(came, options)
     price = np.array([COPY ** e.variant.instances.bit_length() for e in came.entries])
@@ -125,9 +127,7 @@ def allowed(came: Finalists, options: TuneOptions) -> tuple[Floats, Floats]:
     if no_gain(came, options.within):
         own = np.array([e.runner.baseline for e in came.entries])
         times[~own] = np.inf
-    slower = times > baseline * EVEN
     times = np.where(behind > EVEN, np.maximum(times, baseline * behind), times)
-    times[slower] = np.inf
     return times, limits(times, baseline, options.within)
 
 

@@ -120,3 +120,25 @@ def test_what_gains_nothing_over_the_baselines_is_not_taken(lead: float, wins: s
     ]
     came = Finalists(GRID, entries, between(entries, GRID))
     assert set(path(came, TuneOptions(sizes=SizeRange(GRID[0], GRID[-1])))) == wins
+
+
+def test_of_baselines_that_are_ragged_the_one_that_loses_least_is_taken() -> None:
+    """A form of NCCL's rings led at two sizes, and took 10 % longer than another one between."""
+    schedule = patterns.ring_allgather(2, 1)
+
+    def us(variant: Variant, size: int) -> float:
+        if variant == BASELINE:
+            return 1.01 * size
+        return 1.1 * size if 2100 < size < 3900 else size
+
+    entries = [
+        RaceEntry(Runner("rings", schedule, baseline=True), form, tuple(us(form, n) for n in GRID))
+        for form in (PLAN, BASELINE)
+    ]
+
+    def jobs(_: str, __: str, given: Sequence[Any]) -> list[Any]:
+        return [[us(Variant.of(one["variant"]), n) for n in one["sizes"]] for one in given]
+
+    options = TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))
+    came = _between(Finalists(GRID, entries, between(entries, GRID)), options, TRACK, jobs)
+    assert path(came, options) == [0, 1, 1, 0]
