@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,11 +32,15 @@ class NumberKind:
 
     numpy: Any
     points: bool = False
+    width: np.int64 = field(init=False)
+    """Bytes of a number, of the type of addresses: what is multiplied by it is an address too."""
+    primitive_bitwidth: int = field(init=False)
+    """Bits of a number."""
 
-    @property
-    def primitive_bitwidth(self) -> int:
-        """Bits of a number."""
-        return 8 * int(np.dtype(self.numpy).itemsize)
+    def __post_init__(self) -> None:
+        width = np.dtype(self.numpy).itemsize
+        object.__setattr__(self, "width", np.int64(width))
+        object.__setattr__(self, "primitive_bitwidth", 8 * width)
 
 
 class TileValue:
@@ -55,8 +59,7 @@ class TileValue:
 
     def __add__(self, other: Any) -> TileValue:
         if self.kind is not None:
-            width = np.int64(self.kind.primitive_bitwidth // 8)
-            return TileValue(self.data + width * np.asarray(_of(other), np.int64), self.kind)
+            return TileValue(self.data + self.kind.width * _of(other), self.kind)
         return TileValue(self.data + _of(other))
 
     def __radd__(self, other: Any) -> TileValue:
@@ -189,6 +192,9 @@ class Language:
         self, pointer: TileValue, mask: Any = None, other: Any = 0, volatile: bool = False
     ) -> Reading:
         """Read numbers; volatile ones (packets) are read relaxed."""
+        constant = self._constant(pointer)
+        if constant is not None:
+            return constant
         words, lanes, unit = self._words(pointer, mask)
         assert pointer.kind is not None
         made = np.full(len(lanes), other, pointer.kind.numpy)
@@ -199,11 +205,22 @@ class Language:
                 self.by.polled = int(words[0]), int(self.memory.version[self.by.rank])
             else:
                 self.by.polled = -1, -1  # the next poll is of another operation
-                if self.memory.owner[words[0]] >= 0:
-                    yield STEP
+                yield STEP
                 read = self.memory.load(self.by, words, unit)
             made[lanes] = read.view(pointer.kind.numpy)
         return TileValue(made if np.ndim(pointer.data) else made[0])
+
+    def _constant(self, pointer: TileValue) -> TileValue | None:
+        """Return a number of the tables, which is most of what a kernel reads; None: no such."""
+        if np.ndim(pointer.data):
+            return None
+        assert pointer.kind is not None
+        word = int(pointer.data - self.origin) // WORD
+        if self.memory.owner[word] >= 0:
+            return None
+        self.by.polled = -1, -1
+        unit = pointer.kind.primitive_bitwidth // (8 * WORD)
+        return TileValue(self.memory.words[word : word + unit].view(pointer.kind.numpy)[0])
 
     def store(
         self, pointer: TileValue, value: Any, mask: Any = None, cache_modifier: str = ""
