@@ -42,8 +42,8 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.engines.classic.text import named_algorithm
 
 PROTOCOLS = (Protocol.SIMPLE, Protocol.LL)
-ELEMENTS = 36
-"""Elements of a unit in Triton's runs; a custom collective's units are multiples of 16 bytes."""
+ELEMENTS = 40
+"""Elements of a unit in Triton's runs: a custom collective's units are multiples of 16 bytes."""
 
 ORDERS = 12
 """Orders of the plan interpreter; the kernel is executed in a sixth of them."""
