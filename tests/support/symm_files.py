@@ -83,7 +83,9 @@ def mutated(text: str, rng: random.Random) -> tuple[str, str] | None:
     head, body, tail = re.split(r"(?<=PROGRAM = \(\n)|(?=\n\)\n)", text, maxsplit=2)
     lines = re.findall(r'"[^"]*"', body)
     line = rng.choice(lines)
-    rank, ops = line.strip('"').split(": ")[0], line.strip('"').split(": ")[1].split("; ")
+    rank, blocks = line.strip('"').split(": ")[0], line.strip('"').split(": ")[1].split(" | ")
+    block = rng.randrange(len(blocks))
+    ops = blocks[block].split("; ")
     k = rng.randrange(len(ops))
     what = rng.choice(("drop", "offset", "channel", "swap"))
     if what == "drop":
@@ -102,7 +104,8 @@ def mutated(text: str, rng: random.Random) -> tuple[str, str] | None:
         return None
     if made == ops:
         return None
-    return head + body.replace(line, f'"{rank}: {"; ".join(made)}"', 1) + tail, f"{what}: {told}"
+    blocks[block] = "; ".join(made)
+    return head + body.replace(line, f'"{rank}: {" | ".join(blocks)}"', 1) + tail, f"{what}: {told}"
 
 
 def assembled(text: str) -> list[list[list[tuple[int, ...]]]]:

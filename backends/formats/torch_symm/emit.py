@@ -20,7 +20,7 @@ from ..mscclpp.lower.emit import kept_buffer
 from ..mscclpp.plan.model import ExecutionPlan, PlanOp
 from ..templates import templates
 from .program import steps_of
-from .text import SUMS, write_line
+from .text import SUMS, write_blocks
 
 OPERATORS = ("sum", "prod", "max", "min")
 TYPES = ("float32", "int32", "float16", "bfloat16", "float64", "int64")
@@ -87,7 +87,7 @@ def emit(
     kind = collective.kind
     module = module or re.sub(r"\W+", "_", plan.name).strip("_").lower() or "program"
     root = collective.roots[0] if collective.roots else 0
-    blocks = [[write_line(steps) for steps in rank] for rank in steps_of(plan)]
+    blocks = [write_blocks(rank, WIDTH - 8) for rank in steps_of(plan)]
     most = [
         max(getattr(gpu, f"{side}_chunks") for gpu in plan.gpus)
         for side in ("input", "output", "scratch")

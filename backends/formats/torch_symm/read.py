@@ -16,7 +16,7 @@ from ..mscclpp.lower.emit import ALIGNMENT, NAMES
 from ..mscclpp.plan.model import MOST_CHUNKS, ExecutionPlan
 from .emit import places
 from .program import plan_from
-from .text import parse_block
+from .text import BETWEEN, parse_block
 
 NAMED = ("HEADER", "RANKS", "MIN_BYTES", "MAX_BYTES", "ROWS", "PLACES", "CHUNKS", "PROGRAM")
 
@@ -100,14 +100,14 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
 
 
 def _lines(program: Sequence[str], ranks: int) -> list[list[str]]:
-    """Return the lines of each rank's blocks; a line begins with the number of the rank."""
+    """Return the texts of each rank's blocks; a line begins with the number of the rank."""
     made: list[list[str]] = [[] for _ in range(ranks)]
     known = {str(rank): blocks for rank, blocks in enumerate(made)}
     for line in program:
         rank, colon, operations = line.partition(": ")
         if not colon or rank not in known:
             raise ValueError(f"{line[:40]!r} does not begin with a rank")
-        known[rank].append(operations)
+        known[rank] += operations.split(BETWEEN)
     return made
 
 

@@ -1,4 +1,4 @@
-"""A thread block of a plan as one line, and back.
+"""Thread blocks of a plan as text, and back.
 
 >>> line = "wait 3.0; nop; re o[2] + s[0] -> o[2]; nop; put o[2], o[4:6] -> 3.o[2], 3.o[4:6]"
 >>> operations = parse_block(line, "block 0")
@@ -17,7 +17,7 @@ a barrier is ``number/blocks``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.dsl.base.errors import BadFile
@@ -43,6 +43,9 @@ DATA = SUMS | frozenset(
 """Operations on data that the kernel executes: all push, none reads a peer's memory."""
 
 KNOWN = DATA | SIGNALS | SEMAPHORES | {PlanOp.NOP, PlanOp.BARRIER}
+
+BETWEEN = " | "
+"""What is between two blocks on a line."""
 
 _PART = re.compile(r"(?:(\d{1,6})\.)?([ios])\[(\d{1,9})(?::(\d{1,9}))?\]")
 _CHANNEL = re.compile(r"(\d{1,6})\.(\d{1,6})")
@@ -93,8 +96,23 @@ class BlockStep:
 
 
 def write_line(steps: Sequence[BlockStep]) -> str:
-    """Return the line of a block."""
+    """Return the text of a block."""
     return "; ".join(map(str, steps))
+
+
+def write_blocks(blocks: Iterable[Sequence[BlockStep]], width: int) -> list[str]:
+    """Return lines of a rank's blocks, several on a line of at most so many characters.
+
+    >>> write_blocks([parse_block(f"wait {peer}.0", "") for peer in (1, 2, 3)], 22)
+    ['wait 1.0 | wait 2.0', 'wait 3.0']
+    """
+    lines: list[str] = []
+    for text in map(write_line, blocks):
+        if lines and len(lines[-1]) + len(BETWEEN) + len(text) <= width:
+            lines[-1] += BETWEEN + text
+        else:
+            lines.append(text)
+    return lines
 
 
 def parse_block(line: str, where: str) -> list[BlockStep]:

@@ -72,7 +72,7 @@ def test_a_specialised_kernel_computes_the_same() -> None:
 
 
 def test_a_file_has_less_than_400_lines_for_8_ranks_of_8_blocks() -> None:
-    """Each block is a line; what is around them does not grow."""
+    """A block is a line or less; what is around them does not grow."""
     for protocol in (SIMPLE, LL):
         text = symm_files.file("dgx1 allreduce", protocol)
         blocks = sum(len(g.blocks) for g in read_program(text, "file").plan.gpus)
