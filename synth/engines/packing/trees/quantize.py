@@ -39,16 +39,21 @@ def quantize(schedule: Schedule, grains: int = MOST) -> tuple[Schedule, Fraction
     resource is (0: not at all; 1/50: by 2 %). Pieces of which nothing is left are dropped.
 
     Raises:
-        UserError: fewer grains than the plain collective has chunks in its message.
+        UserError: fewer grains than the plain collective has chunks in its message, or pieces of a
+            custom collective.
     """
     collective = schedule.collective
+    if collective.kind is Kind.CUSTOM and collective.sizes:
+        raise UserError(
+            f"{collective.name}: its pieces are {collective.message_chunks} grains of the message, "
+            f"of which {grains} can be told apart here; a custom collective is not rounded",
+            hint="weft compile --to program takes all of them, and executes the result",
+        )
     chunks = collective.message_chunks // collective.factor
     if grains < chunks:
         raise UserError(
             f"{grains} grains are too few for {collective.plain()}", hint=f"at least {chunks}"
         )
-    if collective.kind is Kind.CUSTOM and collective.sizes:
-        raise UserError(f"{collective.name}: pieces of a custom collective are not rounded")
     if not collective.sizes or collective.message_chunks <= grains:
         return schedule, Fraction(0)
     before = us_per_byte(schedule)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from packings import mixed, named
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.engines.packing.order.plan import to_schedule
 from weft.synth.engines.packing.trees.quantize import quantize
@@ -50,3 +52,11 @@ def test_too_few_grains_are_refused() -> None:
     schedule = two_packings("allgather", seed=2)
     with pytest.raises(UserError, match="15 grains are too few"):
         quantize(schedule, 15)
+
+
+def test_pieces_of_a_custom_collective_are_kept_and_that_is_said() -> None:
+    schedule = two_packings("alltoall", seed=3)
+    kept = replace(schedule.collective, kind=Kind.CUSTOM, name="both")
+    with pytest.raises(UserError, match=r"both: its pieces are .* not rounded") as told:
+        quantize(replace(schedule, collective=kept), 15)
+    assert "--to program" in told.value.hint
