@@ -249,8 +249,7 @@ def _order_problems(topology: Topology, one: Cast, passes: _CastPasses) -> Itera
             passes.into[i].there.append(here)
         elif x.dst >= ranks:
             passing[x.dst].append(here)
-        elif here.sources != frozenset(one.sources):
-            missing = sorted(set(one.sources) - here.sources)
+        elif missing := sorted(set(one.sources) - here.sources):
             yield f"what rank {x.dst} gets lacks that of {rank_words(tuple(missing))}"
 
 

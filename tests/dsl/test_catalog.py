@@ -11,7 +11,7 @@ from edge_lists import CASES, MACHINES, Edge
 from shared import SHARED
 
 from weft.dsl.base.errors import BadFile, BadTopology, UnknownName, UserError
-from weft.dsl.catalogue import names, topology
+from weft.dsl.catalogue import names, topology, with_capable
 from weft.dsl.machines.host_file import host_names, load_host
 from weft.dsl.nouns.hops import hop_distances, islands
 from weft.dsl.nouns.topology import NodeKind, Topology
@@ -286,6 +286,12 @@ def test_capabilities_that_make_no_sense_are_refused(text: str, says: str) -> No
     with pytest.raises(UserError, match=says) as caught:
         topology(text)
     assert caught.value.exit_code == 2
+
+
+def test_the_flag_for_capabilities_is_told_in_its_own_spelling() -> None:
+    with pytest.raises(UserError, match="names no switch") as caught:
+        with_capable("hub:4", ["hub"])
+    assert caught.value.hint == "rail0=multicast+reduces+turns"
 
 
 def test_capabilities_of_single_switches_are_replaced_and_keep_what_symmetry_is_left() -> None:

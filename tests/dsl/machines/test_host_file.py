@@ -87,6 +87,11 @@ def test_a_number_of_thousands_of_digits_is_refused_in_our_words() -> None:
         ("[[cables]]", "[cables]", "'cables' must be list"),
         ('pcie = "12GB/s"', "", "'pcie' is missing"),
         ('alpha = "0.7us"', 'alhpa = "0.7us"', "'alhpa' is there instead"),
+        (
+            'alpha = "0.3us"',
+            'alpha = "0.3us"\ngroups = "2"',
+            "'groups' must be int or null, not a st",
+        ),
     ],
 )
 def test_bad_boxes_say_what_is_wrong(tmp_path: Path, old: str, new: str, says: str) -> None:
