@@ -51,6 +51,7 @@ shared: $(STAMP) ## test the readers on files of other tools, which are in SHARE
 grade: $(STAMP) ## compare results with published ones
 	$(BIN)/python tests/grade/run.py
 	$(BIN)/python tests/grade/whole_job.py
+	$(BIN)/python tests/grade/in_network_table.py
 	$(BIN)/python tests/grade/in_network.py
 	$(BIN)/python tests/grade/switch_plans.py
 
@@ -70,6 +71,7 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 	$(BIN)/python tests/grade/taccl_sweep.py
 	$(BIN)/python tests/grade/dask_sweep.py
 	$(BIN)/python tests/grade/merged_sweep.py
+	$(BIN)/python tests/grade/switch_sweep.py
 	$(BIN)/python tests/grade/certificates_sweep.py
 	$(BIN)/python tests/grade/solver_deaths.py
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile thorough tests/synth tests/dsl
