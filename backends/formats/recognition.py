@@ -38,6 +38,11 @@ def is_torch_symm(text: str, data: object) -> bool:
     return data is None and '"weft": "torch-symm"' in text.replace("'", '"')
 
 
+def is_torch_calls(text: str, data: object) -> bool:
+    """Return True for a Python text of library calls that weft may have written."""
+    return data is None and '"weft": "torch-calls"' in text.replace("'", '"')
+
+
 GOAL = re.compile(r"(?:\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d", re.DOTALL)
 
 CHAKRA = re.compile(r"(?P<prefix>.*)\.\d{1,7}\.et", re.DOTALL)
@@ -87,6 +92,7 @@ RECOGNIZERS: dict[str, Callable[[str, object], bool]] = {
     "goal": is_goal,
     "program": is_program,
     "torch-symm": is_torch_symm,
+    "torch-calls": is_torch_calls,
     "mpi": is_script,
 }
 """Tests of a text and its JSON (None: not JSON), by the format that reads what they accept.

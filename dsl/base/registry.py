@@ -177,6 +177,7 @@ BACKENDS = Registry(
         "cupy-nccl": "weft.backends.formats.p2p.format:CupyNcclFile",
         "jax": "weft.backends.formats.p2p.format:JaxFile",
         "torch-symm": "weft.backends.formats.torch_symm.format:TorchSymm",
+        "torch-calls": "weft.backends.formats.calls.format:TorchCalls",
     },
     reasons=("availability",),
 )

@@ -206,6 +206,7 @@ compile-plan-hosts: compile boxes.json --to 'mscclpp-json{gpus_per_node=4}' --in
 compile-chakra: compile ag4.json --to chakra-et --size 1MiB -o ag4-chakra
 compile-jax: compile ag4.json --to jax -o ag4-jax.py
 compile-symm: compile ag4.json --to torch-symm -o ag4-symm.py
+compile-calls: compile boxes.json --to torch-calls -o boxes-calls.py
 compile-goal: compile ag4.json --to goal --size 1MiB -o ag4.goal
 compile-mpi: compile 'classic:ring{collective=allreduce,ranks=4}' --to mpi -o ring-mpi.py
 compile-torch: compile odd-ag.json --to torch -o odd-torch.py

@@ -1,0 +1,1 @@
+"""Allreduces by calls of a communication library on parts of the ranks."""
