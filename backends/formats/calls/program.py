@@ -77,7 +77,7 @@ def program_of(schedule: Schedule, name: str = "") -> CallProgram:
     everybody = tuple(range(topology.ranks))
     rails = tuple(zip(*hosts, strict=True))
     if len(hosts) == 1 or len(rails) == 1:
-        calls = (LibraryCall("all_reduce", (everybody,)),)
+        calls: tuple[LibraryCall, ...] = (LibraryCall("all_reduce", (everybody,)),)
     else:
         calls = (
             LibraryCall("reduce_scatter", hosts),
