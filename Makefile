@@ -15,6 +15,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
+# Byte code is kept: without it each of the hundreds of processes that the tests start compiles
+# numpy, scipy or torch anew, and each worker every test.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: bench browser calibration clean damaged demo dev dist docs gaps grade help house libraries lint mutants repeatable replay shared sweep test types
 
