@@ -83,7 +83,7 @@ def machine(one: Hierarchical, shape: Shape) -> Topology:
     return whole.restricted_to([b * 8 + g for b in range(boxes) for g in range(shape[0])])
 
 
-def off_by(case: Case) -> float:
+def off_by(case: Case, program: Program | None = None) -> float:
     """Simulated time ÷ formula - 1, with α and B of each level as the machine has them."""
     plain = machine(case.one, case.shape)
     routes = GpuRoutes(plain)
@@ -97,7 +97,7 @@ def off_by(case: Case) -> float:
         )
         per_level.append((way[0], way[1] * efficiency))
     # A later flag that serves two waits counts steps, not bytes: parts of different sizes suffer.
-    program = case.program()
+    program = program or case.program()
     size = SIZES[case.protocol] // program.message_chunks * program.message_chunks
     found = simulate_program(program, planes(plain, case.instances), size, MSCCL).time_us
     return found / total_us(case.one.cost(case.shape, case.chunks), size, per_level) - 1

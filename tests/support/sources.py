@@ -86,6 +86,15 @@ def walk(root: ast.AST) -> tuple[ast.AST, ...]:
     return kept
 
 
+def inner(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements directly inside a statement or module, with what holds more of them.
+
+    No expression: those are most of a tree, and neither an import nor a ``def`` is in one.
+    """
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        yield from getattr(node, field, ())
+
+
 @dataclass(frozen=True)
 class Import:
     """One imported name: `from weft.dsl import Topology` is (weft.dsl, Topology)."""
@@ -123,8 +132,8 @@ def _walk(source: Source, node: ast.AST, *, lazy: bool, typing: bool) -> Iterato
             for statement in node.orelse:
                 yield from _walk(source, statement, lazy=lazy, typing=typing)
         case _:
-            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            for child in ast.iter_child_nodes(node):
+            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for child in inner(node):
                 yield from _walk(source, child, lazy=lazy or inside, typing=typing)
 
 

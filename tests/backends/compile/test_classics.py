@@ -45,14 +45,14 @@ def test_its_programs_are_proved_and_do_what_they_say(one: Flat) -> None:
 
 @EACH
 def test_its_time_is_its_formula_where_bandwidth_counts(one: Flat) -> None:
-    for case in drawn(one, 4, 17):
+    for case in drawn(one, 3, 13):
         assert abs(off_by(case, "0.0001us")) < 0.01, case
 
 
 @EACH
 def test_its_time_is_its_formula_where_latency_counts_as_much(one: Flat) -> None:
     """A step waits for the one before: every α is paid, none is hidden."""
-    for case in drawn(one, 6, 17):
+    for case in drawn(one, 3, 13):
         if one.cost(case.ranks, case.chunks).chained:
             assert abs(off_by(case, "0.7us")) < 0.01, case
 
@@ -60,9 +60,9 @@ def test_its_time_is_its_formula_where_latency_counts_as_much(one: Flat) -> None
 @pytest.mark.slow
 @EACH
 def test_all_sizes_in_both_placements(one: Flat) -> None:
-    """Up to 7 ranks in both, up to 11 by turns; all in both: ``tests/grade/classic_sweep.py``."""
-    for turn, n in enumerate(numbers(one, 11)):
-        for in_place in (False, True) if n <= 7 else (turn % 2 == 0,):
+    """Up to 4 ranks in both, up to 9 by turns; all in both: ``tests/grade/classic_sweep.py``."""
+    for turn, n in enumerate(numbers(one, 9)):
+        for in_place in (False, True) if n <= 4 else (turn % 2 == 0,):
             assert wrong(Case(one, n, in_place).program(), 2) == "", (n, in_place)
 
 

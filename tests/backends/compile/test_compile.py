@@ -138,7 +138,7 @@ def expected(c: Collective, x: list[list[int]]) -> Iterator[tuple[int, int, int]
 IN_PLACE = (Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE)
 
 
-@pytest.mark.parametrize("instances", [1, 2, 4])
+@pytest.mark.parametrize("instances", [1, 3])
 @pytest.mark.parametrize("target", [MSCCL, RCCL], ids=lambda t: t.name)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_standard_collectives(name: str, target: Target, instances: int) -> None:

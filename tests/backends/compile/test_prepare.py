@@ -127,7 +127,7 @@ def test_instances_are_chosen_as_the_command_chooses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", ["msccl-xml", "mscclpp-json", "program"])
 def test_algorithms_and_programs(tmp_path: Path, to: str) -> None:
-    name = "classic:ring{collective=allreduce,on=dgx-a100:nodes=2}"
+    name = "classic:ring{collective=allgather,on=dgx-a100:nodes=2}"
     algorithm = named_algorithm(name).algorithm
     machine = weft.topology("dgx-a100:nodes=2")
     made = weft.artefact(algorithm, to, topology=machine, sizes=MIB)

@@ -49,13 +49,18 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize(("machine", "kind", "engine"), CASES)
-@pytest.mark.parametrize("pairing", list(Pairing))
-@pytest.mark.parametrize("parts", [2, 5, 16])
-def test_programs_are_right(
-    machine: str, kind: str, engine: str, pairing: Pairing, parts: int
-) -> None:
-    program = compiled(found(machine, kind, engine), parts, pairing=pairing)
+PARTS = (2, 5, 16)
+MEETING = [
+    (case, pairing, PARTS[(i + j) % len(PARTS)])
+    for i, case in enumerate(CASES)
+    for j, pairing in enumerate(Pairing)
+]
+"""Each two of case, pairing and number of parts meet."""
+
+
+@pytest.mark.parametrize(("case", "pairing", "parts"), MEETING)
+def test_programs_are_right(case: tuple[str, str, str], pairing: Pairing, parts: int) -> None:
+    program = compiled(found(*case), parts, pairing=pairing)
     assert not errors(check_program(program, RCCL))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from sources import CODE_FOLDERS, ROOT, Source, sources, walk
+from sources import CODE_FOLDERS, ROOT, Source, inner, sources
 
 PRAGMA = re.compile(r"\s*#\s*fmt:\s*(?:skip|off|on)\b.*$")
 
@@ -116,8 +116,10 @@ def functions(source: Source) -> tuple[Function, ...]:
     """Every function and method of a file, nested ones as well."""
     held = vars(source)  # kept with the file: many detections go through them
     if "functions" not in held:
-        found = (node for node in walk(source.tree) if isinstance(node, Function))
-        held["functions"] = tuple(found)
+        nodes: list[ast.AST] = [source.tree]
+        for node in nodes:
+            nodes += inner(node)
+        held["functions"] = tuple(node for node in nodes if isinstance(node, Function))
     kept: tuple[Function, ...] = held["functions"]
     return kept
 

@@ -263,6 +263,6 @@ def test_phases_of_phases_and_halves_of_halves_are_not_raced(
     monkeypatch.setattr(likely, lambda *_: ("packing", "classic"))
     machine, stages = topology("fat-tree:k=4").restricted_to(range(8)), Stages()
     problem = Problem(machine, make("allreduce", 8), None, Objective.TIME, 1 << 14)
-    synthesize(problem, "portfolio", Budget(1), stages)
+    synthesize(problem, "portfolio", Budget(0.1), stages)
     assert {"engine phases", "engine halves"} <= set(stages.names)
     assert stages.names.count("engine packing") <= 20

@@ -108,7 +108,7 @@ def test_classic_algorithms(name, gpu):
 def synthesized(kind):
     machine = topology("torus:2x3")
     problem = Problem(machine, make(kind, 6), bytes=1 << 10, objective=Objective.TIME)
-    return synthesize(problem, "portfolio", Budget(effort=1)).points[0].schedule
+    return synthesize(problem, "packing", Budget(effort=0.3)).points[0].schedule
 
 
 @pytest.mark.parametrize("in_place", [False, True])

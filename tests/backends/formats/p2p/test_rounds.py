@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -56,10 +57,11 @@ def test_classic_algorithms_become_files_that_run(name):
     right(compile_script(named_algorithm(f"classic:{name}").algorithm))
 
 
+@cache
 def synthesized(machine: str, kind: str, size: int) -> Schedule:
     place = topology(machine)
     problem = Problem(place, make(kind, place.ranks), bytes=size, objective=Objective.TIME)
-    return synthesize(problem, "portfolio", Budget(effort=2)).points[0].schedule
+    return synthesize(problem, "packing", Budget(effort=0.5)).points[0].schedule
 
 
 @pytest.mark.parametrize("in_place", [False, True])
