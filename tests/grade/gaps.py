@@ -54,14 +54,14 @@ REPAIRED = "repair"
 """In place of an engine: the whole machine's schedule, repaired."""
 
 
-def form(instances: int, segments: int, lanes: int = 0) -> Variant:
-    """One way to compile, blocks in the order of links' bandwidths."""
+def form(instances: int, segments: int, lanes: int = 0, order: Order = Order.BANDWIDTH) -> Variant:
+    """One way to compile, by default with blocks in the order of links' bandwidths."""
     return Variant(
         instances,
         pairing=Pairing.NONE,
         segments=segments,
         lanes=lanes,
-        order=Order.BANDWIDTH,
+        order=order,
     )
 
 
@@ -125,8 +125,9 @@ GAPS = (
         "pcie",
         "allgather",
         {64 * MIB: 1.28},
-        forms=(form(1, 1), form(4, 8), form(2, 32)),
-        beyond=form(8, 32),
+        # Steps of exact schedules are an order that the links can keep.
+        forms=(form(1, 1), form(4, 8), form(2, 8, 0, Order.STEPS), form(1, 32, 0, Order.STEPS)),
+        beyond=form(8, 32, LANES, Order.STEPS),
     ),
     Gap(
         "pcie",
