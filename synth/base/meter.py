@@ -50,6 +50,11 @@ class Meter:
             meter.done += steps
             meter = meter.outer
 
+    def came_on_top(self, before: int) -> None:
+        """Give back what was spent since ``done`` was ``before``: that search takes no work from
+        those beside it. It stays counted, here and in the searches around."""
+        self.limit += self.done - before
+
     @property
     def left(self) -> int:
         """Steps left, 0 or more."""

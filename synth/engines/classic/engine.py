@@ -137,12 +137,14 @@ class Classic:
                 return False
             if not isinstance(one, InNetwork) and beyond_transfers(problem, judge.value):
                 continue
+            before = judge.meter.done
             first = self._offer(site, one, self._pieces(one, problem.objective)[0], judge, why)
             if first is None:
                 continue
             possible.append((one, first))
             if isinstance(one, InNetwork):  # at once: then transfers may be of no use
                 judge.look_at_orders(one.name, first)
+                judge.meter.came_on_top(before)  # they get as much as without such switches
         for one, first in possible:
             for chunks in self._pieces(one, problem.objective)[1:]:
                 if judge.meter.over():

@@ -27,6 +27,7 @@ from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
 from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_time import simulate
+from .casts.forwarding import OnMachine, forwarding, outcome_on_machine
 from .casts.search import cast_points, casts_help
 from .effort import PACKING_EFFORT, PackingEffort
 from .hosts.hosts import pack_hosts
@@ -152,13 +153,26 @@ class Packer:
             observer.stage("packing")
             return union_outcome(problem, sizes_of(problem, self.effort.sizes), meter)
         with_casts = self._with_casts(problem, meter, observer)
-        if _need_no_transfers(problem, with_casts):
-            return Outcome(Status.FEASIBLE, tuple(with_casts), (with_casts[0].words,))
+        if not with_casts:
+            return self._transfers(problem, budget, observer, meter)
+        if not _need_no_transfers(problem, with_casts):
+            watch = OnMachine(problem, observer)
+            plain = self._transfers(forwarding(problem), budget, watch, meter)
+            if plain.points:
+                return _joined(problem, outcome_on_machine(problem, plain), with_casts)
+        return Outcome(Status.FEASIBLE, tuple(with_casts), (with_casts[0].words,))
+
+    def _transfers(
+        self, problem: Problem, budget: Budget, observer: Observer, meter: Meter
+    ) -> Outcome:
+        """Packings of transfers, each in the order that is quickest at a size.
+
+        Raises:
+            UserError: grains that are too few.
+        """
         packers = meter.part(self.effort.packing_share)
         observer.stage("packing")
         packings = self._packings(problem, budget, observer, packers)
-        if not packings and with_casts:
-            return Outcome(Status.FEASIBLE, tuple(with_casts), (with_casts[0].words,))
         if not packings:
             return Outcome(Status.NOTHING, (), ("the budget ended before the first packing",))
         if problem.objective is Objective.BANDWIDTH:
@@ -197,15 +211,19 @@ class Packer:
             points.append(_good_at(_point(found), size))
             meter.spend(STEPS_PER_TRANSFER * found.quotient.plan.transfers)
             observer.incumbent(points[-1])
-        plain = self._outcome(problem, kept, points, meter, packers)
-        return _joined(problem, plain, with_casts)
+        return self._outcome(problem, kept, points, meter, packers)
 
     def _with_casts(self, problem: Problem, meter: Meter, observer: Observer) -> list[Point]:
-        """Return schedules in which switches copy and sum, where they can; no limit applies."""
+        """Return schedules in which switches copy and sum, where they can; no limit applies.
+
+        Packings without them get as much work as on a machine whose switches only forward.
+        """
         if self._limits() or self.boxes or not casts_help(problem):
             return []
         observer.stage("casts")
+        before = meter.done
         found = cast_points(problem, sizes_of(problem, self.effort.sizes), meter)
+        meter.came_on_top(before)
         for point in found:
             observer.incumbent(point)
         return found

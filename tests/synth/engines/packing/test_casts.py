@@ -14,6 +14,7 @@ from switch_checks import check_rates
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import dumps
 from weft.dsl.nouns.topology import Topology, both_ways, gpu, switch
 from weft.synth.api import synthesize
 from weft.synth.base.meter import Meter
@@ -85,3 +86,18 @@ def test_a_switch_with_its_issuer_in_the_group_passes_single_copies_on():
 @given(able_machines(max_ranks=4))
 def test_no_schedule_beats_a_bound_and_no_capability_costs_anything(machine: Topology):
     check_rates(machine, few=4)
+
+
+def test_transfers_are_those_that_the_machine_gets_whose_switches_only_forward():
+    """Their search ends at the bound of transfers; it went on below it, and took from others."""
+    machine = topology("hub:4,bw=450GB/s,capable=hub:multicast+reduces+issuer_in_group")
+    found = {}
+    for one in (machine, machine.without_capabilities()):
+        problem = Problem(one, make("allreduce", 4), None, Objective.TIME, 64_000)
+        outcome = synthesize(problem, "packing")
+        found[one] = next(p for p in outcome.points if not p.schedule.casts)
+    on, off = found.values()
+    assert dumps(replace(on.schedule, topology=off.schedule.topology)) == dumps(off.schedule)
+    assert (on.rounds_per_chunk, on.bound) == (off.bound, Fraction(5, 4))
+    assert not on.bandwidth_optimal
+    assert on.words == f"where switches only forward: {off.words}"
