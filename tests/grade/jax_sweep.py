@@ -5,9 +5,10 @@ pieces with ``--kept FILE`` (:mod:`kept`). Each is compiled to a file, proved fr
 XLA for devices of the host, called, and compared with the definition in every type. A line each:
 ranks, rounds, permutations, padding, and of the first type CPU seconds of XLA's compiler and CPU
 milliseconds of a call (all devices together), with those of XLA's own collective. In the other
-types only the result counts: XLA compiles them without optimization, which takes half as long. A
-program that an earlier case of the run had is not compiled again. Grade schedules are found anew
-with ``--effort``, less than the grade itself has. The exit code is 1 if a result is wrong.
+types (in all with ``--untimed``) only the result counts: XLA compiles them without optimization,
+which takes half as long. A program that an earlier case of the run had is not compiled again. Grade
+schedules are found anew with ``--effort``, less than the grade itself has. The exit code is 1 if a
+result is wrong.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def cpu(call: Any) -> tuple[Any, float]:
 
 
 class Sweep:
-    """The types of a sweep, the names of the texts seen, and XLA's own times by collective."""
+    """The types of a sweep, the one that is timed, the texts seen, and XLA's own times."""
 
-    def __init__(self, types: list[str]) -> None:
-        self.types: list[str] = types
+    def __init__(self, types: list[str], timed: str | None) -> None:
+        self.types, self.timed = types, timed
         self.seen: dict[str, str] = {}
         self.native: dict[Any, str] = {}
 
@@ -69,19 +70,19 @@ class Sweep:
         function = loaded(text).collective
         cells, bad = [], 0
         for dtype in self.types:
-            timed = dtype == self.types[0]
+            timed = dtype == self.timed
             spent, wrong = called(script.collective, function, dtype, timed=timed)
             cells.append(f"{dtype} {spent}{self.beside(script, dtype)}" if timed else dtype)
             if wrong:
                 bad += 1
                 cells.append(f"WRONG: {wrong}")
         cost = cost_of(permuted(script))
-        text = (
+        row = (
             f"| {name} | {script.collective.ranks} | {script.rounds} | {cost.permutes} | "
             f"{100 * cost.padding:.1f} % | {' | '.join(cells)} | "
             f"{time.process_time() - begin:.1f} s in all |"
         )
-        return Line(name, text, len(self.types), bad)
+        return Line(name, row, len(self.types), bad)
 
     def beside(self, script: Any, dtype: str) -> str:
         """CPU seconds and ms of XLA's own, in parentheses."""
@@ -123,11 +124,13 @@ def main() -> int:
     parser.add_argument("--random", type=int, default=200, help="random algorithms")
     parser.add_argument("--effort", type=float, default=2.0)
     parser.add_argument("--types", default="float32,bfloat16,int32")
+    parser.add_argument("--untimed", action="store_true", help="results only")
     add_flags(parser)
     options = parser.parse_args()
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count="
     os.environ |= {"XLA_FLAGS": f"{flags}{options.most}", "JAX_PLATFORMS": "cpu"}
-    sweep = Sweep(options.types.split(","))
+    types = options.types.split(",")
+    sweep = Sweep(types, None if options.untimed else types[0])
     asked = cases(options.which, options.most, options.effort, options.random)
     return told(swept(part(asked, options.part), sweep.one, options.kept))
 
