@@ -27,8 +27,8 @@ TYPES = ("float32", "int32", "float16", "bfloat16", "float64", "int64")
 WIDE = frozenset({"float64", "int64"})
 """Types that a packet, which has 4 bytes of data, does not hold."""
 
-WIDTH = 118
-"""Of the file's text."""
+WIDTH, BLOCKS_WIDTH = 118, 110
+"""Of the file's text, and of the blocks on a line of its program."""
 
 SCATTERED = frozenset({Kind.ALLTOALL, Kind.REDUCE_SCATTER, Kind.SCATTER})
 """Collectives whose input is a part for each rank."""
@@ -87,7 +87,7 @@ def emit(
     kind = collective.kind
     module = module or re.sub(r"\W+", "_", plan.name).strip("_").lower() or "program"
     root = collective.roots[0] if collective.roots else 0
-    blocks = [write_blocks(rank, WIDTH - 8) for rank in steps_of(plan)]
+    blocks = [write_blocks(rank, BLOCKS_WIDTH) for rank in steps_of(plan)]
     most = [
         max(getattr(gpu, f"{side}_chunks") for gpu in plan.gpus)
         for side in ("input", "output", "scratch")
