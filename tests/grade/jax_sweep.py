@@ -6,9 +6,9 @@ XLA for devices of the host, called, and compared with the definition in every t
 ranks, rounds, permutations, padding, and of the first type CPU seconds of XLA's compiler and CPU
 milliseconds of a call (all devices together), with those of XLA's own collective. In the other
 types (in all with ``--untimed``) only the result counts: XLA compiles them without optimization,
-which takes half as long. A program that an earlier case of the run had is not compiled again. Grade
-schedules are found anew with ``--effort``, less than the grade itself has. The exit code is 1 if a
-result is wrong.
+which takes half as long. With ``--in-turn`` each program is called in one of the types. A program
+that an earlier case of the run had is not compiled again. Grade schedules are found anew with
+``--effort``, less than the grade itself has. The exit code is 1 if a result is wrong.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def cpu(call: Any) -> tuple[Any, float]:
 class Sweep:
     """The types of a sweep, the one that is timed, the texts seen, and XLA's own times."""
 
-    def __init__(self, types: list[str], timed: str | None) -> None:
-        self.types, self.timed = types, timed
+    def __init__(self, types: list[str], timed: str | None, *, in_turn: bool) -> None:
+        self.types, self.timed, self.in_turn = types, timed, in_turn
         self.seen: dict[str, str] = {}
         self.native: dict[Any, str] = {}
 
@@ -69,7 +69,9 @@ class Sweep:
             return Line(name, f"| {name} | the program of {first} |", 0, 0)
         function = loaded(text).collective
         cells, bad = [], 0
-        for dtype in self.types:
+        chosen = self.types[len(self.seen) % len(self.types)]
+        types = [chosen] if self.in_turn else self.types
+        for dtype in types:
             timed = dtype == self.timed
             spent, wrong = called(script.collective, function, dtype, timed=timed)
             cells.append(f"{dtype} {spent}{self.beside(script, dtype)}" if timed else dtype)
@@ -82,7 +84,7 @@ class Sweep:
             f"{100 * cost.padding:.1f} % | {' | '.join(cells)} | "
             f"{time.process_time() - begin:.1f} s in all |"
         )
-        return Line(name, row, len(self.types), bad)
+        return Line(name, row, len(types), bad)
 
     def beside(self, script: Any, dtype: str) -> str:
         """CPU seconds and ms of XLA's own, in parentheses."""
@@ -125,12 +127,13 @@ def main() -> int:
     parser.add_argument("--effort", type=float, default=2.0)
     parser.add_argument("--types", default="float32,bfloat16,int32")
     parser.add_argument("--untimed", action="store_true", help="results only")
+    parser.add_argument("--in-turn", action="store_true", help="a program in one of the types")
     add_flags(parser)
     options = parser.parse_args()
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count="
     os.environ |= {"XLA_FLAGS": f"{flags}{options.most}", "JAX_PLATFORMS": "cpu"}
     types = options.types.split(",")
-    sweep = Sweep(types, None if options.untimed else types[0])
+    sweep = Sweep(types, None if options.untimed else types[0], in_turn=options.in_turn)
     asked = cases(options.which, options.most, options.effort, options.random)
     return told(swept(part(asked, options.part), sweep.one, options.kept))
 
