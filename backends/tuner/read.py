@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from weft.dsl.base.files import parse_json
 from weft.dsl.importers.nccl_log import NcclLog, read_log
 from weft.dsl.importers.nccl_tests import NcclTestsRun, looks_like_nccl_tests, read_run
 from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.runtime import RCCL
 
 from .choose import TunerSetting, TunerTime
 
@@ -82,8 +84,20 @@ def _setting(
             hint=f"{path}:algorithm=ring,protocol=ll, or run it with NCCL_DEBUG=INFO "
             "NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING",
         )
-    many = int(words["channels"]) if words.get("channels", "").isdigit() else channels
+    many = _channels(words["channels"], path) if "channels" in words else channels
     return TunerSetting(algorithm.lower(), protocol.lower(), many)
+
+
+def _channels(text: str, path: str) -> int:
+    """Parse the number of channels behind a path."""
+    many = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
+    if not 1 <= many <= RCCL.max_channels:
+        raise UserError(
+            f"channels={text[:20]!r} is no number from 1 to {RCCL.max_channels}",
+            where=path,
+            hint="as NCCL_DEBUG_SUBSYS=TUNING names them: channel{Lo..Hi}={0..15} are 16",
+        )
+    return many
 
 
 def _single(log: NcclLog, name: str) -> str:

@@ -210,7 +210,7 @@ def an(noun: str) -> str:
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return a hint with the nearest known names, or with all of them if none is near."""
-    names = sorted(map(str, known))  # members of an enumeration sort by value
+    names = sorted(set(map(str, known)))  # members of an enumeration sort by value
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         return "did you mean " + " or ".join(repr(n) for n in near) + "?"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ..base.errors import BadFile, BadTopology
+from ..base.tables import count
 from ..machines.hosts import Cables, Host, build
 from ..machines.spec import MachineSpec
 from ..nouns.parts import Medium
@@ -43,6 +44,8 @@ _TITLE = re.compile(
 _SECTION = re.compile(r"\s*=+.*=+\s*$|\s*Legend:|.*TABLE:\s*$")
 """A line that ends a matrix."""
 
+_BAR = re.compile(r"=+\s*")
+
 _DEVICE = re.compile(r"GPU\d{1,4}|[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d")
 _NUMA = re.compile(r"\s*GPU ?\[? ?(\d{1,4})\]?\s*: \(Topology\) Numa Node: (\d{1,4})\s*$")
 _BUS = re.compile(
@@ -51,6 +54,9 @@ _BUS = re.compile(
 _NAME = re.compile(r"\bMI\d{2,3}[AX]?\b.*|\b(?:Radeon|AMD Instinct)\b.*")
 _CHIP = re.compile(r"\bgfx9[0-9a-f]{2}\b")
 _SPAN = re.compile(r"(\d{1,9})-(\d{1,9})")
+
+_SHOWN = 8
+"""Pairs that a note lists."""
 
 _KINDS = {"link type": "type", "numa bw": "bandwidth"}
 """Short names of tables."""
@@ -125,9 +131,11 @@ def _tables(lines: list[str], where: str) -> Iterator[tuple[str, _PairMatrix]]:
         match = _TITLE.match(line)
         if match is None or _kind(match) in seen:
             continue
-        end = next((i for i in range(at + 1, len(lines)) if _SECTION.match(lines[i])), len(lines))
+        # A terminal may have broken the line of the title within its equal signs.
+        start = at + 2 if any(map(_BAR.fullmatch, lines[at + 1 : at + 2])) else at + 1
+        end = next((i for i in range(start, len(lines)) if _SECTION.match(lines[i])), len(lines))
         seen.add(_kind(match))
-        table = _table(lines[at + 1 : end], at + 1, where)
+        table = _table(lines[start:end], start, where)
         if table is not None:
             yield _kind(match), table
 
@@ -154,12 +162,12 @@ def _table(lines: list[str], title: int, where: str) -> _PairMatrix | None:
                 hint=f"the header has {len(names)} GPUs, the text {len(rows)} whole rows",
             )
         cells = found[1:]
-        short = next((i for i, word in enumerate(cells) if word in names), len(cells))
+        short = next((i for i, word in enumerate(cells) if _DEVICE.fullmatch(word)), len(cells))
         if short < len(names):
             raise BadFile(
-                f"the row of {name} has {short} cells for {len(names)} columns",
+                f"the row of {name} has {count(short, 'cell')} for {count(len(names), 'column')}",
                 where=f"{where}:{line}",
-                hint="is the text complete?",
+                hint="is the text complete, and each GPU in it once?",
             )
         rows.append(tuple(cells))
         at += 1 + len(names)
@@ -198,8 +206,15 @@ def _cabled(tables: dict[str, _PairMatrix], where: str, notes: list[str]) -> lis
                     f"{types.names[a]} to {types.names[b]} is {types.cells[a][b]}, and back "
                     f"{types.cells[b][a]}",
                     where=f"{where}:{types.line}",
+                    hint="run the tool again, or put the cell right in a copy",
                 )
-    near = [(a, b) for a in range(n) for b in range(a + 1, n) if types.cells[a][b] == "XGMI"]
+    pairs = [(a, b) for a in range(n) for b in range(a + 1, n)]
+    kinds = {(a, b): types.cells[a][b].upper() for a, b in pairs}
+    near = [pair for pair in pairs if kinds[pair] == "XGMI"]
+    if odd := [pair for pair in pairs if kinds[pair] not in ("XGMI", "PCIE")]:
+        listed = ", ".join(f"GPU{a}-GPU{b} {types.cells[a][b]}" for a, b in odd[:_SHOWN])
+        more = f" and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
+        notes.append(f"pairs of another type than XGMI and PCIE have no cable: {listed}{more}")
     access = tables.get("access")
     if access is not None:
         off = [(a, b) for a, b in near if "DISABLED" in (access.cells[a][b], access.cells[b][a])]

@@ -47,6 +47,9 @@ _LABEL = re.compile(
 """What launchers put before a line: ``[0] `` of Hydra, ``[1,0]<stdout>:`` of Open MPI, ``0: `` of
 Slurm; the time of a container's log; the mark of a quotation."""
 
+LONGEST_SHOWN = 200
+"""Characters of a line that a message shows."""
+
 MOST_LABELS = 3
 """Labels that may stand before each other: a time, a pod and a rank."""
 
@@ -236,14 +239,8 @@ def read_run(text: str, where: str) -> NcclTestsRun:
         BadFile: the test failed or had wrong results, its end is missing, sizes fall, or as
             :func:`read_nccl_tests`; with the line.
     """
+    require_passed(text, where)
     lines = plain_lines(text)
-    for number, line in enumerate(lines, 1):
-        if _FAILED.search(line):
-            raise BadFile(
-                f"the test failed: {line.strip(' #')}",
-                where=f"{where}:{number}",
-                hint="its times are not those of a working collective",
-            )
     hosts = _hosts(lines, where, once=True)
     if not any(map(_END.match, lines)):
         raise BadFile(
@@ -274,6 +271,18 @@ def read_run(text: str, where: str) -> NcclTestsRun:
         (loops := _LOOPS.search(text)) is None or int(loops[1]) > 0,
         not told,
     )
+
+
+def require_passed(text: str, where: str) -> None:
+    """Raise BadFile if a line says that the test failed."""
+    for number, line in enumerate(plain_lines(text), 1):
+        if (failed := _FAILED.search(line)) is not None:
+            low = max(0, failed.start() - LONGEST_SHOWN // 2)
+            raise BadFile(
+                f"the test failed: {line[low : low + LONGEST_SHOWN].strip(' #')}",
+                where=f"{where}:{number}",
+                hint="its times are not those of a working collective",
+            )
 
 
 def _told_by_columns(rows: Sequence[_Measured], ranks: int) -> str:

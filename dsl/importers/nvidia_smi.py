@@ -110,11 +110,12 @@ def _machine(
     asked = GENERATIONS.get(options.choice("gpu", "", GENERATIONS))
     known = asked or named
     switches = _switches(nvlinks, islands, known)
-    generation = known or GENERATIONS[_guessed(nvlinks, switches)]
+    generation = known or GENERATIONS[_guessed(nvlinks, switches, matrix.coherent)]
     speed = devices.speed if known is None and devices.speed else generation.lane
     lane = options.bandwidth("bw", speed or PROBABLE_LANE)
     if known is None and not options.has("bw"):
-        notes = [_generation_note(generation, lane, bool(nvlinks), devices), *notes]
+        told = "the NVLink counts" + " and GPUs that are NUMA nodes" * matrix.coherent
+        notes = [_generation_note(generation, lane, told if nvlinks else "", devices), *notes]
     elif named is not None and asked is None:
         notes = [_named_note(generation, lane, bool(nvlinks)), *notes]
     direct = {
@@ -192,8 +193,14 @@ def _without_idle(matrix: Matrix, notes: list[str]) -> Matrix:
     idle = [c for c in range(matrix.gpus, len(matrix.names)) if c not in near]
     if not idle:
         return matrix
-    listed = ", ".join(map(matrix.shown, idle))
-    notes.append(f"no GPU is nearest to {listed}: left out (storage, management)")
+    whose = (
+        ([c for c in idle if not matrix.bonded(c)], "no GPU is nearest to {}"),
+        ([c for c in idle if matrix.bonded(c)], "bonds beside other NICs, {}"),
+    )
+    for nics, words in whose:
+        if nics:
+            listed = ", ".join(map(matrix.shown, nics))
+            notes.append(f"{words.format(listed)}: left out (storage, management)")
     return matrix.without(idle)
 
 
@@ -243,8 +250,13 @@ def _load(nvlinks: Pairs) -> Counter[int]:
     return load
 
 
-def _guessed(nvlinks: Pairs, switches: tuple[Ports, ...]) -> str:
-    """Return the oldest GPU with that many NVLinks (V100 instead of the rarer P100)."""
+def _guessed(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> str:
+    """Return the oldest GPU with that many NVLinks (V100 instead of the rarer P100).
+
+    Beside Grace, several GPUs of a host are on an NVSwitch in trays of GB200 only.
+    """
+    if coherent and switches:
+        return "gb200"
     if not nvlinks:
         return "a100"
     if not switches:
@@ -256,10 +268,9 @@ def _guessed(nvlinks: Pairs, switches: tuple[Ports, ...]) -> str:
     return next((g for g in ("v100", "a100", "h100") if most <= GENERATIONS[g].links), "h100")
 
 
-def _generation_note(
-    generation: Generation, lane: Fraction, has_nvlink: bool, devices: SmiDevices
-) -> str:
-    if not has_nvlink:
+def _generation_note(generation: Generation, lane: Fraction, told: str, devices: SmiDevices) -> str:
+    """Say what is assumed of the GPUs; ``told``: what tells it, empty without NVLink."""
+    if not told:
         return (
             f"there is no NVLink; PCIe generation of {generation.name} is assumed "
             f"({generation.source}; gpu= says otherwise)"
@@ -267,7 +278,7 @@ def _generation_note(
     if devices.speed:
         return f"{float(lane):g}GB/s per NVLink, as nvidia-smi nvlink -s says (gpu= or bw=)"
     return (
-        f"the GPU's generation is not in the text; from the NVLink counts {generation.name} is "
+        f"the GPU's generation is not in the text; from {told} {generation.name} is "
         f"assumed, {float(lane):g}GB/s per NVLink ({generation.source}; gpu= or bw= says "
         "otherwise)"
     )

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ..base.errors import BadFile, BadTopology
+from ..base.tables import count
 from .terminal import ESCAPES
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
@@ -42,6 +43,7 @@ class Matrix:
     ``own``: the names of each device, that of the driver first: NICs without a number in the text
     have that of their column, as newer versions of the tool number them. ``cut``: the last rows,
     of NICs, that the text does not have; what is between two such NICs counts as SYS.
+    ``coherent``: the memory of the GPUs is NUMA nodes, as it is beside Grace only.
     """
 
     names: tuple[str, ...]
@@ -50,6 +52,7 @@ class Matrix:
     numa: tuple[int | None, ...]
     own: tuple[tuple[str, ...], ...]
     cut: int = 0
+    coherent: bool = False
 
     def bonded(self, device: int) -> bool:
         """Return True if a NIC is a bond of several ports, by a name of its driver."""
@@ -70,6 +73,7 @@ class Matrix:
             self.numa,
             tuple(self.own[i] for i in kept),
             self.cut,
+            self.coherent,
         )
 
 
@@ -80,8 +84,10 @@ class _Token:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of a text without the colours of a terminal."""
-    return ESCAPES.sub("", text.replace("\r", "")).splitlines()
+    """Return the lines of a text without the colours of a terminal and the marks of a quotation."""
+    lines = ESCAPES.sub("", text.replace("\r", "")).splitlines()
+    quoted = sum(line.startswith(">") for line in lines)
+    return [line.removeprefix(">") for line in lines] if 2 * quoted > len(lines) else lines
 
 
 def _flat(lines: list[str]) -> list[str]:
@@ -120,7 +126,8 @@ def read_matrix(text: str, where: str) -> Matrix:
     _check_symmetric(names, rows, where)
     numa = tuple(_numa(tail) for tail in tails[:gpus])
     own = (_own_names(name, i - gpus, legend) for i, name in enumerate(names))
-    return Matrix(names, gpus, tuple(rows), numa, tuple(own), cut)
+    coherent = all(len(tail) > 2 and tail[2].isdecimal() for tail in tails[:gpus])
+    return Matrix(names, gpus, tuple(rows), numa, tuple(own), cut, coherent)
 
 
 def _own_names(name: str, column: int, legend: dict[str, str]) -> tuple[str, ...]:
@@ -172,7 +179,11 @@ def _header(tokens: list[_Token], where: str) -> tuple[tuple[str, ...], list[_To
             break
         if not _DEVICE.fullmatch(token.text):
             place = f"{where}:{token.line}"
-            raise BadFile(f"{token.text!r} is not the name of a device", where=place)
+            raise BadFile(
+                f"{token.text!r} is not the name of a device",
+                where=place,
+                hint="keep the tabs or spaces between the columns, and one row in a line",
+            )
         names.append(token.text)
     if not names:
         raise BadFile("no GPU in the header", where=where)
@@ -223,7 +234,7 @@ def _rows(
             break  # at most the cell is there within which the text ends
         if len(cells) != len(names):
             raise BadFile(
-                f"the row of {name} has {len(cells)} cells for {len(names)} columns",
+                f"the row of {name} has {count(len(cells), 'cell')} for {len(names)} columns",
                 where=f"{where}:{first.line}",
                 hint=_stray(tokens, at),
             )
@@ -265,7 +276,9 @@ def _check_symmetric(names: tuple[str, ...], rows: list[tuple[str, ...]], where:
         for j in range(i):
             if row[j] != rows[j][i]:
                 raise BadTopology(
-                    f"{names[i]} to {names[j]} is {row[j]}, and back {rows[j][i]}", where=where
+                    f"{names[i]} to {names[j]} is {row[j]}, and back {rows[j][i]}",
+                    where=where,
+                    hint="run nvidia-smi topo -m again, or put the cell right in a copy",
                 )
 
 

@@ -14,7 +14,13 @@ from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_binary
 from weft.dsl.importers.nccl_log import NcclLog, read_log
-from weft.dsl.importers.nccl_tests import NcclTestsRun, looks_like_nccl_tests, read_run, runs_in
+from weft.dsl.importers.nccl_tests import (
+    NcclTestsRun,
+    looks_like_nccl_tests,
+    read_run,
+    require_passed,
+    runs_in,
+)
 from weft.dsl.nouns.library import Library, read
 from weft.dsl.nouns.topology import Topology
 
@@ -98,6 +104,7 @@ def _one(text: str, path: str, console: Console) -> _Read:
     log = read_log(text)
     table_there = looks_like_nccl_tests(text)
     if not table_there and not log.lines:
+        require_passed(text, path)
         raise BadFile(
             "neither a table of nccl-tests nor a debug log of NCCL",
             where=path,
@@ -160,7 +167,11 @@ def _measured(
                 )
             )
     if not times:
-        raise UserError("of no time it is known what ran, so that nothing can be fitted")
+        raise UserError(
+            "of no time it is known what ran, so that nothing can be fitted",
+            where=f"-o {args.output}",
+            hint="run it with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING, or leave -o out",
+        )
     source = f"fitted to {', '.join(Path(one.path).name for one in judged if one.run)}"
     found = fit(topology, times, "rccl" if is_amd(topology) else "nccl", source)
     text = json.dumps(found.topology.to_json(), indent=1) + "\n"

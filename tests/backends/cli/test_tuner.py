@@ -166,3 +166,11 @@ def test_lines_join_and_none_is_much_slower_than_the_best(
     for size, known in measured.items():
         (line,) = [x for x in lines if x.low <= size <= x.high]
         assert known[line.setting] <= WITHIN * min(known.values())
+
+
+@pytest.mark.parametrize("channels", ["0", "-5", "x", "99999", "²", "9" * 5000])
+def test_channels_that_are_no_number_of_channels_are_refused(weft, runs, channels: str) -> None:
+    tree = runs("tree.txt", TREE)
+    out = weft("tuner", f"{tree}:algorithm=tree,protocol=simple,channels={channels}")
+    assert out.code == 2, out.err
+    assert f"channels={channels[:20]!r} is no number from 1 to 128" in out.err

@@ -258,6 +258,16 @@ def test_the_measured_machine_is_fitted_to_files_and_to_nccls_own(
 def test_what_cannot_be_verified(weft, library: Path, tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("hello\n")
     assert "neither a table" in weft("verify-run", tmp_path / "x.txt").err
+    failure = "# nThread 1 nGpus 1\nnode7: Test CUDA failure common.cu:958 'out of memory'\n"
+    (tmp_path / "x.txt").write_text(failure)
+    said = weft("verify-run", tmp_path / "x.txt").err
+    assert "the test failed: node7: Test CUDA failure common.cu:958 'out of memory'" in said
+    assert "x.txt:2" in said
+    (tmp_path / "x.txt").write_text(f"{'9 ' * 5000}{failure}")
+    assert len(weft("verify-run", tmp_path / "x.txt").err) < 500
+    (tmp_path / "y.txt").write_text(log_text("sendrecv", {8: (5.0, 5.0)}, gpus=2))
+    said = weft("verify-run", tmp_path / "y.txt", "--library", library, "-o", tmp_path / "m.json")
+    assert (said.code, "hint: run it with NCCL_DEBUG=INFO" in said.err) == (2, True), said.err
     (tmp_path / "y.txt").write_text(log_text("all_reduce", {8: (5.0, 5.0)}, gpus=4))
     out = weft("verify-run", tmp_path / "y.txt", "--library", library)
     assert out.code == 2

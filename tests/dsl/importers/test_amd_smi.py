@@ -206,6 +206,20 @@ def test_colours_and_wrapped_lines(tmp_path: Path, width: int) -> None:
     assert read(tmp_path, coloured).digest() == read(tmp_path, QUADS).digest()
 
 
+def test_a_title_may_be_broken_within_its_equal_signs(tmp_path: Path) -> None:
+    broken = QUADS.replace(" between two GPUs =====", " between two GPUs =====\n==========")
+    assert read(tmp_path, broken).digest() == read(tmp_path, QUADS).digest()
+
+
+def test_types_of_links_in_other_letters_and_of_other_kinds(tmp_path: Path) -> None:
+    small = read(tmp_path, MI300X.replace("XGMI", "xgmi"))
+    assert small.digest() == read(tmp_path, MI300X).digest()
+    odd: dict[str, Cell] = {"LINK TYPE": lambda a, b: "UNKNOWN" if a + b == 1 else "XGMI"}
+    made = read(tmp_path, amd(8, dict(AMD_TABLES) | odd))
+    assert len(made.links) == 54
+    assert any("have no cable: GPU0-GPU1 UNKNOWN" in note for note in made.notes)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -213,6 +227,7 @@ def test_colours_and_wrapped_lines(tmp_path: Path, width: int) -> None:
         (MI300X.replace("GPU7   XGMI", "GPU7"), "the row of GPU7 has 7 cells for 8 columns"),
         (MI300X[: MI300X.rindex("GPU5   XGMI")], "the row of GPU5 is missing"),
         (SLOTS.replace("GPU0   0            PCIE", "GPU0   0            XGMI"), "and back"),
+        (amd(4, AMD_TABLES).replace("1b:00.0", "05:00.0"), "each GPU in it once"),
     ],
 )
 def test_bad_texts_say_where(tmp_path: Path, text: str, says: str) -> None:

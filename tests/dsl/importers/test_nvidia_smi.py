@@ -332,8 +332,9 @@ GOOD = matrix(uniform(4, "NV12"), 4, [])
         ("hello\n", "format is not known"),
         ("", "empty"),
         ("\tGPU0\tGPU1\n", "missing"),
+        (GOOD.replace("\t", ""), "hint: keep the tabs or spaces between the columns"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_bad_texts_say_where(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
@@ -508,7 +509,7 @@ def test_every_generation_has_its_source() -> None:
         assert bool(one.links) == bool(one.lane), name
 
 
-@pytest.mark.parametrize("damage", ["one line", "markdown", "one line, legend"])
+@pytest.mark.parametrize("damage", ["one line", "markdown", "one line, legend", "quoted"])
 def test_texts_that_lost_their_lines_or_are_tables(tmp_path: Path, damage: str) -> None:
     text = matrix(DGX1, 8, ["mlx5_0", "mlx5_1"])
     flat = "Seen today: GPU Topology: " + " ".join(text.split())
@@ -517,6 +518,7 @@ def test_texts_that_lost_their_lines_or_are_tables(tmp_path: Path, damage: str) 
         "one line": flat,
         "one line, legend": f"{flat} {' '.join(LEGEND.split())}",
         "markdown": "\n".join(rows),
+        "quoted": "".join(f"> {line}\n" for line in text.splitlines()),
     }[damage]
     assert same_machine(read(tmp_path, damaged), read(tmp_path, text))
 
@@ -524,3 +526,9 @@ def test_texts_that_lost_their_lines_or_are_tables(tmp_path: Path, damage: str) 
 def test_gpus_of_one_name_may_be_listed_together(tmp_path: Path) -> None:
     head = "GPU 0,1,2,3: NVIDIA H200\nGPU 0,1,2,3 Compute Capability: 9.0\n"
     assert read(tmp_path, head + matrix(uniform(4, "NV18"), 4, [])).timing.family == "h200"
+
+
+def test_names_of_a_quoted_legend_are_kept(tmp_path: Path) -> None:
+    legend = ["", "NIC Legend:", "", "  NIC0: mlx5_7"]
+    quoted = "".join(f"> {line}\n" for line in [*hgx("NIC{}").splitlines(), *legend])
+    assert names_of(read(tmp_path, quoted, ":nodes=2")).nic("host1.mlx5_7").name == "host1.mlx5_7"

@@ -232,6 +232,18 @@ def test_turing_cards_have_two_links_of_their_own_speed(tmp_path: Path) -> None:
     assert {float(x.bandwidth) for x in made.links} == {50.0}
 
 
+def test_gpus_that_are_numa_nodes_on_an_nvswitch_are_those_of_gb200(tmp_path: Path) -> None:
+    """Beside Grace the column GPU NUMA ID has numbers, beside other CPUs N/A."""
+    tray = text(4, 4, sides(4)).replace("NUMA Affinity", "NUMA Affinity   GPU NUMA ID")
+    for ids, family in ((["2", "10", "18", "26"], "gb200"), (["N/A"] * 4, "h100")):
+        lines = tray.splitlines()
+        lines[1:5] = [f"{row}  {one}" for row, one in zip(lines[1:5], ids, strict=True)]
+        made = read(tmp_path, "\n".join(lines), ":nodes=2")
+        assert made.timing.family == family
+        assert said(made, "GPUs that are NUMA nodes gb200 is assumed") is (family == "gb200")
+        assert said(made, "trays of a rack") is (family == "gb200")
+
+
 def test_trays_of_a_rack_share_an_nvswitch(tmp_path: Path) -> None:
     tray = text(4, 4, sides(4), "NVIDIA GB200")
     rack = read(tmp_path, tray, ":nodes=3")

@@ -115,6 +115,8 @@ def test_names_of_several_hosts_need_one(tmp_path: Path) -> None:
 def test_slips_get_the_nearest_names(tmp_path: Path) -> None:
     made = read(tmp_path, smi_text())
     assert "did you mean" in refused(made, "host1.mlx5_66")
+    hint = refused(made, "host1.gpu12")
+    assert hint.count("'host1.nic2'") == 1, hint
     assert "mlx5_3" in refused(made, "mlx6_3")
 
 
