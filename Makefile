@@ -19,6 +19,9 @@ LINKS := build/link/weft/__init__.py
 # numpy, scipy or torch anew, and each worker every test.
 unexport PYTHONDONTWRITEBYTECODE
 
+# The browser of some tests is fetched while weft is installed.
+MAKEFLAGS += --jobs=2
+
 .DEFAULT_GOAL := help
 .PHONY: bench browser calibration clean damaged demo dev dist docs gaps grade help house libraries lint mutants repeatable replay shared sweep test types
 
@@ -78,7 +81,7 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 	$(BIN)/python tests/grade/switch_sweep.py
 	$(BIN)/python tests/grade/certificates_sweep.py
 	$(BIN)/python tests/grade/solver_deaths.py
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile thorough tests/synth tests/dsl
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile thorough -m hypothesis
 
 mutants: $(STAMP) ## mutate correct programs at random; those that the checker accepts must execute correctly
 	$(BIN)/python tests/grade/mutation_sweep.py
@@ -123,8 +126,8 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py | $(LINKS)
 	$(PYTHON) -m venv .venv
 	$(PIP) hatchling
 	$(PIP) --no-build-isolation --editable '.[dev]'
-	-$(BIN)/weft doctor --warm
 	-$(BIN)/python -m compileall -q dsl synth backends $(LINKS)
+	-$(BIN)/weft doctor --warm
 	touch $@
 
 # The editable install points here; after `rm -rf build` only the links are missing.

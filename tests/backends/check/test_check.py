@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msccl_files import (
@@ -239,7 +240,7 @@ def test_the_sizes_of_the_file_decide() -> None:
     assert "deadlock" in wrong(both_send_first(4, maxBytes=16 << 20))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150, 300), deadline=None)
 @given(networks(), st.sampled_from([1, 2, 71]), st.integers(1, 3), st.sampled_from(POLICIES))
 def test_no_cycle_if_and_only_if_execution_never_hangs(
     text: str, merge: int, iterations: int, policy: str
@@ -270,7 +271,7 @@ def test_no_cycle_if_and_only_if_execution_never_hangs(
 # --- races ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100, 200), deadline=None)
 @given(networks())
 def test_without_a_race_every_order_gives_the_same_memory(text: str) -> None:
     findings = found(text, None)
@@ -293,7 +294,7 @@ def test_without_a_race_every_order_gives_the_same_memory(text: str) -> None:
     assert racing or len(results) == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100, 200), deadline=None)
 @given(networks(), st.booleans())
 def test_races_are_those_of_the_definition(text: str, in_place: bool) -> None:
     """Brute force: the transitive closure, and every pair of accesses to one chunk."""

@@ -6,6 +6,7 @@ from collections import deque
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operations import topological_order
@@ -34,7 +35,7 @@ def reached(graph: Graph, start: int) -> set[int]:
     return seen
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75, 150), deadline=None)
 @given(program=programs(), cells=st.sampled_from([1, 1000]))
 def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -> None:
     listing = program
@@ -53,7 +54,7 @@ def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -
         assert ordered_locally(graph, first, second).tolist() == [b in after[a] for a, b in pairs]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(program=programs())
 def test_the_order_is_topological(program: Program) -> None:
     listing = program

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msccl_files import EACH, SAMPLES, Gpu, Tb, algo, both_send_first, exchange, pairs_allreduce
@@ -127,7 +128,7 @@ def test_a_quarter_of_the_payload_for_rooted_collectives() -> None:
     assert "up to 1572864 bytes on msccl" in wrong("broadcast")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75, 150), deadline=None)
 @given(networks())
 def test_what_hangs_at_some_size_hangs_at_all_larger_ones(text: str) -> None:
     listing = code_of(read_msccl_xml(text))

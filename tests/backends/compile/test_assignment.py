@@ -10,6 +10,7 @@ import contenders
 import numpy as np
 import patterns
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msccl_rules import published
@@ -147,7 +148,7 @@ def test_phases_of_a_tree_overlap_from_one_iteration_to_the_next() -> None:
     assert 5 * time[Pairing.AUTO] < time[Pairing.FEWEST]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 40))
 @given(data=st.data())
 def test_whatever_is_chosen_is_right(data: st.DataObject) -> None:
     ranks, seed = data.draw(st.integers(2, 6)), data.draw(st.integers(0, 10**6))
@@ -165,7 +166,7 @@ def test_whatever_is_chosen_is_right(data: st.DataObject) -> None:
     prove(lower_schedule(schedule, options), target)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 40))
 @given(data=st.data())
 def test_fewest_is_the_fewest(data: st.DataObject) -> None:
     """A rank needs as many blocks on a channel as it has ends on the fuller side."""

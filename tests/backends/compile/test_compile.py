@@ -10,6 +10,7 @@ from dataclasses import replace
 import patterns
 import pytest
 import xml_runtime as runtime
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -317,7 +318,7 @@ def test_compiling_twice_gives_the_same_text() -> None:
     assert len(texts) == 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 60))
 @given(data=st.data())
 def test_random_schedules(data: st.DataObject) -> None:
     """Random trees, steps and options: always right, never racing, never stuck."""

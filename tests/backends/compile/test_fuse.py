@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import patterns
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wait_programs import local_edges, longest, message_edges
@@ -25,7 +26,7 @@ def ops(program: Program) -> list[Op]:
     return [i.op for rank in program.ranks for b in rank for i in b.code]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, 40), deadline=None)
 @given(data=st.data())
 def test_random_programs(data: st.DataObject) -> None:
     """Proved and run after each pass; sends stay, receives go into them; no path grows."""

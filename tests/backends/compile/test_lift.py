@@ -8,6 +8,7 @@ from dataclasses import replace
 import patterns
 import pytest
 import strategies as ours
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msccl_files import (
@@ -135,7 +136,7 @@ def test_unfused_programs_are_fused_again() -> None:
     assert {i.op for r in again.ranks for b in r for i in b.code} >= {Op.RECV_REDUCE_SEND}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10, 20), deadline=None)
 @given(
     ours.schedules(max_ranks=4),
     st.sampled_from(TARGETS),
@@ -154,7 +155,7 @@ def test_schedules_survive_two_compilers(
     good(lower_program(program, CompileOptions(second)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10, 20), deadline=None)
 @given(
     st.integers(0, 1 << 32),
     st.integers(1, 4),

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import patterns
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from proof import prove
@@ -135,7 +136,7 @@ def waits(program: Program) -> list[tuple[tuple[int, int], ...]]:
     return [x.waits for rank in program.ranks for block in rank for x in block.code]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 40))
 @given(data=st.data())
 def test_random_schedules_stay_right_in_less_memory(data: st.DataObject) -> None:
     ranks, seed = data.draw(st.integers(2, 6)), data.draw(st.integers(0, 10**6))

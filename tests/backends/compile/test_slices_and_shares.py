@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import patterns
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import in_pieces, moved, parts, with_priorities, with_sizes
@@ -109,7 +110,7 @@ def test_slices_that_cannot_be_written_out() -> None:
         lower_schedule(schedule, CompileOptions(segments=1 << 26))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12, 25), deadline=None)
 @given(st.integers(2, 5), st.integers(1, 3), st.integers(0, 10**6), st.booleans())
 def test_allgathers_of_unequal_chunks(n: int, most: int, seed: int, in_place: bool) -> None:
     dice = Random(seed)
@@ -122,7 +123,7 @@ def test_allgathers_of_unequal_chunks(n: int, most: int, seed: int, in_place: bo
     good(lower_schedule(schedule, CompileOptions(segments=2, target=RCCL)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12, 25), deadline=None)
 @given(st.integers(2, 5), st.integers(0, 10**6), st.sampled_from([MSCCL, RCCL, EXECUTOR]))
 def test_allreduces_of_unequal_chunks(n: int, seed: int, target: object) -> None:
     dice = Random(seed)
@@ -155,7 +156,7 @@ def test_the_coarsest_grains_are_taken() -> None:
         lower_schedule(fine)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10, 20), deadline=None)
 @given(st.sampled_from(sorted(SHAPES)), st.integers(1, 9), st.integers(0, 10**6))
 def test_any_planned_order_is_right(shape: str, most: int, seed: int) -> None:
     schedule = with_priorities(SHAPES[shape](), most, Random(seed), segments=4, stride=most)

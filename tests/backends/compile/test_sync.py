@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import patterns
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wait_programs import COPY, after, local_edges, longest, message_edges, programs
@@ -57,7 +58,7 @@ def steps(program: Program) -> int:
     return sum(max(1, len(i.waits)) for rank in program.ranks for b in rank for i in b.code)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(program=programs())
 def test_transitive_reduction_keeps_the_order_and_no_wait_too_many(program: Program) -> None:
     slim = Sync().apply(program, MSCCL)
@@ -67,7 +68,7 @@ def test_transitive_reduction_keeps_the_order_and_no_wait_too_many(program: Prog
         assert after(local_edges(without(slim, *wait))) != order, wait
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(program=programs())
 def test_moved_waits_imply_the_order_and_lengthen_no_path(program: Program) -> None:
     reduced, moved = Sync().apply(program, MSCCL), Sync(move=True).apply(program, MSCCL)
@@ -80,7 +81,7 @@ def test_moved_waits_imply_the_order_and_lengthen_no_path(program: Program) -> N
     assert steps(moved) <= steps(reduced) <= steps(program)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12, 25), deadline=None)
 @given(data=st.data())
 def test_programs_with_messages(data: st.DataObject) -> None:
     """Order through messages too; proved and run; large messages that fill FIFOs included."""

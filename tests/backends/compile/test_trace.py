@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from proof import good
@@ -21,7 +22,7 @@ from weft.dsl.nouns.runtime import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(
     st.integers(0, 1 << 32),
     st.integers(1, 4),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msccl_files import (
@@ -281,7 +282,7 @@ def test_a_fused_re_reads_all_sources_before_it_writes() -> None:
 # --- loops, shapes, speed ---------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15, 30), deadline=None)
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 4), st.sampled_from([2, 3, 5]))
 def test_any_cut_of_the_message_is_right(elements: int, payload: int, merge: int, n: int) -> None:
     shape = MessageShape(elements, payload, merge)

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import planned_schedules, topologies
@@ -23,7 +24,7 @@ from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.dsl.nouns.topology import Topology
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(planned_schedules(), st.integers(0, 2**16))
 def test_a_schedule_differs_from_every_other_and_not_from_itself(s: Schedule, seed: int) -> None:
     mine = schedule_sheets(s)
@@ -75,7 +76,7 @@ def test_a_topology_differs_where_a_link_or_resource_does(t: Topology, seed: int
         assert row.words == "+200.00%"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, 40), deadline=None)
 @given(planned_schedules(), planned_schedules())
 def test_it_is_the_same_the_other_way_round(a: Schedule, b: Schedule) -> None:
     there = differences(schedule_sheets(a), schedule_sheets(b))

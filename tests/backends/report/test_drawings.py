@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import planned_schedules, topologies
@@ -44,7 +45,7 @@ def is_dot(text: str) -> None:
         assert bare.count(a) == bare.count(b)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, 40), deadline=None)
 @given(topologies(), st.sampled_from(["gpu", NASTY]))
 def test_any_machine_has_its_drawings(t: Topology, name: str) -> None:
     t = named(t, name)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from strategies import topologies
 
@@ -60,7 +61,7 @@ def test_nothing_overlaps_on_machines_of_the_catalogue(spec: str) -> None:
     assert outside(machine) == []
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40, 80), deadline=None)
 @given(topologies())
 def test_nothing_overlaps_on_any_machine(t: Topology) -> None:
     long = replace(t, nodes=tuple(replace(n, name=f"{n.name} at rack 12") for n in t.nodes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from strategies import planned_schedules
 from timed_programs import ring_allgather, stream
@@ -31,7 +32,7 @@ def test_a_line_per_link_and_a_bar_over_time() -> None:
     assert bars == ["█" * (CELLS // 2) + " " * (CELLS // 2), " " * CELLS]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, 40), deadline=None)
 @given(planned_schedules())
 def test_the_busiest_comes_first_and_everything_in_use_is_there(s: Schedule) -> None:
     run, told = timeline(s, 1 << 20), simulate(s, 1 << 20)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import planned_schedules, ring, schedules
@@ -41,7 +42,7 @@ def of_phase(events: list[dict], phase: str, kind: str = "") -> list[dict]:
     return [e for e in events if e["ph"] == phase and kind in ("", e.get("cat"))]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(25, 50), deadline=None)
 @given(planned_schedules(), st.sampled_from([1, 1000, 1 << 20]))
 def test_every_transfer_is_there_once_per_link_with_the_times_of_the_simulation(s, size) -> None:
     events = written(add_schedule, timeline(s, size))
@@ -69,7 +70,7 @@ def _track(events: list[dict], event: dict) -> str:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(25, 50), deadline=None)
 @given(planned_schedules(), st.sampled_from([1000, 1 << 20]))
 def test_arrows_lead_from_an_arrival_to_a_later_send_of_the_chunk_there(s, size) -> None:
     run = timeline(s, size)
@@ -117,7 +118,7 @@ def test_lanes_are_reused() -> None:
     assert lanes([0, 1, 2, 3], [2, 3, 4, 5]) == [0, 1, 0, 1]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15, 30), deadline=None)
 @given(schedules(max_ranks=4), st.sampled_from([1000, 1 << 20]))
 def test_every_operation_of_a_program_is_there_once(s, size) -> None:
     try:

@@ -29,7 +29,7 @@ def rows(lists: list[list[int]]) -> RaggedRows:
     return RaggedRows(start, np.array([x for row in lists for x in row], np.int64))
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(ROWS, st.lists(st.integers(-(2**31), 2**31 - 1)), st.text(), st.floats(allow_nan=False))
 def test_the_text_is_that_of_the_standard_library(
     lists: list[list[int]], column: list[int], text: str, number: float
@@ -44,7 +44,7 @@ def test_the_text_is_that_of_the_standard_library(
     assert plain(rows(lists)) == lists
 
 
-@settings(max_examples=examples(55))
+@settings(max_examples=examples(27))
 @given(planned_schedules(), st.booleans())
 def test_a_schedule_comes_back_from_its_text(s: Schedule, timed: bool) -> None:
     if timed:

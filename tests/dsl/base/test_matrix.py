@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -19,7 +20,7 @@ def entries(rng: np.random.Generator, height: int, width: int) -> sparse.coo_arr
     return sparse.coo_array((rng.integers(-4, 5, count), at), shape=(height, width))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(75, 150))
 @given(Seeds, st.integers(1, 7), st.integers(1, 7))
 def test_all_is_as_in_scipy(seed: int, height: int, width: int) -> None:
     rng = np.random.default_rng(seed)

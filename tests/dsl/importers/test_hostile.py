@@ -127,7 +127,7 @@ def test_a_truncated_text_is_an_error_or_a_smaller_machine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@settings(max_examples=examples(40, 150))
+@settings(max_examples=examples(20, 150))
 @given(data=st.data())
 def test_a_mutated_text_never_crashes(name: str, data: st.DataObject) -> None:
     text = TEXTS[name]
@@ -140,7 +140,7 @@ def test_a_mutated_text_never_crashes(name: str, data: st.DataObject) -> None:
         read(text, options)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100, 200))
 @given(data=st.data())
 def test_a_mutated_sketch_is_refused_or_still_one(data: st.DataObject) -> None:
     text = SKETCH
@@ -163,7 +163,7 @@ DUMPS = [xml(server) for server in SERVERS.values()]
 DUMPS += [file.read_text() for file in samples("nccl-topo")]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 60))
 @given(st.sampled_from(DUMPS), st.data())
 def test_samples_with_wrong_attributes_never_crash(text: str, data: st.DataObject) -> None:
     start, end = data.draw(st.sampled_from([m.span() for m in ATTRIBUTE.finditer(text)]))

@@ -167,7 +167,7 @@ SKETCHES = st.builds(
 )
 
 
-@settings(max_examples=examples(40, 150))
+@settings(max_examples=examples(20, 150))
 @given(SKETCHES)
 def test_what_is_formatted_parses_to_the_same_tree(tree: ast.SketchTree) -> None:
     text = format(tree)

@@ -541,7 +541,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=examples(95, 150))
+@settings(max_examples=examples(47, 150))
 @given(st.data())
 def test_a_damaged_sketch_is_read_or_refused_in_words(data: st.DataObject) -> None:
     text = SHIPPED

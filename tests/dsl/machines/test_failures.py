@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -181,7 +182,7 @@ def test_what_needs_one_direction_loses_nothing_with_the_other(
         require_whole(left, collective)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(30, 60))
 @given(topologies(), st.data())
 def test_what_is_left_is_the_machine_without_what_is_down(
     whole: Topology, data: st.DataObject

@@ -60,7 +60,7 @@ def drawn(draw: st.DrawFn) -> tuple[RankProgram, ...]:
     return tuple(draw(st.lists(rank, min_size=1, max_size=3)))
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(drawn())
 def test_columns_are_those_of_the_slow_constructor(ranks: tuple[RankProgram, ...]) -> None:
     made = Program.of("drawn", make("allgather", len(ranks)), ranks, len(ranks))
@@ -79,7 +79,7 @@ def test_columns_are_those_of_the_slow_constructor(ranks: tuple[RankProgram, ...
     assert made.channels == 1 + max((b.channel for rank in ranks for b in rank), default=0)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(drawn())
 def test_views_rows_and_files_are_the_same_program(ranks: tuple[RankProgram, ...]) -> None:
     made = Program.of("drawn", make("allgather", len(ranks)), ranks, len(ranks), True)

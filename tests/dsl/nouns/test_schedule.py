@@ -17,7 +17,7 @@ from weft.dsl.nouns.schedule import Schedule, Transfer, dump, load, read, write
 RING = ring(4)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(schedules(), st.randoms(use_true_random=False))
 def test_the_order_given_does_not_matter_between_steps(schedule, rng: random.Random):
     rows = list(schedule)
@@ -27,7 +27,7 @@ def test_the_order_given_does_not_matter_between_steps(schedule, rng: random.Ran
     assert sorted(map(repr, again)) == sorted(map(repr, schedule))
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(schedules())
 def test_the_file_form_says_everything(schedule):
     again = load(dump(schedule))

@@ -120,7 +120,7 @@ def test_declared_rotations_are_in_the_group(case: tuple[int, Topology]) -> None
     assert found.order % blocks == 0
 
 
-@settings(max_examples=examples(45))
+@settings(max_examples=examples(22))
 @given(rotating(), st.integers(0, 5))
 def test_what_is_found_without_declarations_is_sound(case: tuple[int, Topology], seed: int) -> None:
     made = relabelled(case[1], seed)

@@ -64,7 +64,7 @@ def test_small_machines_agree_with_the_definition(made: Topology) -> None:
             assert is_automorphism(simple, whole) == same
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 @given(machines())
 def test_a_link_image_moves_links_to_equal_links_and_resources_to_equal_ones(
     made: Topology,
@@ -81,7 +81,7 @@ def test_a_link_image_moves_links_to_equal_links_and_resources_to_equal_ones(
         assert here == sorted(sorted(moved[i] for i in r.links) for r in made.resources)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(12))
 @given(machines())
 def test_extend_finds_a_way_exactly_when_there_is_one(made: Topology) -> None:
     plain = replace(made, resources=())

@@ -24,7 +24,7 @@ from weft.synth.time.schedule_time import simulate
 SIZES = (1, 2_000, 10_000, 100_000, 10**6, 10**8)
 MODELS = (None, CostModel(alpha_occupies=True), CostModel(store_and_forward=True))
 QUICK = settings(
-    max_examples=examples(20, 60), suppress_health_check=list(HealthCheck), deadline=None
+    max_examples=examples(12, 60), suppress_health_check=list(HealthCheck), deadline=None
 )
 
 
@@ -92,7 +92,7 @@ def test_links_of_one_resource_may_work_at_different_times():
     assert lower_bound_us(found, 10**6) <= Fraction("1.65") + 20
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(12))
 @given(st.integers(1, 10**9), st.sampled_from(["allgather", "allreduce", "broadcast", "alltoall"]))
 def test_the_envelope_is_never_below_its_parts(size, kind):
     found = bounds(machine("ring:5"), make(kind, 5))

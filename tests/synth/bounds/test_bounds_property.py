@@ -118,7 +118,7 @@ def flow_time(topology: Topology, collective: Collective) -> float:
     return float(found.fun) / (1000 * collective.message_chunks)
 
 
-@settings(max_examples=examples(30, 60))
+@settings(max_examples=examples(15, 60))
 @given(machines(), st.sampled_from(SPREAD))
 def test_cut_bounds_equal_the_worst_of_all_cuts(topology, kind):
     collective = make(kind, topology.ranks)
@@ -127,7 +127,7 @@ def test_cut_bounds_equal_the_worst_of_all_cuts(topology, kind):
     assert float(found.us_per_byte) == pytest.approx(worst_cut(topology, collective), rel=1e-9)
 
 
-@settings(max_examples=examples(15, 60))
+@settings(max_examples=examples(7, 60))
 @given(machines(resources=True), st.sampled_from(SPREAD))
 def test_shared_resources_only_strengthen_cuts(topology, kind):
     collective = make(kind, topology.ranks)
@@ -138,7 +138,7 @@ def test_shared_resources_only_strengthen_cuts(topology, kind):
     assert found.us_per_byte >= free.us_per_byte
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 40))
 @given(machines(resources=True), st.sampled_from(["alltoall", "multiroot_scatter", "alltonext"]))
 def test_price_bounds_equal_the_flow_program(topology, kind):
     collective = make(kind, topology.ranks)
@@ -148,7 +148,7 @@ def test_price_bounds_equal_the_flow_program(topology, kind):
     assert found.tight
 
 
-@settings(max_examples=examples(14, 40))
+@settings(max_examples=examples(7, 40))
 @given(machines())
 def test_allreduce_equals_the_worst_cut_or_partition(topology):
     collective = make("allreduce", topology.ranks)
@@ -158,7 +158,7 @@ def test_allreduce_equals_the_worst_cut_or_partition(topology):
     assert float(found.us_per_byte) == pytest.approx(worst, rel=1e-9)
 
 
-@settings(max_examples=examples(10, 40))
+@settings(max_examples=examples(5, 40))
 @given(machines(ranks=5), st.sampled_from(SYMMETRIC), st.data())
 def test_renaming_ranks_changes_nothing(topology, kind, data):
     n = len(topology.nodes)
@@ -170,7 +170,7 @@ def test_renaming_ranks_changes_nothing(topology, kind, data):
     assert here.us_per_byte == there.us_per_byte
 
 
-@settings(max_examples=examples(9, 30))
+@settings(max_examples=examples(4, 30))
 @given(machines(ranks=5), st.sampled_from(KINDS))
 def test_more_bandwidth_never_raises_a_bound(topology, kind):
     collective = make(kind, topology.ranks)
@@ -199,7 +199,7 @@ def customs(draw: st.DrawFn, n: int) -> Collective:
     return custom("random", n, pre, post)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(40, 80))
 @given(machines(ranks=4, resources=True), st.data())
 def test_custom_collectives_have_valid_certificates(topology, data):
     collective = data.draw(customs(topology.ranks))

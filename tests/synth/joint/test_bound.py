@@ -131,7 +131,7 @@ def test_worse_prices_prove_less():
         joint_prices(chip, [priced(one) for one in found.demands], [0] * len(found.prices))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20, 40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_the_written_out_program_agrees_on_small_ones(data):
     chip = data.draw(machines(most=5))
@@ -147,7 +147,7 @@ def test_the_written_out_program_agrees_on_small_ones(data):
         assert brute == pytest.approx(float(found.us), rel=1e-6)
 
 
-@settings(max_examples=examples(25, 60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_loads_of_the_solution_attain_the_bound(data):
     chip = data.draw(machines(most=10))

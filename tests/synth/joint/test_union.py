@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import bound_checks
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import custom_collectives
@@ -104,7 +105,7 @@ def test_what_is_no_union() -> None:
     assert union_of(elsewhere) is None
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12, 25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_schedules_of_random_unions_are_right_and_never_below_the_bound(
     data: st.DataObject,

@@ -64,7 +64,7 @@ def holds(s: Schedule) -> bool:
 
 
 @given(schedules() | planned_schedules())
-@settings(max_examples=examples(65, 150))
+@settings(max_examples=examples(32, 150))
 def test_trees_are_valid(s: Schedule) -> None:
     verdict = verify(s)
     assert verdict.ok, verdict.problems
@@ -74,7 +74,7 @@ def test_trees_are_valid(s: Schedule) -> None:
 
 @pytest.mark.parametrize("kind", STANDARD)
 @given(data=st.data())
-@settings(max_examples=examples(6, 10))
+@settings(max_examples=examples(4, 10))
 def test_every_standard_collective(kind: str, data: st.DataObject) -> None:
     topology = data.draw(topologies())
     collective = data.draw(collectives(topology.ranks, (kind,)))
@@ -82,7 +82,7 @@ def test_every_standard_collective(kind: str, data: st.DataObject) -> None:
 
 
 @given(schedules(), st.data())
-@settings(max_examples=examples(75, 150))
+@settings(max_examples=examples(37, 150))
 def test_no_transfer_of_a_tree_can_be_left_out(s: Schedule, data: st.DataObject) -> None:
     assume(len(s))
     lost = data.draw(st.integers(0, len(s) - 1))
@@ -92,7 +92,7 @@ def test_no_transfer_of_a_tree_can_be_left_out(s: Schedule, data: st.DataObject)
 
 
 @given(schedules(), st.integers(0, 2**16))
-@settings(max_examples=examples(75, 300))
+@settings(max_examples=examples(37, 300))
 def test_mutants_are_judged_as_the_oracle_judges(s: Schedule, seed: int) -> None:
     """Contents only: whatever happens to chunks, steps, flags and order, both say the same."""
     assume(len(s))
@@ -132,7 +132,7 @@ def test_blocks_of_chunks_change_nothing(s: Schedule, size: int) -> None:
 
 
 @given(schedules(), st.integers(0, 2**16), st.integers(1, 5))
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 60))
 def test_blocks_of_transfers_change_nothing(s: Schedule, seed: int, block: int) -> None:
     """Routes that are cut, turned, of another transfer or doubled are told in the same words."""
     rng, links = random.Random(seed), len(s.topology.links)
@@ -371,7 +371,7 @@ def test_rounds_of_shared_resources_and_fat_links() -> None:
     assert only == "step 0: resource nic carries 3 chunks, 2 fit into 1 round"
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(12))
 @given(schedules(), st.data())
 def test_no_round_can_be_taken_away(s: Schedule, data: st.DataObject) -> None:
     """The trees come with the least rounds of their steps."""
@@ -403,7 +403,7 @@ def test_rounds_of_the_wrong_length_or_zero() -> None:
 
 
 @given(schedules(), st.integers(1, 10**6), st.integers(1, 2))
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 40))
 def test_simulated_times_are_possible(s: Schedule, size: int, segments: int) -> None:
     s = replace(s, segments=segments)
     run = simulate(s, size)

@@ -115,7 +115,7 @@ def steps(draw: st.DrawFn) -> list[dict[str, Any]]:
     return found
 
 
-@settings(max_examples=examples(105, 200), deadline=None)
+@settings(max_examples=examples(52, 200), deadline=None)
 @given(steps())
 def test_no_plan_is_below_a_bound_and_all_are_sound(operations: list[dict[str, Any]]) -> None:
     tasks = graph(operations)
@@ -129,7 +129,7 @@ def test_no_plan_is_below_a_bound_and_all_are_sound(operations: list[dict[str, A
         assert line.us >= float(strong.us) - 1e-6
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12, 25), deadline=None)
 @given(steps())
 def test_no_list_of_priorities_is_better(operations: list[dict[str, Any]]) -> None:
     tasks = graph(operations[:5])

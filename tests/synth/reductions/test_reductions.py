@@ -69,13 +69,13 @@ REVERSIBLE = (
 
 
 @given(schedules())
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 60))
 def test_trees_have_nothing_to_prune(s: Schedule) -> None:
     assert prune(s) is s
 
 
 @given(schedules(), st.data())
-@settings(max_examples=examples(50, 100))
+@settings(max_examples=examples(25))
 def test_needless_copies_are_pruned(s: Schedule, data: st.DataObject) -> None:
     """Whatever is added after the tree is done, in plain copies, goes again."""
     assume(len(s))
@@ -164,7 +164,7 @@ def test_duals_are_the_standard_ones(kind: str, dual: str, chunks: int) -> None:
 
 
 @given(topologies(), st.data(), st.integers(0, 2**16))
-@settings(max_examples=examples(60, 150))
+@settings(max_examples=examples(30, 150))
 def test_there_and_back(topology: Topology, data: st.DataObject, seed: int) -> None:
     """A tree of the dual, turned round, solves the problem, whatever the dual's extra copies."""
     collective = data.draw(collectives(topology.ranks, REVERSIBLE))
@@ -181,7 +181,7 @@ def test_there_and_back(topology: Topology, data: st.DataObject, seed: int) -> N
 
 
 @given(topologies(max_ranks=5), st.data(), st.integers(0, 2**16))
-@settings(max_examples=examples(65, 150))
+@settings(max_examples=examples(32, 150))
 def test_custom_collectives_there_and_back(
     topology: Topology, data: st.DataObject, seed: int
 ) -> None:
@@ -327,7 +327,7 @@ RULES = st.one_of(
     RULES,
     st.integers(0, 2**16),
 )
-@settings(max_examples=examples(100, 400))
+@settings(max_examples=examples(50, 400))
 def test_a_rule_and_its_dual_judge_alike(kind: str, chunks: int, rule: Rule, seed: int) -> None:
     """The dual schedule breaks the dual sketch exactly if the original breaks the original."""
     collective = make(kind, 4, chunks=chunks)
@@ -397,7 +397,7 @@ def test_the_dual_sketch_names_the_dual_collective() -> None:
 
 
 @given(topologies(), st.integers(1, 3), st.integers(0, 2**16))
-@settings(max_examples=examples(40, 60))
+@settings(max_examples=examples(20, 60))
 def test_composed_and_one_shot_allreduce(topology: Topology, chunks: int, seed: int) -> None:
     n = topology.ranks
     gather = tree_schedule(topology, make("allgather", n, chunks=chunks), seed)

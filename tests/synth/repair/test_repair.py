@@ -46,7 +46,7 @@ def mended(schedule: Schedule, dead: tuple[int, ...]) -> Schedule:
     return repair(schedule, degraded(schedule.topology, [Down("some", dead)]))
 
 
-@settings(deadline=None, max_examples=examples(50, 150))
+@settings(deadline=None, max_examples=examples(25, 150))
 @given(topologies(), st.data())
 def test_mended_trees_are_right(whole: Topology, data: st.DataObject) -> None:
     schedule = tree_schedule(whole, data.draw(collectives(whole.ranks)))
@@ -54,7 +54,7 @@ def test_mended_trees_are_right(whole: Topology, data: st.DataObject) -> None:
     assert verdict.ok, verdict.problems
 
 
-@settings(deadline=None, max_examples=examples(40, 100))
+@settings(deadline=None, max_examples=examples(20))
 @given(schedules(), st.data())
 def test_mended_schedules_are_right(schedule: Schedule, data: st.DataObject) -> None:
     found = None
@@ -110,7 +110,7 @@ def test_a_dead_nic_of_many_is_mended_quickly_and_well(kind: str) -> None:
     assert simulate(found, size).time_us < 2 * least
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(30, 60))
 @given(topologies(), st.data())
 def test_shares_of_trees_are_right(whole: Topology, data: st.DataObject) -> None:
     schedule = tree_schedule(whole, data.draw(collectives(whole.ranks)))
@@ -125,7 +125,7 @@ def test_shares_of_trees_are_right(whole: Topology, data: st.DataObject) -> None
         assert us_per_byte(found) <= us_per_byte(repair(schedule, left, 1 << 20)) * 3 / 2
 
 
-@settings(deadline=None, max_examples=examples(25, 60))
+@settings(deadline=None, max_examples=examples(12, 60))
 @given(topologies(), st.integers(1, 9), st.data())
 def test_equal_pieces_are_right(whole: Topology, pieces: int, data: st.DataObject) -> None:
     collective = make("allreduce", whole.ranks).split(pieces)
@@ -137,7 +137,7 @@ def test_equal_pieces_are_right(whole: Topology, pieces: int, data: st.DataObjec
     assert len(set(found.collective.grains.tolist())) == 1
 
 
-@settings(deadline=None, max_examples=examples(25, 40))
+@settings(deadline=None, max_examples=examples(12, 40))
 @given(schedules(), st.integers(1, 1 << 30), st.data())
 def test_the_quickest_is_right(schedule: Schedule, size: int, data: st.DataObject) -> None:
     left = degraded(schedule.topology, [Down("some", some_dead(data, schedule.topology))])

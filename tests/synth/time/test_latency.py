@@ -21,13 +21,13 @@ def simulated(schedule: Schedule) -> float:
     return round(simulate(replace(schedule, topology=machine), 1).time_us, 6)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(schedules())
 def test_it_is_the_simulation_without_transmission(schedule: Schedule) -> None:
     assert latency_us(schedule) == simulated(schedule)
 
 
-@settings(max_examples=examples(45))
+@settings(max_examples=examples(22))
 @given(planned_schedules())
 def test_a_planned_order_changes_nothing(schedule: Schedule) -> None:
     assert latency_us(schedule) == simulated(schedule)

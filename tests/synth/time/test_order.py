@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import (
@@ -124,7 +125,7 @@ def test_a_long_schedule_is_ordered_by_urgency_alone(monkeypatch: pytest.MonkeyP
 # --- start order ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40, 80), deadline=None)
 @given(st.one_of(schedules(max_ranks=5), planned_schedules()), sizes)
 def test_start_order_is_the_same_schedule_and_no_slower(schedule: Schedule, size: int) -> None:
     other = in_start_order(schedule, size)
@@ -229,7 +230,7 @@ def duals(draw: st.DrawFn) -> tuple[Schedule, Schedule]:
     return forth, undo(forth)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(25, 50))
 @given(duals(), sizes)
 def test_a_mirror_keeps_everything_and_turns_the_arrivals_round(
     pair: tuple[Schedule, Schedule], size: int

@@ -107,7 +107,7 @@ def test_programs_written_by_hand(p: Program, machine: str, protocol: Protocol) 
         assert_same(p, topology(machine), size, protocol=protocol)
 
 
-@settings(max_examples=examples(35, 60), deadline=None)
+@settings(max_examples=examples(17, 60), deadline=None)
 @given(cases(40), st.sampled_from(MODELS), st.sampled_from(Protocol))
 def test_compiled_schedules(
     case: tuple[Program, Topology, int], model: RuntimeModel, protocol: Protocol
@@ -134,7 +134,7 @@ def hang(
     return ""
 
 
-@settings(max_examples=examples(70, 150), deadline=None)
+@settings(max_examples=examples(35, 150), deadline=None)
 @given(
     st.randoms(use_true_random=False),
     st.integers(1, 1 << 24),

@@ -43,7 +43,7 @@ def _agrees(p: Program, machine: Topology, size: int) -> ProgramTimeline:
     return run
 
 
-@settings(max_examples=examples(25, 40), deadline=None)
+@settings(max_examples=examples(12, 40), deadline=None)
 @given(schedules(max_ranks=4), st.sampled_from([1000, 1 << 20]))
 def test_a_record_sums_to_the_totals(s, size) -> None:
     machine = s.topology

@@ -275,7 +275,7 @@ def test_numbers_that_make_no_sense() -> None:
 # --- against the slow one, and against the whole run ----------------------------------------------
 
 
-@settings(max_examples=examples(25, 40), deadline=None)
+@settings(max_examples=examples(12, 40), deadline=None)
 @given(cases(4), st.sampled_from(MODELS))
 def test_equal_to_the_slow_simulator(
     case: tuple[Program, Topology, int], model: RuntimeModel
@@ -285,7 +285,7 @@ def test_equal_to_the_slow_simulator(
     assert found.time_us == pytest.approx(float(Slow(compiled, machine, size, model).time))
 
 
-@settings(max_examples=examples(25, 60), deadline=None)
+@settings(max_examples=examples(12, 60), deadline=None)
 @given(cases(40), st.sampled_from(MODELS))
 def test_skipped_iterations_change_nothing(
     case: tuple[Program, Topology, int], model: RuntimeModel
@@ -378,7 +378,7 @@ def test_where_no_state_returns_in_time_the_rest_is_extrapolated() -> None:
 # --- laws -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(18, 60), deadline=None)
+@settings(max_examples=examples(9, 60), deadline=None)
 @given(schedules(max_ranks=5), st.integers(1, 1 << 26))
 def test_never_below_the_bound(schedule: Schedule, size: int) -> None:
     try:
@@ -390,7 +390,7 @@ def test_never_below_the_bound(schedule: Schedule, size: int) -> None:
     assert found.time_us >= float(least) * (1 - 1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20, 40), deadline=None)
 @given(
     st.integers(2, 6), st.integers(1, 1 << 26), st.integers(1, 1 << 22), st.sampled_from(Protocol)
 )

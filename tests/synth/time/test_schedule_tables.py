@@ -29,7 +29,7 @@ MODELS = st.builds(
 
 
 @given(planned_schedules(), st.sampled_from([1, 1000, 123_457]), MODELS)
-@settings(max_examples=examples(75, 300))
+@settings(max_examples=examples(37, 300))
 def test_the_compiled_loop_does_what_the_plain_one_does(
     s: Schedule, size: int, model: CostModel
 ) -> None:
@@ -41,7 +41,7 @@ def test_the_compiled_loop_does_what_the_plain_one_does(
 
 
 @given(planned_schedules(), st.integers(1, 10**6), st.integers(0, 2**16))
-@settings(max_examples=examples(30, 50))
+@settings(max_examples=examples(15, 50))
 def test_prepared_once_timed_with_other_slices_and_orders(
     s: Schedule, size: int, seed: int
 ) -> None:
@@ -66,7 +66,7 @@ def test_listing_the_places_that_occur_numbers_them_alike(s: Schedule) -> None:
 
 
 @given(planned_schedules(), st.integers(1, 10**6))
-@settings(max_examples=30)
+@settings(max_examples=examples(15, 30))
 def test_a_coarse_unit_changes_next_to_nothing(s: Schedule, size: int) -> None:
     exact = simulate(s, size, CostModel(barrier=True)).time_us
     with pytest.MonkeyPatch.context() as patch:

@@ -333,7 +333,7 @@ def links_of_data(s: Schedule) -> list[list[int]]:
 
 
 @given(planned_schedules(), st.sampled_from([1, 1000, 123_457]))
-@settings(max_examples=examples(40, 150))
+@settings(max_examples=examples(20, 150))
 def test_the_event_loop_does_what_the_rule_says(s: Schedule, size: int) -> None:
     run = simulate(s, size)
     start, end = slow(s, size)
@@ -398,7 +398,7 @@ def row_times(s: Schedule, size: int) -> list[Fraction]:
 
 
 @given(schedules(), st.integers(1, 10**7), st.integers(1, 3), MODELS)
-@settings(max_examples=examples(60, 150))
+@settings(max_examples=examples(30, 150))
 def test_never_quicker_than_any_load_or_path(
     s: Schedule, size: int, segments: int, model: CostModel
 ) -> None:
@@ -418,7 +418,7 @@ def test_never_quicker_than_any_load_or_path(
 
 
 @given(schedules(), st.integers(1, 10**7), MODELS)
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 def test_rows_are_busy_for_their_load(s: Schedule, size: int, model: CostModel) -> None:
     plain = replace(model, alpha_occupies=False, overhead_us=0)
     run = simulate(s, size, plain)
@@ -427,7 +427,7 @@ def test_rows_are_busy_for_their_load(s: Schedule, size: int, model: CostModel) 
 
 
 @given(schedules(switches=False, resources=False), st.integers(1, 10**7))
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 def test_synchronous_steps_cost_what_sccl_says(s: Schedule, size: int) -> None:
     """Single-link hops: a step costs its slowest link's load and α; with rounds, at most R·β."""
     part = Fraction(size, s.collective.message_chunks)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import planned_schedules, ring, tree_schedule
@@ -20,7 +21,7 @@ from weft.synth.time.timeline import Timeline, timeline
 SIZES = st.sampled_from([1, 1000, 12_345, 1 << 20])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(planned_schedules(), SIZES)
 def test_it_is_the_simulation_kept_whole(s: Schedule, size: int) -> None:
     run, told = timeline(s, size), simulate(s, size)
@@ -34,7 +35,7 @@ def test_it_is_the_simulation_kept_whole(s: Schedule, size: int) -> None:
     assert busy == pytest.approx(told.busy_us)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(planned_schedules(), SIZES)
 def test_nothing_holds_a_row_that_is_held(s: Schedule, size: int) -> None:
     run = timeline(s, size)
@@ -45,7 +46,7 @@ def test_nothing_holds_a_row_that_is_held(s: Schedule, size: int) -> None:
         assert (run.held_until_us[mine[:-1]] <= run.start_us[owner[mine[1:]]]).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(planned_schedules(), SIZES)
 def test_causes_are_arrivals_of_the_same_chunk_at_the_source(s: Schedule, size: int) -> None:
     run = timeline(s, size)

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import patterns
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from outside_simulators import made, time_of
 from strategies import planned_schedules, ring
@@ -26,7 +27,7 @@ from weft.synth.time.schedule_time import simulate
 SEND = GraphNodeKind.SEND
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(planned_schedules())
 def test_a_text_is_read_as_it_was_written(schedule: Schedule) -> None:
     """Proved, in the order of the ports, to the byte; slices are written out."""

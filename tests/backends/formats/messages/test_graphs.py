@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import patterns
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_moves import random_algorithm
@@ -48,7 +49,7 @@ def test_textbook_schedules_are_proved_and_run(name: str) -> None:
     assert run_graph(made, schedule.collective, seed=1).ok
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(schedules())
 def test_random_schedules_are_proved_and_run(schedule: Schedule) -> None:
     made = graph(schedule, 12345)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msccl_files import (
@@ -335,7 +336,7 @@ JUNK = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75, 150), deadline=None)
 @given(st.data())
 def test_a_damaged_file_is_never_a_traceback(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(BASES))
@@ -354,7 +355,7 @@ def test_a_damaged_file_is_never_a_traceback(data: st.DataObject) -> None:
 NUMBER = st.sampled_from(["-2", "-1", "0", "1", "2", "3", "5", "71", "72", "300", "32767", "65536"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75, 150), deadline=None)
 @given(st.data())
 def test_changed_numbers_that_pass_the_checker_run(data: st.DataObject) -> None:
     """What the checker calls right does not hang, does not leave its buffers, is deterministic."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ def messages(draw):
     return {pair: draw(st.integers(1, 20)) for pair in sorted(pairs)}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150, 300), deadline=None)
 @given(messages())
 def test_as_many_sets_as_the_busiest_rank_has_messages(lengths):
     sets = matchings(lengths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,7 +49,7 @@ def ring_allgather(machine: Topology) -> Schedule:
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(20, 40))
 @given(
     ranks=st.integers(2, 7),
     alpha=st.fractions(0, 20, max_denominator=7),

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_moves import random_algorithm
@@ -145,7 +146,9 @@ def test_scratch_memory_is_used_again():
     assert max(reduce_scatter.scratch) <= 2
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=examples(100, 200), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.data())
 def test_lines_are_read_as_they_were_written(data):
     part = st.tuples(st.sampled_from("ios"), st.integers(0, 99), st.integers(1, 9)).map(

@@ -21,7 +21,7 @@ from weft.synth.engines.exact.instance import ExactQuestion, build_space
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
 
-SMALL = settings(max_examples=examples(8, 25), suppress_health_check=list(HealthCheck))
+SMALL = settings(max_examples=examples(5, 25), suppress_health_check=list(HealthCheck))
 ENGINE = Exact(max_chunks=8, max_steps=4)
 
 
@@ -69,7 +69,7 @@ def test_deterministic_per_seed(problem: Problem, seed: int) -> None:
     assert [p.schedule for p in first.points] == [p.schedule for p in second.points]
 
 
-@settings(max_examples=examples(30, 60), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15, 60), suppress_health_check=list(HealthCheck))
 @given(
     topologies(max_ranks=4),
     st.sampled_from(["allgather", "alltoall", "broadcast", "gather", "scatter"]),

@@ -46,7 +46,7 @@ def took(outcome: Outcome, size: int) -> float:
     return simulate(outcome.points[0].schedule, size).time_us
 
 
-@settings(max_examples=examples(9, 20), deadline=None)
+@settings(max_examples=examples(4, 20), deadline=None)
 @given(
     topologies(max_ranks=5),
     st.sampled_from(["alltoall", "scatter", "gather"]),
@@ -60,7 +60,7 @@ def test_paths_on_random_machines(machine: Topology, kind: str, size: int) -> No
     assert took(outcome, size) >= float(least) * (1 - 1e-9)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(6, 12), deadline=None)
 @given(
     topologies(max_ranks=4),
     st.sampled_from(["allgather", "broadcast", "reduce_scatter"]),

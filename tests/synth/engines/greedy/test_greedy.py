@@ -47,7 +47,7 @@ def checked(where: Topology, collective: Collective, outcome: Outcome) -> None:
             assert time >= float(lower_bound_us(bound, size)) * (1 - 1e-9)
 
 
-@settings(max_examples=examples(7, 25), deadline=None)
+@settings(max_examples=examples(4, 25), deadline=None)
 @given(st.data())
 def test_random_problems(data: st.DataObject) -> None:
     where = data.draw(topologies())
@@ -59,7 +59,7 @@ def test_random_problems(data: st.DataObject) -> None:
     checked(where, collective, synthesize(problem, "greedy{seeds=1,chunks=2}", Budget(5)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10, 20), deadline=None)
 @given(st.data())
 def test_random_demands(data: st.DataObject) -> None:
     where = data.draw(topologies())

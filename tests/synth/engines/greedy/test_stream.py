@@ -61,7 +61,7 @@ def test_time_is_within_two_percent_of_the_bound(machine: str) -> None:
     assert 1 - 1e-9 <= report.of_bound <= 1.02
 
 
-@settings(max_examples=examples(13, 30), deadline=None)
+@settings(max_examples=examples(6, 30), deadline=None)
 @given(topologies(switches=False), st.integers(1, 3), st.integers(0, 3), st.integers(1, 1 << 20))
 def test_random_machines(where: object, pieces: int, seed: int, size: int) -> None:
     source = stream(where, size * where.ranks, pieces=pieces, seed=seed, block=16)

@@ -78,7 +78,7 @@ def test_a_switch_with_its_issuer_in_the_group_passes_single_copies_on():
 
 
 @settings(
-    max_examples=examples(7, 25),
+    max_examples=examples(4, 25),
     suppress_health_check=list(HealthCheck),
     deadline=None,
     derandomize=True,

@@ -176,7 +176,7 @@ def clusters(draw: st.DrawFn) -> Topology:
     return Topology("cluster", tuple(nodes), tuple(links))
 
 
-@settings(max_examples=examples(12, 25), deadline=None)
+@settings(max_examples=examples(6, 25), deadline=None)
 @given(clusters(), st.sampled_from(KINDS))
 def test_random_clusters(machine: Topology, kind: str) -> None:
     exact(packed(machine, kind))

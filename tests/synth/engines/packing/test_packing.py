@@ -78,7 +78,7 @@ def test_the_rate_is_the_bound(name: str, kind: str) -> None:
     assert "which is the bound" in outcome.statements[0]
 
 
-@settings(max_examples=examples(6, 12))
+@settings(max_examples=examples(4, 12))
 @given(data=st.data())
 def test_random_machines(data: st.DataObject) -> None:
     machine = data.draw(topologies(max_ranks=5))

@@ -138,7 +138,7 @@ def test_the_slowest_candidate_has_least_latency() -> None:
     assert "least α" in found[-1].remark or "5/4" in found[-1].remark
 
 
-@settings(max_examples=examples(19, 60))
+@settings(max_examples=examples(9, 60))
 @given(topologies(), st.sampled_from(["alltoall", "scatter", "gather", "alltonext"]))
 def test_random_machines_with_switches_and_resources(machine: Topology, kind: str) -> None:
     collective = make(kind, machine.ranks)
@@ -146,7 +146,7 @@ def test_random_machines_with_switches_and_resources(machine: Topology, kind: st
     assert packing.us_per_byte == packing.bound == bounds(machine, collective).us_per_byte
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 40))
 @given(topologies(max_ranks=5), st.data())
 def test_random_unicast_demands(machine: Topology, data: st.DataObject) -> None:
     rank = st.integers(0, machine.ranks - 1)
@@ -157,7 +157,7 @@ def test_random_unicast_demands(machine: Topology, data: st.DataObject) -> None:
     assert best(machine, collective).optimal
 
 
-@settings(max_examples=examples(7, 25))
+@settings(max_examples=examples(4, 25))
 @given(st.sampled_from(["torus:4x4", "dgx1", "hypercube:3", "mesh:3x3", "dgx2"]), st.data())
 def test_failures_break_the_symmetry_and_the_rate_stays_exact(
     name: str, data: st.DataObject

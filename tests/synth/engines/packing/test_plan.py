@@ -58,7 +58,7 @@ def test_rooted_collectives(name: str, kind: str) -> None:
     proved(packing, to_schedule(packing))
 
 
-@settings(max_examples=examples(6, 12))
+@settings(max_examples=examples(4, 12))
 @given(data=st.data())
 def test_random_machines_with_mixed_trees(data: st.DataObject) -> None:
     machine = data.draw(topologies())

@@ -44,7 +44,7 @@ def test_a_run_on_orbits_takes_as_long_as_the_schedule(name: str, kind: str) -> 
             assert promised == pytest.approx(simulate(schedule, size).time_us, rel=1e-9)
 
 
-@settings(max_examples=examples(7, 15))
+@settings(max_examples=examples(4, 15))
 @given(data=st.data())
 def test_without_symmetry_a_run_is_the_schedule_itself(data: st.DataObject) -> None:
     machine = data.draw(topologies())

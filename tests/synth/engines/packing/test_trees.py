@@ -175,7 +175,7 @@ def machines(draw: st.DrawFn) -> Topology:
     return Topology("random", nodes, tuple(links), tuple(resources))
 
 
-@settings(max_examples=examples(7, 25), deadline=None)
+@settings(max_examples=examples(4, 25), deadline=None)
 @given(machines(), st.sampled_from(["allgather", "reduce_scatter", "broadcast", "reduce"]))
 def test_random_machines(machine: Topology, kind: str) -> None:
     roots = (0,) if kind in ("broadcast", "reduce") else ()

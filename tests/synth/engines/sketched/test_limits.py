@@ -64,7 +64,7 @@ def test_the_quickest_way_may_be_too_long_to_be_passed_on() -> None:
     assert (0, 1) in zip(schedule.src.tolist(), schedule.dst.tolist(), strict=True)
 
 
-@settings(max_examples=examples(12, 40), deadline=None)
+@settings(max_examples=examples(6, 40), deadline=None)
 @given(topologies(max_ranks=6), st.sampled_from(KINDS), st.integers(1, 6), st.booleans())
 def test_a_limit_of_hops_is_kept_wherever_it_can_be(
     machine: Topology, kind: str, most: int, steps: bool
@@ -82,7 +82,7 @@ def test_a_limit_of_hops_is_kept_wherever_it_can_be(
             solved(machine, kind, rule)
 
 
-@settings(max_examples=examples(9, 30), deadline=None)
+@settings(max_examples=examples(4, 30), deadline=None)
 @given(
     topologies(max_ranks=6),
     st.sampled_from(["allgather", "alltoall", "broadcast", "reduce_scatter"]),
@@ -101,7 +101,7 @@ def test_detours_of_two_measures_hold_together() -> None:
     solved(topology("ndv2:nodes=2"), "alltoall", *rules)
 
 
-@settings(max_examples=examples(10, 30), deadline=None)
+@settings(max_examples=examples(5, 30), deadline=None)
 @given(topologies(max_ranks=5), st.sampled_from(["allgather", "broadcast", "alltoall"]), st.data())
 def test_sends_that_must_be_are_and_those_that_must_not_are_not(
     machine: Topology, kind: str, data: st.DataObject

@@ -52,7 +52,7 @@ def best(outcome: Outcome) -> Schedule:
     return outcome.points[0].schedule
 
 
-@settings(max_examples=examples(7, 25), deadline=None)
+@settings(max_examples=examples(4, 25), deadline=None)
 @given(
     topologies(max_ranks=5),
     st.sampled_from(

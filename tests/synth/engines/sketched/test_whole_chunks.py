@@ -40,7 +40,7 @@ def test_a_path_counts_hop_by_hop() -> None:
     assert "GPU by GPU" in text
 
 
-@settings(max_examples=examples(7, 25), deadline=None)
+@settings(max_examples=examples(4, 25), deadline=None)
 @given(topologies(max_ranks=5), st.sampled_from(["allgather", "alltoall"]), st.integers(1, 10**7))
 def test_nothing_is_below(machine: Topology, kind: str, size: int) -> None:
     bound, _ = least(machine, kind, size)
