@@ -183,8 +183,21 @@ def _file_spec(text: str) -> tuple[str, MachineSpec]:
             return path, parse_options(path, Source("topology", text), start)
     name = text.partition(":")[0]
     if os.sep in name or os.path.splitext(name)[1]:
-        raise BadFile("no such file", where=name)
+        raise _no_file(name)
     raise UnknownName("topology", name or text, _known())
+
+
+def _no_file(name: str) -> BadFile:
+    """Return the error of a file that is not there, or of the first wrong term of ``a*3+b*2``."""
+    terms = [piece.partition("*") for piece in name.split("+")]
+    there = [plain in _known() or os.path.exists(plain) for plain, _, _ in terms]
+    for (plain, star, number), is_there in zip(terms, there, strict=True):
+        if any(there) and not is_there:
+            return BadFile("no such file" if plain else "a + without a host", where=plain or name)
+        if is_there and star and not re.fullmatch(r"\d{1,5}", number):
+            hint = f"{plain}*2 is two such hosts, and 99999 are the most"
+            return BadFile(f"{number!r} is no number of hosts", where=name, hint=hint)
+    return BadFile("no such file", where=name)
 
 
 def _splits(text: str) -> Iterator[tuple[str, int]]:
@@ -234,7 +247,7 @@ def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
     parts = []
     for last, (term, count) in zip((*[False] * (len(terms) - 1), True), terms, strict=True):
         if not count:
-            raise UserError(f"{term}*0 is no host", where=text)
+            raise UserError(f"{term}*0 is no host", where=text, hint="leave it out")
         own = parse_spec(term) if term.partition(":")[0] in _known() else _file_spec(term)[1]
         if own.has("nodes"):
             raise UserError(f"{term}: nodes= is written *N here", where=own.keys["nodes"])

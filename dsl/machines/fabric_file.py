@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from graphlib import CycleError, TopologicalSorter
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
@@ -196,25 +197,31 @@ def _leaf_spine(text: str, where: str) -> LeafSpine:
     racks = fields.get("racks", (int, list), [])
     sizes = list(racks) if isinstance(racks, list) else [each] * racks
     sizes = sizes or [each]
+    rails = fields.get("rails", bool, False)
+    spines = fields.get("spines", int, 1)
+    over, hop_text = fields.get("oversubscription", (int, str), 1), fields.get("hop", str, "")
+    fields.finish()
     if not all(type(x) is int and 0 < x <= MOST_HOSTS for x in sizes) or sum(sizes) > MOST_HOSTS:
         raise BadFile(
             "racks of no hosts",
             where=where,
             hint="hosts_per_rack = 4, or racks = [4, 4, 2] with the hosts of each",
         )
-    rails = fields.get("rails", bool, False)
-    spines = fields.get("spines", int, 1)
     if not 1 <= spines <= 1024:
-        raise BadFile(f"{spines} spines", where=where)
-    ratio = exact(fields.get("oversubscription", (int, str), 1), f"{where}: oversubscription")
+        raise BadFile(f"{spines} spines", where=where, hint="spines = 1 to 1024")
+    key = "oversubscription"
     try:
-        hop_text = fields.get("hop", str, "")
+        ratio = exact(over, key)
+        key = "hop"
         hop = parse_microseconds(hop_text) if hop_text else None
     except UserError as error:
-        raise BadFile(error.message, where=f"{where}: hop", hint=error.hint) from None
+        raise BadFile(error.message, where=f"{where}: {key}", hint=error.hint) from None
     if ratio <= 0:
-        raise BadFile("oversubscription must be a positive number", where=where)
-    fields.finish()
+        raise BadFile(
+            "oversubscription must be a positive number",
+            where=where,
+            hint="oversubscription = 2: twice as much bandwidth down as up",
+        )
     return LeafSpine(tuple(sizes), rails, spines, ratio, hop)
 
 
@@ -232,6 +239,7 @@ def _slurm(text: str, where: str) -> FabricLayout:
     place = {name: i for i, name in enumerate(entries)}
     links: list[FabricLink] = []
     hosts: list[FabricHost] = []
+    on: dict[str, str] = {}
     for name, (line, fields) in entries.items():
         at = f"{where}:{line}"
         for child in _expanded(fields.get("switches", ""), at):
@@ -239,7 +247,12 @@ def _slurm(text: str, where: str) -> FabricLayout:
                 raise UnknownName("switch", child, place, where=at)
             links.append(FabricLink(place[child], place[name]))
         port = (FabricPort(place[name]),)
-        hosts += [FabricHost(host, port) for host in _expanded(fields.get("nodes", ""), at)]
+        for host in _expanded(fields.get("nodes", ""), at):
+            if host in on:
+                raise BadFile(f"node {host!r} is on {on[host]!r} too", where=at, hint=_ONE_LEAF)
+            on[host] = name
+            hosts.append(FabricHost(host, port))
+    _require_tree(entries, links, where)
     if not hosts:
         raise BadFile("no switch has Nodes=", where=where)
     switches = tuple(FabricSwitch(name) for name in entries)
@@ -248,6 +261,26 @@ def _slurm(text: str, where: str) -> FabricLayout:
         "have together (oversub= divides it)",
     )
     return FabricLayout(switches, tuple(links), tuple(hosts), notes=notes)
+
+
+_ONE_LEAF = "keep each node on one leaf switch; rails = true of a TOML file has several"
+
+
+def _require_tree(entries: Collection[str], links: Sequence[FabricLink], where: str) -> None:
+    """Raise BadFile if a switch is below itself."""
+    names = tuple(entries)
+    above = TopologicalSorter[str]()
+    for link in links:
+        above.add(names[link.low], names[link.high])
+    try:
+        above.prepare()
+    except CycleError as error:
+        circle = " below ".join(error.args[1])
+        raise BadFile(
+            f"a switch is below itself: {circle}",
+            where=where,
+            hint="Switches= names the switches below",
+        ) from None
 
 
 def _slurm_lines(text: str) -> Iterator[tuple[int, dict[str, str]]]:
