@@ -359,6 +359,12 @@ def _infiniband(text: str, where: str) -> FabricLayout:
     for number, line in enumerate(text.replace("\r", "").splitlines(), 1):
         if (switch := _SWITCH.match(line)) is not None:
             at = switch[1]
+            if at in seen:
+                raise BadFile(
+                    f"switch {at!r} is listed twice",
+                    where=f"{where}:{number}",
+                    hint="one run of ibnetdiscover in a file",
+                )
             seen[at] = switch[2]
         elif _OTHER.match(line):
             at = ""
@@ -372,7 +378,11 @@ def _infiniband(text: str, where: str) -> FabricLayout:
                 host, _, device = cable[4].partition(" ")
                 ports[host].append((device, at, width))
     if not ports:
-        raise BadFile("no host is on a switch", where=where)
+        raise BadFile(
+            "no host is on a switch",
+            where=where,
+            hint='ibnetdiscover lists below each switch the NICs on its ports, "H-…"',
+        )
     return _of_cables(seen, cables, ports)
 
 

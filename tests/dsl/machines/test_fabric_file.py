@@ -196,6 +196,7 @@ def test_the_rate_of_each_generation() -> None:
         ("topology.conf", "SwitchName=a Nodes=n1\n", "places for 1 hosts, the machine has 2"),
         ("topology.conf", "SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", "listed twice"),
         ("ib.txt", 'Switch 8 "S-1" # "x"\n', "no host is on a switch"),
+        ("ib.txt", infiniband() * 2, "'S-b0' is listed twice"),
     ],
 )
 def test_bad_files_say_where(folder: Path, file: str, text: str, says: str) -> None:
