@@ -43,6 +43,9 @@ class CompileResult:
     remarks: tuple[ConversionRemark, ...] = ()
     timing: ProgramTiming | None = None
 
+    def __repr__(self) -> str:
+        return f"<CompileResult: {self.made.lowered}>"
+
     @property
     def text(self) -> str:
         """The text of the file."""

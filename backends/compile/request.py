@@ -53,3 +53,6 @@ class ProvedArtefact:
     check: Check
     facts: dict[str, Any] = field(default_factory=dict)
     told: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<ProvedArtefact: {self.lowered}>"

@@ -53,7 +53,7 @@ def tune(
     within: float = 0.03,
     to: str | Sequence[str] = "msccl-xml",
     target: str | None = None,
-    engines: Sequence[str] = (),
+    engines: str | Sequence[str] = (),
     sketches: Sequence[str] = (),
     jobs: int | None = None,
     output: str | Path | None = None,
@@ -74,6 +74,7 @@ def tune(
     """
     machine = machine_of(topology)
     found = _asked(collectives, machine)
+    engines = [engines] if isinstance(engines, str) else engines
     for text in engines:
         ENGINES.make(text, "engines")
     options = TuneOptions(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..base.errors import BadTopology, require_type
+from ..base.errors import BadTopology, UserError, require_type
 from ..base.tables import count
 from ..base.units import format_bytes
 from .collective import Collective
@@ -55,6 +55,8 @@ class Problem:
         if self.sketch is not None:
             hint = "weft.elaborate(weft.load_sketch(NAME), topology)"
             require_type(self.sketch, Sketch, "sketch", hint)
+        if self.bytes is not None and self.bytes < 0:
+            raise UserError(f"a message of {self.bytes} bytes", hint='size="1MiB"')
         if self.collective.ranks != self.topology.ranks:
             raise BadTopology(
                 f"the collective is for {self.collective.ranks} ranks, "

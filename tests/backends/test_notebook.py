@@ -46,6 +46,10 @@ def test_wrong_arguments_of_tuning_are_told():
         weft.tune("ring:4", ["allgather", "allgather"])
     with pytest.raises(weft.WeftError, match=r"(?s)unknown engine.*hint: "):
         weft.tune("ring:4", "allgather", engines=["clasic"])
+    with pytest.raises(weft.WeftError, match="unknown engine 'clasic'"):
+        weft.tune("ring:4", "allgather", engines="clasic")
+    with pytest.raises(weft.WeftError, match="a message of -1 bytes"):
+        weft.problem("ring:4", "allgather", size=-1)
     with pytest.raises(weft.WeftError, match=r"(?s)effort.*hint: "):
         weft.tune("ring:4", "allgather", effort="3")  # type: ignore[arg-type]
     with pytest.raises(weft.WeftError, match=r"(?s)within.*hint: .*0\.03"):
@@ -72,6 +76,12 @@ def test_notebooks_show_small_pages_without_script(library, outcome):
     assert "links by use" in schedule._repr_html_()
     assert "of bound" not in outcome._repr_html_()
     assert "64 KiB" in library._repr_html_()
+
+
+def test_results_of_compiling_print_in_a_line(outcome):
+    made = weft.compile(outcome.points[0].schedule, "msccl-xml")
+    for one in (made, made.made):
+        assert len(repr(one)) < 200, repr(one)
 
 
 def test_large_machines_are_shown_in_words():
