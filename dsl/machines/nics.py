@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..nouns.parts import Medium
 from ..nouns.topology import NodeKind, Topology
 
 _NUMBERED = re.compile(r"NIC(\d{1,6})", re.IGNORECASE)
@@ -127,6 +128,8 @@ def _of_cables(topology: Topology) -> Iterator[_UnnumberedNic]:
     seen: Counter[tuple[int, int]] = Counter()
     for i, link in enumerate(topology.links):
         if NodeKind.NIC in (topology.nodes[link.src].kind, topology.nodes[link.dst].kind):
+            continue
+        if link.medium is Medium.NVLINK:  # to an NVSwitch that hosts of a rack share
             continue
         turn = seen[link.src, link.dst]
         seen[link.src, link.dst] += 1

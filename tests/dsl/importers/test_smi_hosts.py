@@ -10,6 +10,8 @@ import pytest
 
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
+from weft.dsl.machines.names import names_of
+from weft.dsl.machines.nics import nics_of
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.topology import NodeKind, Topology
@@ -254,6 +256,11 @@ def test_trays_of_a_rack_share_an_nvswitch(tmp_path: Path) -> None:
     assert rack.hosts == 3
     assert rack.symmetries == verified(rack)
     assert said(rack, "trays of a rack: up to 18 share an NVSwitch (trays=1: none does)")
+    assert [nic.name for nic in nics_of(rack)][:5] == [
+        *(f"host0.nic{i}" for i in range(4)),
+        "host1.nic0",
+    ]
+    assert names_of(rack).nic("host1.NIC2") == names_of(rack).nic("host1.nic2")
     two = read(tmp_path, tray, ":nodes=4,trays=2")
     near = {x.src: x.dst for x in two.links if x.medium is Medium.NVLINK and x.src < two.ranks}
     assert [near[4 * b] == near[0] for b in range(4)] == [True, True, False, False]
