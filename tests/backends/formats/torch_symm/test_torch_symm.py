@@ -10,7 +10,7 @@ import symm_files
 from random_moves import random_algorithm
 
 from weft.backends.check.findings import errors
-from weft.backends.compile.compile import lower_algorithm
+from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.backends.formats.format import ExecutionRequest
 from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.torch_symm.emit import require_operator
@@ -20,8 +20,10 @@ from weft.backends.formats.torch_symm.program import steps_of
 from weft.backends.formats.torch_symm.read import read_program
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.runtime import MSCCL
+from weft.synth.engines.classic.catalog import classic_algorithm
 
 NAMES = ["ring", "one shot", "broadcast", "reduce_scatter"]
 SIMPLE, LL = Protocol.SIMPLE, Protocol.LL
@@ -78,6 +80,18 @@ def test_a_file_has_less_than_400_lines_for_8_ranks_of_8_blocks() -> None:
         blocks = sum(len(g.blocks) for g in read_program(text, "file").plan.gpus)
         assert blocks == 60
         assert text.count("\n") < 398  # and two lines of provenance
+
+
+def test_short_blocks_share_a_line_and_are_read_back() -> None:
+    noun = classic_algorithm("one_shot", Kind.ALLREDUCE, 8)
+    program = lower_algorithm(noun, CompileOptions(protocol=LL))
+    text = TorchSymm().emit(program, MSCCL, None)
+    assert '"0: ppkt i[0] -> 4.s[4] | ppkt i[0] -> 5.s[4] | ' in text
+    assert text.count("\n") < 400
+    read = read_program(text, "file")
+    assert steps_of(read.plan) == steps_of(plan_of(program, longest=ANY_LENGTH))
+    assert [len(blocks) for blocks in symm_files.assembled(text)] == [15] * 8
+    assert symm_files.problem(text, 1) is None
 
 
 @pytest.mark.parametrize("fence", symm_files.FENCES)
