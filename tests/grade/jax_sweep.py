@@ -18,6 +18,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from kept import Line, add_flags, part, swept, told
@@ -128,13 +129,14 @@ def main() -> int:
     parser.add_argument("--types", default="float32,bfloat16,int32")
     parser.add_argument("--untimed", action="store_true", help="results only")
     parser.add_argument("--in-turn", action="store_true", help="a program in one of the types")
+    parser.add_argument("--found", type=Path, help="folder of the grade's schedules")
     add_flags(parser)
     options = parser.parse_args()
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count="
     os.environ |= {"XLA_FLAGS": f"{flags}{options.most}", "JAX_PLATFORMS": "cpu"}
     types = options.types.split(",")
     sweep = Sweep(types, None if options.untimed else types[0], in_turn=options.in_turn)
-    asked = cases(options.which, options.most, options.effort, options.random)
+    asked = cases(options.which, options.most, options.effort, options.random, options.found)
     return told(swept(part(asked, options.part), sweep.one, options.kept))
 
 

@@ -1,13 +1,15 @@
 """What the sweeps of back ends go through: classic algorithms, grade schedules, random ones.
 
-Every case has a name, and is made only when its turn comes: see :mod:`kept`.
+Every case has a name, and is made only when its turn comes: see :mod:`kept`. Schedules of the grade
+take longest to find: in a folder ``found`` they are kept for the next run, or the other sweep.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -23,6 +25,9 @@ from run import _machine, _sketch
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.schedule import read as read_schedule
+from weft.dsl.nouns.schedule import write as write_schedule
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.engines.classic.catalog import classic_algorithm
@@ -36,12 +41,14 @@ MACHINES = {"torus:4x4": 16, "dgx1": 8, "dgx-a100:nodes=2": 16, "dgx-a100:nodes=
 KINDS = ("classic", "machines", "grade", "random")
 
 
-def cases(kinds: list[str], most: int, effort: float, count: int) -> Iterator[Case]:
+def cases(
+    kinds: list[str], most: int, effort: float, count: int, found: Path | None = None
+) -> Iterator[Case]:
     """All cases of some kinds, of ``most`` ranks at most; ``count`` random ones."""
     made = {
         "classic": lambda: classics(most),
         "machines": lambda: on_machines(most),
-        "grade": lambda: grades(most, effort),
+        "grade": lambda: grades(most, effort, found),
         "random": lambda: randoms(count),
     }
     return chain.from_iterable(made[kind]() for kind in kinds)
@@ -74,25 +81,38 @@ def _placed(name: str, kind: Any, machine: str) -> Any:
         return None
 
 
-def grades(most: int, effort: float) -> Iterator[Case]:
+def grades(most: int, effort: float, found: Path | None) -> Iterator[Case]:
     """A schedule for every size of the grade cases."""
     for case in CASES:
         machine = _machine(case.topology)
         if machine is None or machine.ranks > most:
             continue
         for size, _ in case.limits:
-            rules = f" {case.sketch}" if case.sketch else ""
+            rules = "".join(f" {one}" for one in (case.sketch, case.note) if one)
             name = f"{case.name} {case.topology} {case.collective}{rules} {size} B"
-            yield name, partial(_found, case, machine, size, effort)
+            make_it = partial(_found, case, machine, size, effort)
+            path = found and found / f"{re.sub('[^A-Za-z0-9]+', '-', name)}-{effort}.json"
+            yield name, partial(_read_or_made, path, make_it) if path else make_it
 
 
-def _found(case: Any, machine: Any, size: int, effort: float) -> Any:
+def _found(case: Any, machine: Any, size: int, effort: float) -> Schedule | None:
     """The first schedule found for a size of a case; None: there is none with that effort."""
     collective = make(case.collective, machine.ranks)
     engine = "portfolio" if case.engine == "exact" else case.engine
     problem = Problem(machine, collective, _sketch(case, machine), Objective.TIME, bytes=size)
     outcome = synthesize(problem, engine, Budget(effort))
     return outcome.points[0].schedule if outcome.points else None
+
+
+def _read_or_made(path: Path, make_it: Callable[[], Schedule | None]) -> Schedule | None:
+    """The schedule in a file; else the one that is made, and written to it."""
+    if path.exists():
+        return read_schedule(path)
+    schedule = make_it()
+    if schedule is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_schedule(path, schedule)
+    return schedule
 
 
 def randoms(count: int) -> Iterator[Case]:

@@ -181,10 +181,12 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=100)
     parser.add_argument("--triton", action="store_true", help="run whole files by Triton")
     parser.add_argument("--in-turn", action="store_true", help="a file in one of Triton's types")
+    parser.add_argument("--found", type=Path, help="folder of the grade's schedules")
     add_flags(parser)
     options = parser.parse_args()
     kinds = [kind for kind in KINDS if kind in options.what]
-    asked = part(cases(kinds, options.most, options.effort, options.random), options.part)
+    found = cases(kinds, options.most, options.effort, options.random, options.found)
+    asked = part(found, options.part)
     bad = 0
     if options.triton:
         os.environ["TRITON_INTERPRET"] = "1"
