@@ -124,10 +124,11 @@ def test_dark_mode_and_print_change_the_colours(opened, made, relayed, tmp_path)
     assert (tmp_path / "page.pdf").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("width", [390, 760, 1600])
-def test_nothing_is_wider_than_the_window(opened, made, relayed, width):
-    page = opened(made(relayed), width=width)
-    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+def test_nothing_is_wider_than_the_window(opened, made, relayed):
+    page = opened(made(relayed), width=390)
+    for width in (390, 760, 1600):
+        page.page.set_viewport_size({"width": width, "height": 900})
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 TEXTS_ON_TEXTS = """() => [...document.querySelectorAll(".chart-figure > svg")].flatMap(svg => {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from measured_runs import baselines_of
-from measured_tables import MeasuredTable
+from measured_tables import MeasuredTable, read_tables
 
 from weft.backends.tune.baselines import best_of
 
@@ -123,6 +123,14 @@ def test_settings_of_a_run_are_kept() -> None:
 
 @pytest.mark.parametrize("data", [{}, [], {"tables": 1}, {"tables": [1]}])
 def test_other_files_are_refused(tmp_path: Path, data: Any) -> None:
-    ran = graded(tmp_path, data)
+    file = tmp_path / "tables.json"
+    file.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"table"):
+        read_tables(file)
+
+
+def test_a_file_that_is_refused_is_told_in_one_line(tmp_path: Path) -> None:
+    ran = graded(tmp_path, {"tables": 1})
     assert ran.returncode == 2
     assert ran.stderr.startswith("error: ")
+    assert ran.stderr.count("\n") == 1

@@ -57,7 +57,7 @@ LENGTHS = (0, 1, 7, 1009, 64, 30011)
 """Elements of a unit: nothing, one, primes, a number that many chunk counts divide."""
 
 MIB = 1 << 20
-COUNT = 80
+COUNT = 50
 """Random schedules that run on threads."""
 
 
