@@ -21,7 +21,7 @@ from weft.synth.ordering.tasks import TaskCost
 from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlan, JointPlanner
 
 from ..report.joint_text import joint_facts, joint_text
-from .console import Console
+from .console import Console, columns
 from .exit_codes import Exit
 from .flags.search import ORDER_EFFORT, PlanFlags
 from .machines import machine_line
@@ -56,17 +56,18 @@ def plan_at_once(
     console.say("Read", f"{count(len(workload.operations), 'operation')}; {machine_line(machine)}")
     demands = demands_of(workload, machine.ranks)
     times = collective_times(machine, demands)
+    effort = replace(PLAN_EFFORT, engine=PLAN_EFFORT.engine * args.effort / ORDER_EFFORT)
+    budget = Budget(effort=effort.engine, seed=args.seed)
+    planner = JointPlanner(machine, times.joint, budget, effort=effort)
     plan = None
     if not args.bound:
-        effort = replace(PLAN_EFFORT, engine=PLAN_EFFORT.engine * args.effort / ORDER_EFFORT)
-        budget = Budget(effort=effort.engine, seed=args.seed)
-        plan = JointPlanner(machine, times.joint, budget, effort=effort).plan()
+        plan = planner.plan()
         console.say("Verified", f"{count(len(plan.schedule), 'transfer')} for all collectives")
     file = _write(args, plan, console)
     data = {"status": "ok", "topology": machine.name, "ranks": machine.ranks}
     if args.output != "-":
-        facts = {**data, **joint_facts(times, plan, file)}
-        console.result(joint_text(times, plan), facts)
+        facts = {**data, **joint_facts(times, plan, planner.alone, file)}
+        console.result(joint_text(times, plan, planner.alone, columns()), facts)
     return Exit.DONE
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from weft.dsl.base.tables import facts, number, table
 from weft.synth.fabric.occupancy import resource_name
 from weft.synth.joint.times import CollectiveTimes
+from weft.synth.planning.alone import AloneBound
 from weft.synth.planning.joint_plan import JointPlan
 
 
@@ -20,12 +21,39 @@ def class_ends(times: CollectiveTimes, plan: JointPlan) -> dict[str, float]:
     return found
 
 
-def joint_facts(times: CollectiveTimes, plan: JointPlan | None, file: str | None) -> dict[str, Any]:
-    """Return the keys of ``weft plan --json``."""
+def bound_facts(times: CollectiveTimes, alone: AloneBound | None) -> dict[str, Any]:
+    """Return the bound: of the rates of all together, or of one operation alone where that is more.
+
+    In the latter case ``rates`` is the former, which leaves latency out.
+    """
     joint = times.joint
     prices = {
         resource_name(times.topology, row): price for row, price in enumerate(joint.prices) if price
     }
+    proof = {"kind": "prices", "text": times.sentence, "prices": prices}
+    rates = {"us": number(float(joint.us)), "exact_us": str(joint.us)}
+    found = {**rates, "optimum_us": number(joint.value_us), "certificate": proof}
+    if alone is None:
+        return found
+    own = alone.certificate
+    return {
+        "us": number(float(alone.us)),
+        "exact_us": str(alone.us),
+        "optimum_us": None,
+        "certificate": {
+            "kind": own.kind,
+            "operation": alone.name,
+            "text": own.text,
+            "data": own.data,
+        },
+        "rates": found,
+    }
+
+
+def joint_facts(
+    times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound | None, file: str | None
+) -> dict[str, Any]:
+    """Return the keys of ``weft plan --json``."""
     ends = class_ends(times, plan) if plan else {}
     classes = [
         {
@@ -36,12 +64,7 @@ def joint_facts(times: CollectiveTimes, plan: JointPlan | None, file: str | None
         for one in times.classes
     ]
     return {
-        "bound": {
-            "us": number(float(joint.us)),
-            "exact_us": str(joint.us),
-            "optimum_us": number(joint.value_us),
-            "certificate": {"kind": "prices", "text": times.sentence, "prices": prices},
-        },
+        "bound": bound_facts(times, alone),
         "value": number(plan.us) if plan else None,
         "alone_us": number(max(float(one.alone_us) for one in times.classes)),
         "sequence_us": number(float(times.sequence_us)),
@@ -53,9 +76,12 @@ def joint_facts(times: CollectiveTimes, plan: JointPlan | None, file: str | None
     }
 
 
-def joint_text(times: CollectiveTimes, plan: JointPlan | None) -> str:
+def joint_text(
+    times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound | None, width: int = 0
+) -> str:
     """Return the answer of ``weft plan`` for people."""
     joint = times.joint
+    least = float(joint.us if alone is None else alone.us)
     ends = class_ends(times, plan) if plan else {}
     rows = [
         (
@@ -66,15 +92,24 @@ def joint_text(times: CollectiveTimes, plan: JointPlan | None) -> str:
         )
         for one in times.classes
     ]
-    head = [
-        ("bound", f"{float(joint.us):,.3f} µs for all together"),
-        ("", times.sentence),
-        ("in turn", f"{float(times.sequence_us):,.1f} µs, one class after another"),
-        ("at once", f"{times.together_us:,.1f} µs, each class by its own routes"),
+    rates = "" if alone is None else ", latency left out"
+    told = f"{float(joint.us):,.3f} µs for all together, latency left out"
+    if alone is None:
+        head = [("bound", told), ("", times.sentence)]
+    else:
+        head = [
+            ("bound", f"{least:,.3f} µs for {alone.name} alone, with latency"),
+            ("", alone.certificate.text),
+            ("rates", told),
+            ("", times.sentence),
+        ]
+    if plan:
+        above = f"{plan.us / least - 1:.2%} above the bound, by {plan.way}"
+        head.append(("plan", f"{plan.us:,.3f} µs, {above}"))
+    head += [
+        ("in turn", f"{float(times.sequence_us):,.1f} µs, one class after another{rates}"),
+        ("at once", f"{times.together_us:,.1f} µs, each class by its own routes{rates}"),
         ("gains", times.gains()),
     ]
-    if plan:
-        above = plan.us / float(joint.us) - 1
-        told = f"{plan.us:,.3f} µs, {above:.2%} above the bound, by {plan.way}"
-        head.insert(2, ("plan", told))
-    return "\n".join([facts(head), table(("class", "groups", "alone µs", "done at µs"), rows)])
+    rows_text = table(("class", "groups", "alone µs", "done at µs"), rows)
+    return "\n".join([facts(head, width), rows_text])

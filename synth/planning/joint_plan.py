@@ -1,8 +1,10 @@
 """Schedules for several collectives at once, each verified on the whole machine.
 
-Three ways, the quickest in simulation wins: each collective by its own routes (where nothing is to
-be gained, that is enough), each on the share of the machine that the joint solution gives it, and,
-where others forward, or what goes where is stated, the joint solution's own trees and paths.
+Several ways, the quickest in simulation wins: each collective by its own routes (where nothing is
+to be gained, that is enough), each on the share of the machine that the joint solution gives it,
+where others forward, or what goes where is stated, the joint solution's own trees and paths, and,
+where a collective alone is far from its bound, as small ones are, what the best of all engines
+finds for it alone. No plan is slower than these one after another.
 """
 
 from __future__ import annotations
@@ -31,12 +33,13 @@ from ..joint.bound import JointBound, joint_bound
 from ..joint.carried import collective_of
 from ..joint.demands import CollectiveDemand
 from ..joint.merge import MergePiece, merged
-from ..joint.partition import MachineShare, nameless, share_of, shares
+from ..joint.partition import nameless, share_of, shares
 from ..joint.rails import rail_planner
 from ..joint.routed import routed_piece
 from ..joint.trees import is_trees
 from ..judge.verify import require_valid
 from ..time.schedule_time import simulate
+from .alone import AloneBound, AloneQuestion, is_standard, largest_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,16 @@ class PlanEffort(Effort):
     grains: int = setting(1 << 18, "grains of a message to which ragged shares are rounded")
     grain_bits: int = setting(20, "buffers of demands have at most 2 to this many grains")
     rounding: float = setting(0.0005, "part of the time that may be lost by that")
+    far: float = setting(
+        1.02, "times its bound; where packing takes longer for a collective, all engines are asked"
+    )
 
 
 PLAN_EFFORT = PlanEffort()
 """Default limits."""
+
+OWN, BEST = "own routes", "best routes"
+"""Ways that take each collective by itself."""
 
 SEGMENTS = (1, 4, 16, 64, 128, 256)
 """Numbers of slices that are tried."""
@@ -69,8 +78,8 @@ class JointPlan:
         schedule: of all, on the whole machine.
         us: its simulated time in µs.
         ends: when each demand is done, in µs.
-        way: how it was found: ``own routes``, ``partition``, or ``trees`` and ``paths`` of the
-            joint solution.
+        way: how it was found: ``own routes``, ``partition``, ``trees`` and ``paths`` of the
+            joint solution, ``best routes`` of all engines, or those ``in turn``.
     """
 
     schedule: Schedule
@@ -102,11 +111,13 @@ class JointPlanner:
             NothingFound: no engine solves some of the collectives.
         """
         best: JointPlan | None = None
+        alone: list[MergePiece] = []
         told: list[str] = []
         for way, make_pieces in (
-            ("own routes", self.own),
+            (OWN, self.own),
             ("partition", self.partition),
             (self._routed_way, self.routed),
+            (BEST, self.raced),
         ):
             try:
                 pieces = make_pieces()
@@ -118,11 +129,26 @@ class JointPlanner:
             found = self.quickest(pieces, way)
             if best is None or found.us < best.us:
                 best = found
-            if best.us <= self.bound.value_us * self.effort.good:
+            if way in (OWN, BEST):
+                alone = pieces
+            if self._is_good(best):
                 break
         if best is None:
             raise NothingFound("no plan was found: " + "; ".join(told))
-        return best
+        return self._in_turn(best, alone)
+
+    @cached_property
+    def alone(self) -> AloneBound | None:
+        """Return the bound of one operation that is above that of the rates of all, if any is."""
+        return largest_alone(self.topology, self.bound.demands, self.bound.us)
+
+    @cached_property
+    def least_us(self) -> float:
+        """Return the larger of the fluid time of all and the bound of one alone, in µs."""
+        return max(self.bound.value_us, 0.0 if self.alone is None else float(self.alone.us))
+
+    def _is_good(self, plan: JointPlan) -> bool:
+        return plan.us <= self.least_us * self.effort.good
 
     @cached_property
     def multiple(self) -> int:
@@ -170,6 +196,31 @@ class JointPlanner:
             for k in self._asked()
         ]
 
+    def raced(self) -> list[MergePiece] | None:
+        """Return each demand by itself, by the best of all engines where packing is far from its
+        bound. None: it is so for none."""
+        own = self.own()
+        found = [
+            self._raced(piece, self.bound.demands[k])
+            for k, piece in zip(self._asked(), own, strict=True)
+        ]
+        return None if all(a is b for a, b in zip(found, own, strict=True)) else found
+
+    def _raced(self, piece: MergePiece, demand: CollectiveDemand) -> MergePiece:
+        """Return the quicker of a piece and of what all engines find; asked where it is far off."""
+        if not is_standard(demand):
+            return piece
+        question = AloneQuestion.of(self.topology, demand)
+        took = alone_us(piece)
+        if took <= float(question.bound()[0]) * self.effort.far:
+            return piece
+        found = self._answered(question, demand, "portfolio")
+        size = demand.operation.bytes
+        other = MergePiece(
+            demand.operation, found, question.share.ranks, question.share.links, size
+        )
+        return other if alone_us(other) < took else piece
+
     @property
     def _routed_way(self) -> str:
         """Return what the routes of the joint solution are called."""
@@ -194,7 +245,8 @@ class JointPlanner:
         if share is not None and self._many_flows(demand):
             return routed_piece(self.topology, self.bound, k)
         part = share_of(self.topology, demand.operation.group, share)
-        schedule = self._solved(part, demand)
+        question = AloneQuestion(part, collective_of(demand.operation), demand.operation.bytes)
+        schedule = self._answered(question, demand, "packing")
         return MergePiece(
             demand.operation, schedule, part.ranks, part.links, demand.operation.bytes
         )
@@ -203,18 +255,20 @@ class JointPlanner:
         """Return True for so many flows that an engine takes long on an uneven share."""
         return not is_trees(demand) and len(demand.operation.group) > self.effort.flow_ranks
 
-    def _solved(self, part: MachineShare, demand: CollectiveDemand) -> Schedule:
-        collective = collective_of(demand.operation)
-        size = demand.operation.bytes
-        machine = nameless(part.topology)
-        key = (machine.digest(), str(demand.operation.kind), collective.roots, size)
+    def _answered(self, asked: AloneQuestion, demand: CollectiveDemand, engine: str) -> Schedule:
+        """Return an engine's schedule of a collective; alike questions are asked once."""
+        machine = nameless(asked.share.topology)
+        key = (engine, machine.digest(), asked.collective, demand.operation.bytes)
         if key not in self.known:
-            problem = Problem(machine, collective, objective=Objective.TIME, bytes=size)
+            size = demand.operation.bytes
+            problem = Problem(machine, asked.collective, objective=Objective.TIME, bytes=size)
             budget = replace(self.budget, effort=min(self.effort.engine, self.budget.effort))
-            outcome = synthesize(problem, "packing", budget, self.observer)
-            if not outcome.points:
+            outcome = synthesize(problem, engine, budget, self.observer)
+            # What ranks sum by themselves at the end cannot be said of a merged schedule's parts.
+            found = [x.schedule for x in outcome.points if not x.schedule.collective.local_reduce]
+            if not found:
                 raise NothingFound(f"{demand.name}: no schedule on its share")
-            self.known[key] = self._rounded(outcome.points[0].schedule)
+            self.known[key] = self._rounded(found[0])
         return self.known[key]
 
     def _rounded(self, schedule: Schedule) -> Schedule:
@@ -227,6 +281,22 @@ class JointPlanner:
             return schedule
         most = us_per_byte(schedule) * (1 + Fraction(self.effort.rounding))
         return halved(schedule, self.effort.grains, most) or schedule
+
+    def _in_turn(self, best: JointPlan, pieces: Sequence[MergePiece]) -> JointPlan:
+        """Return a plan, or its pieces one after another where they take less time so.
+
+        In slices the first goes first; it leaves nothing but gaps to the others.
+        """
+        if len(pieces) < 2 or best.us <= sum(map(alone_us, pieces)):
+            return best
+        asked = _ranked([piece.operation.priority for piece in pieces]) or [0] * len(pieces)
+        order = sorted(range(len(pieces)), key=asked.__getitem__)
+        places = [order.index(i) for i in range(len(pieces))]
+        once = merged(self.topology, pieces, priorities=places)
+        for segments in sorted({piece.schedule.segments for piece in pieces}):
+            found = self._timed(replace(once, segments=segments), "best routes in turn")
+            best = min(best, found, key=lambda plan: plan.us)
+        return best
 
     # --- the merged schedule ----------------------------------------------------------------------
 
@@ -245,7 +315,7 @@ class JointPlanner:
             kept = replace(once, priority=only.priority, stride=only.stride, segments=only.segments)
             return min(best, self._timed(kept, way), key=lambda plan: plan.us)
         depths = _ranked([-piece.schedule.steps for piece in pieces])
-        if asked or best.us <= self.bound.value_us * self.effort.good or len({*depths}) == 1:
+        if asked or self._is_good(best) or len({*depths}) == 1:
             return best
         deep = merged(self.topology, pieces, priorities=depths)
         for segments in (best.schedule.segments, 2 * best.schedule.segments):
@@ -278,6 +348,11 @@ class JointPlanner:
             mine = (schedule.chunk >= part.first) & (schedule.chunk < part.last)
             ends.append(float(run.end_us[mine].max(initial=0.0)))
         return JointPlan(schedule, float(run.time_us), tuple(ends), way)
+
+
+def alone_us(piece: MergePiece) -> float:
+    """Return the time of a piece without the others, in µs."""
+    return float(simulate(piece.schedule, piece.bytes).time_us)
 
 
 def _ranked(wanted: Sequence[int | None]) -> list[int]:

@@ -35,6 +35,21 @@ def test_a_plan_has_its_bound_and_its_files(weft, quads, tmp_path):
     assert "part a" in weft("check", found["file"]).out
 
 
+def test_a_bound_says_whether_it_counts_latency(weft, quads):
+    small = Path(quads).with_name("small.json")
+    small.write_text(json.dumps(QUADS).replace("96000000", "8"))
+    found = weft("plan", small, "-t", "dgx1", "--bound", "--json").json["bound"]
+    assert found["us"] >= 0.7 > 0.001 > found["rates"]["us"]
+    assert found["certificate"]["operation"] == "a"
+    assert found["rates"]["certificate"]["prices"]
+    told = weft("plan", small, "-t", "dgx1", "--bound").out
+    assert "µs for a alone, with latency" in told
+    assert "µs for all together, latency left out" in told
+    large = weft("plan", quads, "-t", "dgx1", "--bound").out
+    assert "for all together, latency left out" in large
+    assert "alone, with latency" not in large
+
+
 @pytest.mark.parametrize("verb", ["plan", "place"])
 def test_switches_that_copy_or_sum_only_forward_here_and_that_is_said(weft, tmp_path, verb):
     path = tmp_path / "whole.json"

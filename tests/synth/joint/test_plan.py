@@ -1,6 +1,7 @@
 """Plans of several collectives: merged, verified, near the bound; wrong parts and launches."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from examples import examples
@@ -18,14 +19,16 @@ from weft.synth.joint.bound import joint_bound
 from weft.synth.joint.demands import demands_of
 from weft.synth.joint.merge import part_schedule
 from weft.synth.judge.verify import verify
-from weft.synth.planning.joint_plan import JointPlanner
+from weft.synth.planning.joint_plan import JointPlanner, alone_us
 from weft.synth.time.schedule_time import simulate
 
 
-def planner(machine, operations):
+def planner(machine, operations, effort=1.0):
     chip = topology(machine) if isinstance(machine, str) else machine
     work = operations if isinstance(operations, Workload) else Workload("w", tuple(operations))
-    return JointPlanner(chip, joint_bound(chip, demands_of(work, chip.ranks)), Budget(effort=1))
+    return JointPlanner(
+        chip, joint_bound(chip, demands_of(work, chip.ranks)), Budget(effort=effort)
+    )
 
 
 QUADS = [
@@ -43,6 +46,65 @@ def test_two_quads_share_the_machine(quads):
     assert 4000 / 3 < quads.us < 1390
     assert quads.way == "trees"
     assert [one.name for one in quads.schedule.parts] == ["a", "b"]
+
+
+def sized(name, kind, ranks, size, **more):
+    return replace(collective(name, kind, ranks, 1, **more), bytes=size)
+
+
+def test_of_a_small_collective_all_engines_are_asked():
+    """Packing thinks of rates: what it finds for 3 KiB takes twice as long as need be."""
+    one = planner("ring:3", [sized("a", "allreduce", range(3), 3072)], effort=0.02)
+    found = one.plan()
+    assert found.way == "best routes"
+    assert found.us == pytest.approx(float(one.alone.us), rel=1e-6)  # that of bounds with latency
+    assert alone_us(one.own()[0]) > 1.5 * found.us
+    assert verify(found.schedule).ok
+
+
+def test_a_plan_is_no_slower_than_its_collectives_one_after_another(monkeypatch):
+    some = [sized("a", "alltoall", range(3), 3000), sized("b", "allgather", range(3), 3000)]
+    one = planner("line:3", some, effort=0.02)
+    pieces = one.own()
+    slow = replace(one.quickest(pieces, "own routes"), us=1000.0)
+    monkeypatch.setattr(JointPlanner, "quickest", lambda *_: slow)
+    found = one.plan()
+    assert found.us <= sum(map(alone_us, pieces))
+    assert found.way == "best routes in turn"
+    assert verify(found.schedule).ok
+
+
+@pytest.mark.parametrize("relays", ["none", "idle", "all"])
+def test_the_bound_of_one_alone_counts_latency_and_who_may_forward(relays):
+    """Ranks 0 and 2 of a ring of four: two hops of 0.7 µs over either neighbour, if they forward;
+    on a line of four 1 and 2 are next to each other."""
+    small = [sized("a", "allreduce", (0, 2), 8, relays=relays)]
+    if relays == "none":
+        with pytest.raises(UserError):
+            planner("ring:4", small)
+        small = [sized("a", "allreduce", (1, 2), 8)]
+    one = planner("line:4" if relays == "none" else "ring:4", small, effort=0.02)
+    assert one.alone.name == "a"
+    assert float(one.alone.us) == pytest.approx(0.7 if relays == "none" else 1.4, rel=1e-3)
+    assert one.alone.us <= Fraction(one.plan().us)
+
+
+def test_the_bound_of_demands_counts_their_latency():
+    both = Shard((0, 1), (3,), 8)
+    for asked, us in (
+        (WorkloadOperation("t", "transfer", group=(0, 3), bytes=50_000), 2.1 + 2.0),
+        (WorkloadOperation("m", "multicast", shards=(both, Shard((0,), (2,), 8))), 1.4),
+    ):
+        one = planner("line:4", [replace(asked, relays=Forwarders.ALL)])
+        assert float(one.alone.us) == pytest.approx(us)
+        assert one.bound.us < one.alone.us <= Fraction(one.plan().us)
+
+
+def test_the_bound_of_large_messages_is_that_of_rates():
+    for size, none in ((3_000_000, False), (30_000_000, True)):
+        one = planner("line:3", [sized("a", "allgather", range(3), size)])
+        assert (one.alone is None) is none
+        assert one.alone is None or one.alone.us > one.bound.us
 
 
 def test_a_root_may_be_rank_0_anywhere_in_the_group():
