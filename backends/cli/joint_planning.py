@@ -21,7 +21,7 @@ from weft.synth.ordering.tasks import TaskCost
 from weft.synth.planning.joint_plan import PLAN_EFFORT, JointPlan, JointPlanner
 
 from ..report.joint_text import joint_facts, joint_text
-from .console import Console, columns
+from .console import Console
 from .exit_codes import Exit
 from .flags.search import ORDER_EFFORT, PlanFlags
 from .machines import machine_line
@@ -67,7 +67,7 @@ def plan_at_once(
     data = {"status": "ok", "topology": machine.name, "ranks": machine.ranks}
     if args.output != "-":
         facts = {**data, **joint_facts(times, plan, planner.alone, file)}
-        console.result(joint_text(times, plan, planner.alone, columns()), facts)
+        console.result(joint_text(times, plan, planner.alone), facts)
     return Exit.DONE
 
 

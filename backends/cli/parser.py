@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from textwrap import indent
+from textwrap import fill, indent
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
@@ -242,7 +243,9 @@ class VerbParser(Parser):
             dest="what", metavar="|".join(verbs), required=True, parser_class=Parser
         )
         for name, flags in verbs.items():
-            add_flags(what.add_parser(name, help=flags.HELP, description=flags.DESCRIPTION), flags)
+            width = shutil.get_terminal_size().columns - 2  # as argparse leaves at the margin
+            told = None if flags.DESCRIPTION is None else fill(flags.DESCRIPTION, width)
+            add_flags(what.add_parser(name, help=flags.HELP, description=told), flags)
 
 
 def build_parser(others: Mapping[str, str] = MappingProxyType({})) -> Parser:

@@ -76,9 +76,7 @@ def joint_facts(
     }
 
 
-def joint_text(
-    times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound | None, width: int = 0
-) -> str:
+def joint_text(times: CollectiveTimes, plan: JointPlan | None, alone: AloneBound | None) -> str:
     """Return the answer of ``weft plan`` for people."""
     joint = times.joint
     least = float(joint.us if alone is None else alone.us)
@@ -112,4 +110,4 @@ def joint_text(
         ("gains", times.gains()),
     ]
     rows_text = table(("class", "groups", "alone µs", "done at µs"), rows)
-    return "\n".join([facts(head, width), rows_text])
+    return "\n".join([facts(head), rows_text])

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from weft.dsl.base.tables import count, exact, facts, microseconds, number, table
+from weft.dsl.base.tables import count, facts, microseconds, number, table
 from weft.dsl.nouns.workload_plan import PlanProofStep, WorkloadPlan
-from weft.synth.ordering.plan import graph_of
+from weft.synth.ordering.plan import SHARED, graph_of
 
 MOST_NAMES = 6
 """Operations of a path that are named; of longer ones the middle is left out."""
 
 MOST_ORDER = 40
 """Classes, and operations of the order, that are named in a text."""
+
+_NUMBERED = re.compile(r"(.*)\[(0|[1-9][0-9]*)\]", re.DOTALL)
 
 
 def plan_text(plan: WorkloadPlan) -> str:
@@ -24,7 +27,7 @@ def plan_text(plan: WorkloadPlan) -> str:
     head = facts(
         [
             ("workload", f"{name}, {operations}"),
-            ("bound", f"{exact(plan.bound_us)} µs: {certificate_text(plan.proof)}"),
+            ("bound", f"{microseconds(float(plan.bound_us))} µs: {certificate_text(plan.proof)}"),
             ("plan", f"{microseconds(plan.us)} µs, {_quality(plan)}"),
             *((label, _against(plan, us, how)) for label, us, how in _others(plan)),
         ]
@@ -39,16 +42,44 @@ def plan_text(plan: WorkloadPlan) -> str:
         parts.append(table(names, rows[:MOST_ORDER]))
     if len(rows) > MOST_ORDER:
         parts.append(f"… and {len(rows) - MOST_ORDER} more classes")
-    sending = [x for x in plan.order if _communicates(plan, x)]
-    shown = ", ".join(sending[:MOST_ORDER])
-    more = f" and {len(sending) - MOST_ORDER} more" if len(sending) > MOST_ORDER else ""
-    parts.append(f"first goes first: {shown}{more}" if sending else "nothing is sent")
+    parts.append(_order_text(plan))
     parts += [f"note: {remark}" for remark in plan.remarks]
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
 
 
-def _communicates(plan: WorkloadPlan, name: str) -> bool:
-    return any(one.name == name and one.communicates for one in plan.workload.operations)
+def _order_text(plan: WorkloadPlan) -> str:
+    """Return which operations go first; empty where all share."""
+    communicates = {one.name for one in plan.workload.operations if one.communicates}
+    sending = in_runs([x for x in plan.order if x in communicates])
+    if not sending:
+        return "nothing is sent"
+    more = f" and {len(sending) - MOST_ORDER} more" if len(sending) > MOST_ORDER else ""
+    return (
+        ""
+        if SHARED in plan.remarks
+        else f"first goes first: {', '.join(sending[:MOST_ORDER])}{more}"
+    )
+
+
+def in_runs(names: Sequence[str]) -> list[str]:
+    """Return names with those that count up as one: ``tp[0..7]`` for ``tp[0]``, ``tp[1]`` …"""
+    found: list[tuple[str, int, int]] = []
+    for name in names:
+        stem, number = _numbered(name)
+        if number >= 0 and found and (found[-1][0], found[-1][2] + 1) == (stem, number):
+            found[-1] = (stem, found[-1][1], number)
+        else:
+            found.append((stem, number, number))
+    return [
+        stem if first < 0 else f"{stem}[{first}]" if first == last else f"{stem}[{first}..{last}]"
+        for stem, first, last in found
+    ]
+
+
+def _numbered(name: str) -> tuple[str, int]:
+    """Return ``tp`` and 3 of ``tp[3]``; another name with -1."""
+    parts = _NUMBERED.fullmatch(name)
+    return (name, -1) if parts is None else (parts[1], int(parts[2]))
 
 
 def _quality(plan: WorkloadPlan) -> str:

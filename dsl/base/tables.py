@@ -39,22 +39,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0)
     return "\n".join(lines)
 
 
-def facts(pairs: Iterable[tuple[str, object]], width: int = 0) -> str:
-    """Return one line per fact, names aligned; empty values are omitted.
-
-    With a ``width`` values are wrapped at that width, between words.
-    """
+def facts(pairs: Iterable[tuple[str, object]]) -> str:
+    """Return one line per fact, names aligned; empty values are omitted."""
     shown = [(name, _cell(value)) for name, value in pairs if value not in ("", None, ())]
-    wide = max((len(name) for name, _ in shown), default=0)
-    lines = []
-    for name, value in shown:
-        parts = [value]
-        if width and wide + 2 + len(value) > width:
-            room = max(20, width - wide - 2)
-            parts = wrap(value, room, break_long_words=False, break_on_hyphens=False)
-        lines.append(f"{name.ljust(wide)}  {parts[0]}")
-        lines += [" " * (wide + 2) + more for more in parts[1:]]
-    return "\n".join(lines)
+    width = max((len(name) for name, _ in shown), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown)
 
 
 def count(number: Fraction | int, noun: str) -> str:

@@ -136,6 +136,7 @@ class WorkloadOperation:
     def __post_init__(self) -> None:
         if not self.name:
             raise UserError("an operation without a name")
+        _require_lines(self.name, self.of_class, *(name for name, _ in self.loads))
         if self.kind not in KINDS:
             raise UserError(
                 f"unknown kind {self.kind!r}", where=self.name, hint=suggest(self.kind, KINDS)
@@ -260,6 +261,16 @@ class WorkloadOperation:
         return data
 
 
+def _require_lines(*names: str) -> None:
+    """Raise UserError for a name with characters that would break a table or turn its text."""
+    for name in names:
+        if not name.isprintable():
+            raise UserError(
+                f"the name {name!a} has control characters",
+                hint="names are one line of printable text",
+            )
+
+
 @dataclass(frozen=True)
 class Workload:
     """Operations, with their order.
@@ -288,6 +299,7 @@ class Workload:
     predecessors: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        _require_lines(self.name, *dict(self.axes), *dict(self.resources))
         if not self.operations:
             raise UserError("a workload without operations", where=self.name)
         if self.period is not None and not 0 < self.period <= LONGEST_US:

@@ -27,7 +27,8 @@ class Ordered:
 
     Attributes:
         rank: place of each task in the order of priorities; the first is 0.
-        line: the simulation with these; ``bound``: a lower bound, with its certificate.
+        line: the simulation with these, or ``fair`` where no order found does as well;
+            ``bound``: a lower bound, with its certificate.
         fair, queue, apart: µs under the other ways of sharing, computations in the order of the
             workload.
         late_us: by how much a due time is missed at most; 0 without one.
@@ -42,6 +43,11 @@ class Ordered:
     apart: TaskTimeline
     late_us: float
     moves: int
+
+    @property
+    def shared(self) -> bool:
+        """Return True if links are shared fairly, not by priority."""
+        return self.line is self.fair
 
     @property
     def optimal(self) -> bool:
@@ -67,9 +73,10 @@ def order_tasks(graph: TaskGraph, meter: Meter, seed: int = 0) -> Ordered:
         bound = stronger_bound(graph)
     search.improve(bound, random.Random(seed))
     best = search.best
-    return Ordered(
-        _ranks(best.sequence), best.line, bound, fair, queue, apart, best.cost[0], search.moves
-    )
+    free = all(one.priority is None for one in graph.tasks)
+    line = fair if free and search.cost(fair) < best.cost else best.line
+    late = search.cost(line)[0]
+    return Ordered(_ranks(best.sequence), line, bound, fair, queue, apart, late, search.moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +102,12 @@ class _Search:
     def tried(self, sequence: list[int]) -> _Tried:
         self.meter.spend(STEPS_PER_TASK * len(sequence))
         line = self.simulator.run(_ranks(sequence))
+        return _Tried(sequence, line, self.cost(line))
+
+    def cost(self, line: TaskTimeline) -> tuple[float, float]:
+        """Return by how much a timeline is late, and its end."""
         late = max((line.ends[at] - due for at, due in self.dues), default=0.0)
-        return _Tried(
-            sequence,
-            line,
-            (round(max(0.0, late), ORDER_EFFORT.digits), round(line.us, ORDER_EFFORT.digits)),
-        )
+        return round(max(0.0, late), ORDER_EFFORT.digits), round(line.us, ORDER_EFFORT.digits)
 
     def over(self, bound: OrderBound) -> bool:
         """Return True if nothing better is possible, or nothing is left to spend."""

@@ -22,6 +22,9 @@ from .order import Ordered, meets, order_tasks
 from .simulate import Piece, TaskTimeline
 from .tasks import CostOf, TaskCost, TaskGraph, tasks_of
 
+SHARED = "links are shared fairly: no order found ends as soon"
+"""Remark of a plan without priorities between those that send."""
+
 
 def plan_in_time(
     workload: Workload,
@@ -86,7 +89,9 @@ def _remarks(found: Ordered) -> list[str]:
     """Return what a user should know of the comparison."""
     us = found.line.us
     remarks = []
-    if found.optimal and meets(found.fair.us, found.bound.us):
+    if found.shared:
+        remarks.append(SHARED)
+    elif found.optimal and meets(found.fair.us, found.bound.us):
         remarks.append("fair sharing is already optimal: no order gains anything over it")
     elif found.fair.us < us * (1 - 1e-9):
         remarks.append(

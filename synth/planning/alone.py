@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.deliveries import shard_collective
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import Shard
 
+from ..base.effort import Effort, setting
 from ..base.engine import Certificate
 from ..bounds.bounds import binding, bounds
 from ..bounds.demand import copying_demand
@@ -27,8 +29,18 @@ from ..joint.carried import collective_of
 from ..joint.demands import CollectiveDemand
 from ..joint.partition import MachineShare, nameless, share_of
 
-FAR = 200
-"""Where rates alone take longer than this many times the latency, the latter is not looked into."""
+
+@dataclass(frozen=True, slots=True)
+class AloneEffort(Effort):
+    """When the bound of one operation alone is looked into."""
+
+    latencies: float = setting(
+        50.0, "times the latency; where rates alone take longer, latency is left out"
+    )
+
+
+ALONE_EFFORT = AloneEffort()
+"""Default limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +116,27 @@ class AloneQuestion:
         """Return what its bound depends on, equal for alike operations."""
         return nameless(self.share.topology).digest(), self.collective, self.bytes
 
+    def waits(self, us: Fraction | float) -> bool:
+        """Return True if latency may matter in a time of ``us`` µs."""
+        return float(self._latency[0]) * ALONE_EFFORT.latencies >= us
+
     def bound(self, rates_us: Fraction = Fraction(0)) -> tuple[Fraction, Certificate]:
         """Return a lower bound in µs and its proof.
 
-        All bounds count, unless ``rates_us`` is far above the latency or sizes are left out: then
-        the latency of the farthest pair.
+        All bounds count, unless latency hardly matters beside ``rates_us`` or sizes are left out:
+        then the latency of the farthest pair.
         """
+        if self.bytes is None or not self.waits(rates_us):
+            return self._latency
+        return binding(bounds(self.share.topology, self.collective), self.bytes)
+
+    @cached_property
+    def _latency(self) -> tuple[Fraction, Certificate]:
         machine = self.share.topology
         needs = required_matrix(self.collective, copying_demand(self.collective))
         path = latency_path(machine, needs, representatives(machine, BOUND_EFFORT.few_ranks))
-        latency = Fraction(0) if path is None else path.length
-        if self.bytes is None or latency * FAR < rates_us:
-            return latency, path_certificate(machine, path, "µs")
-        return binding(bounds(machine, self.collective), self.bytes)
+        us = Fraction(0) if path is None else path.length
+        return us, path_certificate(machine, path, "µs")
 
 
 def _collective_on(demand: CollectiveDemand, ranks: Sequence[int]) -> Collective:

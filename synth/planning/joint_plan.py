@@ -4,7 +4,7 @@ Several ways, the quickest in simulation wins: each collective by its own routes
 to be gained, that is enough), each on the share of the machine that the joint solution gives it,
 where others forward, or what goes where is stated, the joint solution's own trees and paths, and,
 where a collective alone is far from its bound, as small ones are, what the best of all engines
-finds for it alone. No plan is slower than these one after another.
+finds for it alone. Where these one after another are quicker than all at once, that is the plan.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PlanEffort(Effort):
     engine: float = setting(4.0, "effort of the engine for each different share")
     good: float = setting(1.002, "a plan within this factor of the bound ends the search")
     flow_ranks: int = setting(
-        48, "ranks of an alltoall up to which an engine plans it on its share of the machine"
+        48, "ranks up to which an alltoall is planned on its share, all engines on large messages"
     )
     jobs: int = setting(600_000, "slices of transfers of one simulation, at most")
     grains: int = setting(1 << 18, "grains of a message to which ragged shares are rounded")
@@ -212,6 +212,8 @@ class JointPlanner:
             return piece
         question = AloneQuestion.of(self.topology, demand)
         took = alone_us(piece)
+        if len(question.share.ranks) > self.effort.flow_ranks and not question.waits(took):
+            return piece
         if took <= float(question.bound()[0]) * self.effort.far:
             return piece
         found = self._answered(question, demand, "portfolio")
@@ -285,7 +287,7 @@ class JointPlanner:
     def _in_turn(self, best: JointPlan, pieces: Sequence[MergePiece]) -> JointPlan:
         """Return a plan, or its pieces one after another where they take less time so.
 
-        In slices the first goes first; it leaves nothing but gaps to the others.
+        The first goes first with every slice, and leaves nothing but gaps to the others.
         """
         if len(pieces) < 2 or best.us <= sum(map(alone_us, pieces)):
             return best

@@ -155,7 +155,7 @@ class WorkloadFlags(Flags):
         metavar="N",
         parse=whole(1, 1 << 20),
         group="reading",
-        help="number of ranks, where a format does not say it (default: those of -t)",
+        help="number of ranks, where a format does not say it (default: those of the machine)",
     )
 
 

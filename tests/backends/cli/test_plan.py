@@ -9,6 +9,8 @@ import pytest
 from command import Weft
 from training_steps import KNOWN, compute, file, fsdp, load, moe
 
+from weft.backends.report.plan_text import in_runs
+
 
 def written(tmp_path: Path, data: object, name: str = "step.json") -> str:
     path = tmp_path / name
@@ -98,3 +100,60 @@ def test_a_collective_needs_a_machine(weft: Weft, tmp_path: Path) -> None:
     ran = weft("plan", written(tmp_path, file([one])))
     assert ran.code == 2
     assert "only on a machine" in ran.err
+
+
+def test_a_folder_for_a_plan_in_time_is_told_why_not(weft: Weft, tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    one: dict[str, object] = {"name": "a", "kind": "load", "us": {"nic": 4}}
+    path.write_text(json.dumps({"weft": "workload", "schema": 1, "operations": [one]}))
+    for folder in (str(tmp_path), f"{tmp_path}/new/"):
+        found = weft("plan", str(path), "-o", folder)
+        assert found.code == 2
+        assert "a plan in time is one file" in found.err
+        assert "plan.json" in found.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("bad", ["a\nb", "a\u202eb"])
+@pytest.mark.parametrize("where", ["name", "class", "resource", "workload"])
+def test_names_with_control_characters_are_refused(
+    weft: Weft, tmp_path: Path, bad: str, where: str
+) -> None:
+    one: dict[str, object] = {"name": "a", "kind": "load", "us": {"nic": 4}}
+    data: dict[str, object] = {"weft": "workload", "schema": 1, "operations": [one]}
+    if where == "workload":
+        data["name"] = bad
+    elif where == "resource":
+        one["us"] = {bad: 4}
+    else:
+        one[where] = bad
+    path = tmp_path / "step.json"
+    path.write_text(json.dumps(data))
+    found = weft("plan", str(path))
+    assert found.code == 2
+    assert f"the name {bad!a} has control characters" in found.err
+
+
+def test_where_no_order_does_as_well_links_are_shared_fairly(weft: Weft, tmp_path: Path) -> None:
+    """Shares of 5/8 each end after 7.2 and 8.2 µs; one after the other takes 9, the bound is 8."""
+    path, out = tmp_path / "step.json", tmp_path / "plan.json"
+    some: list[dict[str, object]] = [
+        {"name": "p", "kind": "load", "us": {"a": 4, "b": 3}},
+        {"name": "q", "kind": "load", "us": {"a": 4, "b": 5}},
+    ]
+    data: dict[str, object] = {"weft": "workload", "schema": 1, "operations": some}
+    path.write_text(json.dumps(data))
+    found = weft("plan", str(path), "-o", str(out), "--json").json
+    assert (found["bound"]["us"], found["value"], found["fair_us"]) == (8, 8.2, 8.2)
+    assert weft("check", str(out)).code == 0
+    text = weft("show", str(out)).out
+    assert "links are shared fairly" in text
+    assert "first goes first" not in text
+    some[0]["priority"] = 0
+    path.write_text(json.dumps(data))
+    assert weft("plan", str(path), "--json").json["value"] == 9
+
+
+def test_operations_that_count_up_are_one_name_in_a_text() -> None:
+    names = ["tp[0]", "tp[1]", "tp[2]", "b", "tp[4]", "a[01]", "c[0]", "c[2]"]
+    assert in_runs(names) == ["tp[0..2]", "b", "tp[4]", "a[01]", "c[0]", "c[2]"]
