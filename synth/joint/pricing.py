@@ -125,9 +125,12 @@ class DemandPricing:
                 fine = all(self._reaches(first, tuple(rest), back) for back in (False, True))
             if not fine:
                 name = self.demand.name
+                every = len(self.demand.forwarders) == self.fabric.ranks
                 raise Unreached(
                     f"{name}: not all of its ranks are joined by ranks that may forward for it",
-                    hint='"relays": "all" lets every rank of the machine forward',
+                    hint="all ranks of the machine may: links between its parts are missing or dead"
+                    if every
+                    else '"relays": "all" lets every rank of the machine forward',
                 )
 
     def _reaches(self, root: int, others: tuple[int, ...], backwards: bool = False) -> bool:

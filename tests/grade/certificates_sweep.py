@@ -60,8 +60,11 @@ def faults(chip: Topology, found: JointBound, seen: Counter[str]) -> list[str]:
 
 
 def _plan_faults(chip: Topology, found: JointBound, seen: Counter[str]) -> list[str]:
+    planner = JointPlanner(chip, found, Budget(effort=1))
+    alone = planner.alone
+    seen["bounds of one alone, with latency"] += alone is not None
     try:
-        plan = JointPlanner(chip, found, Budget(effort=1)).plan()
+        plan = planner.plan()
     except NothingFound:
         seen["without a plan"] += 1
         return []
@@ -69,6 +72,8 @@ def _plan_faults(chip: Topology, found: JointBound, seen: Counter[str]) -> list[
     told = [] if verify(plan.schedule).ok else ["the plan is wrong"]
     if plan.us < float(found.us) * (1 - 1e-9):
         told.append(f"the plan takes {plan.us}, below the bound {float(found.us)}")
+    if alone is not None and plan.us < float(alone.us) * (1 - 1e-9):
+        told.append(f"the plan takes {plan.us}, below {float(alone.us)} of {alone.name} alone")
     return told
 
 

@@ -69,6 +69,12 @@ def test_what_cannot_be_planned_is_told(weft, quads, tmp_path):
     small = weft("plan", quads, "-t", "ring:4").err
     assert "rank 7 is not on" in small
     assert str(quads) in small
+    cut = weft("plan", quads, "-t", "line:8,dead=gpu2-gpu3").err
+    assert "not all of its ranks are joined" in cut
+    assert '"relays": "all"' in cut
+    all_may = Path(quads).with_name("all.json")
+    all_may.write_text(json.dumps(QUADS).replace('"bytes"', '"relays": "all", "bytes"'))
+    assert "missing or dead" in weft("plan", all_may, "-t", "line:8,dead=gpu2-gpu3").err
     alone = tmp_path / "alone.json"
     one = {"name": "a", "kind": "alltoallv", "group": [0, 1], "matrix": [[5, 0], [0, 5]]}
     alone.write_text(json.dumps({"weft": "workload", "schema": 1, "operations": [one]}))

@@ -23,7 +23,7 @@ from weft.synth.ordering.bound import OrderBound, order_bound, stronger_bound
 from weft.synth.ordering.check import bound_faults, timeline_faults
 from weft.synth.ordering.judge import judged
 from weft.synth.ordering.order import order_tasks
-from weft.synth.ordering.plan import plan_faults, plan_in_time
+from weft.synth.ordering.plan import SHARED, plan_faults, plan_in_time
 from weft.synth.ordering.simulate import Sharing, Simulator
 from weft.synth.ordering.tasks import TaskCost, TaskGraph, tasks_of
 
@@ -225,10 +225,14 @@ def test_a_queue_is_one_of_each_rank() -> None:
     assert order_tasks(shared, Meter(WORK)).queue.us == pytest.approx(24.0)
 
 
-def test_fair_sharing_that_ends_sooner_is_told() -> None:
+def test_fair_sharing_that_ends_sooner_is_the_plan_unless_priorities_are_stated() -> None:
     """Two resources: half rates fill both, an order leaves one idle."""
     loads = {"o0": {"a": 4, "b": 3}, "o1": {"a": 4, "b": 5}}
-    asked = workload([{"name": name, "kind": "load", "us": us} for name, us in loads.items()])
+    rows = [{"name": name, "kind": "load", "us": us} for name, us in loads.items()]
+    plan = plan_in_time(workload(rows), Meter(WORK))
+    assert (plan.us, plan.times.fair) == (pytest.approx(8.2), pytest.approx(8.2))
+    assert plan.remarks == (SHARED,)
+    asked = workload([{**row, "priority": at} for at, row in enumerate(rows)])
     plan = plan_in_time(asked, Meter(WORK))
     assert (plan.us, plan.times.fair) == (pytest.approx(9), pytest.approx(8.2))
     assert plan.remarks == ("fair sharing ends sooner, after 8.2 µs: no order found does as well",)
