@@ -199,8 +199,9 @@ class Names:
 
     def _with_host(self, text: str, part: MachinePart) -> str:
         host = self._host(part)
-        prefixed = f"host{host}.{text}"
-        is_one = [p for h, p in self.own.get(_folded(text), ()) if h == host] == [part]
+        plain = self._split(text)[1]
+        prefixed = f"host{host}.{plain}"
+        is_one = [p for h, p in self.own.get(_folded(plain), ()) if h == host] == [part]
         return prefixed if host is not None and is_one else part.name
 
 

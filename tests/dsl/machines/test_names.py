@@ -107,6 +107,8 @@ def test_a_nic_that_was_left_out_is_said_to_be(tmp_path: Path) -> None:
 def test_names_of_several_hosts_need_one(tmp_path: Path) -> None:
     made = read(tmp_path, smi_text())
     assert "say which: host0.mlx5_6 or host1.mlx5_6" in refused(made, "mlx5_6")
+    clash = read(tmp_path, smi_text().replace("NIC7: mlx5_7", "NIC7: NIC6"))
+    assert "say which: host0.mlx5_8 or host0.nic5 or host0.mlx5_6" in refused(clash, "host0.NIC6")
     with pytest.raises(UserError, match="on 2 hosts"):
         names_of(made).rank("GPU3")
     assert names_of(made).rank("host1.GPU3") == names_of(made).rank("gpu11") == 11
