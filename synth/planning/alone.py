@@ -37,6 +37,7 @@ class AloneEffort(Effort):
     latencies: float = setting(
         50.0, "times the latency; where rates alone take longer, latency is left out"
     )
+    hops: float = setting(8.0, "links on the way of a message, to tell so without looking closer")
 
 
 ALONE_EFFORT = AloneEffort()
@@ -67,6 +68,9 @@ def largest_alone(
     topology: Topology, demands: Sequence[CollectiveDemand], rates_us: Fraction
 ) -> AloneBound | None:
     """Return the largest bound of single operations; None: none is above ``rates_us``."""
+    most = max((float(one.latency) for one in topology.links), default=0.0)
+    if rates_us > most * ALONE_EFFORT.hops * ALONE_EFFORT.latencies:
+        return None
     found: AloneBound | None = None
     known: set[object] = set()
     for demand in demands:

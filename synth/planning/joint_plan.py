@@ -212,7 +212,8 @@ class JointPlanner:
             return piece
         question = AloneQuestion.of(self.topology, demand)
         took = alone_us(piece)
-        if len(question.share.ranks) > self.effort.flow_ranks and not question.waits(took):
+        large = demand.relayed or len(question.share.ranks) > self.effort.flow_ranks
+        if large and not question.waits(took):
             return piece
         if took <= float(question.bound()[0]) * self.effort.far:
             return piece
