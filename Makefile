@@ -79,6 +79,7 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 	$(BIN)/python tests/grade/dask_sweep.py
 	$(BIN)/python tests/grade/merged_sweep.py
 	$(BIN)/python tests/grade/switch_sweep.py
+	$(BIN)/python tests/grade/cast_sweep.py
 	$(BIN)/python tests/grade/certificates_sweep.py
 	$(BIN)/python tests/grade/solver_deaths.py
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --hypothesis-profile thorough -m hypothesis
