@@ -5,6 +5,7 @@ As a program: one rank of a job that :mod:`.launcher` started.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import types
@@ -16,7 +17,7 @@ from weft.dsl.base.processes import end_with_owner
 
 from .rank import Loan, Spare
 from .serve import serve, supervise
-from .waiting import wait_for
+from .waiting import meet
 
 
 class MpiMember:
@@ -37,7 +38,7 @@ class MpiMember:
     def barrier(self) -> None:
         """Wait, with an end."""
         late = f"rank {self.rank}: after {self.timeout:g} s still waiting at the barrier"
-        wait_for(self.comm.Ibarrier(), self.timeout, late)
+        meet(self.comm, self.timeout, late)
 
     def clock(self) -> float:
         """Seconds."""
@@ -67,12 +68,18 @@ class MpiWorld:
 
     def gather(self, thing: Any) -> list[Any] | None:
         """Everybody's, on rank 0."""
+        self._meet()
         result: list[Any] | None = self.comm.gather(thing)
         return result
 
     def spread(self, thing: Any) -> Any:
         """Rank 0's, for everybody."""
+        self._meet()
         return self.comm.bcast(thing)
+
+    def _meet(self) -> None:
+        """Wait for all in naps: inside its own calls an MPI takes all of a core."""
+        meet(self.comm, math.inf, "")
 
     def abort(self) -> None:
         """End all ranks at once."""

@@ -36,8 +36,9 @@ COUNT = 100
 BATCH = 5
 """Programs of one start of the ranks."""
 
-LARGEST = 1 << 20
-"""Elements of a buffer, at most: a program with finer grains is left out, and counted."""
+LARGEST = 1 << 17
+"""Elements of a buffer, at most: a program with finer grains is left out, and counted, as it is
+lowered grain by grain (minutes, and more than a GB on each rank)."""
 
 ORDERS = 20
 

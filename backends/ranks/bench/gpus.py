@@ -12,7 +12,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 from ...formats.p2p.embedded.nccl import Connection
 from ...formats.p2p.execute import loaded
 from ..nccl import on_gpu
-from ..waiting import wait_for
+from ..waiting import meet
 from . import own
 from .job import Bench
 
@@ -66,7 +66,7 @@ class NcclRank:
         """Wait for all, with an end."""
         self.clock()
         late = f"rank {self.rank}: a rank did not come to the barrier"
-        wait_for(self.job.Ibarrier(), self.timeout, late)
+        meet(self.job, self.timeout, late)
 
     def gather(self, thing: Any) -> Any:
         """Everybody's, on rank 0; None on the others."""

@@ -24,7 +24,7 @@ from ..jax import AXIS, Devices
 from ..launcher import FOUND, LACKING, PLAN, leave
 from ..profile.gpus import connected
 from ..rank import Loan, Spare
-from ..waiting import wait_for
+from ..waiting import meet
 from . import own
 from .gpus import NcclRank
 from .job import Bench
@@ -55,7 +55,7 @@ class MpiRank:
     def meet(self) -> None:
         """Wait for all, with an end."""
         late = f"rank {self.rank}: a rank did not come to the barrier"
-        wait_for(self.comm.Ibarrier(), self.timeout, late)
+        meet(self.comm, self.timeout, late)
 
     def gather(self, thing: Any) -> Any:
         """Everybody's, on rank 0; None on the others."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ...formats.p2p.embedded.mpi import Mpi
 from ...formats.p2p.embedded.threads import Hub, Threads
 from ...formats.p2p.embedded.torch import Torch
 from ..launcher import FOUND, PLAN, leave
+from ..waiting import wait_until
 from .calls import WireCaller
 from .gpus import measure_nccl
 from .machine import numbers_of_calls, topology_of
@@ -38,9 +39,6 @@ Tell = Callable[[str], None]
 WAIT = 120.0
 """Seconds that a rank waits for another."""
 
-REST = 2e-3
-"""Seconds that a patient rank sleeps at most between two looks."""
-
 STORE = "store"
 """Name of the file through which ranks of torch connect."""
 
@@ -49,12 +47,10 @@ class Patient(Mpi):
     """MPI for long waits: the longer it takes, the longer the naps, so that cores are free."""
 
     def _wait(self, begun: list[Any], states: list[Any], ways: list[str], here: str) -> None:
-        begin = time.monotonic()
-        while not self.mpi.Request.Testall(begun, states):
-            waited = time.monotonic() - begin
-            if waited > WAIT + (self.timeout or 0.0):
-                raise TimeoutError(f"{here}: still waiting for messages {', '.join(ways)}")
-            time.sleep(min(REST, waited / 10))
+        late = f"{here}: still waiting for messages {', '.join(ways)}"
+        wait_until(
+            partial(self.mpi.Request.Testall, begun, states), WAIT + (self.timeout or 0.0), late
+        )
 
 
 def measure_mpi(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
