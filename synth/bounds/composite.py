@@ -27,8 +27,9 @@ those chunks only. *Reductions* are the same backwards on the reversed machine, 
 both: something of S must reach every rank outside, and something of every rank in S must get out.
 *Prices, several cuts and partitions* get the windows alone: resources weighted by price·bandwidth.
 
-The least of store and forward and cut through is taken. (The idea: packing.md §6, a NIC's busy
-time and what lies behind the NIC.)
+The least of store and forward and cut through is taken; where switches compute, legs of casts do
+the former beside transfers that do the latter, so there each head and each tail is the lesser of
+the two. (The idea: packing.md §6, a NIC's busy time and what lies behind the NIC.)
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -153,12 +155,21 @@ def always(topology: Topology, lengths: Lengths, rows: Iterable[int], latency: F
     limit = _limit(latency, lengths.unit)
     tail = lengths.alpha + after
     links, listed = np.arange(len(tail)), list(rows)
-    found = [
-        _by_resource(topology, listed, np.where(useful, head, limit), links)
-        + _by_resource(topology, listed, np.where(useful, rest, limit), links)
-        for head, rest in ((before, tail), (np.zeros_like(tail), before + tail))
-    ]
-    return np.asarray(np.minimum(np.minimum(*found), limit))
+    heads, tails = (
+        [_by_resource(topology, listed, np.where(useful, x, limit), links) for x in both]
+        for both in ((before, np.zeros_like(tail)), (tail, before + tail))
+    )
+    if computing(topology):
+        least = np.minimum(*heads) + np.minimum(*tails)
+    else:
+        least = np.minimum(*(head + rest for head, rest in zip(heads, tails, strict=True)))
+    return np.asarray(np.minimum(least, limit))
+
+
+def computing(topology: Topology) -> bool:
+    """Return True if there are casts, whose legs have α of their own, beside transfers that hold
+    their whole route."""
+    return any(node.computes for node in topology.nodes)
 
 
 def of_cut(
@@ -185,8 +196,15 @@ def of_cut(
     for head in heads[-1:] if wants.joint else heads:
         far = np.flatnonzero((held > 0) & (away >= head))
         chunks = wants.joint or int(held[far].sum())
-        best = [model.line(far, chunks, head, latency) for model in models]
-        yield min(best, key=lambda line: line.us(topology))
+        windows = [model.windows(far, latency) for model in models]
+        if computing(topology):
+            windows = [_Windows.lesser(*windows)]
+        limit, unit, back = _limit(latency, lengths.unit), lengths.unit, wants.backwards
+        make = partial(CompositeLine, cut, chunks, head, unit=unit, backwards=back)
+        yield min(
+            (_line(topology, one, limit, make) for one in windows),
+            key=lambda line: line.us(topology),
+        )
 
 
 def _some(values: Ints, most: int) -> list[int]:
@@ -283,32 +301,46 @@ class _CutWindows:
                 found.append((rho, -(-len(targets) // most)))
         return found
 
-    def line(self, holders: Ints, chunks: int, away: int, latency: Fraction) -> CompositeLine:
-        """The best bound for what these ranks hold."""
-        heads = self._heads(holders)
+    def windows(self, holders: Ints, latency: Fraction) -> _Windows:
+        """Return the windows of what these ranks hold."""
         limit = _limit(latency, self._lengths.unit)
         head, tail = (
             _by_resource(self._topology, self._rows, np.where(self._useful, x, limit), self._links)
-            for x in (heads, self._tail)
+            for x in (self._heads(holders), self._tail)
         )
-        best: CompositeLine | None = None
-        for rho, copies in [(0, 1), *self._spread]:
-            early, late = (np.minimum(head + np.maximum(tail, least), limit) for least in (0, rho))
-            one = CompositeLine(
-                self._cut,
-                chunks,
-                away,
-                rho,
-                copies,
-                early,
-                late,
-                self._lengths.unit,
-                self._wants.backwards,
-            )
-            if best is None or one.us(self._topology) > best.us(self._topology):
-                best = one
-        assert best is not None
-        return best
+        return _Windows(head, tail, self._spread)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Windows:
+    """Heads and tails of the resources of a cover; ``spread``: pairs (ρ, c)."""
+
+    head: Ints
+    tail: Ints
+    spread: list[tuple[int, int]]
+
+    @staticmethod
+    def lesser(one: _Windows, other: _Windows) -> _Windows:
+        """Return the windows that hold whichever of two rules each transfer obeys.
+
+        Of ρ only that which one copy does not meet, whatever the rule.
+        """
+        enough = [
+            (min(a[0], b[0]), 0) for a, b in zip(one.spread[:1], other.spread[:1], strict=False)
+        ]
+        return _Windows(np.minimum(one.head, other.head), np.minimum(one.tail, other.tail), enough)
+
+
+def _line(
+    topology: Topology, windows: _Windows, limit: int, make: Callable[..., CompositeLine]
+) -> CompositeLine:
+    """Return the best bound of a cut whose resources have these windows."""
+    head, tail = windows.head, windows.tail
+    found = []
+    for rho, copies in [(0, 1), *windows.spread]:
+        early, late = (np.minimum(head + np.maximum(tail, least), limit) for least in (0, rho))
+        found.append(make(rho=rho, copies=copies, early=early, late=late))
+    return max(found, key=lambda line: line.us(topology))
 
 
 def envelope(

@@ -11,12 +11,16 @@ import pytest
 from switch_checks import check_proof
 
 from weft.dsl.catalogue import topology
+from weft.dsl.nouns.capabilities import as_fields
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds import bounds
+from weft.dsl.nouns.topology import Topology, both_ways, gpu, switch
+from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
+from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.bounds.switch_gain import beyond_transfers
 from weft.synth.steiner.packing import cast_packing
+from weft.synth.time.schedule_time import simulate
 
 SHARP = "multicast+reduces+turns"
 
@@ -147,3 +151,17 @@ def test_other_collectives_gain_nothing():
             for text in ("dgx-h100", "dgx-h100:nvls=on")
         )
         assert plain == able
+
+
+def test_latency_where_transfers_and_casts_share_links():
+    """A transfer holds a link from time 0 on, a leg of a cast until one α before the end: together
+    they use all but one α of it, though each alone leaves two."""
+    star = tuple(link for r in range(4) for link in both_ways(r, 4, 50, 1))
+    one = replace(switch("sw0"), **as_fields(["multicast"]))
+    machine = Topology("star", (*map(gpu, range(4)), one), star)
+    problem = Problem(machine, make("allreduce", 4), None, Objective.TIME, 1 << 20)
+    points = synthesize(problem, "packing", Budget(effort=1)).points
+    mixed = [p.schedule for p in points if len(p.schedule.casts) and len(p.schedule)]
+    assert mixed
+    least = float(lower_bound_us(bounds(machine, problem.collective), 1 << 20))
+    assert min(simulate(s, 1 << 20).time_us for s in mixed) >= least
