@@ -220,7 +220,7 @@ class Topology(Viewed):
 
     def without_capabilities(self) -> Topology:
         """Return the machine whose switches only forward; itself if they do so anyway."""
-        able = [i for i, node in enumerate(self.nodes) if node.computes]
+        able = [i for i, node in enumerate(self.nodes) if node.capabilities]
         return self.with_capabilities(dict.fromkeys(able, ())) if able else self
 
     def restricted_to(self, group: Iterable[int]) -> Topology:

@@ -110,3 +110,14 @@ def test_links_taken_away_leave_shared_resources_too():
     left = shared.without_links([0])
     assert [(x.src, x.dst) for x in left.links] == [(1, 0)]
     assert all(max(r.links, default=0) < 1 for r in left.resources)
+
+
+def test_a_machine_without_capabilities_has_no_words_of_them() -> None:
+    """Also where a word alone lets a switch do nothing."""
+    plain = Topology(
+        "star", (gpu(0), gpu(1), switch("s")), (*both_ways(0, 2, 25), *both_ways(1, 2, 25))
+    )
+    for words in (["issuer_in_group"], ["multicast", "reduces", "turns"]):
+        able = plain.with_capabilities({2: words})
+        assert able != plain
+        assert able.without_capabilities() == plain
