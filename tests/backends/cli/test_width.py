@@ -181,7 +181,7 @@ def test_a_folder_is_shown_by_its_files(weft, made: Path) -> None:
     assert "library" in lines["library/"]
     told = json.loads(weft("show", made, "--json").out)
     assert {one["kind"] for one in told["files"]} == {
-        *("schedule", "msccl-xml", "library"),
+        *("schedule", "msccl-xml", "library", "workload"),
         "topology",  # of which a run of nccl-tests tells something
     }
     assert weft("show", made, "--size", "1MiB").code == 2
