@@ -26,12 +26,14 @@ from programs import KINDS, cases
 
 from weft.backends.check.findings import errors
 from weft.backends.compile.request import Request
+from weft.backends.compile.source import fitted
 from weft.backends.formats.p2p.data import Exam, type_named, units_of
 from weft.backends.formats.p2p.execute import loaded
 from weft.backends.formats.p2p.format import JaxFile
 from weft.backends.formats.p2p.judge import judge
 from weft.backends.formats.p2p.permutes import cost_of, permuted
 from weft.backends.ranks.bench import own
+from weft.dsl.nouns.schedule import Schedule
 
 CALLS = 3
 ELEMENTS, FEW = 1003, 131
@@ -60,6 +62,8 @@ class Sweep:
         """Write, prove, compile and call one program; its line."""
         begin = time.process_time()
         format = JaxFile()
+        if isinstance(noun, Schedule):
+            noun = fitted(noun, format.name, 1)[0]
         script = format.script(Request(noun, name=name, in_place=False, segments=1, where=name))
         text = format.write(script)
         again, found = judge(text, name)

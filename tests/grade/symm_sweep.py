@@ -34,6 +34,7 @@ from programs import KINDS, cases
 
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_algorithm, lower_schedule
+from weft.backends.compile.source import fitted
 from weft.backends.formats.format import ExecutionRequest
 from weft.backends.formats.torch_symm.format import TorchSymm
 from weft.backends.formats.torch_symm.judge import judge
@@ -57,6 +58,8 @@ TYPES = (("int32", True), ("bfloat16", False), ("int32", False))
 
 def file(noun: Any, protocol: Protocol, *, specialised: bool = False) -> str:
     """The file of a schedule or an algorithm, whatever joins its ranks."""
+    if isinstance(noun, Schedule):
+        noun = fitted(noun, TorchSymm.name, 1)[0]
     lower: Any = lower_schedule if isinstance(noun, Schedule) else lower_algorithm
     options = CompileOptions(protocol=protocol, in_place=bool(getattr(noun, "in_place", False)))
     program = lower(noun, options)
