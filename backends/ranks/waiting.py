@@ -1,4 +1,4 @@
-"""How a rank waits for others: with an end, and leaving the core to ranks that work."""
+"""Waits of ranks for each other, with a time-out; a rank that waits leaves its core to others."""
 
 from __future__ import annotations
 

@@ -48,17 +48,15 @@ def plan_text(plan: WorkloadPlan) -> str:
 
 
 def _order_text(plan: WorkloadPlan) -> str:
-    """Return which operations go first; empty where all share."""
+    """Return which operations go first; empty where links are shared fairly."""
+    if SHARED in plan.remarks:
+        return ""
     communicates = {one.name for one in plan.workload.operations if one.communicates}
     sending = in_runs([x for x in plan.order if x in communicates])
     if not sending:
         return "nothing is sent"
     more = f" and {len(sending) - MOST_ORDER} more" if len(sending) > MOST_ORDER else ""
-    return (
-        ""
-        if SHARED in plan.remarks
-        else f"first goes first: {', '.join(sending[:MOST_ORDER])}{more}"
-    )
+    return f"first goes first: {', '.join(sending[:MOST_ORDER])}{more}"
 
 
 def in_runs(names: Sequence[str]) -> list[str]:

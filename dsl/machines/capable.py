@@ -26,7 +26,7 @@ from .names import names_of
 _RANGE = re.compile(r"(.*?)(\d{1,6})\.\.(\d{1,6})")
 _EXAMPLE = "rail0:multicast+reduces+turns"
 FLAG = "--capable"
-"""Where texts of the command line come from, which have ``=`` for the colon."""
+"""Name of the flag that overrides capabilities; its texts have ``=`` where options have a colon."""
 
 
 def capable(machine: Topology, asked: Iterable[tuple[str, Span | str]]) -> Topology:

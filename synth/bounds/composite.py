@@ -323,7 +323,7 @@ class _Windows:
     def lesser(one: _Windows, other: _Windows) -> _Windows:
         """Return the windows that hold whichever of two rules each transfer obeys.
 
-        Of ρ only that which one copy does not meet, whatever the rule.
+        Of the pairs (ρ, c) only the first, of which no number of copies is enough, is kept.
         """
         enough = [
             (min(a[0], b[0]), 0) for a, b in zip(one.spread[:1], other.spread[:1], strict=False)

@@ -120,8 +120,11 @@ class _SwitchPass:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """What is on a link: of which sources, whether it was copied on its way, and whether it passed
-    a switch that turns sums round since it last met another."""
+    """Data on a link of a cast.
+
+    ``sources``: whose contributions it sums. ``copied``: it was copied on its way. ``turned``: it
+    passed a switch that turns sums round since it last met another.
+    """
 
     sources: frozenset[int]
     copied: bool = False

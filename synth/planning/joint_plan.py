@@ -18,7 +18,6 @@ from functools import cached_property
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import NothingFound, WeftError
-from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
@@ -90,7 +89,7 @@ class JointPlan:
 
 def by_engine(demand: CollectiveDemand) -> bool:
     """Return True for what an engine can plan on a share of the machine: no demand, no relays."""
-    return demand.operation.kind in set(Kind) and not demand.relayed
+    return is_standard(demand) and not demand.relayed
 
 
 @dataclass(eq=False)
@@ -114,7 +113,7 @@ class JointPlanner:
         alone: list[MergePiece] = []
         told: list[str] = []
         for way, make_pieces in (
-            (OWN, self.own),
+            (OWN, lambda: self.own),
             ("partition", self.partition),
             (self._routed_way, self.routed),
             (BEST, self.raced),
@@ -169,6 +168,7 @@ class JointPlanner:
 
     # --- ways -------------------------------------------------------------------------------------
 
+    @cached_property
     def own(self) -> list[MergePiece]:
         """Return each demand by itself on the whole machine."""
         return [self._piece(k, None) for k in self._asked()]
@@ -199,12 +199,11 @@ class JointPlanner:
     def raced(self) -> list[MergePiece] | None:
         """Return each demand by itself, by the best of all engines where packing is far from its
         bound. None: it is so for none."""
-        own = self.own()
         found = [
             self._raced(piece, self.bound.demands[k])
-            for k, piece in zip(self._asked(), own, strict=True)
+            for k, piece in zip(self._asked(), self.own, strict=True)
         ]
-        return None if all(a is b for a, b in zip(found, own, strict=True)) else found
+        return None if all(a is b for a, b in zip(found, self.own, strict=True)) else found
 
     def _raced(self, piece: MergePiece, demand: CollectiveDemand) -> MergePiece:
         """Return the quicker of a piece and of what all engines find; asked where it is far off."""
@@ -217,11 +216,7 @@ class JointPlanner:
             return piece
         if took <= float(question.bound()[0]) * self.effort.far:
             return piece
-        found = self._answered(question, demand, "portfolio")
-        size = demand.operation.bytes
-        other = MergePiece(
-            demand.operation, found, question.share.ranks, question.share.links, size
-        )
+        other = self._answered(question, demand, "portfolio")
         return other if alone_us(other) < took else piece
 
     @property
@@ -249,22 +244,22 @@ class JointPlanner:
             return routed_piece(self.topology, self.bound, k)
         part = share_of(self.topology, demand.operation.group, share)
         question = AloneQuestion(part, collective_of(demand.operation), demand.operation.bytes)
-        schedule = self._answered(question, demand, "packing")
-        return MergePiece(
-            demand.operation, schedule, part.ranks, part.links, demand.operation.bytes
-        )
+        return self._answered(question, demand, "packing")
 
     def _many_flows(self, demand: CollectiveDemand) -> bool:
         """Return True for so many flows that an engine takes long on an uneven share."""
         return not is_trees(demand) and len(demand.operation.group) > self.effort.flow_ranks
 
-    def _answered(self, asked: AloneQuestion, demand: CollectiveDemand, engine: str) -> Schedule:
+    def _answered(self, asked: AloneQuestion, demand: CollectiveDemand, engine: str) -> MergePiece:
         """Return an engine's schedule of a collective; alike questions are asked once."""
-        machine = nameless(asked.share.topology)
-        key = (engine, machine.digest(), asked.collective, demand.operation.bytes)
+        key, one = (engine, asked.key), demand.operation
         if key not in self.known:
-            size = demand.operation.bytes
-            problem = Problem(machine, asked.collective, objective=Objective.TIME, bytes=size)
+            problem = Problem(
+                nameless(asked.share.topology),
+                asked.collective,
+                objective=Objective.TIME,
+                bytes=asked.bytes,
+            )
             budget = replace(self.budget, effort=min(self.effort.engine, self.budget.effort))
             outcome = synthesize(problem, engine, budget, self.observer)
             # What ranks sum by themselves at the end cannot be said of a merged schedule's parts.
@@ -272,7 +267,7 @@ class JointPlanner:
             if not found:
                 raise NothingFound(f"{demand.name}: no schedule on its share")
             self.known[key] = self._rounded(found[0])
-        return self.known[key]
+        return MergePiece(one, self.known[key], asked.share.ranks, asked.share.links, one.bytes)
 
     def _rounded(self, schedule: Schedule) -> Schedule:
         """Return a schedule on a grid of a power of two, if it had a very fine one.

@@ -89,7 +89,7 @@ class Operations:
         return self.program.block[self.owner]
 
     def waits_of(self, operation: int) -> list[tuple[int, int]]:
-        """What an operation waits for, as ``waits`` has it."""
+        """Return the (block, operations of a turn that it must have done) that one waits for."""
         rows = self.waits[self.wait_start[operation] : self.wait_start[operation + 1]]
         return [(block, done) for block, done in rows.tolist()]
 

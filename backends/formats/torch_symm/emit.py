@@ -27,8 +27,11 @@ TYPES = ("float32", "int32", "float16", "bfloat16", "float64", "int64")
 WIDE = frozenset({"float64", "int64"})
 """Types that a packet, which has 4 bytes of data, does not hold."""
 
-WIDTH, BLOCKS_WIDTH = 118, 110
-"""Of the file's text, and of the blocks on a line of its program."""
+WIDTH = 118
+"""Largest number of characters of a line of the file."""
+
+BLOCKS_WIDTH = 110
+"""Largest number of characters of the blocks on one line of its program."""
 
 SCATTERED = frozenset({Kind.ALLTOALL, Kind.REDUCE_SCATTER, Kind.SCATTER})
 """Collectives whose input is a part for each rank."""

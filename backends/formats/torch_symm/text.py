@@ -45,7 +45,7 @@ DATA = SUMS | frozenset(
 KNOWN = DATA | SIGNALS | SEMAPHORES | {PlanOp.NOP, PlanOp.BARRIER}
 
 BETWEEN = " | "
-"""What is between two blocks on a line."""
+"""Separator of the thread blocks on one line."""
 
 _PART = re.compile(r"(?:(\d{1,6})\.)?([ios])\[(\d{1,9})(?::(\d{1,9}))?\]")
 _CHANNEL = re.compile(r"(\d{1,6})\.(\d{1,6})")

@@ -58,14 +58,14 @@ def test_of_a_small_collective_all_engines_are_asked():
     found = one.plan()
     assert found.way == "best routes"
     assert found.us == pytest.approx(float(one.alone.us), rel=1e-6)  # that of bounds with latency
-    assert alone_us(one.own()[0]) > 1.5 * found.us
+    assert alone_us(one.own[0]) > 1.5 * found.us
     assert verify(found.schedule).ok
 
 
 def test_a_plan_is_no_slower_than_its_collectives_one_after_another(monkeypatch):
     some = [sized("a", "alltoall", range(3), 3000), sized("b", "allgather", range(3), 3000)]
     one = planner("line:3", some, effort=0.02)
-    pieces = one.own()
+    pieces = one.own
     slow = replace(one.quickest(pieces, "own routes"), us=1000.0)
     monkeypatch.setattr(JointPlanner, "quickest", lambda *_: slow)
     found = one.plan()
