@@ -67,6 +67,14 @@ def test_a_rank_may_have_nothing_to_do() -> None:
     assert symm_files.problem(text, 2) is None
 
 
+@pytest.mark.parametrize("specialised", [False, True])
+def test_no_rank_may_have_anything_to_do(specialised: bool) -> None:
+    """A launch of no blocks is an error on a GPU, so one block runs and counts the launch."""
+    noun = random_algorithm(113, ranks=2, chunks=3, moves=0, in_place=True)
+    text = TorchSymm(specialised=specialised).emit(lower_algorithm(noun), MSCCL, None)
+    assert symm_files.problem(text, 2) is None
+
+
 def test_a_specialised_kernel_computes_the_same() -> None:
     text = symm_files.file("two shot", SIMPLE, specialised=True)
     assert "begins" not in text
