@@ -10,6 +10,8 @@ alone, and without any engine's code:
 * a switch that neither reduces nor multicasts passes on what comes, copy by copy: as many links
   leave it as enter it, and the k-th that enters goes on over the k-th that leaves (so a link may
   stand in a cast as often as copies pass it); any other switch on it is entered and left;
+* some switch on it can sum or copy (bounds of other machines know transfers alone, whose links are
+  held all at once);
 * a switch that more than one link enters in a pass must reduce, one that more than one leaves must
   multicast, one of both must turn sums round; its member set has at least as many as its least
   group;
@@ -140,6 +142,8 @@ def _problems_of(topology: Topology, one: Cast, groups: Groups) -> Iterator[str]
     passes = _CastPasses.through(topology, one)
     broken = list(_tree_problems(topology, one, enters, leaves))
     broken += _order_problems(topology, one, passes)
+    if not passes.of:
+        broken.append("no switch on its way sums or copies, so it is a transfer")
     yield from broken
     if broken:
         return

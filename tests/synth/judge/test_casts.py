@@ -137,6 +137,16 @@ def test_mistakes_are_told(schedule: Schedule, says: str):
     )
 
 
+def test_where_no_switch_computes_there_are_no_casts():
+    """Legs of a cast beside a transfer, which holds all its links at once, would be done 1 µs
+    before the bound: that of such a machine knows transfers alone."""
+    machine, c = star(3, "none"), make("gather", 3)
+    sent = Transfer(1, 1, 0, (up(1), down(0)))
+    cast = Cast(2, (2,), (0,), (up(2), down(0)))
+    verdict = verify(Schedule.of(machine, c, [sent], casts=[cast]))
+    assert any("so it is a transfer" in problem for problem in verdict.problems)
+
+
 def test_a_switch_keeps_as_many_groups_as_it_has():
     free = two_shot(4, FREE)
     hub = free.topology.nodes[4]
