@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from math import lcm
+from math import ceil, lcm
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from weft.dsl.symmetry.orbits import Orbits, orbits_of
 from ..fabric.fabric import fabric_of
 from ..lp.highs import solve_lp
 from ..steiner.effort import STEINER_EFFORT
-from ..steiner.graph import Arcs, SteinerGraph
+from ..steiner.graph import Arcs, SteinerGraph, tie_price
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,13 +203,25 @@ class _Prices:
         whole = [int(p * unit) for p in exact]
         if not any(whole) or max(whole) > 1 << 40:
             return None
-        moves = list(self._moves(np.array(whole, float)))
-        # Prices are integers and ties of routes cost less than half of one.
-        least = min(Fraction(round(m.cost), m.messages) for m in moves)
+        least = self._per_message(np.array(whole, float))
         prices = tuple(whole[k] for k in self.orbits.row_orbit.tolist())
         bandwidth = fabric_of(self.topology).bandwidth
         worth = sum((p * b for p, b in zip(prices, bandwidth, strict=True)), Fraction(0))
         return CastPartition(self.groups, prices, least, worth) if least > 0 else None
+
+    def _per_message(self, price: Floats) -> Fraction:
+        """Return what a message costs at least under integer prices.
+
+        Costs are integers and what ties add to them, which is less than ``ties`` for each message
+        and two more. So a move of k messages costs at least k times the least ratio, less ties,
+        rounded up.
+        """
+        ratio = min(m.cost / m.messages for m in self._moves(price))
+        graph = self.graphs[1]
+        tie = tie_price(graph.link_prices(price[self.orbits.row_orbit]))
+        ties = tie * (2 * len(self.topology.nodes) + 1)  # no route is longer
+        counts = range(1, 2 * len(self.groups))
+        return min(Fraction(ceil(k * ratio - (k + 2) * ties), k) for k in counts)
 
     # --- the cheapest moves -----------------------------------------------------------------------
 

@@ -23,6 +23,11 @@ from ..fabric.fabric import fabric_of
 from .effort import STEINER_EFFORT
 
 
+def tie_price(price: Floats) -> float:
+    """Return what routes pay for each link beside its price: of equal ones the shorter is taken."""
+    return STEINER_EFFORT.close * float(price.mean() or 1.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Arcs:
     """The cheapest routes under some prices.
@@ -131,8 +136,7 @@ class SteinerGraph:
         from scipy.sparse.csgraph import dijkstra
 
         price = self.link_prices(rows)
-        # Of equal routes the shorter one.
-        price = price + STEINER_EFFORT.close * (price.mean() or 1.0)
+        price = price + tie_price(price)
         tail, head, link = self._steps
         first, count, n = self.vertices, len(self.topology.nodes), self.ranks
         states = first + 2 * count

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fractions import Fraction
+from itertools import permutations
 from pathlib import Path
 
+import numpy as np
 import pytest
 from switch_checks import check_proof
 
@@ -14,11 +16,14 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.capabilities import as_fields
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.dsl.nouns.topology import Topology, both_ways, gpu, switch
+from weft.dsl.nouns.topology import Link, Topology, both_ways, gpu, switch
+from weft.dsl.symmetry.orbits import orbits_of
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.bounds.cast_partition import _Prices
 from weft.synth.bounds.switch_gain import beyond_transfers
+from weft.synth.steiner.graph import SteinerGraph
 from weft.synth.steiner.packing import cast_packing
 from weft.synth.time.schedule_time import simulate
 
@@ -165,3 +170,25 @@ def test_latency_where_transfers_and_casts_share_links():
     assert mixed
     least = float(lower_bound_us(bounds(machine, problem.collective), 1 << 20))
     assert min(simulate(s, 1 << 20).time_us for s in mixed) >= least
+
+
+def test_messages_are_worth_no_more_than_they_cost_where_prices_have_many_digits():
+    """What ties add to routes is 1e-9 of the prices, and above 1 in prices of eleven digits."""
+    able = replace(switch("sw0"), multicast=True, reduces=True)
+    ends = [(r, 3) for r in range(3)] + [(3, r) for r in range(3)]
+    links = tuple(Link(a, b, Fraction(7 + i)) for i, (a, b) in enumerate(ends))
+    machine = Topology("star", (*map(gpu, range(3)), able), links)
+    graphs = tuple(SteinerGraph.of(machine, outward=way) for way in (False, True))
+    search = _Prices(machine, orbits_of(machine), (graphs[0], graphs[1]), ((0,), (1,), (2,)))
+    primes = (4999, 4993, 4987)
+    found = search._judged(np.array([(2400 + 11 * k) / p for k, p in enumerate(2 * primes)]))
+    assert found is not None
+    up, down = found.prices[:3], found.prices[3:]
+    assert found.per_message <= min(
+        min(
+            up[a] + down[b],
+            Fraction(up[a] + sum(down) - down[a], 2),
+            Fraction(down[a] + sum(up) - up[a], 2),
+        )
+        for a, b in permutations(range(3), 2)
+    )
