@@ -3,7 +3,8 @@
 The process has ``TRITON_INTERPRET=1``; see :mod:`triton_ranks` for what stands in. Its argument is
 a folder of files of two ranks: ``small`` and ``large``, allreduces for small and other messages,
 the first with the drop-in for vLLM; ``gather``, an allgather; ``constants``, specialised;
-``spoiled``, which does not wait; and ``types.json``: [file, seed, elements, type, PTX], each to be
+``spoiled``, which does not wait; ``sums`` and ``copies``, an allreduce and a broadcast by the
+switch; and ``types.json``: [file, seed, elements, type, PTX], each to be
 called and compared with the definition.
 """
 
@@ -64,6 +65,21 @@ def refusals(folder: Path) -> dict[str, str]:
     triton_ranks.on_threads(
         RANKS + 1, 0, lambda _: found.update(ranks=refused(lambda: small.Collective(device="cpu")))
     )
+    return found | switchless(folder)
+
+
+def switchless(folder: Path) -> dict[str, str]:
+    """The errors where no switch sums, or not that."""
+    sums, found = triton_ranks.loaded(folder / "sums.py"), {}
+
+    def rank(number: int) -> None:
+        found["no multicast"] = refused(lambda: sums.Collective(device="cpu"))
+        found["maximum"] = refused(lambda: sums.Collective(torch.float32, "max", device="cpu"))
+        found["old"] = refused(lambda: sums.Collective(device="cuda:0"))
+
+    cuda: Any = torch.cuda
+    cuda.get_device_capability, cuda.get_device_name = lambda _: (8, 0), lambda _: "an A100"
+    triton_ranks.on_threads(RANKS, 0, rank, multicast=False)
     return found
 
 

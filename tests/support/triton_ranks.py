@@ -8,7 +8,8 @@ Triton:
 * memory: parts of torch's tensors on the host for ``torch.distributed._symmetric_memory``;
 * the process group, for which ranks are threads;
 * of the interpreter's operations: those on memory give turns away, and those on tiles are done in
-  two portions, between which others run; of inline assembly the two instructions of the files.
+  two portions, between which others run; of inline assembly the instructions of the files,
+  those of the switch among them: it reads and writes one rank's memory after another.
 
 What it shows: that Triton takes the kernel's text and its numbers (types, bits, rounding, wrapping,
 masks), that host and kernel agree, and that results are right in these orders. What it does not:
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +43,23 @@ from weft.backends.formats.torch_symm.read import read_program
 RELEASE, PACKET = "st.release.sys.global.b32 [$1], $2", "st.relaxed.sys.global.b64 [$1], $2"
 """The instructions that the files write in PTX; the second is done where operand 3 is not 0."""
 
+FENCE, LOAD_REDUCE, STORE_ALL = "fence.proxy.alias", "multimem.ld_reduce", "multimem.st"
+"""Those of files in which the switch sums and copies."""
+
+SUMMED = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "f16x2": torch.float16,
+    "bf16x2": torch.bfloat16,
+    "s32": torch.int32,
+    "s64": torch.int64,
+    "u64": torch.int64,
+}
+"""Types of load-reduces."""
+
+SWITCH, EACH = 1 << 50, 1 << 36
+"""The first multicast address, and how far apart those of two allocations are."""
+
 
 @dataclass(eq=False)
 class Group:
@@ -50,6 +69,7 @@ class Group:
     ranks: int
     memory: dict[int, list[torch.Tensor]] = field(default_factory=dict)
     arrived: dict[int, int] = field(default_factory=dict)
+    multicast: bool = True
 
     @property
     def rank(self) -> int:
@@ -73,7 +93,15 @@ class Group:
         self.barrier()
         every = [self.memory[rank][at] for rank in range(self.ranks)]
         assert len({x.numel() for x in every}) == 1
-        return SimpleNamespace(buffer_ptrs=[x.data_ptr() for x in every])
+        switch = SWITCH + at * EACH if self.multicast else 0
+        return SimpleNamespace(buffer_ptrs=[x.data_ptr() for x in every], multicast_ptr=switch)
+
+    def granules(self, rank: int, addresses: Any) -> tuple[Any, Any]:
+        """A rank's memory behind multicast addresses: all of it, and the bytes meant, 16 each."""
+        offsets = addresses.astype(np.int64) - SWITCH
+        assert not (offsets % 16).any()
+        memory = self.memory[rank][int(offsets[0]) // EACH].numpy()
+        return memory, (offsets % EACH)[:, None] + np.arange(16)
 
     def shared(self, address: int) -> bool:
         """Test whether an address is in symmetric memory."""
@@ -142,7 +170,16 @@ class Builder(triton_interpreter.InterpreterBuilder):  # type: ignore[misc]
     def create_inline_asm(
         self, text: str, constraints: str, values: list[Any], kind: Any, pure: bool, pack: int
     ) -> Any:
-        """The two stores that the files write in PTX; of others nothing is known here."""
+        """The instructions that the files write in PTX; of others nothing is known here."""
+        data = [one.data for one in values]
+        if FENCE in text:  # memory is sequentially consistent here
+            return _results(np.zeros_like(data[0]))
+        if LOAD_REDUCE in text:
+            low, high = self._load_reduce(text, data[0], data[1] != 0)
+            return _results(low, high)
+        if STORE_ALL in text:
+            self._store_all(data[0], np.stack(data[1:3], axis=-1), data[3] != 0)
+            return _results(np.zeros_like(data[3]))
         if RELEASE in text:
             mask = np.ones_like(values[0].data, bool)
         elif PACKET in text:
@@ -152,8 +189,35 @@ class Builder(triton_interpreter.InterpreterBuilder):  # type: ignore[misc]
         width = tl.int32 if RELEASE in text else tl.int64
         pointers = TensorHandle(values[0].data, tl.pointer_type(width))
         self.create_masked_store(pointers, values[1], TensorHandle(mask, tl.int1), None)
-        zeros = TensorHandle(np.zeros(mask.shape, np.int32), tl.int32)
-        return SimpleNamespace(get_result=lambda number: zeros)
+        return _results(np.zeros(mask.shape, np.int32))
+
+    def _load_reduce(self, text: str, addresses: Any, mask: Any) -> Any:
+        """The sums of 16 bytes of all ranks, in two halves; those of 16 bits as of float32."""
+        op, form = re.search(r"global\.(\w+)\.(?:acc::f32\.)?(?:v4\.)?(\w+)", text).groups()  # type: ignore[union-attr]
+        made = np.zeros((len(addresses), 16), np.uint8)
+        for own in self._portions(mask):
+            parts = []
+            for rank in range(self.group.ranks):
+                self.turns.give()
+                memory, at = self.group.granules(rank, addresses[own])
+                parts.append(torch.from_numpy(memory[at]).view(SUMMED[form]))
+            every = torch.stack(parts)
+            if op == "add":
+                wide = every.float() if every.dtype.itemsize == 2 else every
+                total = wide.sum(0, dtype=wide.dtype).to(every.dtype)
+            else:
+                total = every.amax(0) if op == "max" else every.amin(0)
+            made[own] = total.view(torch.uint8).numpy()
+        return made.view(np.int64).T
+
+    def _store_all(self, addresses: Any, halves: Any, mask: Any) -> None:
+        """Store 16 bytes on all ranks, on one after another."""
+        for own in self._portions(mask):
+            for rank in range(self.group.ranks):
+                self.turns.give()
+                memory, at = self.group.granules(rank, addresses[own])
+                memory[at] = np.ascontiguousarray(halves[own]).view(np.uint8)
+                self.stores += 1
 
     def _portions(self, mask: Any) -> list[Any]:
         """Cut a tile where it happens to be cut; a scalar is whole."""
@@ -170,6 +234,13 @@ class Builder(triton_interpreter.InterpreterBuilder):  # type: ignore[misc]
         else:
             self.turns.give()
         self.polled[me] = address, self.stores
+
+
+def _results(*tiles: Any) -> Any:
+    """What inline assembly returns."""
+    kinds = {4: tl.int32, 8: tl.int64}
+    handles = [TensorHandle(x, kinds[x.dtype.itemsize]) for x in tiles]
+    return SimpleNamespace(get_result=lambda number: handles[number])
 
 
 class ThreadedGrid(triton_interpreter.GridExecutor):  # type: ignore[misc]
@@ -207,16 +278,18 @@ def _patch_once(function: Any) -> None:
         _PATCH(function)
 
 
-def on_threads(ranks: int, seed: int, rank: Callable[[int], None]) -> int:
+def on_threads(
+    ranks: int, seed: int, rank: Callable[[int], None], *, multicast: bool = True
+) -> int:
     """Run a function of the rank on all ranks of a group, as threads; the number of turns taken.
 
     The process group of torch, its symmetric memory and Triton's interpreter are those of this
-    group from then on.
+    group from then on. ``multicast``: it has a switch that sums and copies.
     """
     import torch.distributed._symmetric_memory as symmetric
 
     turns = ThreadedGrid.turns = Turns(seed)
-    group = Group(turns, ranks)
+    group = Group(turns, ranks, multicast=multicast)
     dist: Any = torch.distributed
     dist.get_rank, dist.get_world_size = lambda _=None: group.rank, lambda _=None: group.ranks
     dist.barrier = group.barrier

@@ -6,7 +6,7 @@ The file needs torch and Triton, and nothing of weft.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from textwrap import fill
 from types import MappingProxyType
@@ -20,10 +20,13 @@ from ..mscclpp.lower.emit import kept_buffer
 from ..mscclpp.plan.model import ExecutionPlan, PlanOp
 from ..templates import templates
 from .program import steps_of
-from .text import SUMS, write_blocks
+from .text import CASTS, SUMS, write_blocks
 
 OPERATORS = ("sum", "prod", "max", "min")
 TYPES = ("float32", "int32", "float16", "bfloat16", "float64", "int64")
+USUAL_TYPE = "bfloat16"
+"""Type of a file that names none."""
+
 WIDE = frozenset({"float64", "int64"})
 """Types that a packet, which has 4 bytes of data, does not hold."""
 
@@ -67,6 +70,12 @@ SHAPES = MappingProxyType(
 )
 
 
+Sums = Mapping[str, Sequence[str]]
+"""Operators by type."""
+
+NO_SUMS: Sums = MappingProxyType({})
+
+
 def emit(
     plan: ExecutionPlan,
     collective: Collective,
@@ -77,12 +86,14 @@ def emit(
     op: str = "sum",
     provenance: Iterable[str] = (),
     module: str = "",
+    sums: Sums = NO_SUMS,
 ) -> str:
     """Return the text of the file.
 
     ``collective``: what the plan achieves, in its chunks. ``specialised``: numbers are constants
     of the kernel. ``vllm``: with a class that stands for vLLM's custom allreduce. ``dtype``,
-    ``op``: what the file is for where its user names nothing else.
+    ``op``: what the file is for where its user names nothing else. ``sums``: by type, the operators
+    that the switch has, where it sums.
 
     Raises:
         UserError: the plan has port channels, or an operation that the kernel has not.
@@ -91,23 +102,29 @@ def emit(
     module = module or re.sub(r"\W+", "_", plan.name).strip("_").lower() or "program"
     root = collective.roots[0] if collective.roots else 0
     blocks = [write_blocks(rank, BLOCKS_WIDTH) for rank in steps_of(plan)]
+    summing = _uses(plan, {PlanOp.MULTICAST_REDUCE_STORE})
+    head = header(plan, collective) | {"specialised": specialised, "vllm": vllm}
+    if summing:
+        head["sums"] = {name: tuple(ops) for name, ops in sums.items()}
     most = [
         max(getattr(gpu, f"{side}_chunks") for gpu in plan.gpus)
         for side in ("input", "output", "scratch")
     ]
-    example = (f"torch.{dtype or 'bfloat16'}", *([f'op="{op}"'] if op != "sum" else []))
+    example = (f"torch.{dtype or USUAL_TYPE}", *([f'op="{op}"'] if op != "sum" else []))
     return (
         templates("weft.backends.formats.torch_symm")
         .get_template("torch_symm.py.j2")
         .render(
             title=f"{collective} by {plan.name}",
             barriers=_uses(plan, {PlanOp.BARRIER}),
+            casts=_uses(plan, CASTS),
+            summing=summing,
             module=module,
             ranks=len(plan.gpus),
             example=", ".join(example),
             shapes=SHAPES.get(kind, "a tensor of the same shape"),
             provenance=fill("; ".join(line.rstrip(".") for line in provenance), WIDTH),
-            header=header(plan, collective) | {"specialised": specialised, "vllm": vllm},
+            header=head,
             low=plan.min_bytes,
             high=plan.max_bytes,
             rows=_rows(collective),
@@ -119,7 +136,7 @@ def emit(
             specialised=specialised,
             combining=adds(plan),
             operators=OPERATORS,
-            dtype=dtype or "bfloat16",
+            dtype=dtype or USUAL_TYPE,
             op=op,
             exact=kind not in SCATTERED | GATHERED | WHOLE,
             vllm=vllm,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
 
     from ...check.findings import Finding
+    from ...compile.request import ProvedArtefact
 
 GOOD = "no wrong number, deadlock, race, missing handshake or nop"
 
@@ -53,7 +54,7 @@ class TorchSymm(Format):
     cites: ClassVar[str] = "PyTorch, torch.distributed._symmetric_memory, 2024"
     noun: ClassVar[str] = "torch symmetric-memory program"
     suffix: ClassVar[str] = ".py"
-    no_casts: ClassVar[str] = "its kernel has no multimem instruction"
+    casts: ClassVar[bool] = True
     domain: int = 0
     nodes: tuple[int, ...] = ()
     specialised: bool = False
@@ -151,6 +152,29 @@ class TorchSymm(Format):
             return None
         return f"all {ranks} GPUs are taken to reach each other's memory by NVLink or PCIe"
 
+    def make(self, request: Request, tell: ProgressCallback = silent) -> ProvedArtefact:
+        """Compile to a file, judged from its text; what switches do has a way of its own.
+
+        Raises:
+            CheckFailed: a checker rejects the program, or the text.
+            UserError: the format cannot express it.
+        """
+        if not len(getattr(request.noun, "casts", ())):
+            return Format.make(self, request, tell)
+        from .casts import cast_file
+
+        self._require_vllm(request.noun.collective.kind)
+        nodes = self._nodes(request.noun.collective.ranks)
+        return cast_file(
+            request,
+            nodes,
+            specialised=self.specialised,
+            vllm=self.vllm,
+            dtype=self.dtype,
+            op=self.op,
+            tell=tell,
+        )
+
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
         """Return the file of a program; errors as :meth:`emit_for`."""
         return self.emit_for(Request(target=target, sizes=sizes), program)
@@ -167,12 +191,7 @@ class TorchSymm(Format):
 
         plan = plan_of(program, self._nodes(program.rank_count), request.sizes, ANY_LENGTH)
         require_operator(plan, self.dtype, self.op)
-        if self.vllm and program.collective.kind is not Kind.ALLREDUCE:
-            raise UserError(
-                f"vLLM's custom allreduce is no {program.collective.kind}",
-                where=self.name,
-                hint="leave vllm=true out",
-            )
+        self._require_vllm(program.collective.kind)
         pieces = program.message_chunks // program.collective.message_chunks
         return emit(
             plan,
@@ -184,6 +203,15 @@ class TorchSymm(Format):
             provenance=request.provenance,
             module=request.module,
         )
+
+    def _require_vllm(self, kind: Kind) -> None:
+        """Require an allreduce where the class for vLLM is wanted."""
+        if self.vllm and kind is not Kind.ALLREDUCE:
+            raise UserError(
+                f"vLLM's custom allreduce is no {kind}",
+                where=self.name,
+                hint="leave vllm=true out",
+            )
 
     def _nodes(self, ranks: int) -> Sequence[int] | None:
         """Return the node of each rank; None: all in one, as ``domain`` says of NVLink racks."""

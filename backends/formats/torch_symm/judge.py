@@ -38,6 +38,7 @@ def judge(text: str, where: str) -> tuple[SymmProgram, list[Finding]]:
             program.collective,
             specialised=program.specialised,
             vllm=program.vllm,
+            sums=program.sums,
         )
     ):
         words = "the code around the program was edited, or is of another version of weft"

@@ -14,7 +14,7 @@ from weft.dsl.nouns.collective import Collective, Kind, make
 from ..mscclpp.interpret.run import fit
 from ..mscclpp.lower.emit import ALIGNMENT, NAMES
 from ..mscclpp.plan.model import MOST_CHUNKS, ExecutionPlan
-from .emit import places
+from .emit import Sums, places
 from .program import plan_from
 from .text import BETWEEN, parse_block
 
@@ -23,12 +23,17 @@ NAMED = ("HEADER", "RANKS", "MIN_BYTES", "MAX_BYTES", "ROWS", "PLACES", "CHUNKS"
 
 @dataclass(frozen=True, slots=True)
 class SymmProgram:
-    """The plan in a file, the collective that it states, and whether its kernel is specialised."""
+    """The plan in a file, the collective that it states, and what its code has.
+
+    ``specialised``: numbers are constants. ``vllm``: with the drop-in. ``sums``: by type, what the
+    switch does.
+    """
 
     plan: ExecutionPlan
     collective: Collective
     specialised: bool
     vllm: bool
+    sums: Sums
 
 
 def read_program(text: str, where: str) -> SymmProgram:
@@ -62,7 +67,9 @@ def read_program(text: str, where: str) -> SymmProgram:
         collective = fit(_collective(header, len(plan.gpus)), plan)
         if found["PLACES"] != places(plan, collective):
             raise ValueError("PLACES does not fit the collective")
-        return SymmProgram(plan, collective, bool(header["specialised"]), bool(header["vllm"]))
+        sums = {str(name): tuple(ops) for name, ops in dict(header.get("sums", {})).items()}
+        flags = bool(header["specialised"]), bool(header["vllm"])
+        return SymmProgram(plan, collective, *flags, sums)
     except (KeyError, TypeError, ValueError, IndexError, UserError) as error:
         if isinstance(error, BadFile):
             raise

@@ -10,7 +10,8 @@ Part(peer=None, buffer=<Buffer.OUTPUT: 'o'>, index=2, size=1)
 True
 
 ``i``, ``o`` and ``s`` are input, output and scratch, ``[2]`` a chunk and ``[4:6]`` two;
-``3.o[2]`` is of rank 3. ``3.0`` is the channel with number 0 to rank 3; semaphores are numbers, and
+``3.o[2]`` is of rank 3. ``*.o[2]`` is what the switch sums of all ranks, or stores on all of them,
+and ``0+1.s[0]`` what is stored on two. ``3.0`` is the channel with number 0 to rank 3; semaphores are numbers, and
 a barrier is ``number/blocks``.
 """
 
@@ -28,10 +29,19 @@ from ..mscclpp.plan.model import PlanOp
 PAIRED = frozenset({PlanOp.PUT, PlanOp.PUT_PACKETS})
 SIGNALS = frozenset({PlanOp.SIGNAL, PlanOp.WAIT, PlanOp.RELAXED_SIGNAL, PlanOp.RELAXED_WAIT})
 SEMAPHORES = frozenset({PlanOp.ACQUIRE, PlanOp.RELEASE})
+CASTS = frozenset({PlanOp.MULTICAST_REDUCE_STORE, PlanOp.MULTICAST_STORE})
+"""Operations of the switch: loads that it sums, stores that it copies."""
+
 SUMS = frozenset(
-    {PlanOp.REDUCE, PlanOp.REDUCE_SEND, PlanOp.REDUCE_PACKETS, PlanOp.REDUCE_SEND_PACKETS}
+    {
+        PlanOp.REDUCE,
+        PlanOp.REDUCE_SEND,
+        PlanOp.REDUCE_PACKETS,
+        PlanOp.REDUCE_SEND_PACKETS,
+        PlanOp.MULTICAST_REDUCE_STORE,
+    }
 )
-DATA = SUMS | frozenset(
+DATA = SUMS | CASTS | frozenset(
     {
         PlanOp.PUT,
         PlanOp.COPY,
@@ -40,29 +50,37 @@ DATA = SUMS | frozenset(
         PlanOp.UNPACK,
     }
 )
-"""Operations on data that the kernel executes: all push, none reads a peer's memory."""
+"""Operations on data that the kernel executes: all push, and by the switch alone peers are read."""
 
 KNOWN = DATA | SIGNALS | SEMAPHORES | {PlanOp.NOP, PlanOp.BARRIER}
 
 BETWEEN = " | "
 """Separator of the thread blocks on one line."""
 
-_PART = re.compile(r"(?:(\d{1,6})\.)?([ios])\[(\d{1,9})(?::(\d{1,9}))?\]")
+_PART = re.compile(
+    r"(?:(\*|\d{1,6}(?:\+\d{1,6})*)\.)?([ios])\[(\d{1,9})(?::(\d{1,9}))?\]"
+)
 _CHANNEL = re.compile(r"(\d{1,6})\.(\d{1,6})")
 _BARRIER = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Chunks of an own buffer (``peer`` None) or a peer's."""
+    """Chunks of an own buffer, a peer's, or those of several ranks at once.
+
+    ``peer``: None: an own one. ``group``: the ranks at once, none named for all; None: one rank.
+    """
 
     peer: int | None
     buffer: Buffer
     index: int
     size: int = 1
+    group: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         owner = "" if self.peer is None else f"{self.peer}."
+        if self.group is not None:
+            owner = f"{'+'.join(map(str, self.group)) or '*'}."
         end = f":{self.index + self.size}" if self.size > 1 else ""
         return f"{owner}{self.buffer}[{self.index}{end}]"
 
@@ -149,6 +167,9 @@ def _step(text: str, where: str) -> BlockStep:
     if not arrow or op is PlanOp.NOP:
         raise _bad(text, f"operands such as `{op} o[2] -> 3.o[2]`", where)
     parts = tuple(_part(one, text, where) for side in sides for one in side)
+    summed = [part.group for part in parts[: len(sides[0])] if part.group is not None]
+    if summed != ([()] if op is PlanOp.MULTICAST_REDUCE_STORE else []):
+        raise _bad(text, "`*` before the source of glres, and of nothing else", where)
     return BlockStep(op, parts=parts, sources=len(sides[0]))
 
 
@@ -160,7 +181,10 @@ def _part(text: str, step: str, where: str) -> Part:
     size = int(match[4]) - first if match[4] else 1
     if size < 1:
         raise _bad(step, "chunks in ascending order", where)
-    return Part(int(match[1]) if match[1] else None, Buffer(match[2]), first, size)
+    ranks = tuple(map(int, match[1].split("+"))) if match[1] and match[1] != "*" else ()
+    several = match[1] == "*" or len(ranks) > 1
+    peer = ranks[0] if len(ranks) == 1 else None
+    return Part(peer, Buffer(match[2]), first, size, ranks if several else None)
 
 
 def _bad(text: str, wanted: str, where: str) -> BadFile:

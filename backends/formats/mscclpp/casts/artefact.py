@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft.dsl.base.tables import count
+from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 
 from ....check.checks import Check
@@ -32,19 +33,36 @@ def cast_artefact(
         UserError: no plan can say it, or the hardware cannot do it.
     """
     refuse_hardware(asked, request.where or "--to")
+    plan = requested_plan(request, schedule, nodes, asked.dtype, asked.op)
+    text = write_plan(plan)
+    require_good(check_plan(read_plan(text, "the artefact")), "artefact")
+    return proved(request, schedule.collective, plan, text)
+
+
+def requested_plan(
+    request: Request, schedule: Schedule, nodes: Sequence[int] | None, dtype: str, op: str
+) -> ExecutionPlan:
+    """Return the plan of a schedule with casts as a request wants it, not yet proved.
+
+    Raises:
+        UserError: no plan can say it.
+    """
     c = schedule.collective
     words = [schedule.topology.name, str(c.kind)]
-    plan = cast_plan(
+    return cast_plan(
         schedule,
         request.name or label(words, c, CompileOptions(instances=request.instances or 1)),
         nodes,
         in_place=request.in_place,
         lanes=request.instances,
         sizes=request.sizes,
-        dtype=asked.dtype,
+        dtype=dtype,
+        op=op,
     )
-    text = write_plan(plan)
-    require_good(check_plan(read_plan(text, "the artefact")), "artefact")
+
+
+def proved(request: Request, c: Collective, plan: ExecutionPlan, text: str) -> ProvedArtefact:
+    """Return the artefact of a plan with casts that a checker has found good in its text."""
     facts = facts_of(plan)
     named = {"collective": c.name or str(c.kind), "ranks": c.ranks, "to": request.to}
     lowered = (

@@ -58,16 +58,17 @@ def cast_plan(
     lanes: int = 0,
     sizes: SizeRange | None = None,
     dtype: str = "",
+    op: str = "sum",
 ) -> ExecutionPlan:
     """Return the plan of a schedule with casts.
 
     ``nodes``: the node of each rank (None: all in one). ``lanes``: thread blocks per GPU side by
-    side (0: as many as fill the switch).
+    side (0: as many as fill the switch). ``dtype``, ``op``: what the switches must sum.
 
     Raises:
         UserError: no plan can say it, in words.
     """
-    refuse_schedule(schedule, nodes, dtype)
+    refuse_schedule(schedule, nodes, dtype, op)
     lanes = lanes or usual_lanes(schedule)
     acts = acts_of(schedule, in_place)
     node = list(nodes or [0] * schedule.collective.ranks)

@@ -6,12 +6,14 @@ NVLink domain. What reduces on its way through switches of a network has no oper
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.casts import PUSHED, Cast, cast_name
+from weft.dsl.nouns.parts import Node
 from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 
 DTYPES = ("float16", "bfloat16", "float32", "int32", "uint32")
 """Types that the executor sums in a switch; fp8 asks for sm_100a, and no plan launches it."""
@@ -53,20 +55,7 @@ def refuse_hardware(asked: Hardware, where: str) -> None:
             where=where,
             hint="op=sum, or a runtime that takes the operator",
         )
-    if asked.family in AMD and not asked.sm:
-        raise UserError(
-            f"GPUs of the family {asked.family} have no load-reduce and no multicast store",
-            where=where,
-            hint=ELSEWHERE,
-        )
-    sm = asked.sm or SM_OF.get(asked.family, LEAST_SM)
-    if sm < LEAST_SM:
-        raise UserError(
-            f"sm_{sm} has no load-reduce and no multicast store: its kernels skip them "
-            "without an error, and the result is wrong",
-            where=where,
-            hint=f"sm_{LEAST_SM} or later (H100); for this GPU {ELSEWHERE}",
-        )
+    refuse_gpus(asked.family, asked.sm, where)
     if asked.dtype and asked.dtype not in DTYPES:
         raise UserError(
             f"a switch does not sum {asked.dtype} by a plan; it sums {', '.join(DTYPES)}",
@@ -75,7 +64,31 @@ def refuse_hardware(asked: Hardware, where: str) -> None:
         )
 
 
-def refuse_schedule(schedule: Schedule, nodes: Sequence[int] | None, dtype: str) -> None:
+def refuse_gpus(family: str, sm: int, where: str) -> None:
+    """Refuse GPUs without operations on switches; ``sm`` 0: as the family has it, if known.
+
+    Raises:
+        UserError: in words.
+    """
+    if family in AMD and not sm:
+        raise UserError(
+            f"GPUs of the family {family} have no load-reduce and no multicast store",
+            where=where,
+            hint=ELSEWHERE,
+        )
+    sm = sm or SM_OF.get(family, LEAST_SM)
+    if sm < LEAST_SM:
+        raise UserError(
+            f"sm_{sm} has no load-reduce and no multicast store: its kernels skip them "
+            "without an error, and the result is wrong",
+            where=where,
+            hint=f"sm_{LEAST_SM} or later (H100); for this GPU {ELSEWHERE}",
+        )
+
+
+def refuse_schedule(
+    schedule: Schedule, nodes: Sequence[int] | None, dtype: str, op: str = "sum"
+) -> None:
     """Refuse casts that no operation of a plan does; ``nodes``: the node of each rank (None: one).
 
     Raises:
@@ -90,7 +103,7 @@ def refuse_schedule(schedule: Schedule, nodes: Sequence[int] | None, dtype: str)
         )
     host = nodes or [0] * schedule.topology.ranks
     for i, one in enumerate(schedule.casts):
-        if why := _unsaid(one, host) or _limited(schedule, one, dtype):
+        if why := _unsaid(one, host) or _limited(schedule, one, dtype, op):
             raise UserError(f"{cast_name(one, i)}: {why}", where=where, hint=ELSEWHERE)
 
 
@@ -111,18 +124,29 @@ def _unsaid(one: Cast, host: Sequence[int]) -> str | None:
     return None
 
 
-def _limited(schedule: Schedule, one: Cast, dtype: str) -> str | None:
+def _limited(schedule: Schedule, one: Cast, dtype: str, op: str) -> str | None:
     """Return what the limits of a switch on the way forbid."""
-    links, nodes = schedule.topology.links, schedule.topology.nodes
-    for v in sorted({links[k].dst for k in one.links} - set(range(schedule.topology.ranks))):
-        if len(one.sources) < 2 or not nodes[v].reduces:
-            continue
-        limits = nodes[v].limits
+    for node in summing(schedule.topology, one):
+        limits = node.limits
         wanted = (dtype,) if dtype else DTYPES  # a plan that names none is run with each
-        lacking = [x for x in wanted if not limits.computes("sum", x)]
+        lacking = [x for x in wanted if not limits.computes(op, x)]
         if not lacking:
             continue
-        held = ", ".join(x for x in limits.types if limits.computes("sum", x)) or "other operators"
+        does = "sums" if op == "sum" else f"makes a {op} of"
+        held = ", ".join(x for x in limits.types if limits.computes(op, x))
         told = "" if dtype else "; dtype= says the one type that the plan is for"
-        return f"{nodes[v].name} sums {held}, not {', '.join(lacking)}{told}"
+        if not held:
+            known = ", ".join(limits.operators)
+            return f"{node.name} {does} no type; its operators are {known}"
+        return f"{node.name} {does} {held}, not {', '.join(lacking)}{told}"
     return None
+
+
+def summing(topology: Topology, one: Cast) -> Iterator[Node]:
+    """Yield the switches that sum on the way of a cast."""
+    if len(one.sources) < 2:
+        return
+    nodes = topology.nodes
+    for v in sorted({topology.links[k].dst for k in one.links} - set(range(topology.ranks))):
+        if nodes[v].reduces:
+            yield nodes[v]

@@ -145,15 +145,18 @@ class KernelRun:
         ]
         for number, block in enumerate(self.blocks):
             block.first = THREADS * number
-        self.memory = WeakMemory(words, owner, self.blocks, self.rng, trial.report)
+        self.memory = WeakMemory(
+            words, owner, self.blocks, self.rng, trial.report, across="CAST" in self.kernel
+        )
         self.tl.memory = self.memory
 
     def _preset(self, words: AnyArray) -> None:
         """Flags as they are after ``turn`` launches: every counter has been raised so often."""
         if not self.trial.turn:
             return
+        flags = range(2, len(self.kernel["KINDS"]))  # of what follows them, MOVE and CAST are no flags
         for blocks in self.code:
-            for op in (op for block in blocks for op in block if op[0] > 1):
+            for op in (op for block in blocks for op in block if op[0] in flags):
                 _, peer, slot, _, count = op
                 with np.errstate(over="ignore"):
                     words[self.base[peer, 3] + slot] = np.int32(self.trial.turn) * np.int32(count)
@@ -207,6 +210,7 @@ class KernelRun:
         length, half = self._scalar(self.trial.length, tl.int32), self._scalar(self.half, tl.int64)
         kind = getattr(tl, self.trial.dtype)
         common = (bases, length, half, k["BLOCKS"], words, kind, "sum", self.trial.tile, False)
+        common += ("",) if "sums" in k["HEADER"] else ()  # no load-reduce: by loads from all ranks
         if k["HEADER"]["specialised"]:
             code = self.code[rank] + [[]] * (k["BLOCKS"] - len(self.code[rank]))
             return rank, code, tuple(map(len, code)), *common

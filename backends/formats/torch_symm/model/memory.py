@@ -72,7 +72,8 @@ class WeakMemory:
     """All words of all GPUs, who wrote and read each, and the clocks of all threads.
 
     ``owner``: per word, the rank whose memory it is in; -1: constants. ``blocks``: of all ranks.
-    ``report``: raise :class:`MemoryRace` at a race; else let it have its effect.
+    ``report``: raise :class:`MemoryRace` at a race; else let it have its effect. ``across``: ranks
+    read each other's memory (by a switch), so that readers of all ranks are kept for each word.
     """
 
     words: AnyArray
@@ -81,6 +82,7 @@ class WeakMemory:
     rng: random.Random
     report: bool = True
     lateness: float = 0.5
+    across: bool = False
 
     clock: Ints = field(init=False)
     writer: Ints = field(init=False)
@@ -102,8 +104,9 @@ class WeakMemory:
             np.array([b.first + k for b in self.blocks if b.rank == r for k in range(THREADS)])
             for r in range(max((b.rank for b in self.blocks), default=-1) + 1)
         ]
-        self.place = {int(t): k for rows in self.mine for k, t in enumerate(rows)}
-        most = max(map(len, self.mine), default=0)
+        self.readers = [np.arange(threads)] * len(self.mine) if self.across else self.mine
+        self.place = {int(t): k for rows in self.readers for k, t in enumerate(rows)}
+        most = max(map(len, self.readers), default=0)
         self.read = np.zeros((most, len(self.words)), np.int32)
         self.released, self.travelling = {}, []
         self.version = np.zeros(len(self.mine) + 1, np.int64)
@@ -147,7 +150,7 @@ class WeakMemory:
             if not known.all():
                 word = int(own[int(np.argmin(known))])
                 self._race(by, "writes", word, int(self.writer[word]))
-            rows = self.mine[owner]
+            rows = self.readers[owner]
             over = self.read[: len(rows), own] <= clock[rows][:, None]
             if not over.all():
                 row, column = (int(k[0]) for k in np.nonzero(~over))

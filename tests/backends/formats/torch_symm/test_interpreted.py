@@ -10,10 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import casts
 import pytest
 import symm_files
 
 from weft.backends.compile.compile import CompileOptions, lower_algorithm
+from weft.backends.compile.prepare import artefact
 from weft.backends.formats.torch_symm.format import TorchSymm
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.program import Protocol
@@ -34,6 +36,10 @@ TYPES = [
     ("gather", 3, 11, "float32", False),
     ("constants", 4, 5, "float16", False),
     ("spoiled", 0, 37, "int32", False),
+    ("sums", 5, 37, "bfloat16", True),
+    ("sums", 6, 9, "int32", True),
+    ("sums", 7, 9, "float32", False),
+    ("copies", 8, 37, "float16", True),
 ]
 
 
@@ -54,6 +60,8 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "large": large,
         "gather": text("ring{collective=allgather,ranks=2}", Protocol.SIMPLE),
         "constants": text(ring, Protocol.LL, specialised=True),
+        "sums": artefact(casts.two_shot(2), "torch-symm").text,
+        "copies": artefact(casts.spread_all(2, "broadcast"), "torch-symm").text,
         "spoiled": large.replace(fence.before, fence.after),
     }
     for name, one in files.items():
@@ -86,6 +94,9 @@ def test_ends_and_calls_that_do_not_fit_are_refused(facts: dict[str, Any]) -> No
     assert found["sum"].startswith("no sum of bool: types are float32, ")
     assert found["operator"].startswith("no avg of float32")
     assert found["ranks"] == "this program is for 2 ranks, not 3"
+    assert found["no multicast"].startswith("torch has no multicast address for this memory: ")
+    assert found["maximum"].startswith("no max of float32 by the switch, which does sum of float32")
+    assert found["old"].endswith("for NVIDIA's GPUs of sm_90 and later, and this is an A100")
 
 
 def test_the_drop_in_for_vllm_chooses_by_size(facts: dict[str, Any]) -> None:
