@@ -224,9 +224,9 @@ def _with_casts(given: Schedule, to: str) -> CompileSource:
 
 
 CASTS_ELSEWHERE = (
-    "--to mscclpp-json says it within a node (sm_90 or later), --to torch-calls leaves an "
-    "allreduce to the library's own calls; nvls=off, sharp=off or --capable 'SWITCH=none' gives a "
-    "schedule of transfers for every format"
+    "--to mscclpp-json or torch-symm says it within a node (sm_90 or later), --to torch-calls "
+    "leaves an allreduce to the library's own calls; nvls=off, sharp=off or "
+    "--capable 'SWITCH=none' gives a schedule of transfers for every format"
 )
 
 

@@ -91,9 +91,7 @@ def ends_of(gpu: GpuPlan) -> tuple[End, ...]:
     return tuple(found)
 
 
-def _step(
-    gpu: GpuPlan, block: ThreadBlock, op: Operation, every: tuple[int, ...]
-) -> BlockStep:
+def _step(gpu: GpuPlan, block: ThreadBlock, op: Operation, every: tuple[int, ...]) -> BlockStep:
     if op.op in SIGNALS:
         ends, own = ends_of(gpu), block.channel_ids(Channel.MEMORY)
         return BlockStep(op.op, tuple(ends[own[k]] for k in op.ids))

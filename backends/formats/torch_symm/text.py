@@ -11,8 +11,8 @@ True
 
 ``i``, ``o`` and ``s`` are input, output and scratch, ``[2]`` a chunk and ``[4:6]`` two;
 ``3.o[2]`` is of rank 3. ``*.o[2]`` is what the switch sums of all ranks, or stores on all of them,
-and ``0+1.s[0]`` what is stored on two. ``3.0`` is the channel with number 0 to rank 3; semaphores are numbers, and
-a barrier is ``number/blocks``.
+and ``0+1.s[0]`` what is stored on two. ``3.0`` is the channel with number 0 to rank 3; semaphores
+are numbers, and a barrier is ``number/blocks``.
 """
 
 from __future__ import annotations
@@ -41,14 +41,18 @@ SUMS = frozenset(
         PlanOp.MULTICAST_REDUCE_STORE,
     }
 )
-DATA = SUMS | CASTS | frozenset(
-    {
-        PlanOp.PUT,
-        PlanOp.COPY,
-        PlanOp.PUT_PACKETS,
-        PlanOp.READ_PUT_PACKETS,
-        PlanOp.UNPACK,
-    }
+DATA = (
+    SUMS
+    | CASTS
+    | frozenset(
+        {
+            PlanOp.PUT,
+            PlanOp.COPY,
+            PlanOp.PUT_PACKETS,
+            PlanOp.READ_PUT_PACKETS,
+            PlanOp.UNPACK,
+        }
+    )
 )
 """Operations on data that the kernel executes: all push, and by the switch alone peers are read."""
 
@@ -57,9 +61,7 @@ KNOWN = DATA | SIGNALS | SEMAPHORES | {PlanOp.NOP, PlanOp.BARRIER}
 BETWEEN = " | "
 """Separator of the thread blocks on one line."""
 
-_PART = re.compile(
-    r"(?:(\*|\d{1,6}(?:\+\d{1,6})*)\.)?([ios])\[(\d{1,9})(?::(\d{1,9}))?\]"
-)
+_PART = re.compile(r"(?:(\*|\d{1,6}(?:\+\d{1,6})*)\.)?([ios])\[(\d{1,9})(?::(\d{1,9}))?\]")
 _CHANNEL = re.compile(r"(\d{1,6})\.(\d{1,6})")
 _BARRIER = re.compile(r"(\d{1,6})/(\d{1,6})")
 

@@ -110,6 +110,10 @@ class PlanPlace:
         return Finding(check, severity, message, self.rank, self.block, self.step)
 
 
+OLD_GPUS = "operations on switches do nothing before sm_90: a wrong result, and no error"
+"""What the executor of MSCCL++ does not say of plans on older GPUs."""
+
+
 def form(plan: ExecutionPlan, longest: int = MAX_OPS) -> Iterator[Finding]:
     """Everything that can be told without following the plan; see :func:`.check_plan`."""
     yield from _head(plan)
@@ -146,10 +150,7 @@ def _head(plan: ExecutionPlan) -> Iterator[Finding]:
     if not 1 <= plan.threads <= MAX_THREADS:
         yield wrong(f"{plan.threads} threads per block; the kernel takes 1 … {MAX_THREADS}")
     if any(op.op in SWITCH_OPS for g in plan.gpus for b in g.blocks for op in all_ops(b)):
-        yield wrong(
-            "operations on switches do nothing before sm_90: a wrong result, and no error",
-            Severity.WARNING,
-        )
+        yield wrong(OLD_GPUS, Severity.WARNING)
     far = _furthest(plan)
     if far >= ADDRESSABLE:
         yield wrong(

@@ -154,7 +154,7 @@ class KernelRun:
         """Flags as they are after ``turn`` launches: every counter has been raised so often."""
         if not self.trial.turn:
             return
-        flags = range(2, len(self.kernel["KINDS"]))  # of what follows them, MOVE and CAST are no flags
+        flags = range(2, len(self.kernel["KINDS"]))  # kinds before and after move data
         for blocks in self.code:
             for op in (op for block in blocks for op in block if op[0] in flags):
                 _, peer, slot, _, count = op

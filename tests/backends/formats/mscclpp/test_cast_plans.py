@@ -141,7 +141,6 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     ),
     "MSCCL XML": (lambda: two_shot(3), "msccl-xml", "no channel type"),
     "torch": (lambda: two_shot(3), "torch", "library's own allreduce"),
-    "symmetric memory": (lambda: two_shot(3), "torch-symm", "no multimem"),
     "JAX": (lambda: two_shot(3), "jax", "no sum"),
     "messages": (lambda: two_shot(3), "chakra-et", "one receiver"),
 }

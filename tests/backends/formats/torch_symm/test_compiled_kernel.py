@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import symm_files
+from casts import two_shot
 
+from weft.backends.compile.compile import CompileOptions
+from weft.backends.compile.prepare import artefact
+from weft.backends.formats.torch_symm.casts import SUMS
+from weft.backends.formats.torch_symm.model.language import without_host
 from weft.dsl.nouns.program import Protocol
 
 COMPILE = """
@@ -31,6 +40,8 @@ def assembly(path, backend, arch, warp):
         code, _ = m.assembled()
         code = tuple(map(tuple, code[0] + [[]] * (m.BLOCKS - len(code[0]))))
         given |= {"RANK": 0, "CODE": code, "LENGTHS": tuple(map(len, code))}
+    if "SUM" in names:
+        given["SUM"] = m.load_reduce("bfloat16", "sum")
     types = {"code": "*i32", "begins": "*i32", "rank": "i32"}
     types |= {"bases": "*i64", "length": "i32", "half": "i64"}
     signature = {name: types.get(name, "constexpr") for name in names}
@@ -52,6 +63,12 @@ TARGETS = (
 """Programs, whether specialised, and what for."""
 
 
+def switched() -> str:
+    """An allreduce that the switch sums, with one thread block on each rank."""
+    options = CompileOptions(instances=1)
+    return artefact(two_shot(2), "torch-symm{specialised=true}", options).text
+
+
 @pytest.fixture(scope="module")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The assembly of the files' kernels, made in one process that does not interpret."""
@@ -62,6 +79,9 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         path = folder / f"program_{number}.py"
         path.write_text(symm_files.file(name, protocol, specialised=specialised))
         asked.append([str(path), *target])
+    path = folder / "switch.py"
+    path.write_text(switched())
+    asked.append([str(path), "cuda", "90", "32"])
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, json.dumps(asked)],
         capture_output=True,
@@ -94,3 +114,37 @@ def test_a_kernel_of_constants_for_ampere(assembly: list[str]) -> None:
 
 def test_a_kernel_for_amd(assembly: list[str]) -> None:
     assert "s_barrier" in assembly[2]
+
+
+def test_a_kernel_of_sums_in_the_switch(assembly: list[str]) -> None:
+    """What goes by the switch's address is fenced off from what goes by the ranks' own."""
+    found = re.findall(
+        r"fence\.proxy\.alias|bar\.sync|st\.release|(?:atom|ld)\.\S*acquire"
+        r"|multimem\.ld_reduce\.\S*add\.acc::f32\.v4\.bf16x2|multimem\.st\.\S*v4\.f32",
+        assembly[3],
+    )
+    order = [word.partition(".")[0] for word, _ in itertools.groupby(found)]
+    assert "bar fence multimem multimem fence bar st" in " ".join(order)
+    assert order[0] == "st"
+    assert order[-2:] in (["ld", "bar"], ["atom", "bar"])
+
+
+def test_ptxas_takes_every_load_reduce(tmp_path: Path) -> None:
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        pytest.skip("Triton is not installed")
+    ptxas = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    tree = without_host(switched())
+    tree.body = [node for node in tree.body if getattr(node, "name", "") == "load_reduce"]
+    names: dict[str, Any] = {}
+    exec(compile(tree, "file", "exec"), names)
+    texts = [names["load_reduce"](name, op) for name, ops in SUMS.items() for op in ops]
+    assert len(set(texts)) == len(texts) == 14
+    held = dict(zip(("$0", "$1", "$2", "$3"), ("q1", "q2", "q3", "m"), strict=True))
+    for dollar, register in held.items():
+        texts = [text.replace(dollar, register) for text in texts]
+    path = tmp_path / "sums.ptx"
+    head = ".version 8.2\n.target sm_90\n.address_size 64\n.visible .entry k() {\n"
+    path.write_text(f"{head}.reg .b64 q<4>; .reg .b32 m;\n" + "\n".join(texts) + "\nret;\n}\n")
+    done = subprocess.run([ptxas, "-arch=sm_90", path, "-o", tmp_path / "sums"], check=False)
+    assert done.returncode == 0

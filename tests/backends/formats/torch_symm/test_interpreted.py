@@ -28,6 +28,8 @@ pytestmark = pytest.mark.skipif(
 
 HOST = Path(__file__).parents[3] / "support" / "symm_host.py"
 
+ONE_LANE = CompileOptions(instances=1)
+
 SMALL, LARGE = SizeRange(1, 1 << 10), SizeRange((1 << 10) + 1, 1 << 20)
 
 TYPES = [
@@ -60,8 +62,8 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "large": large,
         "gather": text("ring{collective=allgather,ranks=2}", Protocol.SIMPLE),
         "constants": text(ring, Protocol.LL, specialised=True),
-        "sums": artefact(casts.two_shot(2), "torch-symm").text,
-        "copies": artefact(casts.spread_all(2, "broadcast"), "torch-symm").text,
+        "sums": artefact(casts.two_shot(2), "torch-symm", ONE_LANE).text,
+        "copies": artefact(casts.spread_all(2, "broadcast"), "torch-symm", ONE_LANE).text,
         "spoiled": large.replace(fence.before, fence.after),
     }
     for name, one in files.items():
