@@ -209,7 +209,17 @@ class KernelRun:
         bases = self._pointer(self.addresses[-1], tl.int64)
         length, half = self._scalar(self.trial.length, tl.int32), self._scalar(self.half, tl.int64)
         kind = getattr(tl, self.trial.dtype)
-        common = (bases, length, half, k["BLOCKS"], words, kind, "sum", self.trial.tile, False)
+        common: tuple[Any, ...] = (
+            bases,
+            length,
+            half,
+            k["BLOCKS"],
+            words,
+            kind,
+            "sum",
+            self.trial.tile,
+            False,
+        )
         common += ("",) if "sums" in k["HEADER"] else ()  # no load-reduce: by loads from all ranks
         if k["HEADER"]["specialised"]:
             code = self.code[rank] + [[]] * (k["BLOCKS"] - len(self.code[rank]))
