@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from weft.dsl.nouns.problem import Objective, Problem
 
 from ..base.engine import Point
+from ..base.meets import meets
 from ..bounds.bounds import bounds, lower_bound_us
 from ..time.order import LARGE
 from ..time.schedule_time import simulate
@@ -37,5 +38,5 @@ def pareto(points: Iterable[Point]) -> list[Point]:
 def meets_bound(point: Point, problem: Problem) -> bool:
     """Return whether a schedule attains the proved bound at the message size of the problem."""
     size = problem.bytes or 1
-    least = float(lower_bound_us(bounds(problem.topology, problem.collective), size))
-    return simulate(point.schedule, size).time_us <= least * (1 + 1e-9)
+    least = lower_bound_us(bounds(problem.topology, problem.collective), size)
+    return meets(simulate(point.schedule, size).time_us, least)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
+from ..base.meets import meets
 from ..base.meter import Meter
 from .bound import OrderBound, order_bound, stronger_bound
 from .effort import ORDER_EFFORT
@@ -53,11 +53,6 @@ class Ordered:
     def optimal(self) -> bool:
         """Return True if the time meets the bound."""
         return meets(self.line.us, self.bound.us)
-
-
-def meets(us: float, bound: Fraction) -> bool:
-    """Return True if a time is that of a bound, but for rounding."""
-    return us <= float(bound) * (1 + ORDER_EFFORT.met)
 
 
 def order_tasks(graph: TaskGraph, meter: Meter, seed: int = 0) -> Ordered:

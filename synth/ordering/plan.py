@@ -15,10 +15,11 @@ from weft.dsl.nouns.workload_plan import (
     WorkloadPlan,
 )
 
+from ..base.meets import meets
 from ..base.meter import Meter
 from .bound import BoundStep, OrderBound, Side
 from .check import bound_faults, timeline_faults
-from .order import Ordered, meets, order_tasks
+from .order import Ordered, order_tasks
 from .simulate import Piece, TaskTimeline
 from .tasks import CostOf, TaskCost, TaskGraph, tasks_of
 
@@ -93,7 +94,7 @@ def _remarks(found: Ordered) -> list[str]:
         remarks.append(SHARED)
     elif found.optimal and meets(found.fair.us, found.bound.us):
         remarks.append("fair sharing is already optimal: no order gains anything over it")
-    elif found.fair.us < us * (1 - 1e-9):
+    elif not meets(us, found.fair.us):
         remarks.append(
             f"fair sharing ends sooner, after {found.fair.us:,.6g} µs: no order found does as well"
         )
@@ -165,7 +166,7 @@ def plan_faults(plan: WorkloadPlan) -> list[str]:
     except KeyError as error:
         return [*faults, f"the certificate names {error}, which is not there"]
     faults += bound_faults(graph, bound)
-    if plan.us < float(plan.bound_us) * (1 - 1e-9):
+    if not meets(float(plan.bound_us), plan.us):
         faults.append("the plan is below its bound")
     return faults + _priority_faults(plan)
 

@@ -29,6 +29,7 @@ from ..frontier.objective import pareto
 from ..judge.verify import verify
 from ..time.order import LARGE, arranged
 from ..time.schedule_time import simulate, simulation_steps
+from ..time.slices import doubled
 from .groups import GroupMachine, GroupPart, cells_of, group_machines, group_sketch, parts_of
 from .in_turn import GroupSchedule, in_turn, planned, whole_sums
 from .reduction import Quiet, Steps, Subproblem
@@ -241,19 +242,20 @@ class _PhasedSolve:
 
     def _sliced(self, schedule: Schedule, size: int) -> Schedule:
         """Return it in the fastest number of slices at a size; more are tried until slower."""
-        best, least = schedule, simulate(schedule, size).time_us
-        slices = 2
-        most = min(self.effort.most_slices, self.effort.most_sends // max(1, len(schedule)))
-        while slices <= most and size > self.effort.least_cut:
+        made = {1: schedule}
+
+        def time(slices: int) -> float:
+            if slices == 1:
+                return simulate(schedule, size).time_us
             timed = [(simulate(s, size).time_us, s) for s in planned(schedule, slices)]
             self.meter.spend(sum(simulation_steps(s) for _, s in timed))
-            took, one = min(timed, key=lambda x: x[0])
-            if took < least:
-                best, least = one, took
-            elif took > self.effort.slower * least:
-                break
-            slices *= 2
-        return best
+            took, made[slices] = min(timed, key=lambda x: x[0])
+            return took
+
+        most = 1
+        if size > self.effort.least_cut:
+            most = min(self.effort.most_slices, self.effort.most_sends // max(1, len(schedule)))
+        return made[min(doubled(time, most, self.effort.slower))[1]]
 
     def _point(self, schedule: Schedule, words: str) -> Point:
         limit = bounds(self.problem.topology, self.problem.collective)

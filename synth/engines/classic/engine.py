@@ -19,6 +19,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Chunks, Phases, Sketch
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
+from ...base.meets import meets
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...bounds.switch_gain import beyond_transfers
@@ -356,15 +357,14 @@ class _Judge:
         return Outcome(status, tuple(self.points), (*statements, f"algorithm: {names}"))
 
     def _is_optimal(self) -> bool:
-        first, exact = self.points[0], 1 + 1e-9
+        first = self.points[0]
         match self.problem.objective:
             case Objective.LATENCY:
-                return self.value <= float(self.bound.latency_us) * exact
+                return meets(self.value, self.bound.latency_us)
             case Objective.BANDWIDTH:
                 return first.bandwidth_optimal
             case Objective.TIME:
-                least = lower_bound_us(self.bound, self.problem.bytes or 1)
-                return self.value <= float(least) * exact
+                return meets(self.value, lower_bound_us(self.bound, self.problem.bytes or 1))
             case _:
                 return len(self.points) == 1 and first.step_optimal and first.bandwidth_optimal
 

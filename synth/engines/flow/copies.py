@@ -13,6 +13,7 @@ from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
 
 from ...base.engine import Budget, Observer
+from ...base.meets import meets
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ...lp.solver import SolverAnswer, solve
 from ...solvers.pool import Listener
@@ -65,7 +66,7 @@ def solve_copies(
     schedule = search.schedule()
     us = simulate(schedule, message_bytes).time_us
     made = f"{pieces} chunk{'s' * (pieces > 1)} per unit: "
-    if us <= float(known.us) * (1 + 1e-9):
+    if meets(us, known.us):
         return Copied(schedule, us, made + _words(us, float(known.us), known.certificate.text))
     limit = int(us * field.machine.unit)
     epochs = Epochs.of(field, limit, most_epochs, effort.epoch_parts)

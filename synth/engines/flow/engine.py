@@ -11,6 +11,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Chunks, MaxDetour, MaxHops, MaxSteps
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
+from ...base.meets import meets
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.occupancy import rounds_per_chunk, us_per_byte
@@ -157,7 +158,7 @@ def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Obser
     observer.incumbent(point)
     took = simulate(point.schedule, size).time_us
     status = Status.FEASIBLE
-    if problem.objective is Objective.TIME and took <= float(found.bound_us) * (1 + 1e-9):
+    if problem.objective is Objective.TIME and meets(took, found.bound_us):
         status = Status.OPTIMAL
     return Outcome(status, (point,), (_paths_words(found, planned, took),))
 
@@ -236,7 +237,7 @@ def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Obse
         found.append(cut)
         observer.incumbent(_copied_point(limits, cut))
     best = min(found, key=lambda x: x.us)
-    met = best.us <= float(lower_bound_us(limits, size)) * (1 + 1e-9)
+    met = meets(best.us, lower_bound_us(limits, size))
     status = Status.OPTIMAL if met and problem.objective is Objective.TIME else Status.FEASIBLE
     return Outcome(status, (_copied_point(limits, best),), tuple(x.words for x in found))
 

@@ -21,6 +21,7 @@ from weft.dsl.nouns.sketch import Forbid, Only, Relay, SwitchPolicy, Symmetry
 from weft.dsl.symmetry.orbits import orbits_of
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
+from ...base.meets import meets
 from ...base.meter import Meter
 from ...bounds.switch_gain import beyond_transfers
 from ...fabric.occupancy import us_per_byte
@@ -471,5 +472,5 @@ def _meets_bound(problem: Problem, found: Planned, point: Point) -> bool:
     if problem.objective is Objective.BANDWIDTH:
         return point.optimal
     bound = found.quotient.plan.packing.bound
-    at_bound = found.time_us <= float(bound * (problem.bytes or 1)) * (1 + 1e-9)
+    at_bound = meets(found.time_us, bound * (problem.bytes or 1))
     return problem.objective is Objective.TIME and found.quotient.exact and at_bound

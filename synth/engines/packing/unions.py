@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.dsl.base.units import format_bytes
@@ -18,6 +18,7 @@ from ...fabric.occupancy import rounds_per_chunk, us_per_byte
 from ...joint.carried import carried_columns
 from ...joint.union import has_union, joint_union, union_carriers
 from ...time.schedule_tables import Prepared, prepare
+from ...time.slices import doubled
 from .trees.demands import moves_pairs
 
 
@@ -58,7 +59,7 @@ def union_outcome(problem: Problem, sizes: Sequence[int], meter: Meter) -> Outco
     for size in sizes if problem.objective is not Objective.BANDWIDTH else sizes[:1]:
         if points and meter.over():
             break
-        us, segments = min(_timed(tables, len(plain), size, meter))
+        us, segments = _quickest(tables, len(plain), size, meter)
         point = _point(problem, replace(plain, segments=segments), size, us)
         points.append(point)
     best = list({point.schedule.segments: point for point in reversed(points)}.values())[::-1]
@@ -76,16 +77,16 @@ def _schedule(problem: Problem) -> Schedule:
     return Schedule.from_columns(topology, collective.cut_further(shares), *columns)
 
 
-def _timed(tables: Prepared, jobs: int, size: int, meter: Meter) -> Iterator[tuple[float, int]]:
-    """Yield the µs of ever more slices, until they take longer."""
-    effort, segments, best = UNION_PACKING_EFFORT, 1, float("inf")
-    while segments <= effort.most_segments and segments * max(1, jobs) <= effort.most_jobs:
-        us = tables.time(size, segments=segments)
+def _quickest(tables: Prepared, jobs: int, size: int, meter: Meter) -> tuple[float, int]:
+    """Return the least µs, and the number of slices."""
+
+    def time(segments: int) -> float:
         meter.spend(2 * jobs * segments)
-        yield us, segments
-        if us > effort.worse * best:
-            return
-        best, segments = min(us, best), 2 * segments
+        return tables.time(size, segments=segments)
+
+    effort = UNION_PACKING_EFFORT
+    most = min(effort.most_segments, effort.most_jobs // max(1, jobs))
+    return min(doubled(time, most, effort.worse))
 
 
 def _point(problem: Problem, schedule: Schedule, size: int, us: float) -> Point:

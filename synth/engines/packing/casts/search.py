@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -35,6 +36,7 @@ from ....judge.casts import cast_problems
 from ....judge.verify import verify
 from ....steiner.packing import CastPacking, cast_packing, quick_pairs, rooted_tree, time_of
 from ....time.schedule_tables import prepare
+from ....time.slices import doubled
 from .schedule import Pair, lifted, planned, schedule_of
 
 KINDS = (Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE)
@@ -230,14 +232,11 @@ def in_slices(
         found.append((us, segments, lag))
         return us
 
+    most = min(effort.most_segments, effort.most_jobs // jobs)
     for lag in (1, None):
-        segments, own = 1, float("inf")
-        while segments <= effort.most_segments and segments * jobs <= effort.most_jobs:
-            us = tried(lag, segments)
-            behind = segments >= effort.some_segments and us > least.setdefault(segments, us)
-            if us > effort.worse * own or behind:
+        for us, segments in doubled(partial(tried, lag), most, effort.worse):
+            if segments >= effort.some_segments and us > least.setdefault(segments, us):
                 break
-            own, segments = min(us, own), 2 * segments
     _, segments, _ = min(found, key=lambda one: one[0])
     for lag in LAGS:
         same = lag == 0 and plain.steps <= 2  # as 1, half a slice behind

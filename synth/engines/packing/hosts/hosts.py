@@ -21,6 +21,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
+from ....base.meets import MET
 from ....base.meter import STEPS, Meter
 from ....bounds import bounds
 from ....fabric.fabric import fabric_of
@@ -28,7 +29,7 @@ from ....fabric.hosts import Hosts, hosts_of
 from ..trees.model import PackedTree, Packing
 from .fabric import shares_of
 from .inner import solve_inside
-from .search import HOST_EFFORT, MET, HostEffort, loads_of
+from .search import HOST_EFFORT, HostEffort, loads_of
 from .trees import ChunkShares, entering, trees_of
 
 KINDS = frozenset(

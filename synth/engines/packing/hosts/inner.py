@@ -9,9 +9,10 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 
+from ....base.meets import MET
 from ....base.meter import Meter
 from ....fabric.hosts import Hosts
-from .search import HOST_EFFORT, MET, HostEffort, RoutedTrees, TreeDemand, TreeSet, choose, search
+from .search import HOST_EFFORT, HostEffort, RoutedTrees, TreeDemand, TreeSet, choose, search
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,13 +12,11 @@ from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound
 
 from ....base.effort import Effort, setting
+from ....base.meets import MET
 from ....base.meter import Meter
 from ....lp.congestion import Congestion
 from ....lp.exact_finish import near
 from ....lp.highs import OPTIMAL
-
-MET = 1e-9
-"""Tolerance: a congestion this close to 1 is taken for 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,13 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 
+from ....base.meets import MET
 from ....base.meter import Meter
 from ....lp.exact_finish import FamilyProgram, finish, rounded
 from .effort import TREE_EFFORT, TreeEffort
 from .machine import TreeMachine
 from .pool import Batch, Columns, Master, TreePool, Weights
 from .task import TreeTask
-
-MET = 1e-9
-"""Tolerance: a congestion this close to 1 is taken for 1, then checked in rationals."""
 
 STEPS_PER_TREE, LOOKS_PER_STEP = 3, 150
 """Work of growing a tree: of any, and for the arcs, links and ranks that it looks at."""

@@ -15,8 +15,9 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats
 
+from ....base.meets import MET
 from .pool import Batch, Columns, Weights
-from .search import MET, TreeSearch, WeightedTrees
+from .search import TreeSearch, WeightedTrees
 
 
 def sparser(search: TreeSearch, found: WeightedTrees, slack: float) -> WeightedTrees:

@@ -21,6 +21,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import orbits_of
 
 from ....base.engine import Observer, Silent
+from ....base.meets import MET
 from ....base.meter import STEPS, Meter
 from ....bounds import tree_prices
 from ....lp.certified import common_denominator
@@ -28,7 +29,7 @@ from .effort import TREE_EFFORT, TreeEffort
 from .mirrored import mirrored
 from .model import Packing, tree_limits, trees_per_root, unequal
 from .pool import Columns
-from .search import MET, TreeSearch, WeightedTrees
+from .search import TreeSearch, WeightedTrees
 from .sparse import (
     Equal,
     equal_trees,

@@ -1,0 +1,13 @@
+"""Whether a time meets its bound: simulated times are floats, and bounds are exact numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+MET = 1e-9
+"""Relative distance that counts as none: what adding up floats may be off by."""
+
+
+def meets(us: float, bound_us: Fraction | float) -> bool:
+    """Return whether a time is that of its bound, but for rounding."""
+    return us <= float(bound_us) * (1 + MET)
