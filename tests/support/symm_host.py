@@ -3,9 +3,9 @@
 The process has ``TRITON_INTERPRET=1``; see :mod:`triton_ranks` for what stands in. Its argument is
 a folder of files of two ranks: ``small`` and ``large``, allreduces for small and other messages,
 the first with the drop-in for vLLM; ``gather``, an allgather; ``constants``, specialised;
-``spoiled``, which does not wait; ``sums`` and ``copies``, an allreduce and a broadcast by the
-switch; and ``types.json``: [file, seed, elements, type, PTX], each to be
-called and compared with the definition.
+``custom``, of more chunks in than out; ``spoiled``, which does not wait; ``sums`` and ``copies``,
+an allreduce and a broadcast by the switch; and ``types.json``: [file, seed, elements, type, PTX],
+each to be called and compared with the definition.
 """
 
 from __future__ import annotations

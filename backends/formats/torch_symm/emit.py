@@ -122,7 +122,7 @@ def emit(
             module=module,
             ranks=len(plan.gpus),
             example=", ".join(example),
-            shapes=SHAPES.get(kind, "a tensor of the same shape"),
+            shapes=SHAPES.get(kind, _same_or_row(collective)),
             provenance=fill("; ".join(line.rstrip(".") for line in provenance), WIDTH),
             header=head,
             low=plan.min_bytes,
@@ -161,6 +161,13 @@ def header(plan: ExecutionPlan, c: Collective) -> dict[str, Any]:
     if c.kind is Kind.CUSTOM:
         said["definition"] = c.to_json()
     return said
+
+
+def _same_or_row(c: Collective) -> str:
+    """Return in words what a result looks like that is neither scattered nor gathered."""
+    if c.kind is Kind.CUSTOM and c.input_chunks != c.output_chunks:
+        return f"{c.output_chunks} parts in a row, each as large as the {c.input_chunks} of x"
+    return "a tensor of the same shape"
 
 
 def _rows(c: Collective) -> tuple[int, int]:

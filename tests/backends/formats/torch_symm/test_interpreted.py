@@ -13,6 +13,7 @@ from typing import Any
 import casts
 import pytest
 import symm_files
+from random_moves import random_algorithm
 
 from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.backends.compile.prepare import artefact
@@ -32,11 +33,15 @@ ONE_LANE = CompileOptions(instances=1)
 
 SMALL, LARGE = SizeRange(1, 1 << 10), SizeRange((1 << 10) + 1, 1 << 20)
 
+CUSTOM = 8
+"""The seed of a random algorithm."""
+
 TYPES = [
     ("small", 1, 37, "bfloat16", True),
     ("large", 2, 11, "int32", True),
     ("gather", 3, 11, "float32", False),
     ("constants", 4, 5, "float16", False),
+    ("custom", 5, 40, "int32", False),
     ("spoiled", 0, 37, "int32", False),
     ("sums", 5, 37, "bfloat16", True),
     ("sums", 6, 9, "int32", True),
@@ -49,6 +54,13 @@ def text(name: str, protocol: Protocol, sizes: SizeRange | None = None, **option
     algorithm = named_algorithm(name).algorithm
     program = lower_algorithm(algorithm, CompileOptions(protocol=protocol))
     return TorchSymm(**options).emit(program, MSCCL, sizes)  # type: ignore[arg-type]
+
+
+def custom() -> str:
+    """A file of a collective whose inputs have more chunks than its outputs."""
+    algorithm = random_algorithm(CUSTOM, ranks=2, chunks=3, moves=4, in_place=False)
+    assert algorithm.collective.input_chunks > algorithm.collective.output_chunks
+    return TorchSymm().emit(lower_algorithm(algorithm), MSCCL, None)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +76,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "constants": text(ring, Protocol.LL, specialised=True),
         "sums": artefact(casts.two_shot(2), "torch-symm", ONE_LANE).text,
         "copies": artefact(casts.spread_all(2, "broadcast"), "torch-symm", ONE_LANE).text,
+        "custom": custom(),
         "spoiled": large.replace(fence.before, fence.after),
     }
     for name, one in files.items():
