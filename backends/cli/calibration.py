@@ -31,7 +31,7 @@ from .outputs import check_file, check_file_output
 
 def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
     """Read the runs, fit, print what was told and what was not, and write machine and page."""
-    check_file_output(args, console, args.topology)
+    check_file_output(args, console)
     if args.page is not None:
         check_file(args.page, force=args.force)
         if args.output is not None and Path(args.page).resolve() == Path(args.output).resolve():

@@ -26,6 +26,7 @@ from .console import Console, stdout_errors
 from .defaults import with_defaults
 from .exit_codes import Exit
 from .notices import notices_to
+from .outputs import require_inputs_kept
 from .parser import build_parser, flags_of, other_verbs, verb_of
 from .signals import final, interruptions, leave, terminable
 
@@ -65,8 +66,11 @@ def _dispatch(arguments: list[str], console: Console) -> int:
         return int(end.code or 0)
     flags = flags_of(args.verb)
     verb = verb_of(args.verb)
+    asked = flags.of(args) if flags else None
+    if asked is not None:
+        require_inputs_kept(asked)
     with _solver_memory(getattr(args, "solver_memory", None)):
-        return expect(int, verb.run(flags.of(args) if flags else args, console), verb, "run")
+        return expect(int, verb.run(args if asked is None else asked, console), verb, "run")
 
 
 def _console(arguments: list[str]) -> Console:

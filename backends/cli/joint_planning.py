@@ -118,7 +118,7 @@ def _check_output(args: PlanFlags, console: Console) -> None:
     if args.bound:
         raise UserError("--bound makes no schedules to write", hint="leave out -o, or --bound")
     if _one_file(args.output):
-        check_file_output(args, console, args.workloads[0])
+        check_file_output(args, console)
     else:
         hint = "name a folder, or a file.json for the schedule of all alone"
         check_folder(args.output, "the schedules", hint, force=args.force)

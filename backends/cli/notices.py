@@ -15,7 +15,10 @@ class _NoticeLines(logging.Handler):
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.say("", record.getMessage())
+        if record.levelno >= logging.WARNING:
+            self._console.warn(record.getMessage())
+        else:
+            self._console.say("", record.getMessage())
 
 
 @contextmanager

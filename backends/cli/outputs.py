@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,36 @@ from .console import Console
 
 if TYPE_CHECKING:
     from .flags.search import SynthFlags
+    from .flags.shared import Flags
+
+
+def require_inputs_kept(flags: Flags) -> None:
+    """Check that no file which a verb writes is one that any of its flags reads.
+
+    Raises:
+        UserError: it is, with ``-f`` too.
+    """
+    for name, output in flags.texts(written=True):
+        if not os.path.isfile(output):
+            continue
+        for _, text in flags.texts(written=False):
+            for path in _files_in(text):
+                if os.path.samefile(path, output):
+                    raise UserError(
+                        "the output is the input",
+                        where=output,
+                        hint=f"name another file with {name}",
+                    )
+
+
+def _files_in(text: str) -> Iterator[str]:
+    """Yield the files that a text names, before or without options.
+
+    Such texts are ``a.txt:nodes=2``, ``a.txt*3+b.txt*2`` and ``ring.py:ring{ranks=4}``.
+    """
+    for term in dict.fromkeys((text, *text.split("+"))):
+        ends = (at for at, character in enumerate(term) if character in ":*{[")
+        yield from filter(os.path.isfile, (term[:end] for end in (len(term), *ends)))
 
 
 class OutputFlags(Protocol):
@@ -29,8 +60,8 @@ class OutputFlags(Protocol):
         """True if existing files are replaced."""
 
 
-def check_file_output(args: OutputFlags, console: Console, source: str = "") -> None:
-    """Check ``args.output`` of a verb that writes one file; ``source``: its input file.
+def check_file_output(args: OutputFlags, console: Console) -> None:
+    """Check ``args.output`` of a verb that writes one file.
 
     Raises:
         UserError: it exists without ``-f``, is a folder, has none, or is stdout with ``--json``.
@@ -41,10 +72,7 @@ def check_file_output(args: OutputFlags, console: Console, source: str = "") -> 
         if console.json:
             raise UserError("--json and -o - both write to stdout", hint="name a file with -o")
         return
-    path = check_file(args.output, force=args.force)
-    read = _file_of(source)
-    if path.is_file() and read is not None and path.samefile(read):
-        raise UserError("the output is the input", where=args.output, hint="name another file")
+    check_file(args.output, force=args.force)
 
 
 def check_prefix_output(args: OutputFlags, console: Console) -> None:
@@ -73,15 +101,6 @@ def check_file(output: str, *, force: bool) -> Path:
     if path.is_file() and not force:
         raise UserError("the file exists", where=output, hint="-f overwrites it")
     return path
-
-
-def _file_of(text: str) -> Path | None:
-    """Return the file behind an argument such as ``ring.py:ring{ranks=4}``, if there is one."""
-    plain = text.partition("{")[0]
-    for name in (text, plain, plain.rpartition(":")[0]):
-        if name and Path(name).is_file():
-            return Path(name)
-    return None
 
 
 def check_log(args: SynthFlags) -> None:

@@ -34,7 +34,7 @@ from .host_plan import (
     with_assumed_nics,
     with_media,
 )
-from .smi_matrix import plain_lines
+from .smi_matrix import ONE_HOST, OWN_ROW, plain_lines
 
 _TITLE = re.compile(
     r"\s*=+ *(Weight|Hops|Link Type) between two GPUs *=+\s*$"
@@ -104,6 +104,7 @@ def read_amd_smi(text: str, where: str, options: MachineSpec) -> Topology:
             is not symmetric.
     """
     lines = plain_lines(text)
+    _require_one_vendor(lines, where)
     tables = dict(_tables(lines, where))
     if "type" not in tables:
         raise BadFile(
@@ -119,25 +120,49 @@ def read_amd_smi(text: str, where: str, options: MachineSpec) -> Topology:
 # --- the text -------------------------------------------------------------------------------------
 
 
+def _require_one_vendor(lines: list[str], where: str) -> None:
+    """Raise BadFile if a matrix of nvidia-smi is in the text too: it is of another host."""
+    other = next((at for at, line in enumerate(lines, 1) if OWN_ROW.match(line)), None)
+    if other is not None:
+        ours = next(at for at, line in enumerate(lines, 1) if _TITLE.match(line))
+        raise BadFile(
+            f"the text has a matrix of nvidia-smi beside that of AMD's tool in line {ours}",
+            where=f"{where}:{other}",
+            hint=ONE_HOST,
+        )
+
+
 def _kind(match: re.Match[str]) -> str:
     plain: str = next(filter(None, match.groups())).strip().lower()
     return _KINDS.get(plain, plain)
 
 
 def _tables(lines: list[str], where: str) -> Iterator[tuple[str, _PairMatrix]]:
-    """Yield the matrices by kind, the first of each."""
-    seen: set[str] = set()
+    """Yield the matrices by kind, each once.
+
+    Raises:
+        BadFile: two of a kind that differ: those of several hosts.
+    """
+    seen: dict[str, _PairMatrix] = {}
     for at, line in enumerate(lines):
         match = _TITLE.match(line)
-        if match is None or _kind(match) in seen:
+        if match is None:
             continue
         # A terminal may have broken the line of the title within its equal signs.
         start = at + 2 if any(map(_BAR.fullmatch, lines[at + 1 : at + 2])) else at + 1
         end = next((i for i in range(start, len(lines)) if _SECTION.match(lines[i])), len(lines))
-        seen.add(_kind(match))
-        table = _table(lines[start:end], start, where)
-        if table is not None:
-            yield _kind(match), table
+        kind = _kind(match)
+        if (table := _table(lines[start:end], start, where)) is None:
+            continue
+        first = seen.setdefault(kind, table)
+        if first is table:
+            yield kind, table
+        elif (first.names, first.cells) != (table.names, table.cells):
+            raise BadFile(
+                f"another matrix of {kind} than in line {first.line}: the texts of two hosts",
+                where=f"{where}:{table.line}",
+                hint=ONE_HOST,
+            )
 
 
 def _table(lines: list[str], title: int, where: str) -> _PairMatrix | None:
@@ -187,11 +212,11 @@ def _read(
             )
     notes = [ALPHA_NOTE]
     pairs = _cabled(tables, where, notes)
-    kind = _generation(lines, pairs, tables, options, notes)
     spans = _spans(tables, pairs)
+    names = _names(lines, types.names)
+    kind = _generation(lines, _Hive(pairs, spans, names), options, notes)
     lane = options.bandwidth("bw", kind.lane or Fraction(64))
     links = _link_counts(pairs, spans, kind, n, notes)
-    names = _names(lines, types.names)
     return _Amd(n, links, _cpus(lines, tables), names, kind, lane, options, notes)
 
 
@@ -245,12 +270,18 @@ def _number(text: str) -> int:
 def _spans(
     tables: dict[str, _PairMatrix], pairs: list[tuple[int, int]]
 ) -> dict[tuple[int, int], int]:
-    """Return the largest bandwidth of pairs in MB/s, of those that the text has."""
+    """Return the links of the pairs whose bandwidths the text has.
+
+    A cell is ``50000-100000``, MB/s of one link and of all links of the pair (Linux, amdgpu's
+    driver).
+    """
     table = tables.get("bandwidth")
     if table is None:
         return {}
-    found = {pair: _SPAN.fullmatch(table.cells[pair[0]][pair[1]]) for pair in pairs}
-    return {pair: int(m[2]) for pair, m in found.items() if m is not None and int(m[2])}
+    found = {(a, b): _SPAN.fullmatch(table.cells[a][b]) for a, b in pairs}
+    spans = {pair: (int(m[1]), int(m[2])) for pair, m in found.items() if m and int(m[2])}
+    least = min((low or high for low, high in spans.values()), default=1)
+    return {pair: max(1, round(high / least)) for pair, (_, high) in spans.items()}
 
 
 def _link_counts(
@@ -262,8 +293,7 @@ def _link_counts(
 ) -> dict[tuple[int, int], int]:
     """Return the links of each pair: by bandwidths, else one, or as many as such hosts have."""
     if pairs and len(spans) == len(pairs):
-        least = min(spans.values())
-        return {pair: max(1, round(span / least)) for pair, span in spans.items()}
+        return spans
     if kind.dies and not n % 2 and all((g, g + 1) in pairs for g in range(0, n, 2)):
         notes.append(
             "how many links a pair has is not in the text: of the two dies of a package "
@@ -280,12 +310,34 @@ def _link_counts(
     return dict.fromkeys(pairs, each)
 
 
+@dataclass(frozen=True, slots=True)
+class _Hive:
+    """What tells the generation where no name does: the pairs joined by xGMI, the links of those
+    whose bandwidths are known, and the names of the GPUs."""
+
+    pairs: list[tuple[int, int]]
+    links: dict[tuple[int, int], int]
+    names: tuple[tuple[str, ...], ...]
+
+    def degree(self) -> int:
+        """Return the most GPUs that one is joined to."""
+        return max(Counter(g for pair in self.pairs for g in pair).values(), default=0)
+
+    def lanes(self) -> int:
+        """Return the links of every pair; 0 where they differ or are not known."""
+        counts = set(self.links.values())
+        return counts.pop() if len(counts) == 1 and len(self.links) == len(self.pairs) else 0
+
+    def apart(self) -> bool:
+        """Return True if every GPU is the same device of a PCI domain of its own."""
+        buses = [own[-1].partition(":") for own in self.names if ":" in own[-1]]
+        domains = {domain for domain, _, _ in buses}
+        alike = {device for _, _, device in buses}
+        return 1 < len(self.names) == len(domains) and len(alike) == 1
+
+
 def _generation(
-    lines: list[str],
-    pairs: list[tuple[int, int]],
-    tables: dict[str, _PairMatrix],
-    options: MachineSpec,
-    notes: list[str],
+    lines: list[str], hive: _Hive, options: MachineSpec, notes: list[str]
 ) -> Generation:
     """Return the generation: by ``gpu=``, names or gfx numbers of the text, or the links."""
     amd = {name: one for name, one in GENERATIONS.items() if one.medium is Medium.XGMI}
@@ -301,25 +353,45 @@ def _generation(
             f"({found.source})"
         )
         return found
-    guessed = GENERATIONS[_guessed(pairs)]
-    name = guessed.name
-    lane = f", {float(guessed.lane):g}GB/s per xGMI link" if pairs else ""
+    name, told = _guessed(hive)
+    guessed = amd[name]
+    others = dict.fromkeys(one.name for one in amd.values() if one != guessed and _fits(one, hive))
+    lane = f", {float(guessed.lane):g}GB/s per xGMI link" if hive.pairs else ""
+    more = f"; {', '.join(f'gpu={one}' for one in others)} would fit too" * (
+        not told and bool(others)
+    )
     notes.append(
-        f"the GPU's generation is not in the text; {name} is assumed{lane} "
-        f"({guessed.source}; gpu= or bw= says otherwise)"
+        f"the GPU's generation is not in the text; {told}{name} is assumed{lane} "
+        f"({guessed.source}; gpu= or bw= says otherwise{more})"
     )
     return guessed
 
 
-def _guessed(pairs: list[tuple[int, int]]) -> str:
-    """Return the likeliest generation: hives of eight, of up to four, or GPUs of two dies."""
+def _fits(one: Generation, hive: _Hive) -> bool:
+    """Return True if the links of a GPU are those of such a hive, all of them in use."""
+    lanes = hive.lanes() or one.each
+    return bool(hive.pairs) and one.links == hive.degree() * lanes and one.each == lanes
+
+
+def _guessed(hive: _Hive) -> tuple[str, str]:
+    """Return the likeliest generation, and the words for what tells it, if anything does.
+
+    Hives of eight, of up to four, or GPUs of two dies; APUs by two links for each pair of four, or
+    since every socket is a PCI domain whose first device is its GPU.
+    """
+    apu = GENERATIONS["mi300a"]
+    if len(hive.pairs) == 6 and len(hive.names) == 4 and _fits(apu, hive):
+        if hive.lanes():
+            return apu.name, "from two links for each pair of four "
+        if hive.apart():
+            return apu.name, "from PCI domains, one for each of four GPUs, "
     near: dict[int, set[int]] = {}
-    for a, b in pairs:
+    for a, b in hive.pairs:
         near.setdefault(a, {a}).add(b)
         near.setdefault(b, {b}).add(a)
-    if any(near[a] != near[b] for a, b in pairs):
-        return "mi250x"
-    return "mi300x" if any(len(hive) > 4 for hive in near.values()) else "mi210"
+    if any(near[a] != near[b] for a, b in hive.pairs):
+        return "mi250x", ""
+    return ("mi300x" if any(len(one) > 4 for one in near.values()) else "mi210"), ""
 
 
 def _names(lines: list[str], devices: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:

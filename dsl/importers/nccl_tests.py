@@ -9,6 +9,7 @@ the latency of the whole collective.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +20,8 @@ from math import isfinite
 from statistics import median
 
 from ..base.errors import BadFile
-from ..base.units import BYTES_PER_US_PER_GBPS
+from ..base.tables import count
+from ..base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from ..machines.spec import MachineSpec
 from ..nouns.collective import Kind
 from ..nouns.timing import MachineTiming
@@ -49,6 +51,11 @@ Slurm; the time of a container's log; the mark of a quotation."""
 
 LONGEST_SHOWN = 200
 """Characters of a line that a message shows."""
+
+MOST_SHOWN = 8
+"""Sizes that a message shows."""
+
+LOG = logging.getLogger("weft.importers")
 
 MOST_LABELS = 3
 """Labels that may stand before each other: a time, a pod and a rank."""
@@ -252,6 +259,18 @@ def read_run(text: str, where: str) -> NcclTestsRun:
     for row in _rows(lines, where):
         _check_row(row, rows, where)
         rows.append(row)
+    untimed = [row for row in rows if row.bytes and not row.us]
+    if untimed:
+        sizes = ", ".join(format_bytes(row.bytes) for row in untimed[:MOST_SHOWN])
+        more = ", …" if len(untimed) > MOST_SHOWN else ""
+        LOG.warning(
+            "%s:%d: a time of 0.00 µs, which no call takes: %s left out (%s%s)",
+            where,
+            untimed[0].line,
+            count(len(untimed), "row"),
+            sizes,
+            more,
+        )
     test = _TEST.search(text)
     told = "" if test else _told_by_columns(rows, len(hosts))
     pids = [_PID.search(line) for line in lines if _RANK.match(line)]

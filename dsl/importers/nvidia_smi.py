@@ -204,6 +204,18 @@ def _without_idle(matrix: Matrix, notes: list[str]) -> Matrix:
     return matrix.without(idle)
 
 
+def _bonds_note(matrix: Matrix, served: Iterable[int]) -> Iterator[str]:
+    """Say which bonds serve GPUs beside NICs that are none: a bond may be a DPU's, for storage."""
+    nics = list(served)
+    bonds = [c for c in nics if matrix.bonded(c)]
+    if 0 < len(bonds) < len(nics):
+        names = [matrix.own[c][0] for c in bonds]
+        yield (
+            f"{', '.join(names)}: a bond of two ports, the nearest of some GPU, counts as its NIC "
+            f"(--without {','.join(names)} leaves it out)"
+        )
+
+
 def _nvlinks(matrix: Matrix) -> Pairs:
     return {
         (a, b): count
@@ -363,6 +375,7 @@ def _nics(smi: _Smi) -> Nics | None:
         return None if alone else assumed_nics(matrix.gpus, kind, options, smi.notes)
     attach, own = tuple(served.values()), tuple(matrix.own[c] for c in served)
     smi.notes.append(_served_note(matrix, served))
+    smi.notes.extend(_bonds_note(matrix, served))
     if alone:
         smi.notes.append(_alone(matrix, served))
     elif not options.has("nic_bw"):

@@ -30,6 +30,11 @@ _FUSED = re.compile(
 
 _AFTER = ("CPU", "NUMA", "GPU")
 _STARTS = re.compile(r"[\s|]*GPU[0-9]+([\s|]|$)")
+OWN_ROW = re.compile(r"[\s|]*GPU0[\s|]+X(?:[\s|]|$)")
+"""The begin of the first row of a matrix of nvidia-smi."""
+
+ONE_HOST = "one file for each kind of host; a.txt*2+b.txt*2 is a cluster of both"
+
 _FLAT = re.compile(r"\bGPU0\s+(GPU1|CPU Affinity)\b")
 """The header of a matrix whose line ends were lost, behind other words."""
 
@@ -127,7 +132,24 @@ def read_matrix(text: str, where: str) -> Matrix:
     numa = tuple(_numa(tail) for tail in tails[:gpus])
     own = (_own_names(name, i - gpus, legend) for i, name in enumerate(names))
     coherent = all(len(tail) > 2 and tail[2].isdecimal() for tail in tails[:gpus])
-    return Matrix(names, gpus, tuple(rows), numa, tuple(own), cut, coherent)
+    made = Matrix(names, gpus, tuple(rows), numa, tuple(own), cut, coherent)
+    _require_one_host(made, lines, where)
+    return made
+
+
+def _require_one_host(first: Matrix, lines: list[str], where: str) -> None:
+    """Raise BadFile if another matrix follows that differs from the first."""
+    others = [i for i, line in enumerate(lines) if OWN_ROW.match(line)][1:]
+    if not others:
+        return
+    start = next((i for i in range(others[0] - 1, 0, -1) if _STARTS.match(lines[i])), 0)
+    other = read_matrix("\n" * start + "\n".join(lines[start:]), where)
+    if (other.names, other.cells) != (first.names, first.cells):
+        raise BadFile(
+            "another matrix than the first follows: the texts of two hosts",
+            where=f"{where}:{start + 1}",
+            hint=ONE_HOST,
+        )
 
 
 def _own_names(name: str, column: int, legend: dict[str, str]) -> tuple[str, ...]:

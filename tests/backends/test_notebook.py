@@ -80,7 +80,8 @@ def test_notebooks_show_small_pages_without_script(library, outcome):
 
 def test_results_of_compiling_print_in_a_line(outcome):
     made = weft.compile(outcome.points[0].schedule, "msccl-xml")
-    for one in (made, made.made):
+    calls = weft.compile(outcome.points[0].schedule, "mpi")
+    for one in (made, made.made, calls, calls.program):
         assert len(repr(one)) < 200, repr(one)
 
 

@@ -210,6 +210,7 @@ class RanksFlags(Flags):
     trace: str | None = flag(
         "--trace",
         metavar="OUT",
+        writes=True,
         group=REAL,
         help="record every rank's rounds in one call more of each size and type, "
         "for `weft show --measured OUT`",

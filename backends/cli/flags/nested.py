@@ -71,7 +71,10 @@ class TopoCalibrateFlags(Flags):
     )
     output: str | None = shared.output("a file for the machine with the fitted numbers")
     page: str | None = flag(
-        "--page", metavar="FILE", help="an HTML page: measured, default and fitted times"
+        "--page",
+        metavar="FILE",
+        writes=True,
+        help="an HTML page: measured, default and fitted times",
     )
     force: bool = shared.force("overwrite the files")
     group: Ranks | None = flag(
@@ -189,7 +192,7 @@ class SketchImportFlags(Flags):
     )
     output: str | None = shared.output("a file (default: to stdout)")
     machine: str | None = flag(
-        "--machine", metavar="OUT", help="write the sketch's machine too, as JSON"
+        "--machine", metavar="OUT", writes=True, help="write the sketch's machine too, as JSON"
     )
     nic_split: bool = flag(
         "--nic-split",

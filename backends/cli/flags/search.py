@@ -90,6 +90,7 @@ class SynthFlags(DownFlags, RelayFlags, ProblemFlags):
     log: str | None = flag(
         "--log",
         metavar="LOG",
+        writes=True,
         group="files",
         help="a line of JSON for every schedule found, for weft show --format html",
     )

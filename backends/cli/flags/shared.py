@@ -35,12 +35,14 @@ def flag(
     default: Any = None,
     parse: Callable[[str], Any] | None = None,
     group: str = "",
+    writes: bool = False,
     **spec: Any,
 ) -> Any:
     """Return a dataclass field that is a flag; without names, a positional argument.
 
     ``parse`` makes its value of a text, and errors name the flag. ``group``: the title in the help.
-    ``spec`` is for argparse. A flag that may be given several times is a tuple.
+    ``writes``: the path of a file that the verb writes. ``spec`` is for argparse. A flag that may
+    be given several times is a tuple.
     """
     if parse is not None:
         spec["type"] = valued(names[-1], parse)
@@ -48,7 +50,8 @@ def flag(
         default = default or ()
     elif spec.get("action") == "store_true":
         default = False
-    return field(default=default, metadata={"names": names, "group": group, "spec": spec})
+    metadata = {"names": names, "group": group, "writes": writes, "spec": spec}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,25 @@ class Flags:
                 values[one.name] = tuple(values[one.name] or ())
         return cls(**values)
 
+    def texts(self, *, written: bool) -> tuple[tuple[str, str], ...]:
+        """Return (name of the flag, text) of what the verb writes, or else of all other texts."""
+        return tuple(
+            ((*one.metadata["names"], one.name)[0], text)
+            for one in fields(self)
+            if one.metadata["writes"] is written
+            for text in _texts(getattr(self, one.name))
+        )
+
     def given(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of the named flags whose value is not the default of their field."""
         usual = {one.name: one.default for one in fields(self)}
         return tuple(name for name in names if getattr(self, name) != usual[name])
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """Return the texts in the value of a flag: itself, or those of a flag given several times."""
+    each = value if isinstance(value, tuple | list) else (value,)
+    return tuple(one for one in each if isinstance(one, str))
 
 
 @dataclass(frozen=True)
@@ -247,7 +265,7 @@ def count(name: str, most: int, help: str, default: int | None = None, **spec: A
 
 def output(help: str, metavar: str = "OUT", **spec: Any) -> Any:
     """Flag ``-o``: the output path."""
-    return flag("-o", "--output", metavar=metavar, help=help, **spec)
+    return flag("-o", "--output", writes=True, metavar=metavar, help=help, **spec)
 
 
 def force(help: str = "overwrite OUT", **spec: Any) -> Any:

@@ -46,7 +46,7 @@ def run(args: CompileFlags, console: Console) -> int:
     if backend.several:
         check_prefix_output(args, console)
     else:
-        check_file_output(args, console, args.file)
+        check_file_output(args, console)
     subject = read_subject(args.file)
     if not (subject.noun.asks_collective and subject.compiled_form):
         refuse_collective(args, subject)

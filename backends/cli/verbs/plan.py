@@ -60,7 +60,7 @@ def _check_output(args: PlanFlags, console: Console) -> None:
             where=args.output,
             hint=f"name a file in it: -o {args.output.rstrip('/')}/plan.json",
         )
-    check_file_output(args, console, args.workloads[0])
+    check_file_output(args, console)
 
 
 def _planned(args: PlanFlags, workload: Workload, machine: Topology | None) -> WorkloadPlan:

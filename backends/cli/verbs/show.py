@@ -66,7 +66,7 @@ def _text(args: ShowFlags, console: Console) -> int:
 
 def _draw(args: ShowFlags, console: Console) -> int:
     """Make the file, check it, write it."""
-    check_file_output(args, console, args.file)
+    check_file_output(args, console)
     subject = read_subject(args.file)
     if not isinstance(subject.noun, ProgramNoun):
         refuse_model(args, subject)
@@ -96,7 +96,7 @@ def _draw(args: ShowFlags, console: Console) -> int:
 
 def _html(args: ShowFlags, console: Console) -> int:
     """Make the page and write it: to ``-o``, or to stdout."""
-    check_file_output(args, console, args.file)
+    check_file_output(args, console)
     from ..pages import page_of  # all pages, and what they time and check
 
     page, text = fitted(page_of(args))

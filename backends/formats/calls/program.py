@@ -45,6 +45,9 @@ class CallProgram:
     ranks: int
     calls: tuple[LibraryCall, ...]
 
+    def __repr__(self) -> str:
+        return f"<CallProgram {self.name}: {', then '.join(map(str, self.calls))}>"
+
     @property
     def pieces(self) -> int:
         """Return the number of equal pieces into which it cuts the buffer."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Buffer
 
@@ -71,6 +72,12 @@ class Script:
     scratch: tuple[int, ...]
     ranks: tuple[tuple[Round, ...], ...]
     grid: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Script {self.name}: {self.collective}, {count(self.rounds, 'round')}, "
+            f"{count(self.messages, 'message')}{', in place' if self.in_place else ''}>"
+        )
 
     @property
     def rounds(self) -> int:

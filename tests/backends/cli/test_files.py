@@ -579,3 +579,33 @@ def test_closed_streams_are_no_bug(triangle: Path, tmp_path: Path) -> None:
         command = shlex.join(map(str, (*start, *words)))
         ran = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, cwd=tmp_path)
         assert ran.returncode == code, ran.stderr
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topo import kept.txt:nodes=2 -o kept.txt -f",
+        "topo import ./kept.txt -o link.txt -f",
+        "topo calibrate ring:4 kept.txt --page kept.txt -f",
+        "synth -t kept.txt*2+kept.txt*1 -c allgather -o kept.txt -f --objective time",
+        "synth -t ring:4 -c allgather -s kept.txt --log kept.txt -f",
+        "verify-run kept.txt -t ring:4 -o kept.txt -f",
+        "tuner other.txt kept.txt:algorithm=ring,protocol=ll -o kept.txt -f",
+        "run kept.txt --on numpy --trace kept.txt -f",
+        "show kept.txt -o kept.txt",
+        "sketch import kept.txt -t ring:4 --machine kept.txt -f",
+    ],
+)
+def test_no_verb_replaces_a_file_that_it_reads(
+    weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("kept.txt").write_text("GPU0")
+    Path("link.txt").symlink_to("kept.txt")
+    ran = weft(*line.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert "the output is the input" in ran.err
+    assert Path("kept.txt").read_text() == "GPU0"

@@ -306,6 +306,14 @@ def test_without_a_library_the_table_says_times_alone(weft, tmp_path: Path) -> N
     assert "name the machine" not in told
 
 
+def test_a_row_without_a_time_is_left_out_and_said(weft, tmp_path: Path) -> None:
+    rows = {8: (5.0, 6.0), 16: (0.001, 6.0), 32: (7.0, 6.0)}
+    (tmp_path / "x.txt").write_text(log_text("all_reduce", rows, gpus=2, name=H100))
+    ran = weft("verify-run", tmp_path / "x.txt")
+    assert "a time of 0.00 µs, which no call takes: 1 row left out (16B)" in ran.err
+    assert [line.split()[0] for line in ran.out.splitlines()[2:6:2]] == ["8B", "32B"]
+
+
 def test_nccls_own_is_predicted_within_its_settings(weft, tmp_path: Path) -> None:
     """The log of a run says NCCL_PROTO: small messages then take no other protocol."""
     said = {"free": [], "held": ["NCCL_PROTO set by environment to simple"]}

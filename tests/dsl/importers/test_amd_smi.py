@@ -40,9 +40,9 @@ def rocm(n: int, kind: Cell, weight: Cell, hops: Cell, numa: Callable[[int], int
     return "\n".join([*lines, "===== End of ROCm SMI Log =====", ""])
 
 
-def amd(n: int, tables: dict[str, Cell], own: str = "N/A") -> str:
+def amd(n: int, tables: dict[str, Cell], own: str = "N/A", bus: str = "0000:{:02x}:00.0") -> str:
     """The form of amd-smi: titles with a colon, GPUs by bus id."""
-    names = [f"0000:{5 + 22 * g:02x}:00.0" for g in range(n)]
+    names = [bus.format(5 + 22 * g) for g in range(n)]
     lines = []
     for title, cell in tables.items():
         lines += [f"{title} TABLE:", " " * 13 + " ".join(names)]
@@ -68,6 +68,7 @@ SLOTS = rocm(
     lambda a, b: 2 if a // 2 == b // 2 else 3,
     None,
 )
+NVIDIA = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
 AMD_TABLES: dict[str, Cell] = {
     "ACCESS": lambda a, b: "ENABLED",
     "WEIGHT": lambda a, b: 15,
@@ -160,7 +161,7 @@ def test_bandwidths_tell_the_links_of_a_pair(tmp_path: Path) -> None:
     }
     made = read(tmp_path, "GPU: 0 MARKET_NAME: AMD Instinct MI250X\n" + amd(4, tables))
     lanes = Counter((x.lanes, float(x.bandwidth)) for x in made.links)
-    assert lanes == {(2, 100.0): 4, (1, 50.0): 4}
+    assert lanes == {(4, 200.0): 4, (2, 100.0): 4}  # 50000 MB/s is one link
     assert made.timing.family == "mi250"
 
 
@@ -182,6 +183,31 @@ def test_four_apus_have_two_links_for_each_pair(tmp_path: Path) -> None:
     text = rocm(4, lambda a, b: "XGMI", lambda a, b: 15, lambda a, b: 1, lambda g: g)
     made = read(tmp_path, text, ":gpu=mi300a")
     assert {(x.lanes, float(x.bandwidth)) for x in made.links} == {(2, 128.0)}
+
+
+@pytest.mark.parametrize(
+    ("span", "bus", "told"),
+    [
+        ("50000-100000", "0000:{:02x}:00.0", "from two links for each pair of four mi300a"),
+        ("N/A", "{:04x}:01:00.0", "one for each of four GPUs, mi300a is assumed"),
+    ],
+)
+def test_four_apus_without_a_name_are_told_by_links_or_buses(
+    tmp_path: Path, span: str, bus: str, told: str
+) -> None:
+    made = read(tmp_path, amd(4, AMD_TABLES | {"NUMA BW": lambda a, b: span}, bus=bus))
+    assert {(x.lanes, float(x.bandwidth)) for x in made.links} == {(2, 128.0)}
+    assert made.timing.family == "mi300x"
+    assert any(told in note for note in made.notes)
+
+
+def test_what_else_has_such_links_is_named(tmp_path: Path) -> None:
+    text = rocm(4, lambda a, b: "XGMI", lambda a, b: 15, lambda a, b: 1, lambda g: g)
+    (note,) = (n for n in read(tmp_path, text).notes if "mi210 is assumed" in n)
+    assert note.endswith("says otherwise; gpu=mi100, gpu=mi300a would fit too)")
+    one_link = amd(4, AMD_TABLES)
+    (note,) = (n for n in read(tmp_path, one_link).notes if "mi210 is assumed" in n)
+    assert note.endswith("says otherwise; gpu=mi100 would fit too)")
 
 
 def test_disabled_links_are_left_out(tmp_path: Path) -> None:
@@ -228,6 +254,9 @@ def test_types_of_links_in_other_letters_and_of_other_kinds(tmp_path: Path) -> N
         (MI300X[: MI300X.rindex("GPU5   XGMI")], "the row of GPU5 is missing"),
         (SLOTS.replace("GPU0   0            PCIE", "GPU0   0            XGMI"), "and back"),
         (amd(4, AMD_TABLES).replace("1b:00.0", "05:00.0"), "each GPU in it once"),
+        (MI300X + QUADS, "another matrix of weight than in line 3: the texts of two hosts"),
+        (MI300X + NVIDIA, "a matrix of nvidia-smi beside that of AMD's tool in line 3"),
+        (NVIDIA + MI300X, "a matrix of nvidia-smi beside that of AMD's tool in line 6"),
     ],
 )
 def test_bad_texts_say_where(tmp_path: Path, text: str, says: str) -> None:
@@ -235,6 +264,10 @@ def test_bad_texts_say_where(tmp_path: Path, text: str, says: str) -> None:
         read(tmp_path, text)
     assert says in caught.value.render()
     assert "amd.txt" in caught.value.render()
+
+
+def test_the_same_text_twice_is_one_host(tmp_path: Path) -> None:
+    assert read(tmp_path, MI300X + MI300X).digest() == read(tmp_path, MI300X).digest()
 
 
 def test_the_two_dies_of_a_package_have_four_links(tmp_path: Path) -> None:

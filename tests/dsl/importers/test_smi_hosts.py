@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.base.errors import BadTopology
+from weft.dsl.base.errors import BadFile, BadTopology
 from weft.dsl.catalogue import topology
 from weft.dsl.machines.names import names_of
 from weft.dsl.machines.nics import nics_of
@@ -191,6 +191,32 @@ def test_bonds_are_for_storage_beside_nics_that_are_none(
     assert ("mlx5_bond_5" in serving) is (len(bonds) == 6)
     assert serving.count(" GPU2") + serving.count(" GPU3") >= 2
     assert said(made, "mlx5_bond_5 (NIC5): left out (storage, management)") is (len(bonds) < 6)
+
+
+def test_a_bond_that_is_the_nearest_of_some_gpu_is_told_with_what_leaves_it_out(
+    tmp_path: Path,
+) -> None:
+    """Two GPUs have a NIC of their own, the others a bond: nothing tells whether it is a DPU's."""
+
+    def cell(a: str, b: str) -> str:
+        if a[:3] == b[:3] == "GPU":
+            return "NV18"
+        return "NODE" if number(a) // 2 == number(b) else "SYS"
+
+    host = f"{text(4, 2, cell)}\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_bond_0\n"
+    made = read(tmp_path, host, ":nodes=2")
+    assert said(made, "counts as its NIC (--without mlx5_bond_0 leaves it out)")
+    assert not said(read(tmp_path, host, ":nodes=2,without=mlx5_bond_0"), "counts as its NIC")
+
+
+def test_the_texts_of_two_hosts_in_one_file_are_refused_unless_alike(tmp_path: Path) -> None:
+    one, other = text(4, 4, sides(4)), text(8, 8, sides())
+    assert read(tmp_path, one + one).digest() == read(tmp_path, one).digest()
+    with pytest.raises(BadFile, match="the texts of two hosts") as caught:
+        read(tmp_path, f"{other}\nLegend:\n\n  X = Self\n{one}")
+    assert caught.value.where.endswith("topo.txt:22")  # the first row of the second
+    with pytest.raises(BadFile):
+        read(tmp_path, other + one)
 
 
 def test_virtual_machines_show_sys_between_gpus_of_one_numa_node(tmp_path: Path) -> None:
