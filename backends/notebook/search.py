@@ -144,7 +144,7 @@ class Simulations(Tabled, Sequence[SimulatedTime]):
 
 
 def simulate(
-    what: Schedule | Program,
+    what: Schedule | Program | Outcome,
     size: Any,
     model: CostModel | None = None,
     *,
@@ -153,7 +153,7 @@ def simulate(
     topology: Machine | None = None,
 ) -> Any:
     """Return the simulated time at a size (``"1MiB"``, or bytes), or at each size of a range
-    (``"1KiB:1GiB"``) or list.
+    (``"1KiB:1GiB"``) or list; of an outcome that of its fastest schedule at each size.
 
     ``bound``: of ``weft.bounds``, to be compared with. A program needs its ``topology``; by
     default it is timed by the calibrated model (:func:`weft.simulate_program`).
@@ -164,17 +164,21 @@ def simulate(
 
     def at(m: int) -> Simulation | ProgramSimulation:
         least = bound_us if bound is None else float(lower_bound_us(bound, m))
-        if isinstance(what, Schedule):
-            return simulate_schedule(what, m, model, bound_us=least)
-        if topology is None:
-            raise UserError("a program is simulated on a machine", hint="topology=…")
-        return simulate_program(what, machine_of(topology), m, bound_us=least)
+        if isinstance(what, Program):
+            if topology is None:
+                raise UserError("a program is simulated on a machine", hint="topology=…")
+            return simulate_program(what, machine_of(topology), m, bound_us=least)
+        several = [one.schedule for one in what.points] if isinstance(what, Outcome) else [what]
+        times = (simulate_schedule(one, m, model, bound_us=least) for one in several)
+        return min(times, key=lambda one: one.time_us)
 
-    if not isinstance(what, Schedule | Program):
+    if not isinstance(what, Schedule | Program | Outcome):
         raise WrongType(
             f"a value of type {type(what).__name__} cannot be simulated",
-            hint="it takes a schedule, such as outcome.points[0].schedule, or a program",
+            hint="it takes a schedule, an outcome of weft.synthesize, or a program",
         )
+    if isinstance(what, Outcome) and not what.points:
+        raise UserError("the outcome has no schedule", hint="outcome.statements says why")
     many = not isinstance(size, int | str) or (
         isinstance(size, str) and (":" in size or ".." in size)
     )

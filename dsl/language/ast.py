@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from ..base.spans import Span
 from ..base.spec import Spec
+from ..base.tables import count
 from ..nouns.sketch import Measure
 
 
@@ -525,6 +526,11 @@ class SketchTree(SketchLine):
     parameters: tuple[Parameter, ...] = ()
     statements: tuple[Statement, ...] = ()
     tail: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        names = ", ".join(one.name for one in self.parameters)
+        asks = f", of {names}" if names else ""
+        return f"<SketchTree {self.name}: {count(sum(1 for _ in self.rules()), 'rule')}{asks}>"
 
     def rules(self) -> Iterator[Rule]:
         """Yield all rules in text order, including those in blocks."""

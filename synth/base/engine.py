@@ -182,11 +182,21 @@ class Outcome(Viewed, Tabled):
     report: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        parts = [f"{count(p.steps, 'step')} with {p.rounds_per_chunk}" for p in self.points[:4]]
+        parts = [f"{count(p.steps, 'step')} with {_told(p)}" for p in self.points[:4]]
         more = ", …" if len(self.points) > len(parts) else ""
         found = f"; {', '.join(parts)}{more} rounds per chunk" if parts else ""
         said = f"; {self.statements[0]}" if self.statements and not parts else ""
         return f"<Outcome {self.status}: {count(len(self.points), 'schedule')}{found}{said}>"
+
+
+LONGEST_FRACTION = 9
+"""Characters of a fraction that is told as it is."""
+
+
+def _told(point: Point) -> str:
+    """Return the rounds per chunk: a fraction of many digits to four of them."""
+    exact = str(point.rounds_per_chunk)
+    return exact if len(exact) <= LONGEST_FRACTION else f"{float(point.rounds_per_chunk):.4g}"
 
 
 class Engine(Protocol):

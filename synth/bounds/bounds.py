@@ -11,6 +11,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.base.kept import kept
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
@@ -81,7 +82,7 @@ class Bounds:
     def __repr__(self) -> str:
         algbw = "" if self.algbw_GBps is None else f", {float(self.algbw_GBps):.4g} GB/s at most"
         return (
-            f"<Bounds: {self.steps} steps, {self.rounds_per_chunk} rounds per chunk, "
+            f"<Bounds: {count(self.steps, 'step')}, {self.rounds_per_chunk} rounds per chunk, "
             f"{float(self.latency_us):.4g} µs at least{algbw}>"
         )
 

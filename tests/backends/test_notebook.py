@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -83,6 +84,23 @@ def test_results_of_compiling_print_in_a_line(outcome):
     calls = weft.compile(outcome.points[0].schedule, "mpi")
     for one in (made, made.made, calls, calls.program):
         assert len(repr(one)) < 200, repr(one)
+
+
+def test_an_outcome_is_simulated_by_its_fastest_schedule_at_each_size():
+    found = weft.synthesize(weft.problem("dgx1", "allgather"), "exact", effort=20)
+    sizes = ["16KiB", "1MiB"]
+    least = [
+        min(weft.simulate(point.schedule, size).time_us for point in found.points) for size in sizes
+    ]
+    assert [one.time_us for one in weft.simulate(found, sizes)] == least
+    with pytest.raises(weft.WeftError, match="no schedule"):
+        weft.simulate(replace(found, points=()), "1MiB")
+
+
+def test_sketches_and_rates_print_in_a_line(outcome):
+    assert repr(weft.load_sketch("ndv2_relay")) == "<SketchTree ndv2_relay: 3 rules, of nodes>"
+    odd = replace(outcome.points[0], rate=Fraction(151601348, 838860775))
+    assert "2 steps with 0.1807 rounds" in repr(replace(outcome, points=(replace(odd, steps=2),)))
 
 
 def test_large_machines_are_shown_in_words():
