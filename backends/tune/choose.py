@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats
+from weft.dsl.base.arrays import Bools, Floats
 
 EVEN = 1 + 1e-9
 """Largest ratio of two times that count as equal."""
@@ -19,7 +19,7 @@ LEAST = 1e-12
 
 EDGE = 0.01
 """Largest share of time that a size may lose for a change at a power of two, which people remember
-and compare with."""
+and compare with, or for one form of a baseline instead of several."""
 
 FINEST = 4096
 """Part of a size to which it is found where plans change; smaller sizes are found to the byte."""
@@ -37,7 +37,7 @@ class Stretch:
 def few(times: Floats, limit: Floats, price: Floats) -> list[int]:
     """Return a candidate for every size: as few changes as possible, then as little time.
 
-    ``times``: shape (candidates, sizes), infinite where unknown. ``limit``: shape (sizes,), what
+    ``times``: shape (candidates, sizes), infinite where unknown. ``limit``: the same shape, what
     is allowed there; some candidate must be within it at every size. ``price``: shape
     (candidates,), a factor on the times of a candidate for its other costs.
 
@@ -64,13 +64,16 @@ def few(times: Floats, limit: Floats, price: Floats) -> list[int]:
     return path[::-1]
 
 
-def limits(times: Floats, baseline: Floats, within: float) -> Floats:
-    """Return the time limit of a plan at each size: near the best, and no more than the baseline.
+def limits(times: Floats, baseline: Floats, within: float, of_baselines: Bools) -> Floats:
+    """Return the time limit of each plan at each size: near the best, and no more than the baseline
+    but for a plan that is of a baseline itself, whose forms take turns every few KiB: :data:`EDGE`.
 
-    ``baseline``: shape (sizes,), infinite where there is none.
+    ``baseline``: shape (sizes,), infinite where there is none. ``of_baselines``: shape
+    (candidates,). The result has the shape of ``times``.
     """
     best = times.min(axis=0)
-    return np.asarray(np.minimum(best * (1 + within), np.maximum(baseline, best)) * EVEN)
+    held = baseline * np.where(of_baselines, 1 + EDGE, 1.0)[:, None]
+    return np.asarray(np.minimum(best * (1 + within), np.maximum(held, best)) * EVEN)
 
 
 def stretches(

@@ -121,14 +121,14 @@ def path(came: Finalists, options: TuneOptions) -> list[int]:
 
 
 def allowed(came: Finalists, options: TuneOptions) -> tuple[Floats, Floats]:
-    """Return the times that count, infinite for what is out, and the limit at every size."""
+    """Return the times that count, infinite for what is out, and the limits, of the same shape."""
     times, baseline = _matrix(came.entries), _baseline(came.entries)
     behind = came.behind if len(came.behind) else np.ones_like(times)
+    own = np.array([e.runner.baseline for e in came.entries])
     if no_gain(came, options.within):
-        own = np.array([e.runner.baseline for e in came.entries])
         times[~own] = np.inf
     times = np.where(behind > EVEN, np.maximum(times, baseline * behind), times)
-    return times, limits(times, baseline, options.within)
+    return times, limits(times, baseline, options.within, own)
 
 
 def no_gain(came: Finalists, within: float) -> bool:

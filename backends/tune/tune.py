@@ -62,7 +62,7 @@ def tune(
     plans = rounded(
         stretches(chosen, came.grid, came.us),
         came.grid,
-        lambda place, at: bool(times[place, at] <= limit[at]),
+        lambda place, at: bool(times[place, at] <= limit[place, at]),
         came.us,
     )
     made = make_files(came.entries, plans, collective, options, jobs)

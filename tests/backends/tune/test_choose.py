@@ -29,7 +29,7 @@ def test_no_choice_has_fewer_plans_or_is_as_short_and_quicker(
     times: np.ndarray, within: float
 ) -> None:
     count, sizes = times.shape
-    limit = limits(times, np.full(sizes, np.inf), within)
+    limit = limits(times, np.full(sizes, np.inf), within, np.zeros(count, bool))
     path = tuple(few(times, limit, np.ones(count)))
 
     def cost(one: tuple[int, ...]) -> tuple[int, float]:
@@ -38,7 +38,7 @@ def test_no_choice_has_fewer_plans_or_is_as_short_and_quicker(
     allowed = [
         one
         for one in product(range(count), repeat=sizes)
-        if all(times[c, i] <= limit[i] for i, c in enumerate(one))
+        if all(times[c, i] <= limit[c, i] for i, c in enumerate(one))
     ]
     assert path in allowed
     assert cost(path) == min(map(cost, allowed))
@@ -46,19 +46,31 @@ def test_no_choice_has_fewer_plans_or_is_as_short_and_quicker(
 
 def test_a_plan_may_lose_a_little_to_the_best_but_nothing_to_the_baseline() -> None:
     times = np.array([[1.00, 1.00, 1.04], [1.02, 1.02, 1.00]])
-    free = limits(times, np.full(3, np.inf), 0.05)
+    found = np.array([False, True])
+    free = limits(times, np.full(3, np.inf), 0.05, found)
     assert few(times, free, np.ones(2)) in ([0, 0, 0], [1, 1, 1])
     # The second is the baseline: the first is slower than it at the last size.
-    held = limits(times, times[1], 0.05)
-    assert times[0, 2] > held[2]
+    held = limits(times, times[1], 0.05, found)
+    assert times[0, 2] > held[0, 2]
     assert few(times, held, np.ones(2)) == [1, 1, 1]
-    strict = limits(times, times[1], 0.0)
+    strict = limits(times, times[1], 0.0, found)
     assert few(times, strict, np.ones(2)) == [0, 0, 1]
+
+
+def test_forms_of_a_baseline_that_take_turns_by_less_than_a_percent_are_one_plan() -> None:
+    times = np.array([[1.0, 1.008, 1.0, 1.008], [1.008, 1.0, 1.008, 1.0], [2.0, 2.0, 2.0, 1.012]])
+    limit = limits(times, times.min(axis=0), 0.05, np.array([True, True, True]))
+    assert runs(few(times, limit, np.ones(3))) == 1
+    assert times[2, 3] > limit[2, 3]
+    found = limits(times, times.min(axis=0), 0.05, np.zeros(3, bool))
+    assert runs(few(times, found, np.ones(3))) == 4
 
 
 def test_of_equals_the_cheaper_one() -> None:
     times = np.array([[1.0, 1.0], [1.001, 1.001]])
-    assert few(times, limits(times, np.full(2, np.inf), 0.03), np.array([1.01, 1.0])) == [1, 1]
+    assert few(
+        times, limits(times, np.full(2, np.inf), 0.03, np.zeros(2, bool)), np.array([1.01, 1.0])
+    ) == [1, 1]
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(2, 10**6))
