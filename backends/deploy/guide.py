@@ -14,7 +14,7 @@ from typing import Any
 from weft.dsl.base.tables import count, facts, table
 from weft.dsl.base.units import format_binary
 from weft.dsl.importers.nccl_tests import TESTS
-from weft.dsl.nouns.library import Library
+from weft.dsl.nouns.library import IN_SWITCHES, Library
 from weft.dsl.nouns.runtime import LOADERS, Loader
 
 from .launchers import LAUNCHERS, LaunchJob, assigned, mpirun, slurm_line
@@ -258,6 +258,13 @@ def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> l
             f"-o FOLDER writes {PLANS}; nccl-tests, which is no Python program, cannot register "
             "plans: time your own program"
         )
+        told = [line for one in library.tuned for line in one.remarks if IN_SWITCHES in line]
+        found += told
+        if told:
+            found.append(
+                "such buffers are memory of cuMem calls, and each new pair of them takes multicast "
+                "objects of its own, of which a rack of GB200 has 1,024: use the same ones again"
+            )
     if loader.name == "executor" and family in ("b200", "b300", "gb200", "gb300"):
         found.append("--to mscclpp-json makes plans for MSCCL++, which has kernels for Blackwell")
     return found

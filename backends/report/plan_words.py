@@ -19,6 +19,7 @@ ASKED = re.compile(r" (?P<size>\d+(?:\.\d+)?(?:[KMGT]i?)?B)(?: \(\d+\))?$")
 """The end of a schedule's name: the size that an engine was asked for."""
 
 ONE_SHOT = "one shot, "
+IN_SWITCHES = "in switches, "
 MENDED = re.compile(r"mended \S+")
 
 
@@ -31,6 +32,8 @@ def idea_words(source: str, engine: str = "") -> str:
     ('one shot found for 1KiB', 'two shot')
     >>> idea_words("dgx2_relay:nodes=2 4MiB", "sketched")
     'sketch dgx2_relay:nodes=2, found for 4MiB'
+    >>> idea_words("in switches, packing 4MiB", "packing"), idea_words("nvls", "classic")
+    ('packed trees through switches that compute found for 4MiB', 'nvls')
     """
     if MENDED.fullmatch(source):
         return "former plan, mended"
@@ -44,6 +47,8 @@ def _engine(asked: str, engine: str) -> str:
     """Return the idea of what was asked: an engine with its options, or a sketch."""
     if asked.startswith(ONE_SHOT):
         return "one shot"
+    if asked.startswith(IN_SWITCHES):
+        return f"{_engine(asked.removeprefix(IN_SWITCHES), engine)} through switches that compute"
     name = asked.partition("{")[0]
     if name.startswith("classic:"):
         return name.removeprefix("classic:").replace("_", " ")

@@ -22,6 +22,7 @@ from weft.dsl.nouns.schedule import Schedule, load
 
 from ..check.findings import require_good
 from ..compile.compile import lower_schedule
+from ..compile.request import Request
 from ..compile.source import fitted
 from ..formats.format import ExecutionRequest
 from ..formats.msccl.emit import collective_name
@@ -113,7 +114,9 @@ def make(given: Mapping[str, Any]) -> list[dict[str, Any]]:
         backend: Backend = BACKENDS.make(format)
         backend = backend.on(schedule.topology)
         # Shares as the format can express them, in which the file is judged as well.
-        shaped, _ = fitted(schedule, backend.name, variant.segments * variant.parts)
+        shaped = schedule
+        if not len(schedule.casts):
+            shaped, _ = fitted(schedule, backend.name, variant.segments * variant.parts)
         target, chunks = "", 0
         if isinstance(backend, MscclXml):
             target = asked.runtime
@@ -175,12 +178,26 @@ class _ProgramFiles:
         return lower_schedule(self.schedule, options)
 
     def _text(self, name: str, sizes: SizeRange) -> str:
+        if len(self.schedule.casts):
+            return self._cast_text(name, sizes)
         if isinstance(self.backend, ScriptFile):
             script = compile_script(self.schedule, name)
             return self.backend.write(script, (), name.replace("-", "_"))
         program = replace(self.program, name=name)
         written = written_sizes(self.backend.name, self.runtime, sizes)
         return self.backend.emit(program, target_of(self.runtime), written)
+
+    def _cast_text(self, name: str, sizes: SizeRange) -> str:
+        """Return a plan in which switches sum or copy; it is proved here, too."""
+        asked = Request(
+            self.schedule,
+            sizes=written_sizes(self.backend.name, self.runtime, sizes),
+            to=self.backend.name,
+            name=name,
+            in_place=self.in_place,
+            instances=self.variant.instances,
+        )
+        return self.backend.make(asked).text
 
     def _execute(self, text: str, where: str) -> None:
         """Execute a file; raises CheckFailed if it computes something else."""

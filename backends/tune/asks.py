@@ -86,6 +86,7 @@ class Ask:
         sketch: the rules to keep, if any.
         baseline: whether a runtime would find it without us.
         one_shot: ask for the allgather of all ranks' buffers; each rank sums locally.
+        switches: let switches sum and copy, where the machine has such.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Ask:
     sketch: Named | None = None
     baseline: bool = False
     one_shot: bool = False
+    switches: bool = False
 
 
 def asks(
@@ -117,6 +119,32 @@ def asks(
     for sketch in dict.fromkeys(sketches):
         found += [_at("portfolio", n, sketch) for n in ladder[1::2] or ladder]
     return found
+
+
+def asks_of_switches(
+    topology: Topology,
+    collective: Collective,
+    sizes: SizeRange,
+    engines: tuple[str, ...] = (),
+) -> Iterator[Ask]:
+    """Yield the questions whose answers may have sums and copies of switches.
+
+    ``engines``: instead of those that are usual; only trees know switches.
+    """
+    for name in names_for(collective.kind):
+        if isinstance(find_algorithm(name, collective.kind), InNetwork):
+            text = f"classic{{algorithm={name}}}"
+            yield Ask(name, text, Objective.TIME, sizes.high, switches=True)
+    ladder = _ladder(sizes)
+    named = {engine.partition("{")[0] for engine in engines}
+    if not named or named & {"packing", "portfolio"}:
+        for size in dict.fromkeys((ladder[0], ladder[len(ladder) // 2], ladder[-1])):
+            one = _at("packing", size)
+            yield replace(one, name=f"{IN_SWITCHES}{one.name}", switches=True)
+
+
+IN_SWITCHES = "in switches, "
+"""How names of schedules begin that an engine found for switches that compute."""
 
 
 def again(

@@ -100,11 +100,11 @@ class Claims:
         """Yield the check of a plan's times: of its program, and of its schedule by itself."""
         places = [i for i, n in enumerate(self.one.grid) if plan.low <= n <= plan.high]
         schedule = self.schedules.get(plan.schedule)
-        if not places or not (schedule or self._file(plan)):
+        if not places or (schedule is None and not self._file(plan)):
             return
         file = self._file(plan) or plan.schedule
         try:
-            wrong = [*self._ideas(plan, schedule, places)] if schedule else []
+            wrong = [] if schedule is None else [*self._ideas(plan, schedule, places)]
             if self.simulated and (clock := self._clock(plan, schedule)):
                 wrong += self._compared(places, self.one.chosen_us, clock)
         except WeftError as error:

@@ -282,14 +282,15 @@ def families_of(schedules: Sequence[Schedule]) -> list[int]:
 
 
 def _transfers(schedule: Schedule) -> bytes:
-    """Return the transfers in an order of their own."""
+    """Return the transfers in an order of their own, and the casts."""
     columns = (schedule.chunk, schedule.src, schedule.dst, schedule.step, schedule.reduce)
     rows = np.array([np.asarray(c, np.int64) for c in columns])
     order = np.lexsort(rows)
     start = schedule.route_start
     routes = [tuple(schedule.route_links[start[i] : start[i + 1]].tolist()) for i in order.tolist()]
     of = schedule.collective
-    return repr((rows[:, order].tolist(), routes, of.factor, of.sizes)).encode()
+    casts = sorted(map(repr, schedule.casts))
+    return repr((rows[:, order].tolist(), routes, of.factor, of.sizes, casts)).encode()
 
 
 def ranked(

@@ -245,6 +245,6 @@ class _EntryTimer:
         if place not in self.timers:
             self.timers[place] = stand.timer(entry.variant)
         timer = self.timers[place]
-        if timer is None or not stand.worthwhile(timer.program, entry.variant.protocol, size):
+        if timer is None or not stand.worthwhile(timer, entry.variant.protocol, size):
             return math.inf
         return timer.clock.time_us(size)

@@ -18,9 +18,10 @@ from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.time.latency import latency_us
 
-from .asks import Ask, Named, again, asks, fitting_sketches
+from .asks import Ask, Named, again, asks, asks_of_switches, fitting_sketches
 from .binary_grid import on_binary_grid
 from .options import TuneOptions
+from .switches import asked_of
 from .timing import Interrupted, MapJobs, Runner
 
 ENOUGH = 1.03
@@ -54,13 +55,17 @@ class Gathered:
 def gather(
     topology: Topology, collective: Collective, options: TuneOptions, jobs: MapJobs
 ) -> Gathered:
-    """Return all different schedules.
+    """Return all different schedules, on the machine as it is.
+
+    Those of transfers are sought on a machine whose switches only forward: engines that find casts
+    beyond all transfers look for no others.
 
     One that a runtime has without weft is a baseline, even if another engine found it first.
 
     Raises:
         Interrupted: before there was any.
     """
+    whole, topology = topology, topology.without_capabilities()
     short = bool(options.forms)
     shelf = [] if short or options.engines else fitting_sketches(topology, collective)
     shelf = [sketch for sketch in shelf if sketch not in options.sketches]
@@ -71,7 +76,10 @@ def gather(
         questions = again(questions, topology.ranks, options.sizes, options.engines)
         old = [warm.schedule for warm in options.warm.values()]
         questions = [q for q in questions if not _answered(q, topology, old)]
-    given = partial(_given, topology.to_json(), collective.to_json(), options)
+    if asked_of(whole, collective, options):
+        questions += asks_of_switches(whole, collective, options.sizes, options.engines)
+    machines = {False: topology.to_json(), True: whole.to_json()}
+    given = partial(_given, machines, collective.to_json(), options)
     told = _told([q for q in questions if q.sketch not in shelf], given, jobs)
     # Those of the shelf are asked at the largest size first, and elsewhere if they are good there.
     later = [q for q in questions if q.sketch in shelf]
@@ -87,11 +95,15 @@ def gather(
     answers = [(q, told[q]) for q in questions if q in told]
     found: dict[str, Runner] = {}
     for name, warm in options.warm.items():
-        _join(found, Runner(name, on_binary_grid(warm.schedule), form=warm.form))
+        old_plan = warm.schedule
+        old_plan = old_plan if len(old_plan.casts) else on_binary_grid(old_plan)
+        _join(found, Runner(name, _on(whole, old_plan), form=warm.form))
     known = [(q, a) for q, a in answers if a is not None]
     for question, answer in known:
         for i, data in enumerate(answer["schedules"]):
-            schedule = load(data)
+            schedule = _on(whole, load(data))
+            if question.switches and not len(schedule.casts):
+                continue  # the others found it, or better ones
             name = question.name
             name += f" {schedule.steps} steps" if len(answer["schedules"]) > 1 else ""
             name += f" ({i + 1})" if any(r.name == name for r in found.values()) else ""
@@ -176,10 +188,18 @@ def _join(found: dict[str, Runner], runner: Runner) -> None:
     found[key] = replace(first, baseline=first.baseline or runner.baseline)
 
 
-def _given(machine: Any, collective: Any, options: TuneOptions, question: Ask) -> dict[str, Any]:
+def _on(topology: Topology, schedule: Schedule) -> Schedule:
+    """Return a schedule of the machine without capabilities, or with them, on the latter."""
+    same = schedule.topology.digest() == topology.digest()
+    return schedule if same else replace(schedule, topology=topology)
+
+
+def _given(
+    machines: Mapping[bool, Any], collective: Any, options: TuneOptions, question: Ask
+) -> dict[str, Any]:
     sketch = question.sketch
     return {
-        "topology": machine,
+        "topology": machines[question.switches],
         "collective": collective,
         "engine": question.engine,
         "objective": str(question.objective),
@@ -206,4 +226,5 @@ def _digest(schedule: Schedule) -> str:
     ]
     text = b"|".join(b"" if p is None else np.ascontiguousarray(p).tobytes() for p in parts)
     shares = str((schedule.collective.factor, schedule.collective.sizes)).encode()
+    shares += "".join(map(repr, schedule.casts)).encode()
     return hashlib.sha256(text + shares).hexdigest()

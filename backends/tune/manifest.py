@@ -24,6 +24,7 @@ from .choose import Stretch
 from .compared import plan_starts, remarks, runtime_times
 from .field import Finalists
 from .options import TuneOptions
+from .switches import limits_told
 from .timing import MapJobs, RaceEntry
 
 SHOWN = 24
@@ -129,6 +130,7 @@ def entry_of(
             *_own(grid, chosen, came.own),
             *remarks(grid, chosen, own),
             *_odd(collective, plans, [one["chunks"] for one in made]),
+            *_limits(plans, [entries[one.place] for one in found]),
         ),
         plan_starts(topology, [one.variant.protocol for one in at], options),
         own,
@@ -198,6 +200,12 @@ def _odd(
                 f"{plan.name} is for messages that are a multiple of {number} elements; the "
                 "runtime passes it over at others"
             )
+
+
+def _limits(plans: Sequence[TunedPlan], entries: Sequence[RaceEntry]) -> Iterator[str]:
+    """Yield remarks on what plans ask for in which switches sum or copy."""
+    pairs = zip(plans, entries, strict=True)
+    yield from limits_told({p.name: (e.runner.schedule, p.instances) for p, e in pairs})
 
 
 def _own(

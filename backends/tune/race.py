@@ -12,7 +12,7 @@ Rounds do not depend on the executor of the jobs or on the order in which they e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -20,6 +20,7 @@ from itertools import product
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.program import protocol_of
 
+from .cast_plans import form_of
 from .exploration import LEADERS, Exploration, Times, ranked
 from .refine import refined
 from .timing import COARSE, Interrupted, MapJobs, RaceEntry, Runner, Track, clocked, spaced
@@ -96,6 +97,9 @@ def short_race(
     few = sorted({*grid[::FEW], grid[-1]})
     times, known = Times(), Times()
 
+    def fit(pairs: Iterable[tuple[int, Variant]]) -> list[tuple[int, Variant]]:
+        return list(dict.fromkeys((p, form_of(runners[p].schedule, form)) for p, form in pairs))
+
     def run(pairs: Sequence[tuple[int, Variant]], at: Sequence[int]) -> list[RaceEntry]:
         ran = clocked([(runners[place], form) for place, form in pairs], at, track, jobs)
         for (place, _), entry in zip(pairs, ran, strict=True):
@@ -112,13 +116,13 @@ def short_race(
         )
 
     everyone = range(len(runners))
-    run([(place, simple[0]) for place in everyone], few)
+    run(fit((place, simple[0]) for place in everyone), few)
     own = ((place, form) for place in everyone if (form := runners[place].form) is not None)
     theirs = [form for form in forms if form not in simple] or forms[:1]
-    pairs = list(dict.fromkeys((*product(leading(PER_SIZE_SHORT) or everyone, theirs), *own)))
+    pairs = fit((*product(leading(PER_SIZE_SHORT) or everyone, theirs), *own))
     ran = run(pairs, grid)
     ahead = {ranked(times, n, runners)[0] for n in few if n in times.best}
-    plain = dict.fromkeys(
+    plain = fit(
         (
             *sorted(ahead),
             *product(leading(1) or everyone, simple[1:]),

@@ -11,13 +11,13 @@ from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds
-from weft.synth.bounds.switch_gain import switch_gain
 
 from .choose import rounded, stretches
 from .field import allowed, measured, path, simulated
 from .gather import gather
 from .manifest import TuneResult, entry_of, make_files
 from .options import TuneOptions
+from .switches import left_out, why_not
 from .timing import MapJobs
 
 
@@ -45,9 +45,10 @@ def tune(
     if collective.ranks < 2:
         raise UserError("one rank alone: nothing has to move, so there is nothing to tune")
     bound = bounds(topology, collective)
-    if (told := casts_left_out(topology, collective)) is not None:
-        say("Remark", told)
-    gathered = gather(topology.without_capabilities(), collective, options, jobs)
+    if why := why_not(topology, options):
+        if told := left_out(topology, collective, why):
+            say("Remark", told)
+    gathered = gather(topology, collective, options, jobs)
     if not gathered.runners:
         raise NothingFound(f"no schedule for {collective} on {topology.name}: {gathered.why}")
     found = count(len(gathered.runners), "schedule")
@@ -67,19 +68,3 @@ def tune(
     )
     made = make_files(came.entries, plans, collective, options, jobs)
     return entry_of(bound, topology, collective, options, came, plans, made)
-
-
-def casts_left_out(topology: Topology, collective: Collective) -> str | None:
-    """Return what the plans of a library leave unused where switches that compute help.
-
-    Schedules of plans are of transfers: a program, whose time tune compares, says nothing else.
-    """
-    gain = switch_gain(topology, collective)
-    if gain is None or not gain.helps:
-        return None
-    ratio = f"{float(gain.without / gain.with_them):.4g}"
-    return (
-        f"plans of tune do not let {gain.switches[0]} sum or copy, which gives {ratio} times the "
-        "bandwidth; within a host: weft synth --objective time --size SIZE, then "
-        "weft compile --to mscclpp-json"
-    )

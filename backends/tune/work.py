@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft.dsl.base.errors import BrokenPlugin, NothingFound, PluginFault, UserError
 from weft.dsl.base.kept import kept
@@ -36,6 +36,7 @@ from ..compile.replicate import replicated
 from ..compile.source import fitted
 from ..formats.msccl.emit import require_fit
 from .binary_grid import on_binary_grid
+from .cast_plans import CastTimer, cast_timer, fits_in_place, form_of
 from .variants import COPIES, LONG, SHAPES, SUMS, USUAL_COPIES, Variant
 
 FORMAT = "msccl-xml"
@@ -113,7 +114,7 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
         if given["one_shot"]:
             schedules = list(map(_one_shot, schedules))
         # Shares as the formats can express them: the timed program equals the written one.
-        schedules = [on_binary_grid(fitted(s, FORMAT, 1)[0]) for s in schedules]
+        schedules = [_expressible(s) for s in schedules]
     except (UserError, NothingFound) as error:
         return {"schedules": [], "why": error.message}
     except (BrokenPlugin, PluginFault) as error:
@@ -121,6 +122,12 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
         return {"schedules": [], "why": error.message}
     why = "" if schedules else str(outcome.status)
     return {"schedules": [dump(s) for s in schedules], "why": why}
+
+
+def _expressible(schedule: Schedule) -> Schedule:
+    if len(schedule.casts):
+        return schedule
+    return on_binary_grid(fitted(schedule, FORMAT, 1)[0])
 
 
 def _one_shot(gather: Schedule) -> Schedule:
@@ -150,12 +157,15 @@ def _problem(given: Mapping[str, Any]) -> Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Timer:
+class TimedProgram:
     """Program with its clock."""
 
     program: Program
     clock: ProgramClock
 
+
+Timer: TypeAlias = TimedProgram | CastTimer
+"""Something compiled, with its clock."""
 
 KEPT, KEPT_LARGE, LARGE = 64, 6, 20_000
 """Programs with their clocks that a process keeps, as a race asks for some of them again: all, and
@@ -183,8 +193,10 @@ class Stand:
     @staticmethod
     def of(given: Mapping[str, Any]) -> Stand:
         """Return the instance from the JSON of a job."""
-        protocols = tuple(map(Protocol, given["protocols"]))
         schedule = _loaded(json.dumps(given["schedule"]))
+        protocols = tuple(map(Protocol, given["protocols"]))
+        if len(schedule.casts):
+            protocols = tuple(p for p in protocols if p is Protocol.SIMPLE)
         return Stand(schedule, given["runtime"], protocols, given["model"])
 
     @property
@@ -195,6 +207,8 @@ class Stand:
     @property
     def shapes(self) -> tuple[Variant, ...]:
         """Return the settings that are tried, with one instance under Simple."""
+        if len(self.schedule.casts):
+            return (Variant(),)
         local = not target_of(self.runtime).fuses and self.model.local_GBps < math.inf
         return (*SHAPES, *SUMS) if local and self.schedule.reduce.any() else SHAPES
 
@@ -204,6 +218,8 @@ class Stand:
         ``replicate``: instances may be those of a program of one, which takes less time to make.
         None where the runtime has no room for the program, or it is too large.
         """
+        if len(self.schedule.casts):
+            return cast_timer(self.schedule, (self.runtime, self.by), variant.instances)
         if len(self.schedule) * variant.instances * variant.segments > MOST_OPERATIONS:
             return None
         large = len(self.schedule) * variant.instances * variant.segments > LARGE
@@ -212,6 +228,8 @@ class Stand:
 
     def fits_in_place(self, variant: Variant) -> bool:
         """Return True if a file can hold the program for a buffer that is input and output."""
+        if len(self.schedule.casts):
+            return fits_in_place(self.schedule, variant)
         target = target_of(self.runtime)
         try:
             options = variant.options(target, in_place=True)
@@ -220,14 +238,16 @@ class Stand:
             return False
         return True
 
-    def worthwhile(self, program: Program, protocol: Protocol, size: int) -> bool:
-        """Return True if a program may be competitive at a size under a protocol.
+    def worthwhile(self, timer: Timer, protocol: Protocol, size: int) -> bool:
+        """Return True if what is timed may be competitive at a size under a protocol.
 
         Not if it cuts a small message, which need not be cut, into less than elements: a runtime
         would not take it. Nor under a protocol of small payloads, if it loops over a large message
         for so long that what it gains in latency is nothing beside what its flags take.
         """
-        collective = self.schedule.collective
+        if isinstance(timer, CastTimer):
+            return timer.least <= size <= timer.most
+        program, collective = timer.program, self.schedule.collective
         whole = collective.message_chunks // collective.factor
         if size < ELEMENT * program.message_chunks and program.message_chunks > whole:
             return False
@@ -239,7 +259,7 @@ class Stand:
 
 def _made_timer(
     schedule: Schedule, clock: tuple[str, str], variants: tuple[Variant], *, replicate: bool
-) -> Timer | None:
+) -> TimedProgram | None:
     (variant,), (runtime, by) = variants, clock  # in tuples, which are compared by value
     target = target_of(runtime)
     try:
@@ -250,7 +270,7 @@ def _made_timer(
         return None
     if program.instructions > MOST_OPERATIONS:
         return None
-    return Timer(
+    return TimedProgram(
         program,
         ProgramClock(program, schedule.topology, named_model(schedule.topology, runtime, by)),
     )
@@ -381,7 +401,12 @@ def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
         _deep(stand, forms, wide, found)
     else:
         cases = {n: list(stand.protocols) for n, p in prospects.items() if p.open}
-        _copies(stand, SHAPES[0], cases, found, USUAL_COPIES)
+        if len(stand.schedule.casts):
+            # One GPU alone fills a switch with 16 only, and each takes little time to look at.
+            for count in COPIES:
+                _times(stand, Variant(instances=count), cases, found, math.inf)
+        else:
+            _copies(stand, SHAPES[0], cases, found, USUAL_COPIES)
     return found.to_json()
 
 
@@ -395,6 +420,8 @@ def _deep(
     bases: dict[Variant, dict[int, list[Protocol]]] = {}
     for size, variants in forms.items():
         for variant in variants if found.sizes[size].open else ():
+            if form_of(stand.schedule, variant) != variant:
+                continue  # of programs
             cases = bases.setdefault(replace(variant, protocol=Protocol.SIMPLE), {})
             cases.setdefault(size, []).append(variant.protocol)
     for base, cases in bases.items():
@@ -421,7 +448,7 @@ def _longer(best: Variant | None, shape: Variant) -> bool:
 
 def _orders(stand: Stand, sizes: Sequence[int], found: _VariantTimes) -> dict[int, Order]:
     """Return the order that is the best for a schedule at each size, by probes at some of them."""
-    usual, *others = distinct_orders(stand.schedule)
+    usual, *others = distinct_orders(stand.schedule) if len(stand.schedule) else (Order.PRIORITY,)
     if not others or not sizes:
         return dict.fromkeys(sizes, usual)
     step = max(1, (len(sizes) - 1) // (MOST_PROBED - 1))
@@ -493,7 +520,7 @@ def _times(
                 timer = timer or stand.timer(base, replicate=True)
                 if timer is None:
                     return None
-                if not stand.worthwhile(timer.program, protocol, size):
+                if not stand.worthwhile(timer, protocol, size):
                     continue
                 limit = ratio * found.least(size)
                 us = timer.clock.time_us(size, protocol, limit=limit, most_operations=MOST_EXPLORED)
@@ -518,7 +545,7 @@ def clock(given: Mapping[str, Any]) -> list[float | None]:
     found: list[float | None] = []
     for size, limit in zip(sizes, given.get("limits") or [None] * len(sizes), strict=True):
         us = math.inf
-        if stand.worthwhile(timer.program, variant.protocol, size):
+        if stand.worthwhile(timer, variant.protocol, size):
             us = timer.clock.time_us(
                 size, limit=math.inf if limit is None else limit, most_operations=MOST_TIMED
             )

@@ -52,6 +52,9 @@ MANIFEST = "library.json"
 MOST_COPIES = 1024
 """Most instances or segments of a plan; larger numbers are refused as errors."""
 
+IN_SWITCHES = "switches sum or copy (NVLS)"
+"""What the remark says of plans in which they do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
@@ -168,7 +171,8 @@ class Tuned:
             size the lower bound, the time of the library's plan, and the time of its schedule
             without runtime overheads, in µs.
         candidates: timed candidates worth showing, baselines included.
-        remarks: notes for the reader.
+        remarks: notes for the reader; one with :data:`IN_SWITCHES` says what plans ask for in which
+            switches sum or copy.
         start_us: µs of a call of the plan at each size before its first operation; empty where the
             model of time has no such start. ``runtime``: what the runtime has by itself; None where
             the model does not know.

@@ -36,11 +36,13 @@ _SHARE = _NumberLimits(Fraction(1, 1000), Fraction(1))
 _RATE = _NumberLimits(Fraction(1, 1000), Fraction(10**6), " GB/s")
 
 _RANGES = {
-    **dict.fromkeys(("start", "alpha", "nominal", "message", "host", "peer"), _TIME),
+    **dict.fromkeys(
+        ("start", "alpha", "nominal", "message", "host", "peer", "cast", "signal"), _TIME
+    ),
     **dict.fromkeys(("reach", "efficiency", "tree", "nvls"), _SHARE),
     **dict.fromkeys(("cap", "local", "ring"), _RATE),
     "factor": _NumberLimits(Fraction(1, 1000), Fraction(1000)),
-    "channels": _NumberLimits(Fraction(1), Fraction(1024)),
+    **dict.fromkeys(("channels", "casting"), _NumberLimits(Fraction(1), Fraction(1024))),
 }
 """By the first word of a key: far beyond any machine, so that no time overflows or is nothing."""
 

@@ -30,6 +30,9 @@ from .runtime_model import MediaModel, RuntimeModel, model_of
 NCCL, NCCL_TREE = "nccl", "nccl-tree"
 """Runtimes of NCCL's own kernels, which run no files: rings and all but trees, and trees."""
 
+CAST_NUMBERS = ("nvls", "cast", "signal", "casting")
+"""Keys of what plans take in which switches sum or copy."""
+
 MSCCLPP = "mscclpp"
 """Runtime of MSCCL++'s own kernels."""
 
@@ -404,6 +407,9 @@ def _calibrated(topology: Topology, asked: tuple[str, tuple[TimingNumber, ...]])
         for name, one in base.protocols.items()
     }
     reach = {medium: finder.number(f"reach.{medium}") for medium in finder.media}
+    if any(node.computes for node in topology.nodes):
+        for key in CAST_NUMBERS:
+            finder.look(key)
     return replace(
         base,
         name=runtime,

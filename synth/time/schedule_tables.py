@@ -190,102 +190,38 @@ class Waits:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """A schedule and a cost model, ready for :meth:`time`. Made by :func:`prepare`.
+class QueueTables:
+    """What queues for links, without its sizes: routes, waits and a cost model.
 
-    ``copies``: of how many equal parts the schedule is one (:mod:`.folded`).
+    ``legs``: the rows, where some of them are legs of casts.
     """
 
-    schedule: Schedule
-    model: CostModel
     routes: Routes
     waits: Waits
+    model: CostModel
+    legs: QueuedRows | None = None
     copies: int = 1
 
-    def time(
-        self,
-        message_bytes: int,
-        *,
-        segments: int | None = None,
-        priority: npt.ArrayLike | None = None,
-        stride: int | None = None,
-    ) -> float:
-        """µs until the last arrival, for a message of M bytes; as :meth:`run`."""
-        found = self.run(message_bytes, segments=segments, priority=priority, stride=stride)
-        return found.time_us
+    def time_us(self, topology: Topology, grain_bytes: Fraction, slices: int, stride: int) -> float:
+        """Return µs until the last arrival, in the planned order of ``legs``, if it has one."""
+        costs = _Costs.of(topology, grain_bytes / slices, Fraction(self.model.overhead_us))
+        order = None if self.legs is None else self.legs.priority
+        m, unit = self.served(costs, slices, order, stride)
+        return int(_tables(m)[0][k.END :: k.TRANSFER_COLUMNS].max(initial=0)) / unit
 
-    def run(
-        self,
-        message_bytes: int,
-        *,
-        segments: int | None = None,
-        priority: npt.ArrayLike | None = None,
-        stride: int | None = None,
-    ) -> Served:
-        """The whole run, compiled; slices, order and stride are the schedule's unless given.
-
-        ``priority``: one integer per transfer (not of schedules with casts). Cost: O(transfers ·
-        segments · log), about a µs each, and some 60 bytes.
-        """
-        s = self.schedule
-        slices = s.segments if segments is None else segments
-        order = self._priority() if priority is None else np.asarray(priority, np.int64)
-        step = s.stride if stride is None else stride
-        costs = self._costs(message_bytes, slices)
-        coarse = costs.coarse(self._ends(costs, slices))
-        for unit in (costs.unit, coarse) if self._fits(costs, costs.unit, slices) else (coarse,):
+    def served(
+        self, costs: _Costs, slices: int, order: AnyArray | None, stride: int
+    ) -> tuple[Ints, int]:
+        """Return the memory of a whole compiled run at its end, and its ticks in a µs."""
+        coarse = costs.coarse(self.ends(costs, slices))
+        for unit in (costs.unit, coarse) if self.fits(costs, costs.unit, slices) else (coarse,):
             held = costs.held(unit, self.routes)
-            m = _run(self._memory(costs, unit, held, slices, order, step), fast(k))
+            m = _run(self.memory(costs, unit, held, slices, order, stride), fast(k))
             if m is not None:
-                return _in_us(m, unit, s)
+                return m, unit
         raise AssertionError("a coarse unit always fits")
 
-    def exact(self, message_bytes: int, *, compiled: bool | None = None) -> Ticked:
-        """The whole run in exact ticks; some 10 µs for each slice of a transfer.
-
-        ``compiled``: about a µs each, once numba is loaded, unless ticks do not fit 64 bits. The
-        result is the same. None: where it pays (:data:`MOST_PLAIN`).
-        """
-        s, r = self.schedule, self.routes
-        if compiled is None:
-            compiled = worth_compiling(k, s.moves * s.segments, MOST_PLAIN)
-        costs = self._costs(message_bytes, s.segments)
-        unit = costs.unit if costs.unit.bit_length() <= _UNIT_BITS else _COARSE_UNIT
-        for quick in (
-            (True, False) if compiled and self._fits(costs, unit, s.segments) else (False,)
-        ):
-            held = costs.row_ticks(unit, np.int64 if quick else object)[r.rows] * r.weights
-            memory = self._memory(costs, unit, held, s.segments, self._priority(), s.stride)
-            m = _run(memory, fast(k) if quick else k)
-            if m is None:
-                continue
-            m = m if isinstance(m, list) else m.tolist()
-            transfers, rows = _tables(m)
-            jobs = m[m[k.JOBS_AT] : m[q.HEADS_AT]]
-            return Ticked(
-                s,
-                unit,
-                jobs[q.KEY :: q.CLIENT_COLUMNS],
-                transfers[k.START :: k.TRANSFER_COLUMNS],
-                transfers[k.END :: k.TRANSFER_COLUMNS],
-                rows[q.BUSY :: q.ROW_COLUMNS],
-                memory.legs[:, q.LEAVES].tolist(),
-                memory.legs[:, q.ARRIVES].tolist(),
-                memory.holds[:, q.TICKS].tolist(),
-            )
-        raise AssertionError("ticks of any size always fit")
-
-    def _priority(self) -> Ints32 | None:
-        """Return the planned order of all rows."""
-        s = self.schedule
-        return moves_of(s).priority if len(s.casts) else s.priority
-
-    def _costs(self, message_bytes: int, slices: int) -> _Costs:
-        s = self.schedule
-        grain = Fraction(message_bytes, s.collective.message_chunks * slices)
-        return _Costs.of(s.topology, grain, Fraction(self.model.overhead_us))
-
-    def _ends(self, costs: _Costs, slices: int) -> float:
+    def ends(self, costs: _Costs, slices: int) -> float:
         """Return µs until all jobs have arrived if they run one after the other."""
         r = self.routes
         if not len(r.which):
@@ -295,7 +231,7 @@ class Prepared:
         per_route = np.add.reduceat(alpha + held + float(costs.overhead), r.leg_start[:-1])
         return float(per_route[r.which].sum()) * slices * self.copies
 
-    def _fits(self, costs: _Costs, unit: int, slices: int) -> bool:
+    def fits(self, costs: _Costs, unit: int, slices: int) -> bool:
         """Return True if every duration and the load of every resource fit 64 bits."""
         r = self.routes
         if not len(r.which):
@@ -308,7 +244,7 @@ class Prepared:
         longest = float(costs.alpha.max() * np.diff(r.link_start).max())
         return max(float(load.max()) * slices, longest) * unit < 2.0**_FITS
 
-    def _memory(
+    def memory(
         self,
         costs: _Costs,
         unit: int,
@@ -321,7 +257,7 @@ class Prepared:
 
         Its integers are of the type of ``held``, or Python's (``object``).
         """
-        r, w, s = self.routes, self.waits, self.schedule
+        r, w, m = self.routes, self.waits, self.legs
         alphas = _sums(costs.link_ticks(unit, held.dtype)[r.links], r.link_start)
         held = held + round(costs.overhead * unit)
         if self.model.alpha_occupies:
@@ -330,8 +266,8 @@ class Prepared:
         arrives = leaves if self.model.alpha_occupies else leaves + alphas
         transfers = np.zeros((len(w.source), k.TRANSFER_COLUMNS), np.int64)
         meetings = 0
-        if len(s.casts):
-            m, meetings = moves_of(s), moves_of(s).meetings
+        if m is not None:
+            meetings = m.meetings
             transfers = transfers.astype(held.dtype)
             transfers[:, k.JOINS] = m.joins
             # The first byte is at the switch α after the start, or all of them must be.
@@ -369,6 +305,104 @@ class Prepared:
             legs=np.stack([r.row_start[:-1], r.row_start[1:], leaves, arrives], axis=1),
             holds=np.stack([r.rows, held], axis=1),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A schedule and a cost model, ready for :meth:`time`. Made by :func:`prepare`.
+
+    ``copies``: of how many equal parts the schedule is one (:mod:`.folded`).
+    """
+
+    schedule: Schedule
+    model: CostModel
+    routes: Routes
+    waits: Waits
+    copies: int = 1
+
+    @property
+    def queue(self) -> QueueTables:
+        """Return what queues, by itself."""
+        legs = moves_of(self.schedule) if len(self.schedule.casts) else None
+        return QueueTables(self.routes, self.waits, self.model, legs, self.copies)
+
+    def time(
+        self,
+        message_bytes: int,
+        *,
+        segments: int | None = None,
+        priority: npt.ArrayLike | None = None,
+        stride: int | None = None,
+    ) -> float:
+        """µs until the last arrival, for a message of M bytes; as :meth:`run`."""
+        found = self.run(message_bytes, segments=segments, priority=priority, stride=stride)
+        return found.time_us
+
+    def run(
+        self,
+        message_bytes: int,
+        *,
+        segments: int | None = None,
+        priority: npt.ArrayLike | None = None,
+        stride: int | None = None,
+    ) -> Served:
+        """The whole run, compiled; slices, order and stride are the schedule's unless given.
+
+        ``priority``: one integer per transfer (not of schedules with casts). Cost: O(transfers ·
+        segments · log), about a µs each, and some 60 bytes.
+        """
+        s = self.schedule
+        slices = s.segments if segments is None else segments
+        order = self._priority() if priority is None else np.asarray(priority, np.int64)
+        step = s.stride if stride is None else stride
+        costs = self._costs(message_bytes, slices)
+        m, unit = self.queue.served(costs, slices, order, step)
+        return _in_us(m, unit, s)
+
+    def exact(self, message_bytes: int, *, compiled: bool | None = None) -> Ticked:
+        """The whole run in exact ticks; some 10 µs for each slice of a transfer.
+
+        ``compiled``: about a µs each, once numba is loaded, unless ticks do not fit 64 bits. The
+        result is the same. None: where it pays (:data:`MOST_PLAIN`).
+        """
+        s, r = self.schedule, self.routes
+        if compiled is None:
+            compiled = worth_compiling(k, s.moves * s.segments, MOST_PLAIN)
+        costs = self._costs(message_bytes, s.segments)
+        unit = costs.unit if costs.unit.bit_length() <= _UNIT_BITS else _COARSE_UNIT
+        for quick in (
+            (True, False) if compiled and self.queue.fits(costs, unit, s.segments) else (False,)
+        ):
+            held = costs.row_ticks(unit, np.int64 if quick else object)[r.rows] * r.weights
+            memory = self.queue.memory(costs, unit, held, s.segments, self._priority(), s.stride)
+            m = _run(memory, fast(k) if quick else k)
+            if m is None:
+                continue
+            m = m if isinstance(m, list) else m.tolist()
+            transfers, rows = _tables(m)
+            jobs = m[m[k.JOBS_AT] : m[q.HEADS_AT]]
+            return Ticked(
+                s,
+                unit,
+                jobs[q.KEY :: q.CLIENT_COLUMNS],
+                transfers[k.START :: k.TRANSFER_COLUMNS],
+                transfers[k.END :: k.TRANSFER_COLUMNS],
+                rows[q.BUSY :: q.ROW_COLUMNS],
+                memory.legs[:, q.LEAVES].tolist(),
+                memory.legs[:, q.ARRIVES].tolist(),
+                memory.holds[:, q.TICKS].tolist(),
+            )
+        raise AssertionError("ticks of any size always fit")
+
+    def _priority(self) -> Ints32 | None:
+        """Return the planned order of all rows."""
+        s = self.schedule
+        return moves_of(s).priority if len(s.casts) else s.priority
+
+    def _costs(self, message_bytes: int, slices: int) -> _Costs:
+        s = self.schedule
+        grain = Fraction(message_bytes, s.collective.message_chunks * slices)
+        return _Costs.of(s.topology, grain, Fraction(self.model.overhead_us))
 
 
 def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
@@ -561,15 +595,22 @@ def routes_of(s: Schedule, one_by_one: bool) -> Routes:
     """The routes of transfers and legs of casts; with ``one_by_one`` each link is a leg."""
     m = moves_of(s) if len(s.casts) else s
     grains = s.collective.grains[m.chunk]
-    first, which = distinct_routes(m.route_start, m.route_links.astype(np.int64), grains)
-    whole, at = rows_of(m.route_start, first)
-    links = m.route_links[at].astype(np.int64)
+    return routes_with(s.topology, m.route_start, m.route_links, grains, one_by_one)
+
+
+def routes_with(
+    topology: Topology, start: Ints, route_links: Ints32, grains: Ints, one_by_one: bool = False
+) -> Routes:
+    """The routes ``route_links[start[i]:start[i+1]]`` with the grains that each carries."""
+    first, which = distinct_routes(start, route_links.astype(np.int64), grains)
+    whole, at = rows_of(start, first)
+    links = route_links[at].astype(np.int64)
     if one_by_one:
         link_start, leg_start = np.arange(len(links) + 1), whole
     else:
         link_start, leg_start = whole, np.arange(len(first) + 1)
     # A resource that two links of a leg load is held for both.
-    row_start, rows, times = rows_held(s.topology, link_start, links)
+    row_start, rows, times = rows_held(topology, link_start, links)
     weights = times * np.repeat(np.repeat(grains[first], np.diff(leg_start)), np.diff(row_start))
     return Routes(which, leg_start, link_start, links, row_start, rows, weights)
 

@@ -13,6 +13,7 @@ from weft.dsl.machines.failures import degraded, require_whole
 from weft.dsl.nouns.collective import Kind, make
 from weft.dsl.nouns.library import read as read_library
 from weft.dsl.nouns.program import protocol_of
+from weft.dsl.nouns.runtime import RUNTIMES
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import require_valid
@@ -104,14 +105,15 @@ def _as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
     """Return the flags, completed from the old library where they are not given."""
     files = [a for one in old.tuned for plan in one.plans for a in plan.artefacts]
     if args.target is None:
-        args = replace(args, target=next((a.target for a in files if a.target), "msccl"))
         told = "msccl" if args.measure else old.timing.get("runtime")
+        usual = str(told) if told in RUNTIMES else "msccl"
+        args = replace(args, target=next((a.target for a in files if a.target), usual))
         if not args.protocols and told == args.target:
             names = old.timing.get("protocols", ())
             args = replace(args, protocols=tuple(str(protocol_of(name)) for name in names))
     if args.model is None and not args.measure:
-        usual = DATASHEET if old.timing.get("by") == "simulation" else None
-        args = replace(args, model=old.timing.get("model", usual))
+        model = DATASHEET if old.timing.get("by") == "simulation" else None
+        args = replace(args, model=old.timing.get("model", model))
     if args.placement is None:
         places = tuple(sorted({a.in_place for a in files if a.target}))
         word = next((word for word, found in PLACES.items() if found == places), "both")

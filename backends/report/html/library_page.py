@@ -114,7 +114,7 @@ def _shown(library: Library, find: Find) -> list[tuple[TunedPlan, Shown]]:
     found = []
     for plan in (plan for one in library.tuned for plan in one.plans):
         schedule = find(plan.schedule) if plan.schedule else None
-        if schedule is None or not len(schedule):
+        if schedule is None or not schedule.moves:
             continue
         key = repr(
             (schedule.collective.kind, schedule.collective.chunks, schedule.collective.roots)

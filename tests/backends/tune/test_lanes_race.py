@@ -13,7 +13,7 @@ from weft.backends.cli import main
 from weft.backends.tune.asks import BASELINES, asks
 from weft.backends.tune.binary_grid import on_binary_grid
 from weft.backends.tune.variants import PLAIN
-from weft.backends.tune.work import Stand, Timer
+from weft.backends.tune.work import Stand, TimedProgram
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import ROOTED, make
@@ -68,7 +68,7 @@ def test_no_plan_is_slower_than_rings_and_trees_as_files(case: str, tmp_path: Pa
         assert one.chosen_us[at] <= 1.001 * least, size
 
 
-def as_files(library: Library) -> Iterator[Timer]:
+def as_files(library: Library) -> Iterator[TimedProgram]:
     """The algorithms in lanes that the machine has, in forms that fit nearly every schedule."""
     machine, wanted = library.topology, library.tuned[0].collective
     for one in LANED:
@@ -79,5 +79,5 @@ def as_files(library: Library) -> Iterator[Timer]:
         stand = Stand(schedule, "msccl", tuple(Protocol), "calibrated")
         for form, protocol in product(PLAIN, Protocol):
             timer = stand.timer(replace(form, protocol=protocol))
-            if timer is not None:
+            if isinstance(timer, TimedProgram):
                 yield timer

@@ -71,7 +71,7 @@ def test_a_coarse_unit_changes_next_to_nothing(s: Schedule, size: int) -> None:
     exact = simulate(s, size, CostModel(barrier=True)).time_us
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schedule_tables._Costs, "coarse", lambda *_: 1 << 40)
-        patch.setattr(schedule_tables.Prepared, "_fits", lambda _, __, unit, ___: unit == 1 << 40)
+        patch.setattr(schedule_tables.QueueTables, "fits", lambda _, __, unit, ___: unit == 1 << 40)
         found = prepare(s, CostModel(barrier=True)).time(size)
     # A message is off by a tick at most, and so is the α of each of its links.
     most = (len(s) + len(s.route_links)) * s.segments * 2**-40

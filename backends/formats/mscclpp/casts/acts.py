@@ -31,6 +31,7 @@ from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Buffer
 from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 
 from ..lower.emit import kept_buffer
 
@@ -53,7 +54,8 @@ class Act:
     """One act of a GPU: ``sources`` and ``target`` are each of ``size`` grains.
 
     ``group``: the ranks that a load-reduce reads; ``onto``: those that are stored on (the peer of
-    a put).
+    a put). ``loads``, ``stores``: the links over which it reads and writes; none of own chunks,
+    and of a store where no link of the schedule says it.
     """
 
     kind: ActKind
@@ -64,6 +66,8 @@ class Act:
     size: int
     group: tuple[int, ...] = ()
     onto: tuple[int, ...] = ()
+    loads: tuple[int, ...] = ()
+    stores: tuple[int, ...] = ()
 
     def reads(self) -> Iterator[tuple[int, Place]]:
         """Yield the ranks and places that are read."""
@@ -162,13 +166,13 @@ class _ActMaker:
     ) -> Act:
         return Act(kind, rank, chunk, sources, target, int(self.grains[chunk]))
 
-    def _step(self, casts: list[Cast], transfers: list[int], fused: set[Cast]) -> None:
+    def _step(self, casts: list[Cast], transfers: list[int], fused: dict[Cast, Cast]) -> None:
         sums = [one for one in casts if len(one.sources) > 1]
         self.phases.append([act for one in sums for act in self._aligned(one)])
         acts: list[Act] = []
         after: dict[tuple[int, int], Place] = {}
         for one in casts:
-            acts.append(self._cast(one, one in fused, after))
+            acts.append(self._cast(one, fused.get(one), after))
         landed: dict[tuple[int, int], list[Place]] = defaultdict(list)
         s = self.schedule
         for i in transfers:
@@ -181,7 +185,8 @@ class _ActMaker:
                 after[chunk, dst] = target
             size = int(self.grains[chunk])
             source = (self.now[chunk, src],)
-            acts.append(Act(ActKind.PUT, src, chunk, source, target, size, onto=(dst,)))
+            way = s.route(i)
+            acts.append(Act(ActKind.PUT, src, chunk, source, target, size, onto=(dst,), stores=way))
         _refuse_overwritten(acts, s)
         self.phases.append(acts)
         self.now |= after
@@ -209,22 +214,38 @@ class _ActMaker:
                 yield self._local(ActKind.COPY, r, chunk, (self.now[chunk, r],), work)
                 self.now[chunk, r] = work
 
-    def _cast(self, one: Cast, fused: bool, after: dict[tuple[int, int], Place]) -> Act:
+    def _cast(self, one: Cast, fused: Cast | None, after: dict[tuple[int, int], Place]) -> Act:
+        """Return the act of a cast; ``fused``: the copy that follows a sum and is made with it."""
         chunk, v = one.chunk, one.issuer
         size, work = int(self.grains[chunk]), self.work[chunk]
         source = (self.now[chunk, v],)
         if len(one.sources) == 1:
             onto = tuple(sorted(one.destinations))
             after |= {(chunk, r): work for r in onto}
-            return Act(ActKind.STORE, v, chunk, source, work, size, onto=onto)
+            return Act(ActKind.STORE, v, chunk, source, work, size, onto=onto, stores=one.links)
         group = tuple(sorted(one.sources))
+        ways = one.links, fused.links if fused else ()
         if fused:
             after |= {(chunk, r): work for r in group}
-            return Act(ActKind.SUM, v, chunk, source, work, size, group, group)
+            return Act(ActKind.SUM, v, chunk, source, work, size, group, group, *ways)
         pair = _pair(group, v)
         target = self._take(pair, chunk)
         after[chunk, v] = target
-        return Act(ActKind.SUM, v, chunk, source, target, size, group, pair)
+        ways = one.links, _back(self.schedule.topology, one, pair)
+        return Act(ActKind.SUM, v, chunk, source, target, size, group, pair, *ways)
+
+
+def _back(topology: Topology, one: Cast, pair: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the links from the issuer of a sum through its switch to a pair; none if there are
+    several switches."""
+    ends = [(topology.links[k].src, topology.links[k].dst) for k in one.links]
+    middle = {node for end in ends for node in end} - set(one.sources)
+    if len(middle) != 1:
+        return ()
+    switch = middle.pop()
+    between = {(link.src, link.dst): k for k, link in enumerate(topology.links)}
+    wanted = [(one.issuer, switch), *((switch, rank) for rank in pair)]
+    return tuple(between[end] for end in wanted) if all(e in between for e in wanted) else ()
 
 
 def _pair(group: tuple[int, ...], rank: int) -> tuple[int, ...]:
@@ -235,8 +256,9 @@ def _pair(group: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return tuple(sorted((rank, group[other])))
 
 
-def _fused(s: Schedule) -> tuple[set[Cast], set[int]]:
-    """Return the sums that are stored on all at once, and the positions of the copies they hold.
+def _fused(s: Schedule) -> tuple[dict[Cast, Cast], set[int]]:
+    """Return the sums that are stored on all at once with the copies that they hold, and the
+    positions of these.
 
     Between a sum and its copy nobody else may touch what the members have, nor write the issuer's.
     """
@@ -252,7 +274,8 @@ def _fused(s: Schedule) -> tuple[set[Cast], set[int]]:
         for i, one in enumerate(s.casts)
         if len(one.sources) == 1
     }
-    sums, gone = set(), set()
+    sums: dict[Cast, Cast] = {}
+    gone: set[int] = set()
     for i, one in enumerate(s.casts):
         if len(one.sources) == 1:
             continue
@@ -271,7 +294,7 @@ def _fused(s: Schedule) -> tuple[set[Cast], set[int]]:
             if one.step <= row[0] <= end and row[1] in members and row[3] not in (i, k)
         ]
         if not any(r != one.issuer or writes for _, r, writes, _ in between):
-            sums.add(one)
+            sums[one] = s.casts[k]
             gone.add(k)
     return sums, gone
 

@@ -145,6 +145,14 @@ def kept_buffer(collective: Collective) -> Buffer:
     return Buffer.INPUT if larger else Buffer.OUTPUT
 
 
+def largest_message(chunks: int, gpus: Sequence[GpuPlan], *, packets: bool) -> tuple[int, int]:
+    """Return the chunks of the largest buffer, and the bytes of the largest message whose offsets
+    there have 32 bits."""
+    scratch = max(g.scratch_chunks for g in gpus) * (4 if packets else 1)
+    largest = max(scratch, chunks)
+    return largest, (ADDRESSABLE - 1) // (largest * ALIGNMENT) * ALIGNMENT * chunks
+
+
 def message_sizes(
     c: Collective,
     chunks: int,
@@ -160,9 +168,7 @@ def message_sizes(
     Raises:
         UserError: sizes beyond what 32 bits address.
     """
-    scratch = max(g.scratch_chunks for g in gpus) * (4 if packets else 1)
-    largest = max(scratch, chunks)
-    limit = (ADDRESSABLE - 1) // (largest * ALIGNMENT) * ALIGNMENT * chunks
+    largest, limit = largest_message(chunks, gpus, packets=packets)
     if not limit:
         raise UserError(
             f"{largest} chunks of {ALIGNMENT} bytes exceed what 32 bits address",
