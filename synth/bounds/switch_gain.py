@@ -38,6 +38,8 @@ class SwitchGain:
             only forward come first.
         binds_without, binds_with: what binds, in words.
         exact: both times are attained, and no schedule is below the second one.
+        sure: whether they help is proved: what is attained with them is below the bound without,
+            or what is attained without not above the bound with them.
     """
 
     switches: tuple[str, ...]
@@ -46,6 +48,7 @@ class SwitchGain:
     binds_without: str
     binds_with: str
     exact: bool
+    sure: bool
 
     @property
     def helps(self) -> bool:
@@ -57,14 +60,15 @@ class SwitchGain:
         """One sentence."""
         more = len(self.switches) - 1
         who = self.switches[0] + (f" and {more} more" if more else "")
+        told = "" if self.sure else ", as far as is known"
         if not self.helps:
             return (
-                f"no gain in bandwidth by {who}: {number(self.without)} ps/B with and without; "
+                f"no gain in bandwidth by {who}{told}: {number(self.without)} ps/B with and without; "
                 f"{self.binds_with}"
             )
         ratio = f"{float(self.without / self.with_them):.4g}"
         return (
-            f"{who}: {ratio} times the bandwidth, {number(self.without)} -> "
+            f"{who}: {ratio} times the bandwidth{told}, {number(self.without)} -> "
             f"{number(self.with_them)} ps/B; without, {self.binds_without}; "
             f"with, {self.binds_with}"
         )
@@ -93,6 +97,10 @@ def switch_gain(topology: Topology, collective: Collective) -> SwitchGain | None
     off, on = (bandwidth_bound(one, collective) for one in machines)
     if not on.us_per_byte:
         return None
+    if _best(on) < _best(off):
+        sure = on.attainable is not None and on.attainable < off.us_per_byte
+    else:
+        sure = off.attainable is not None and off.attainable <= on.us_per_byte
     return SwitchGain(
         tuple(topology.nodes[i].name for i in able),
         _best(off) * 10**6,
@@ -100,6 +108,7 @@ def switch_gain(topology: Topology, collective: Collective) -> SwitchGain | None
         binding_words(topology, off.certificate),
         binding_words(topology, on.certificate),
         on.attainable == on.us_per_byte and off.attainable == off.us_per_byte,
+        sure,
     )
 
 

@@ -48,6 +48,24 @@ def test_other_collectives_gain_no_bandwidth():
     assert not gain("dgx-h100:nvls=on", "allgather").helps
 
 
+def test_where_the_bound_is_not_attained_it_says_so(tmp_path):
+    """A root that alone has a wide link up sends one copy where the switch multicasts, and without
+    two: 100 and about 200 ps/B, while the bound of a cut is 100 ps/B for both."""
+    ends = [("0", "s", 10), ("1", "s", 0.01), ("2", "s", 0.01)]
+    ends += [("s", r, 100) for r in ("0", "1", "2")]
+    data = {
+        "edges": [[*end, 1] for end in ends],
+        "gpu_ids": ["0", "1", "2"],
+        "switches": {"s": ["multicast"]},
+    }
+    file = tmp_path / "star.json"
+    file.write_text(json.dumps(data))
+    found = gain(str(file), "broadcast")
+    assert not found.helps
+    assert found.words.startswith("no gain in bandwidth by s, as far as is known: 100 ps/B")
+    assert ", as far as" not in gain("dgx-h100:nvls=on", "broadcast").words
+
+
 def test_cables_between_switches_are_neither(tmp_path):
     cables = [*((f"h{i}", f"leaf{i // 2}", 50) for i in range(4)), ("leaf0", "leaf1", 25)]
     edges = [[*ends, width, 1] for a, b, width in cables for ends in ((a, b), (b, a))]
