@@ -63,8 +63,8 @@ class SwitchGain:
         told = "" if self.sure else ", as far as is known"
         if not self.helps:
             return (
-                f"no gain in bandwidth by {who}{told}: {number(self.without)} ps/B with and without; "
-                f"{self.binds_with}"
+                f"no gain in bandwidth by {who}{told}: {number(self.without)} ps/B with and "
+                f"without; {self.binds_with}"
             )
         ratio = f"{float(self.without / self.with_them):.4g}"
         return (

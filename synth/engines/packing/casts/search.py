@@ -142,8 +142,9 @@ def _within_groups(
     if kept_any or machine is None:
         return
     for one in _candidates(machine, collective, by_rate, size, meter):
-        if not any(cast_problems(one.schedule)):
-            yield replace(one, schedule=replace(one.schedule, topology=topology))
+        moved = replace(one, schedule=replace(one.schedule, topology=topology))
+        if not any(cast_problems(moved.schedule)):  # other trees pass a switch with issuers
+            yield moved
 
 
 def _with_issuers(topology: Topology) -> Topology | None:

@@ -12,13 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from switch_checks import check_rates
 
 from weft.dsl.catalogue import topology
+from weft.dsl.nouns.capabilities import CastLimits
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import dumps
-from weft.dsl.nouns.topology import Topology, both_ways, gpu, switch
+from weft.dsl.nouns.topology import Link, Topology, both_ways, gpu, switch
 from weft.synth.api import synthesize
 from weft.synth.base.meter import Meter
 from weft.synth.engines.packing.casts.search import cast_points
+from weft.synth.judge.verify import verify
 from weft.synth.steiner.packing import cast_packing
 from weft.synth.time.schedule_time import simulate
 
@@ -55,6 +57,20 @@ def test_schedules_that_transfers_cannot_reach_are_all(engine: str):
     points = synthesize(problem, engine).points
     assert points
     assert all(len(p.schedule.casts) and not len(p.schedule) for p in points)
+
+
+def test_trees_with_issuers_in_groups_are_right_on_the_machine_itself():
+    """A switch of few groups keeps one for all ranks with the issuer in it. Such a switch passes
+    single copies on as plain ones do, this one only up and down: that tree is not for it."""
+    able = replace(switch("sw"), multicast=True, reduces=True)
+    few = replace(able, limits=CastLimits(groups=2, least=3))
+    ends = [(4, 0, 1), (0, 5, 3), (1, 5, 1), (5, 1, 1), (2, 5, 1), (5, 2, 1), (3, 4, 1), (5, 3, 3)]
+    names = (("sw0", able), ("sw1", replace(able, turns=True)), ("sw2", few))
+    nodes = (*map(gpu, range(3)), *(replace(one, name=name) for name, one in names))
+    machine = Topology("few", nodes, tuple(Link(a, b, Fraction(w)) for a, b, w in ends))
+    problem = Problem(machine, make("allreduce", 3), None, Objective.TIME, 1 << 16)
+    points = cast_points(problem, [1 << 16], Meter(10**9))
+    assert all(verify(p.schedule).ok for p in points)
 
 
 def test_unlike_shares_meet_at_ports_in_turn():
