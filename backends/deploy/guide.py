@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -14,8 +14,10 @@ from typing import Any
 from weft.dsl.base.tables import count, facts, table
 from weft.dsl.base.units import format_binary
 from weft.dsl.importers.nccl_tests import TESTS
+from weft.dsl.machines.nics import nics_of, own_number
 from weft.dsl.nouns.library import IN_SWITCHES, Library
 from weft.dsl.nouns.runtime import LOADERS, Loader
+from weft.dsl.nouns.topology import Topology
 
 from .launchers import LAUNCHERS, LaunchJob, assigned, mpirun, slurm_line
 from .settings import HERE, RuntimeSettings, is_amd, loaders_of, settings_of, usual_loader
@@ -265,9 +267,23 @@ def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> l
                 "such buffers are memory of cuMem calls, and each new pair of them takes multicast "
                 "objects of its own, of which a rack of GB200 has 1,024: use the same ones again"
             )
+    found.extend(_nics_note(library.topology))
     if loader.name == "executor" and family in ("b200", "b300", "gb200", "gb300"):
         found.append("--to mscclpp-json makes plans for MSCCL++, which has kernels for Blackwell")
     return found
+
+
+def _nics_note(t: Topology) -> Iterator[str]:
+    """Say how to keep the runtime to the NICs of the plans, where all hosts call theirs the same.
+
+    It would take others too, those for storage: NCCL_IB_HCA with ``=`` names the only ones.
+    """
+    hosts: list[list[str]] = [[] for _ in range(t.hosts)]
+    for nic in nics_of(t):
+        hosts[nic.host] += [name for name in nic.own[:1] if own_number((name,)) is None]
+    if t.hosts > 1 and hosts[0] and all(names == hosts[0] for names in hosts):
+        names = ",".join(hosts[0])
+        yield f"NCCL_IB_HCA=={names} keeps the runtime to the NICs that the plans are for"
 
 
 def is_temporary(folder: str) -> bool:

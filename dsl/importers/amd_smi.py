@@ -55,6 +55,8 @@ _NAME = re.compile(r"\bMI\d{2,3}[AX]?\b.*|\b(?:Radeon|AMD Instinct)\b.*")
 _CHIP = re.compile(r"\bgfx9[0-9a-f]{2}\b")
 _SPAN = re.compile(r"(\d{1,9})-(\d{1,9})")
 
+ONE_HOST_NOTE = "one host, without a network (nodes=2 makes two, with NICs that are assumed)"
+
 _SHOWN = 8
 """Pairs that a note lists."""
 
@@ -447,6 +449,8 @@ def _over_xgmi(read: _Amd) -> Topology:
     nics = None
     if options.integer("nodes", 1) > 1:
         nics = assumed_nics(n, read.generation, options, read.notes)
+    else:
+        read.notes.append(ONE_HOST_NOTE)
     pairs = tuple((a, b, count) for (a, b), count in sorted(read.links.items()))
     wires = tuple(Cable(a, b, read.lane * k, CABLE_ALPHA, k) for a, b, k in pairs)
     moves = guess(copied(HostPlan(n, (), wires), "host", 1)) if n <= GUESSED else ()
@@ -477,6 +481,8 @@ def _over_pcie(read: _Amd) -> Topology:
         f"(pcie_bw=), CPU to CPU at {float(between):g}GB/s (cpu_bw=)"
     )
     plan = HostPlan(n, parts, (*direct, *slots, *sockets), gpu_names=read.names)
-    if options.integer("nodes", 1) > 1:
+    if options.integer("nodes", 1) == 1:
+        read.notes.append(ONE_HOST_NOTE)
+    else:
         plan = with_assumed_nics(plan, read.generation, options, read.notes)
     return build_hosts(plan, options.title(), options, read.notes)

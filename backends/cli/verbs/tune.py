@@ -164,6 +164,12 @@ def _tell_target(
     else:
         why = LOADERS[MSCCL.name].why_not
         console.say("Chosen", f"--target {chosen} for {family}; microsoft/msccl is {why}")
+    loader = LOADERS[chosen]
+    if family and family not in loader.families:
+        console.warn(
+            f"{chosen} is not known to run on {family}: {loader.why_not_on(family)}; "
+            "--to mscclpp-json makes plans for MSCCL++"
+        )
 
 
 def _formats(text: str) -> list[str]:

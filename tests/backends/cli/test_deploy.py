@@ -54,6 +54,37 @@ def library(
     return Library(t.name, t, 1024, plans[-1].high, {}, (tuned,))
 
 
+TRAY = """\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity
+GPU0\t X \tNV12\tPIX\tSYS\tSYS\t0-23\t0
+GPU1\tNV12\t X \tSYS\tSYS\tPIX\t24-47\t1
+NIC0\tPIX\tSYS\t X \tSYS\tSYS
+NIC1\tSYS\tSYS\tSYS\t X \tSYS
+NIC2\tSYS\tPIX\tSYS\tSYS\t X
+
+NIC Legend:
+
+  NIC0: mlx5_0
+  NIC1: mlx5_1
+  NIC2: mlx5_2
+"""
+"""Two GPUs, each with a NIC; the third one is nobody's."""
+
+
+def test_the_nics_of_the_plans_are_named_for_the_runtime(tmp_path: Path) -> None:
+    (tmp_path / "topo.txt").write_text(TRAY)
+    found = guide(library(f"{tmp_path}/topo.txt:nodes=2"), "/shared/weft")
+    (note,) = (note for note in found.notes if "NCCL_IB_HCA" in note)
+    assert note.startswith("NCCL_IB_HCA==mlx5_0,mlx5_2 keeps")
+    for machine in (f"{tmp_path}/topo.txt", "dgx-a100:nodes=2"):
+        assert not any("NCCL_IB_HCA" in note for note in guide(library(machine), "/x").notes)
+
+
+def test_tuning_warns_of_a_runtime_that_is_not_known_to_run(weft) -> None:
+    small = "-c allgather --sizes 64KiB -e classic --protocols Simple --effort 0.1 --jobs 1"
+    told = weft("tune", "-t", "line:2,family=gb200", *small.split()).err
+    assert "warning: executor is not known to run on gb200: on NCCL 2.23.4" in told
+
+
 @pytest.fixture
 def folder(tmp_path: Path):
     def made(one: Library) -> Path:
