@@ -265,14 +265,18 @@ def _load(nvlinks: Pairs) -> Counter[int]:
 def _guessed(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> str:
     """Return the oldest GPU with that many NVLinks (V100 instead of the rarer P100).
 
-    Beside Grace, several GPUs of a host are on an NVSwitch in trays of GB200 only.
+    Beside Grace, several GPUs of a host are on an NVSwitch in trays of GB200 only. Four links to
+    one other GPU alone are a bridge of two cards: no V100 has that.
     """
     if coherent and switches:
         return "gb200"
     if not nvlinks:
         return "a100"
+    load = _load(nvlinks)
+    if len(nvlinks) * 2 == len(load) and set(nvlinks.values()) == {GENERATIONS["rtx"].links}:
+        return "rtx"
     if not switches:
-        most = max(_load(nvlinks).values())
+        most = max(load.values())
     else:
         most = max(max(ports.values()) for ports in switches)
         if most == GENERATIONS["a800"].links:
@@ -289,10 +293,13 @@ def _generation_note(generation: Generation, lane: Fraction, told: str, devices:
         )
     if devices.speed:
         return f"{float(lane):g}GB/s per NVLink, as nvidia-smi nvlink -s says (gpu= or bw=)"
+    cards = [one for one in GENERATIONS.values() if one.card and one.links == generation.links]
+    others = [f"gpu={one.name}" for one in cards if generation.card and one is not generation]
+    more = f"; {', '.join(others)} would fit too" if others else ""
     return (
         f"the GPU's generation is not in the text; from {told} {generation.name} is "
         f"assumed, {float(lane):g}GB/s per NVLink ({generation.source}; gpu= or bw= says "
-        "otherwise)"
+        f"otherwise{more})"
     )
 
 

@@ -288,6 +288,9 @@ def test_two_islands_of_nvlink_are_joined_by_pcie(tmp_path: Path) -> None:
     hosts = [i for i, n in enumerate(made.nodes) if n.kind is NodeKind.HOST]
     assert len(hosts) == 2
     assert (hop_distances(made) >= 0).all()
+    assert made.timing.family == "rtx"  # no V100 has four links to one other GPU
+    (note,) = (note for note in made.notes if "rtx is assumed" in note)
+    assert note.endswith("gpu=a30, gpu=a40 would fit too)")
 
 
 def test_boxes_of_pcie_machines_are_joined(tmp_path: Path) -> None:
