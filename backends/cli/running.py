@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.files import write_text
 from weft.dsl.base.tables import count, microseconds, number, table
 from weft.dsl.base.units import format_bytes
@@ -125,6 +125,7 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
         require_runtime(subject, args.on)
         text = for_threads(subject.text, subject.where) if args.on == "numpy" else subject.text
     else:
+        _refuse_interpreted(subject, args.on)
         either = replace(args, in_place=False)  # the function takes one buffer or two
         source = source_of(subject, either, format.name)
         schedule = source.schedule
@@ -134,6 +135,23 @@ def _planned(subject: Subject, args: RunFlags) -> RunPlan:
     if args.topology:
         schedule = _costs(schedule, args.topology, subject.where)
     return RunPlan(piece, piece.units, schedule)
+
+
+def _refuse_interpreted(subject: Subject, on: str) -> None:
+    """Refuse files that no process of ours runs: weft executes them by an interpreter of its own.
+
+    Raises:
+        UserError: it is one.
+    """
+    format = subject.format
+    if format is None or format.compiled or not format.interpreted:
+        return
+    there = f"; {format.elsewhere}, runs it there" if format.elsewhere else ""
+    raise UserError(
+        f"--on {on} runs sends and receives, and {an(format.noun)} has none: nothing was run",
+        where=subject.where,
+        hint=f"without --on, `weft run` executes it on the host by an interpreter{there}",
+    )
 
 
 def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:

@@ -16,7 +16,7 @@ from weft.dsl.nouns.parts import Medium
 from ...check.checks import Check, of_findings
 from ...compile.request import Request
 from ...execute.execute import Execution
-from ..format import ExecutionRequest, Format, Requirements
+from ..format import ExecutionReport, ExecutionRequest, Format, Requirements
 from ..recognition import is_torch_symm
 from .read import SymmProgram, read_program
 
@@ -55,6 +55,7 @@ class TorchSymm(Format):
     noun: ClassVar[str] = "torch symmetric-memory program"
     suffix: ClassVar[str] = ".py"
     casts: ClassVar[bool] = True
+    elsewhere: ClassVar[str] = "`torchrun --nproc-per-node RANKS FILE`, on as many GPUs"
     domain: int = 0
     nodes: tuple[int, ...] = ()
     specialised: bool = False
@@ -124,7 +125,25 @@ class TorchSymm(Format):
             seed=request.seed,
             tell=tell,
         )
-        return Execution(ran.ok, f"{done.detail}; {ran.detail}" if ran.ok else ran.detail)
+        told = f"by the plan interpreter: {done.detail}; {ran.detail}"
+        return Execution(ran.ok, told if ran.ok else ran.detail)
+
+    def run(
+        self,
+        text: str,
+        where: str,
+        asked: Requirements,
+        request: ExecutionRequest,
+        tell: ProgressCallback = silent,
+    ) -> ExecutionReport:
+        """Check and execute a file on the host, and say what that leaves out."""
+        report = Format.run(self, text, where, asked, request, tell)
+        told = "nothing was run on one"
+        if "__main__" in text:  # there is an expression of what to compare with
+            there = self.elsewhere.replace("RANKS", str(report.ranks)).replace("FILE", where)
+            told = f"{told}; {there}, compares results"
+        report.checks.append(Check("GPU", True, told, "note"))
+        return report
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return the listing of the plan."""

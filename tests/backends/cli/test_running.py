@@ -51,6 +51,23 @@ def test_a_schedule_runs_on_processes_beside_its_prediction(weft, triangle, on):
     assert [c["ok"] for c in ran.json["checks"]] == [True, True]
 
 
+def test_a_file_for_symmetric_memory_says_what_executed_it(weft, tmp_path):
+    """By interpreters on the host; on no GPU, and by no other runtime."""
+    path = tmp_path / "symm.py"
+    assert weft("compile", RING, "--to", "torch-symm", "-o", path).code == 0
+    ran = weft("run", path, "--interleavings", 2, "--json")
+    assert ran.code == 0
+    program, execution, gpu = ran.json["checks"]
+    assert program["ok"]
+    assert "by the plan interpreter: out of place, 2 orders" in execution["detail"]
+    assert "the kernel's text by the memory model in 1 order" in execution["detail"]
+    assert "nothing was run on one; `torchrun --nproc-per-node 4 " in gpu["detail"]
+    refused = weft("run", path, "--on", "torch")
+    assert refused.code == 2
+    assert "a torch symmetric-memory program has none: nothing was run" in refused.err
+    assert "torchrun" in refused.err
+
+
 @pytest.mark.parametrize("on", RUNTIMES)
 def test_a_failed_run_is_a_no(weft, ring, on):
     path = ring(on, 2)

@@ -78,7 +78,7 @@ def run_kernel(
         turns += run.turns
         if problem:
             return Execution(False, f"the kernel: {problem} (order {number})", number + 1, turns)
-    detail = f"the kernel in {count(orders, 'order')} under weak memory: all results right"
+    detail = f"the kernel's text by the memory model in {count(orders, 'order')}: all right"
     return Execution(True, detail, orders, turns)
 
 

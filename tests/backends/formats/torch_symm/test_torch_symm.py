@@ -57,7 +57,7 @@ def test_a_file_computes_its_collective(name: str, protocol: Protocol, in_place:
     request = ExecutionRequest(("int32", "float16", "float32"), interleavings=6)
     done = TorchSymm().execute(text, "file", request)
     assert done.ok, done.detail
-    assert "the kernel in 1 order" in done.detail
+    assert "by the memory model in 1 order" in done.detail
 
 
 def test_a_rank_may_have_nothing_to_do() -> None:
