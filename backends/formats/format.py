@@ -141,6 +141,10 @@ class Format:
     """Its files need not say what they achieve: ``-c`` and ``--root`` may."""
     compiled: ClassVar[bool] = False
     """Its files hold a program, which can be compiled."""
+    protocols: ClassVar[tuple[str, ...]] = ("Simple", "LL", "LL128")
+    """Protocols that its artefacts can say, where they say any."""
+    any_buffers: ClassVar[bool] = False
+    """One artefact serves callers whose output is their input, and others."""
     thread_blocks: ClassVar[bool] = True
     """Its artefacts are made of thread blocks, so that flags of lowering mean something."""
     casts: ClassVar[bool] = False

@@ -7,7 +7,7 @@ The sizes written into a file follow the rule of its reader: microsoft/msccl tak
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -55,16 +55,30 @@ one's own is called out of place)."""
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Files to make of a plan: formats, the runtime of MSCCL XML, and the buffer placements."""
+    """Files to make of a plan: formats, the runtime of MSCCL XML, and the buffer placements.
+
+    ``formats``: as in ``--to``, with their options.
+    """
 
     formats: tuple[str, ...] = ("msccl-xml",)
     runtime: str = "msccl"
     in_place: tuple[bool, ...] = (False, True)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the formats."""
+        return tuple(BACKENDS.make(text).name for text in self.formats)
+
+    def without(self, protocol: str) -> str | None:
+        """Return the first format whose files cannot say a protocol; None: all can."""
+        made: Iterator[Backend] = (BACKENDS.make(text) for text in self.formats)
+        return next((one.name for one in made if protocol not in one.protocols), None)
+
     def placements(self, kind: Kind, format: str) -> tuple[bool, ...]:
         """Return the placements (in place or not) of a collective in a format."""
-        if isinstance(BACKENDS.make(format), ScriptFile):
-            return (False,)  # its function takes one buffer as well as two
+        made: Backend = BACKENDS.make(format)
+        if made.any_buffers:
+            return (False,)
         if kind in OUT_OF_PLACE_ONLY:
             return (False,)
         return self.in_place
@@ -122,7 +136,7 @@ def make(given: Mapping[str, Any]) -> list[dict[str, Any]]:
             target = asked.runtime
             chunks = shaped.collective.coarsest().message_chunks
             chunks *= variant.segments * variant.instances
-        for in_place in asked.placements(schedule.collective.kind, backend.name):
+        for in_place in asked.placements(schedule.collective.kind, format):
             writer = _ProgramFiles(shaped, variant, backend, asked.runtime, in_place, given["seed"])
             for one, plan in zip(made, given["ranges"], strict=True):
                 path, text = writer.file(plan["name"], SizeRange(plan["low"], plan["high"]))
@@ -228,11 +242,16 @@ def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:
 
 
 def require_formats(formats: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of formats, each known.
+    """Return formats with their options, each known and there once.
 
     Raises:
         UserError: an unknown one, or none.
     """
     if not formats:
         raise UserError("no format is named", hint="--to msccl-xml")
-    return tuple(dict.fromkeys(BACKENDS.make(f, "--to").name for f in formats))
+    found: dict[str, str] = {}
+    for text in formats:
+        name = BACKENDS.make(text, "--to").name
+        if found.setdefault(name, text) != text:
+            raise UserError(f"{name} is asked for twice", where="--to", hint="one library for each")
+    return tuple(found.values())

@@ -28,8 +28,11 @@ from ..formats.msccl.read import read_msccl_xml
 from ..formats.msccl.read.collective import NAMES, fit
 from ..formats.mscclpp.check import check_plan
 from ..formats.mscclpp.interpret import run_plan
+from ..formats.mscclpp.plan.model import ExecutionPlan
 from ..formats.mscclpp.plan.read import read_plan
 from ..formats.p2p.judge import judge as judge_script
+from ..formats.torch_symm.judge import judge as judge_symm
+from ..formats.torch_symm.read import read_program
 from .claims import XML, Claims
 
 MOST_EXECUTED = 32
@@ -127,10 +130,16 @@ def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
     where = artefact.file
     if artefact.format == "mscclpp-json":
         return _plan_findings(text, artefact, collective)
-    if artefact.format == "program":
+    found: Sequence[Finding]
+    if artefact.format == "torch-symm":
+        symm, found = judge_symm(text, where)
+        asked, in_place = symm.collective, symm.plan.in_place
+        if not errors(found) and collective.ranks <= MOST_EXECUTED:
+            _require_result(symm.plan, collective)
+    elif artefact.format == "program":
         program = load_program(parse_json(text, where), where)
         asked, in_place = program.collective, program.in_place
-        found: Sequence[Finding] = check_program(program, artefact.target or None)
+        found = check_program(program, artefact.target or None)
     else:
         script, found = judge_script(text, where)
         asked, in_place = script.collective, False
@@ -152,10 +161,19 @@ def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Seq
         raise CheckFailed(f"it is not for buffers {_place(artefact)}")
     found = check_plan(plan)
     if not errors(found) and collective.ranks <= MOST_EXECUTED:
-        done = run_plan(plan, collective.coarsest().in_grains(), orders=2)
-        if not done.ok:
-            raise CheckFailed(f"it does not achieve {collective}: {done.detail}")
+        _require_result(plan, collective)
     return found
+
+
+def _require_result(plan: ExecutionPlan, collective: Collective) -> None:
+    """Require of a proved plan that it computes the collective.
+
+    Raises:
+        CheckFailed: it does not.
+    """
+    done = run_plan(plan, collective.coarsest().in_grains(), orders=2)
+    if not done.ok:
+        raise CheckFailed(f"it does not achieve {collective}: {done.detail}")
 
 
 def _place(artefact: Artefact) -> str:
@@ -225,7 +243,7 @@ def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
     if format == XML:
         sizes = sizes_of(read_msccl_xml(text, str(path)), target_of(target))
         return sizes.low, sizes.high or 0
-    if format == "mscclpp-json":
-        plan = read_plan(text, str(path))
+    if format in ("mscclpp-json", "torch-symm"):
+        plan = read_plan(text, str(path)) if format != "torch-symm" else read_program(text, "").plan
         return plan.min_bytes, plan.max_bytes
     return None

@@ -63,9 +63,8 @@ class TuneOptions:
     def raced_protocols(self) -> tuple[str, ...]:
         """Return the protocols that take part."""
         usual = AMD_PROTOCOLS if self.wanted.runtime == "rccl" else NVIDIA_PROTOCOLS
-        if "mscclpp-json" in self.wanted.formats:  # which has no LL128
-            usual = AMD_PROTOCOLS
-        return self.protocols or usual
+        lacking = {name for name in usual if self.wanted.without(name)}
+        return self.protocols or tuple(name for name in usual if name not in lacking)
 
 
 def timing_of(options: TuneOptions) -> dict[str, Any]:

@@ -125,15 +125,17 @@ def options_of(
     wanted = Wanted(formats, args.target or machine_target(topology), PLACES[args.placement])
     for one in collectives if measuring is None else ():
         require_expressible(wanted, one)
-    sized = [name for name in formats if name in BY_MESSAGES]
+    sized = [name for name in wanted.names if name in BY_MESSAGES]
     if sized:
         raise UserError(
             f"{sized[0]} is for one message size, and a plan is for a range of them",
             where="--to",
             hint=f"weft compile SCHEDULE --to {sized[0]} --size SIZE",
         )
-    if "LL128" in args.protocols and "mscclpp-json" in formats:
-        raise UserError("MSCCL++ plans have no LL128", where="--protocols", hint="Simple,LL")
+    for protocol in args.protocols:
+        if name := wanted.without(protocol):
+            told = f"files of {name} have no {protocol}"
+            raise UserError(told, where="--protocols", hint="Simple,LL")
     if (args.model or args.timing) and measuring:
         raise UserError("--model is for simulation, and --measure runs schedules")
     named = tuple(_sketch(text, topology) for text in args.sketch)
@@ -157,7 +159,7 @@ def _tell_target(
 ) -> None:
     """Say which runtime was chosen for the machine's GPUs, where it is not the first one."""
     chosen, family = options.wanted.runtime, topology.timing.family
-    if args.target or chosen == MSCCL.name or "msccl-xml" not in options.wanted.formats:
+    if args.target or chosen == MSCCL.name or "msccl-xml" not in options.wanted.names:
         return
     if chosen == RCCL.name:
         console.say("Chosen", f"--target {chosen}: the GPUs are AMD's")

@@ -54,6 +54,7 @@ class MscclppJson(Format):
     suffix: ClassVar[str] = ".json"
     asks_collective: ClassVar[bool] = True
     casts: ClassVar[bool] = True
+    protocols: ClassVar[tuple[str, ...]] = ("Simple", "LL")
     gpus_per_node: int = 0
     nodes: tuple[int, ...] = ()
     sm: int = 0

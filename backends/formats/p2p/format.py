@@ -39,6 +39,7 @@ class ScriptFile(Format):
 
     name: ClassVar[str] = ""
     kind: ClassVar[str] = "script"
+    any_buffers: ClassVar[bool] = True
     noun: ClassVar[str] = "point-to-point program"
     suffix: ClassVar[str] = ".py"
     no_casts: ClassVar[str] = (

@@ -55,6 +55,8 @@ class TorchSymm(Format):
     noun: ClassVar[str] = "torch symmetric-memory program"
     suffix: ClassVar[str] = ".py"
     casts: ClassVar[bool] = True
+    any_buffers: ClassVar[bool] = True
+    protocols: ClassVar[tuple[str, ...]] = ("Simple", "LL")
     elsewhere: ClassVar[str] = "`torchrun --nproc-per-node RANKS FILE`, on as many GPUs"
     domain: int = 0
     nodes: tuple[int, ...] = ()

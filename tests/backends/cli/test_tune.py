@@ -284,6 +284,11 @@ def test_a_wrong_question_is_told(weft: Weft, arguments: tuple[str, ...], told: 
         (("-c", "allgather", "--to", ""), "no format is named"),
         (("-c", "gather", "--target", "rccl", "--to", "mpi"), "rccl has no collective gather"),
         (("-c", "allgather", "--to", "mscclpp-json", "--protocols", "LL128"), "have no LL128"),
+        (
+            ("-c", "allgather", "--to", "torch-symm{op=max}", "--protocols", "LL128"),
+            "have no LL128",
+        ),
+        (("-c", "allgather", "--to", "torch-symm,torch-symm{op=max}"), "asked for twice"),
     ],
 )
 def test_files_that_nobody_takes_are_refused_before_the_search(
@@ -306,7 +311,7 @@ def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
         "-e",
         "classic",
         "--to",
-        "msccl-xml,mscclpp-json,mpi,torch,program",
+        "msccl-xml,mscclpp-json,mpi,torch,program,torch-symm{dtype=float16}",
         "--target",
         "rccl",
         "--jobs",
@@ -325,7 +330,14 @@ def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
         "mpi",
         "torch",
         "program",
+        "torch-symm",
     }
+    (symm,) = (made / "torch-symm").iterdir()  # for callers in place, too
+    text = symm.read_text()
+    assert "dtype=torch.float16" in text
+    symm.write_text(text.replace(" | copy i[0] -> o[0]", ""))
+    assert weft("check", made).code == 1
+    symm.write_text(text)
     assert 'maxBytes="262144"' in (made / "msccl-xml" / "allgather-1.xml").read_text()
     plan = json.loads((made / "mscclpp-json" / "allgather-1.json").read_text())
     assert (plan["min_message_size"], plan["max_message_size"]) == (65536, 262144)
