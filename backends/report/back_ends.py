@@ -28,7 +28,7 @@ class BackEnd:
     Attributes:
         format: its name in ``--to``. ``runtime``: what runs its files, with the version meant.
         takes: the files. ``frameworks``: of programs that can call it.
-        tried: what was executed here, on which hardware; nothing else is claimed.
+        tried, hardware: what was executed here, and on what; nothing else is claimed.
     """
 
     format: str
@@ -36,6 +36,7 @@ class BackEnd:
     takes: str
     frameworks: tuple[str, ...]
     tried: str
+    hardware: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Advice:
         }
 
 
-NOT_ON_A_GPU = "no GPU was at hand; the file is proved and interpreted in NumPy"
+ON_CPUS = "CPUs"
 
 PROGRAMS = (
     BackEnd(
@@ -65,46 +66,81 @@ PROGRAMS = (
         "torch symmetric memory with Triton",
         "a Python file with a kernel",
         ("torch",),
-        "no GPU was at hand; the whole file by torch 2.13 and Triton 3.9's interpreter on CPUs, "
-        "the kernel under a model of memory order",
+        "the plan in NumPy; the kernel's text under a model of memory order; the whole file by "
+        "torch 2.13 and Triton 3.9's interpreter; compiled, not launched, for sm_80, sm_90, gfx942",
+        ON_CPUS,
     ),
     BackEnd(
         "jax",
         "JAX 0.10.2",
         "a Python file with a function for shard_map",
         ("jax",),
-        "XLA on CPU devices, 2 to 32 of them; no GPU, no TPU",
+        "compiled by XLA and called on 2 to 32 devices of the host",
+        ON_CPUS,
     ),
     BackEnd(
         "torch",
         "torch.distributed 2.13, gloo or NCCL",
         "a Python file of sends and receives",
         ("torch",),
-        "gloo on CPUs; NCCL not",
+        "processes on gloo; NCCL not",
+        ON_CPUS,
     ),
     BackEnd(
         "cupy-nccl",
         "NCCL through CuPy 13.3",
         "a Python file of sends and receives",
         ("cupy", "torch"),
-        "no GPU was at hand; the file's code ran on a stand-in of NCCL",
+        "the file's code on a stand-in of NCCL",
+        ON_CPUS,
     ),
     BackEnd(
         "mpi",
         "MPI through mpi4py 4",
         "a Python file of sends and receives",
         ("mpi",),
-        "MPICH on CPUs",
+        "processes on MPICH 5.0",
+        ON_CPUS,
+    ),
+    BackEnd(
+        "torch-calls",
+        "torch.distributed 2.13, gloo or NCCL",
+        "a Python file of the library's own calls on parts of the ranks",
+        (),
+        "four processes on gloo; NCCL not",
+        ON_CPUS,
+    ),
+    BackEnd(
+        "chakra-et",
+        "ASTRA-sim, a simulator",
+        "Chakra execution traces",
+        (),
+        "its rule of time, replayed here; the simulator not",
+        ON_CPUS,
+    ),
+    BackEnd(
+        "goal",
+        "LogGOPSim, a simulator",
+        "GOAL, as text",
+        (),
+        "its rule of time, replayed here; the simulator not",
+        ON_CPUS,
     ),
 )
-"""Back ends that are programs; those that load files stand before them."""
+"""Back ends that are programs, then what no framework calls; before them stand those that load
+files."""
 
-TAKES = {"msccl-xml": "MSCCL XML", "mscclpp-json": "a plan in JSON"}
+TAKES = {
+    "msccl-xml": ("MSCCL XML", "the program in NumPy; the runtime not"),
+    "mscclpp-json": ("a plan in JSON", "the plan in NumPy; the runtime not"),
+}
+"""The files that runtimes load, and what was executed of them."""
 
 
 def loaded_by(loader: Loader) -> BackEnd:
     """Return a runtime that loads files as a back end."""
-    return BackEnd(loader.format, loader.title, TAKES[loader.format], CALLS_NCCL, NOT_ON_A_GPU)
+    takes, tried = TAKES[loader.format]
+    return BackEnd(loader.format, loader.title, takes, CALLS_NCCL, tried, ON_CPUS)
 
 
 def back_ends() -> tuple[BackEnd, ...]:
@@ -157,6 +193,8 @@ def _symmetric(topology: Topology) -> tuple[bool, str]:
             "memory is shared inside one NVLink, xGMI or PCIe domain, and this has several",
         )
     why = "all GPUs share memory, and nothing but torch is needed"
+    if any(node.computes for node in topology.nodes):
+        why += "; its kernel has the sums of the switch"
     if inner is Medium.PCIE:
         why += "; the libraries' own kernels are for NVLink"
     return True, why
