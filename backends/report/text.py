@@ -205,6 +205,7 @@ def schedule_text(schedule: Schedule) -> str:
             ("rounds", f"{rounds} ({per_chunk} per chunk)" if rounds else ""),
             ("transfers", len(s)),
             ("casts", len(s.casts) or ""),
+            ("slots", _slots(s)),
             ("segments", s.segments if s.segments > 1 else ""),
             ("made for", format_bytes(s.bytes) if s.bytes else ""),
             ("made by", provenance),
@@ -226,6 +227,14 @@ def _load(s: Schedule) -> Ints:
     links, step, chunk = links_used(s)
     np.add.at(load, (links, step), s.collective.grains[chunk])
     return load
+
+
+def _slots(s: Schedule) -> str:
+    """Return what switches let through of a cast at most; empty where they do not limit any."""
+    limits = sorted({x for x in s.casts.GBps if x is not None})
+    return f"let {' or '.join(f'{float(x):.4g}' for x in limits)} GB/s of a cast through" * bool(
+        limits
+    )
 
 
 def _casts(s: Schedule) -> str:

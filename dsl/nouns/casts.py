@@ -19,6 +19,10 @@ its one source and all members as destinations, the issuer too. ``reduce``: dest
 result to what they hold instead of storing it. ``issuer``: the rank that starts the cast, or -1
 where all sources push (SHARP). Everything that a cast reads held before its step.
 
+``GBps``: what a switch lets through of the cast at most, of its chunk's bytes, where it keeps them
+in a pool of slots until the sum is back (SwitchML): slots · packet ÷ round-trip time. None: as much
+as its links carry.
+
 >>> one = Cast(0, (0, 1, 2), (0,), (0, 2, 4, 1), issuer=0)
 >>> casts = Casts.of([one])
 >>> len(casts), casts[0] == one
@@ -29,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import chain
 from typing import Any, Self
 
@@ -39,6 +44,7 @@ from ..base.errors import BadFile
 from ..base.files import Fields, only
 from ..base.json_text import RaggedRows
 from ..base.unique_rows import rows_of
+from ..base.units import exact
 
 PUSHED = -1
 """Issuer of a cast that all its sources push."""
@@ -55,6 +61,7 @@ class Cast:
     step: int = 0
     reduce: bool = False
     issuer: int = PUSHED
+    GBps: Fraction | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +71,7 @@ class Casts:
     Rows of different lengths are two columns: the sources of cast i are
     ``sources[source_start[i]:source_start[i+1]]``, and so are ``destinations`` and ``links``.
     ``priority`` as of a schedule's transfers: the smallest ``priority + slice * stride`` of those
-    that wait for a link goes first.
+    that wait for a link goes first. ``GBps`` is empty where no cast has a limit.
     """
 
     chunk: Ints32
@@ -78,6 +85,7 @@ class Casts:
     link_start: Ints
     links: Ints32
     priority: Ints32 | None = None
+    GBps: tuple[Fraction | None, ...] = ()
 
     @classmethod
     def of(cls, casts: Iterable[Cast], priority: Sequence[int] | None = None) -> Self:
@@ -91,6 +99,7 @@ class Casts:
             found.setflags(write=False)
             return found
 
+        limits = tuple(one.GBps for one in rows)
         source_start, sources = _ragged([one.sources for one in rows])
         destination_start, destinations = _ragged([one.destinations for one in rows])
         link_start, links = _ragged([one.links for one in rows])
@@ -106,6 +115,7 @@ class Casts:
             link_start,
             links,
             None if priority is None else column(priority[i] for i in order),
+            limits if any(x is not None for x in limits) else (),
         )
 
     def __len__(self) -> int:
@@ -123,6 +133,7 @@ class Casts:
             int(self.step[i]),
             bool(self.reduce[i]),
             int(self.issuer[i]),
+            self.GBps[i] if self.GBps else None,
         )
 
     @staticmethod
@@ -147,6 +158,7 @@ class Casts:
             link_start,
             self.links[link],
             None if self.priority is None else self.priority[rows],
+            tuple(self.GBps[i] for i in rows.tolist()) if self.GBps else (),
         )
 
     def anchors(self) -> tuple[Any, ...]:
@@ -165,6 +177,7 @@ class Casts:
             self.link_start,
             self.links,
             self.priority,
+            self.GBps,
         )
 
     def described(self) -> dict[str, Any]:
@@ -178,6 +191,7 @@ class Casts:
             "reduce": self.reduce.astype(np.int8),
             "step": self.step,
             **({} if self.priority is None else {"priority": self.priority}),
+            **({"GBps": [None if x is None else str(x) for x in self.GBps]} if self.GBps else {}),
         }
 
 
@@ -201,9 +215,11 @@ def read_casts(data: Mapping[str, Any], within: CastRanges, where: str) -> Casts
     columns = {k: fields.integers(k) for k in ("chunk", "issuer", "reduce", "step")}
     rows = {k: fields.get(k, list) for k in ("sources", "destinations", "links")}
     priority = fields.integers("priority") if "priority" in data else None
+    most = [_limit(x, where) for x in fields.get("GBps", list, [])]
     fields.finish()
     lengths = {len(x) for x in (*columns.values(), *rows.values())}
-    if len(lengths) != 1 or (priority is not None and {len(priority)} != lengths):
+    uneven = [x for x in (priority, most or None) if x is not None and {len(x)} != lengths]
+    if len(lengths) != 1 or uneven:
         raise BadFile("columns of different lengths", where=where)
     limits = {"chunk": (0, within.chunks), "issuer": (PUSHED, within.ranks), "reduce": (0, 2)}
     for name, (low, high) in {**limits, "step": (0, 1 << 24)}.items():
@@ -224,9 +240,24 @@ def read_casts(data: Mapping[str, Any], within: CastRanges, where: str) -> Casts
         columns["step"],
         map(bool, columns["reduce"]),
         columns["issuer"],
+        most or [None] * len(columns["issuer"]),
         strict=True,
     )
     return Casts.of((Cast(*one) for one in listed), priority)
+
+
+def _limit(value: Any, where: str) -> Fraction | None:
+    """Return what a cast has at most, from its text.
+
+    Raises:
+        BadFile: it is no positive number.
+    """
+    if value is None:
+        return None
+    found = exact(value, "GBps") if isinstance(value, str) else Fraction(0)
+    if found <= 0:
+        raise BadFile(f"GBps of a cast is {value!r}, not a positive number as a text", where=where)
+    return found
 
 
 def _check_rows(name: str, lists: list[Any], limit: int, where: str) -> None:

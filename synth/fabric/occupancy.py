@@ -64,7 +64,8 @@ def links_used(schedule: Schedule) -> tuple[Ints, Ints, Ints]:
 @kept()
 def us_per_byte(schedule: Schedule, bandwidth: tuple[Fraction, ...] = ()) -> Fraction:
     """µs per byte of M that the busiest resource is occupied: the schedule's time in the limit of
-    many segments (no α), and the least time of any way to run it. O(links of all routes).
+    many segments (no α), and the least time of any way to run it; or that a switch lets a cast
+    through, if that is longer. O(links of all routes).
 
     ``bandwidth``: GB/s of each link and shared resource, if other than the topology's."""
     fabric = fabric_of(schedule.topology)
@@ -81,6 +82,9 @@ def us_per_byte(schedule: Schedule, bandwidth: tuple[Fraction, ...] = ()) -> Fra
         np.add.at(load, rows, grains[position])
     loads = zip(load.tolist(), bandwidth or fabric.bandwidth, strict=True)
     busiest = max((Fraction(x) / b for x, b in loads), default=Fraction(0))
+    if casts.GBps:
+        each = zip(schedule.collective.grains[casts.chunk].tolist(), casts.GBps, strict=True)
+        busiest = max([busiest, *(g / limit for g, limit in each if limit is not None)])
     return busiest / (schedule.collective.message_chunks * BYTES_PER_US_PER_GBPS)
 
 

@@ -78,6 +78,7 @@ def _regrown(schedule: Schedule, left: Degraded, broken: set[int], size: int) ->
 
     kept = [replace(t, route=moved(t.route)) for t in schedule if t.chunk not in broken]
     casts = [replace(c, links=moved(c.links)) for c in schedule.casts if c.chunk not in broken]
+    limits = {c.chunk: c.GBps for c in schedule.casts}
     trees = _Regrowth(schedule, left, size)
     trees.load([i for t in kept for i in t.route], [i for c in casts for i in c.links])
     for chunk in sorted(broken):
@@ -86,7 +87,7 @@ def _regrown(schedule: Schedule, left: Degraded, broken: set[int], size: int) ->
         left.topology,
         schedule.collective,
         [*kept, *trees.writer.transfers],
-        casts=[*casts, *trees.writer.casts],
+        casts=[*casts, *(replace(c, GBps=limits.get(c.chunk)) for c in trees.writer.casts)],
         provenance={**schedule.provenance, "repaired": True},
     )
     made = replace(made, bytes=schedule.bytes, segments=schedule.segments)

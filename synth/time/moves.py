@@ -8,12 +8,14 @@ where legs end and others start. Rows are sorted by step, in a step transfers go
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32
 from weft.dsl.base.kept import kept
 from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 
 from ..judge.replay import replay
@@ -30,6 +32,7 @@ class QueuedRows:
         priority: of the planned order, if there is one.
         redundant: rows that bring what is there already.
         transfers, legs: the row of each transfer, and of each link of the casts.
+        pace: µs that the row takes at least for each byte of a grain; empty: no row does.
     """
 
     chunk: Ints32
@@ -44,6 +47,7 @@ class QueuedRows:
     redundant: Bools
     transfers: Ints | slice
     legs: Ints | slice
+    pace: tuple[Fraction, ...] = ()
 
     def __len__(self) -> int:
         return len(self.chunk)
@@ -110,6 +114,7 @@ def moves_with(s: Schedule, redundant: Bools) -> QueuedRows:
         joined(redundant, _brings_nothing(s, legs.cast, legs.head)),
         row[: len(s)],
         row[len(s) :],
+        _pace(s, legs.cast, order),
     )
 
 
@@ -185,6 +190,20 @@ def _priority(s: Schedule, cast: Ints, order: Ints) -> Ints32 | None:
     of_casts = s.casts.priority
     legs = np.zeros(len(cast), np.int32) if of_casts is None else of_casts[cast]
     return np.concatenate([own, legs])[order]
+
+
+def _pace(s: Schedule, cast: Ints, order: Ints) -> tuple[Fraction, ...]:
+    """Return the least µs of each row for a byte of a grain, where switches limit casts."""
+    c = s.casts
+    if not c.GBps:
+        return ()
+    grains = s.collective.grains
+    each = [
+        Fraction(0) if x is None else int(grains[chunk]) / (x * BYTES_PER_US_PER_GBPS)
+        for chunk, x in zip(c.chunk.tolist(), c.GBps, strict=True)
+    ]
+    column = [Fraction(0)] * len(s) + [each[i] for i in cast.tolist()]
+    return tuple(column[i] for i in order.tolist())
 
 
 def _brings_nothing(s: Schedule, cast: Ints, head: Ints) -> Bools:

@@ -58,9 +58,10 @@ COUNTS = QUEUE_COUNTS + 21
 FIRST_LEG, END_LEG, SOURCE, TARGET, NEEDS, SLOT, STEP, PRIORITY = range(8)
 STARTED, LEFT_AT, START, END = range(8, 12)
 # Of legs of casts: whether they start at a switch, and ticks until what they bring to a switch may
-# go on: WHOLE, not before all of it is there; ARRIVED, of what ends at a rank.
-JOINS, GOES_ON = range(12, 14)
-TRANSFER_COLUMNS = 14
+# go on: WHOLE, not before all of it is there; ARRIVED, of what ends at a rank. PACE: ticks until it
+# has left at least, though what it holds may be free before.
+JOINS, GOES_ON, PACE = range(12, 15)
+TRANSFER_COLUMNS = 15
 WHOLE, ARRIVED = range(-2, 0)
 # Of places: where their slots and their readers (transfers, by NEEDS) begin; one record more ends
 # the last ones.
@@ -223,9 +224,10 @@ def start(m: Array, job: int) -> None:
     """A job starts on a leg: push the events of its leaving and arriving, if any job needs them."""
     now, leg, transfer = m[NOW], m[job + LEG], transfer_of(m, job)
     m[job + KEY] = now
+    slower = max(m[transfer + PACE] - m[leg + LEAVES], 0)
     if leg == m[transfer + FIRST_LEG]:
-        leave(m, job, transfer, now + m[leg + LEAVES])
-    arrival = now + m[leg + ARRIVES]
+        leave(m, job, transfer, now + m[leg + LEAVES] + slower)
+    arrival = now + m[leg + ARRIVES] + slower
     if m[transfer + JOINS] > 0:
         # Of unequal rates the slowest leg's: α after its last byte has come to the switch.
         last_byte = m[meeting(m, job, m[transfer + SOURCE])]

@@ -121,6 +121,7 @@ class Ticked:
         busy: how long each resource was held.
         leaves, arrives: of each leg of :class:`Routes`, until a message has left and arrived.
         held: until each of their resources is free.
+        slower: how much later each transfer has left where a switch limits it; empty: none is.
     """
 
     schedule: Schedule
@@ -132,6 +133,7 @@ class Ticked:
     leaves: list[int]
     arrives: list[int]
     held: list[int]
+    slower: list[int] = field(default_factory=list)
 
     def in_us(self) -> Served:
         """In µs: exact integers, rounded once."""
@@ -204,7 +206,9 @@ class QueueTables:
 
     def time_us(self, topology: Topology, grain_bytes: Fraction, slices: int, stride: int) -> float:
         """Return µs until the last arrival, in the planned order of ``legs``, if it has one."""
-        costs = _Costs.of(topology, grain_bytes / slices, Fraction(self.model.overhead_us))
+        paces = () if self.legs is None else self.legs.pace
+        overhead = Fraction(self.model.overhead_us)
+        costs = _Costs.of(topology, grain_bytes / slices, overhead, paces)
         order = None if self.legs is None else self.legs.priority
         m, unit = self.served(costs, slices, order, stride)
         return int(_tables(m)[0][k.END :: k.TRANSFER_COLUMNS].max(initial=0)) / unit
@@ -229,7 +233,7 @@ class QueueTables:
         alpha = np.add.reduceat(costs.alpha[r.links], r.link_start[:-1])
         held = np.maximum.reduceat(costs.row[r.rows] * r.weights, r.row_start[:-1])
         per_route = np.add.reduceat(alpha + held + float(costs.overhead), r.leg_start[:-1])
-        return float(per_route[r.which].sum()) * slices * self.copies
+        return float(per_route[r.which].sum() + sum(costs.paces)) * slices * self.copies
 
     def fits(self, costs: _Costs, unit: int, slices: int) -> bool:
         """Return True if every duration and the load of every resource fit 64 bits."""
@@ -242,6 +246,7 @@ class QueueTables:
         fixed = float(costs.overhead) + (costs.alpha.sum() if self.model.alpha_occupies else 0)
         load = np.bincount(r.rows, each * (r.weights * costs.row[r.rows] + fixed))
         longest = float(costs.alpha.max() * np.diff(r.link_start).max())
+        longest = max([longest, *map(float, set(costs.paces))])
         return max(float(load.max()) * slices, longest) * unit < 2.0**_FITS
 
     def memory(
@@ -274,6 +279,8 @@ class QueueTables:
             whole = self.model.store_and_forward
             goes_on = k.WHOLE if whole else alphas[r.leg_start[r.which]]
             transfers[:, k.GOES_ON] = np.where(m.feeds, goes_on, k.ARRIVED)
+            if costs.paces:
+                transfers[:, k.PACE] = [round(x * unit) for x in costs.paces]
         else:
             transfers[:, k.GOES_ON] = k.ARRIVED
         steps = np.zeros((len(w.step_start), k.STEP_COLUMNS), np.int64)
@@ -381,6 +388,9 @@ class Prepared:
             m = m if isinstance(m, list) else m.tolist()
             transfers, rows = _tables(m)
             jobs = m[m[k.JOBS_AT] : m[q.HEADS_AT]]
+            leaves = memory.legs[:, q.LEAVES].tolist()
+            paces = transfers[k.PACE :: k.TRANSFER_COLUMNS] if costs.paces else []
+            legs = zip(paces, r.which.tolist(), strict=False)
             return Ticked(
                 s,
                 unit,
@@ -388,9 +398,10 @@ class Prepared:
                 transfers[k.START :: k.TRANSFER_COLUMNS],
                 transfers[k.END :: k.TRANSFER_COLUMNS],
                 rows[q.BUSY :: q.ROW_COLUMNS],
-                memory.legs[:, q.LEAVES].tolist(),
+                leaves,
                 memory.legs[:, q.ARRIVES].tolist(),
                 memory.holds[:, q.TICKS].tolist(),
+                [max(0, pace - leaves[leg]) for pace, leg in legs],
             )
         raise AssertionError("ticks of any size always fit")
 
@@ -402,7 +413,8 @@ class Prepared:
     def _costs(self, message_bytes: int, slices: int) -> _Costs:
         s = self.schedule
         grain = Fraction(message_bytes, s.collective.message_chunks * slices)
-        return _Costs.of(s.topology, grain, Fraction(self.model.overhead_us))
+        paces = moves_of(s).pace if len(s.casts) else ()
+        return _Costs.of(s.topology, grain, Fraction(self.model.overhead_us), paces)
 
 
 def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
@@ -540,6 +552,7 @@ class _Costs:
     """Durations in µs: exact ones of each kind, rounded ones of each resource and link.
 
     ``unit`` is one over a common denominator of all; ``times``: a grain on each distinct bandwidth.
+    ``paces``: the least of each row, where some have one.
     """
 
     fabric: Fabric
@@ -548,20 +561,26 @@ class _Costs:
     row: Floats
     alpha: Floats
     overhead: Fraction
+    paces: tuple[Fraction, ...] = ()
 
     @staticmethod
-    def of(topology: Topology, grain: Fraction, overhead: Fraction) -> _Costs:
+    def of(
+        topology: Topology, grain: Fraction, overhead: Fraction, paces: tuple[Fraction, ...] = ()
+    ) -> _Costs:
         """Return the costs of grains of ``grain`` bytes."""
         fabric = fabric_of(topology)
         (bandwidths, of_row), (latencies, of_link) = fabric.bandwidths, fabric.latencies
         times = [grain / (x * BYTES_PER_US_PER_GBPS) for x in bandwidths]
+        least = {x: x * grain for x in set(paces)}
+        exact = (*times, *latencies, overhead, *least.values())
         return _Costs(
             fabric,
-            math.lcm(*{x.denominator for x in (*times, *latencies, overhead)}),
+            math.lcm(*{x.denominator for x in exact}),
             times,
             np.array(times, np.float64)[of_row],
             np.array(latencies, np.float64)[of_link],
             overhead,
+            tuple(least[x] for x in paces),
         )
 
     def coarse(self, total: float) -> int:

@@ -139,22 +139,27 @@ def _lasts(
 ) -> tuple[list[int], list[int]]:
     """Return when the last byte of each job has left, and when it has arrived."""
     start = run.job_start
-    left = [s + run.leaves[leg] for s, leg in zip(start, which, strict=True)]
-    end = [s + run.arrives[leg] for s, leg in zip(start, which, strict=True)]
+    slower = _slower(run, count)
+    left = [start[i] + run.leaves[leg] + slower[i % count] for i, leg in enumerate(which)]
+    late = [run.arrives[leg] - run.leaves[leg] for leg in which]
+    end = [one + more for one, more in zip(left, late, strict=True)]
     for job in range(len(start)) if feeding else ():
         turn, i = divmod(job, count)
         if i in feeding:  # it passes behind those that it is made of
-            late = run.arrives[which[job]] - run.leaves[which[job]]
             left[job] = max(left[job], *(end[turn * count + f] for f in feeding[i]))
-            end[job] = left[job] + late
+            end[job] = left[job] + late[job]
     return left, end
+
+
+def _slower(run: Ticked, count: int) -> list[int]:
+    return run.slower or [0] * count
 
 
 def _ready(
     data: list[int], run: Ticked, which: list[int], feeding: Feeding, count: int
 ) -> list[int]:
     """Return when each job could start; ``data``: when what it waits for had arrived."""
-    start, ready = run.job_start, list(data)
+    start, ready, slower = run.job_start, list(data), _slower(run, count)
     for job in range(len(ready)) if feeding else ():
         turn, i = divmod(job, count)
         if i in feeding:  # the first bytes of all are there
@@ -162,7 +167,8 @@ def _ready(
             ready[job] = max(start[f] + run.arrives[w] - run.leaves[w] for f, w in legs)
     for job in range(count, len(ready)):
         before = job - count
-        ready[job] = max(ready[job], start[before] + run.leaves[which[before]])
+        left = start[before] + run.leaves[which[before]] + slower[before % count]
+        ready[job] = max(ready[job], left)
     return ready
 
 

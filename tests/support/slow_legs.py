@@ -49,13 +49,19 @@ def slow_time(s: Schedule, size: int) -> Fraction:
         i, k = rows[row]
         return grain * int(s.collective.grains[s.casts[i].chunk]) / links[k].bandwidth
 
+    def leaves_us(row: int) -> Fraction:
+        """Of a cast that a switch limits, as long as the limit says at least."""
+        one = s.casts[rows[row][0]]
+        least = grain * int(s.collective.grains[one.chunk]) / one.GBps if one.GBps else Fraction(0)
+        return max(bytes_us(row), least)
+
     def ready(row: int, turn: int) -> Fraction | None:
         i, k = rows[row]
         need = [Fraction(0)]
         if turn:
             if (row, turn - 1) not in start:
                 return None
-            need.append(start[row, turn - 1] + bytes_us(row))
+            need.append(start[row, turn - 1] + leaves_us(row))
         for other, (j, m) in enumerate(rows):
             if links[m].dst != links[k].src:
                 continue
@@ -82,5 +88,5 @@ def slow_time(s: Schedule, size: int) -> Fraction:
         start[row, turn] = now
         free[k] = now + bytes_us(row)
         feeding = [last[other, turn] for other in fed_by[row]]
-        last[row, turn] = max([now + bytes_us(row), *feeding]) + links[k].latency
+        last[row, turn] = max([now + leaves_us(row), *feeding]) + links[k].latency
     return max(last.values(), default=Fraction(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import chain, zip_longest
 from math import prod
 from statistics import median
@@ -34,6 +35,7 @@ from .grid import RankGrid
 from .in_network import InNetwork
 from .model import Flat
 from .place import ClassicAlgorithm, Site, find_algorithm, has_levels, names_for
+from .pool import SlotPool
 from .schedule import to_schedule
 
 STEPS_PER_MOVE = 20
@@ -50,6 +52,8 @@ class Classic:
         chunks: pieces of a pipeline, or of every block; 0 tries a few.
         shape: sizes of the levels of a hierarchical algorithm, innermost first (``8+2``); by
             default those of the machine.
+        slots, packet, rtt: of ``switchml``: slots of each switch, bytes of one, and µs from a
+            packet to its sum (0: as the machine's α say).
     """
 
     name: ClassVar[str] = "classic"
@@ -61,6 +65,9 @@ class Classic:
     algorithm: str = "auto"
     chunks: int = 0
     shape: tuple[int, ...] = ()
+    slots: int = 512
+    packet: int = 1024
+    rtt: Fraction = Fraction(0)
     effort: ClassicEffort = field(default_factory=ClassicEffort)
 
     def __post_init__(self) -> None:
@@ -68,6 +75,15 @@ class Classic:
             raise UserError(f"classic: chunks is {self.chunks}", hint="0 or more")
         if any(side < 1 for side in self.shape):
             raise UserError("classic: a level of the shape is empty", hint="shape=8+2")
+        if self._pool != SlotPool() and self.algorithm != "switchml":
+            raise UserError(
+                "classic: slots, packet and rtt are of switchml",
+                hint="classic{algorithm=switchml,slots=512,packet=1024}",
+            )
+
+    @property
+    def _pool(self) -> SlotPool:
+        return SlotPool(self.slots, self.packet, self.rtt)
 
     @classmethod
     def availability(cls) -> str | None:
@@ -110,7 +126,7 @@ class Classic:
             UserError: the named algorithm does not fit the machine, or none does.
         """
         meter = budget.meter(observer.cancelled)
-        sites = [Site(problem.topology, self.shape, effort=self.effort, meter=meter)]
+        sites = [Site(problem.topology, self.shape, None, self.effort, meter, self._pool)]
         if not self.shape and (grid := grid_of_phases(problem)) is not None:
             sites.append(Site(problem.topology, grid=grid, effort=self.effort, meter=meter))
         limit = bounds(problem.topology, problem.collective)

@@ -15,6 +15,8 @@ with a rail for each of their ranks:
 ``direct_sharp``   without NVLS: direct exchanges in the box (NCCL's CollNet direct)
 ``sharp``          allreduce: the sum of all ranks goes up a tree of switches, turns round at its
                    root and comes down, M per port each way; equal trees have equal shares
+``switchml``       as ``sharp``, through switches that turn, each with a pool of slots: a rank sends
+                   slots · packet ÷ round-trip time at most (:mod:`.pool`)
 ``atp``            allreduce in shares, each summed on its way to one rank (its parameter server)
                    and copied on the way back
 =================  =============================================================================
@@ -25,20 +27,23 @@ Each is a tree to a root and a tree from it for every chunk (:mod:`.switch_trees
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count
 
 from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 from ...judge.casts import cast_problems
+from ...steiner.packing import RoutedTree
 from ..packing.casts.schedule import TreeWriter
 from .double_tree import ParentTree, pair
 from .grid import RankGrid
 from .model import HockneyCost
+from .pool import SlotPool
 from .switch_trees import NodeTree, SwitchRoutes, chain, star
 
 Shape = tuple[int, ...]
@@ -49,10 +54,12 @@ Costs = tuple[HockneyCost, ...]
 
 @dataclass(frozen=True, eq=False)
 class CastSite:
-    """A machine whose switches compute, its ways, and its boxes and rails where it has them."""
+    """A machine whose switches compute, its ways, and its boxes and rails where it has them; the
+    slots of its switches, for algorithms that need them."""
 
     routes: SwitchRoutes
     boxes: Callable[[], RankGrid]
+    pool: SlotPool = field(default_factory=SlotPool)
 
     @property
     def topology(self) -> Topology:
@@ -229,6 +236,16 @@ def _sharp(site: CastSite, kind: Kind, root: int) -> Shares:
             yield _halves(kind, next(chunk), tree.rooted_at(holder))
 
 
+def _switchml(site: CastSite, kind: Kind, root: int) -> Shares:
+    for number, tree in enumerate(_turned(site, range(site.topology.ranks))):
+        if tree.root < site.topology.ranks:
+            raise UserError(
+                "the switch itself sends sums back in SwitchML, and none here turns them round",
+                hint="--capable 'SWITCH=multicast+reduces+turns', or algorithm=atp",
+            )
+        yield TreeShare(number, tree, tree)
+
+
 def _atp(site: CastSite, kind: Kind, root: int) -> Shares:
     found = site.fabric_trees(range(site.topology.ranks))
     for rank in range(site.topology.ranks):
@@ -294,6 +311,7 @@ SHOTS = "Shah et al., MSCCL++, arXiv:2504.09014 (2025)"
 COLLNET = "NVIDIA, NCCL 2.6 (CollNet)"
 SHARP = "Graham et al., SHARP, COMHPC 2016"
 ATP = "Lao et al., ATP, NSDI 2021"
+SWITCHML = "Sapio et al., SwitchML, NSDI 2021"
 
 ONE_SWITCH, BOXES = "one switch", "boxes, rails"
 _AR, _AG, _RS = Kind.ALLREDUCE, Kind.ALLGATHER, Kind.REDUCE_SCATTER
@@ -312,6 +330,7 @@ class InNetwork:
         needs: what the machine must have, in two words.
         levels: 1, or 2 where boxes and rails are told apart.
         pipelined: no pieces; slices make the pipeline.
+        pooled: switches have a pool of slots. Only by name: without it nothing is slower.
     """
 
     name: str
@@ -322,6 +341,7 @@ class InNetwork:
     needs: str = ONE_SWITCH
     levels: int = 1
     pipelined: bool = False
+    pooled: bool = False
 
     def schedule(self, site: CastSite, pieces: int = 1, root: int = 0) -> Schedule:
         """Return the schedule of an algorithm, each of its chunks in so many pieces.
@@ -331,13 +351,14 @@ class InNetwork:
         """
         machine, writer = site.topology, TreeWriter(site.topology)
         units = machine.ranks if self.kind in (_AG, _RS) else 1
-        most = 0
+        most, both = 0, []
         for share in self.shares(site, self.kind, root):
             trees = [
                 None if tree is None else site.routes.tree(tree, inward=inward)
                 for tree, inward in ((share.forth, True), (share.back, False))
             ]
             most = max(most, share.chunk + 1)
+            both.append((trees[0], trees[1]))
             for piece in range(pieces):
                 writer.write(share.chunk * pieces + piece, *trees)
         roots = (root,) if self.kind in ROOTED else ()
@@ -346,12 +367,26 @@ class InNetwork:
             machine,
             collective,
             writer.transfers,
-            casts=writer.casts,
+            casts=self._limited(site, both, writer.casts, pieces),
             provenance={"algorithm": f"{self.name}_{self.kind}"},
         )
         for problem in cast_problems(made):
             raise UserError(f"{self.name} does not fit {machine.name}: {problem}")
         return made
+
+    def _limited(
+        self,
+        site: CastSite,
+        trees: Sequence[tuple[RoutedTree | None, RoutedTree | None]],
+        casts: Sequence[Cast],
+        pieces: int,
+    ) -> Sequence[Cast]:
+        """Return casts with what slots let through of each."""
+        both = [(forth, back) for forth, back in trees if forth is not None and back is not None]
+        if not self.pooled or not both:
+            return casts
+        limit = site.pool.GBps(site.topology, both) / pieces
+        return [replace(one, GBps=limit) for one in casts]
 
 
 def _one(ranks: int) -> Fraction:
@@ -386,6 +421,7 @@ IN_NETWORK = (
         InNetwork("sharp", kind, _sharp, _flat(1, _less_own), SHARP, "a tree")
         for kind in (_AG, _RS)
     ),
+    InNetwork("switchml", _AR, _switchml, _flat(1, _one), SWITCHML, "a tree", pooled=True),
     InNetwork("atp", _AR, _atp, _flat(2, _one), ATP, "a tree"),
 )
 """All of them, by name, then collective."""

@@ -30,6 +30,7 @@ from .lanes import Ring, lane_rings, rail_rings
 from .leaders import NestedPartitions
 from .mapping import ring_order, tree_order
 from .model import Flat
+from .pool import SlotPool
 from .products import product_grid
 from .routes import GpuRoutes
 from .switch_trees import SwitchRoutes
@@ -91,7 +92,8 @@ class Site:
 
     ``shape``: sizes of the levels to use instead of the machine's own, innermost first; ranks
     fill them in their order. ``grid``: these levels, where ranks fill them otherwise. Everything
-    is found when it is first asked for; ``meter`` counts the searches for rings.
+    is found when it is first asked for; ``meter`` counts the searches for rings. ``pool``: slots of
+    switches that keep packets until their sum is complete.
     """
 
     def __init__(
@@ -101,8 +103,10 @@ class Site:
         grid: RankGrid | None = None,
         effort: ClassicEffort = CLASSIC_EFFORT,
         meter: Meter | None = None,
+        pool: SlotPool | None = None,
     ) -> None:
         self.topology = topology
+        self.pool = pool or SlotPool()
         self.effort = effort
         self.meter = meter
         self.given = plain_grid(shape) if shape else grid
@@ -179,7 +183,8 @@ class Site:
     @cached_property
     def switches(self) -> CastSite:
         """The ways through switches that sum and copy."""
-        return CastSite(SwitchRoutes(self.topology, self.effort), lambda: self.two_levels)
+        routes = SwitchRoutes(self.topology, self.effort)
+        return CastSite(routes, lambda: self.two_levels, self.pool)
 
     def parts(self, one: ClassicAlgorithm) -> int:
         """Return into how many chunks an algorithm cuts each unit of its collective here.
@@ -329,13 +334,14 @@ class Site:
     def defined(self, kind: str | Kind) -> Iterator[ClassicAlgorithm]:
         """The algorithms for a collective that fit this machine, as far as can be told cheaply.
 
-        Those in lanes are left out: what they need is found by a search.
+        Those in lanes are left out: what they need is found by a search; and those of slots, which
+        only limit what others do.
         """
         for one in all_algorithms():
             if one.kind != str(kind) or isinstance(one, Laned):
                 continue
             if isinstance(one, InNetwork):
-                if computes(self.topology):
+                if computes(self.topology) and not one.pooled:
                     yield one
                 continue
             if isinstance(one, Flat):

@@ -50,6 +50,17 @@ def test_what_is_out_of_range_is_refused(column: str, value: Any, says: str):
         load(data)
 
 
+@pytest.mark.parametrize("limit", ["0", "-1", 3, "many"])
+def test_a_limit_that_is_no_positive_number_is_refused(limit: Any):
+    data = dump(two_shot(4))
+    data["casts"]["GBps"] = [limit, *[None] * 7]
+    with pytest.raises(UserError):
+        load(data)
+    data["casts"]["GBps"] = ["1/2"]
+    with pytest.raises(BadFile, match="different lengths"):
+        load(data)
+
+
 def test_columns_that_do_not_fit_are_refused():
     data = dump(two_shot(4))
     data["casts"]["step"].pop()

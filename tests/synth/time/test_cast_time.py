@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,8 +12,10 @@ from casts import FREE, NVLS, TURNING, racks, two_shot, up_and_down
 from slow_legs import slow_time
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.casts import Casts
+from weft.dsl.nouns.schedule import Schedule, dumps, load
 from weft.synth.engines.packing.casts.schedule import planned
+from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.time.latency import latency_us
 from weft.synth.time.movements import movements_of
 from weft.synth.time.schedule_tables import CostModel, prepare
@@ -62,6 +65,26 @@ def test_times_are_those_of_a_slow_simulator(plain: Schedule, segments: int):
     uneven = replace(one, topology=replace(one.topology, links=links, symmetries=()))
     for size in (3000, 10**6):
         assert simulate(uneven, size).time_us == pytest.approx(float(slow_time(uneven, size)))
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+def test_a_switch_lets_no_more_of_a_cast_through_than_its_slots(segments: int):
+    """Against the slow simulator, and with one chunk of two as long as its limit says."""
+    plain = replace(two_shot(3), segments=segments)
+    rows = [
+        replace(x, GBps=Fraction(7, 2) if x.chunk == 0 else Fraction(10**6)) for x in plain.casts
+    ]
+    one = replace(plain, casts=Casts.of(rows))
+    for size in (3000, 10**6):
+        assert simulate(one, size).time_us == pytest.approx(float(slow_time(one, size)))
+        assert timeline(one, size).end_us.max() == pytest.approx(simulate(one, size).time_us)
+    least = 10**6 / one.collective.message_chunks / 3.5 / 1000
+    assert simulate(one, 10**6).time_us >= (2 if segments == 1 else 1) * least
+    ready = prepare(one)
+    assert ready.exact(12345).in_us().time_us == pytest.approx(ready.run(12345).time_us)
+    read = load(json.loads(dumps(one)))
+    assert list(read.casts) == rows
+    assert us_per_byte(one) == Fraction(1, one.collective.message_chunks * 3500)
 
 
 def test_compiled_and_plain_runs_agree():

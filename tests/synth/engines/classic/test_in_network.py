@@ -41,7 +41,8 @@ def machine_of(one: InNetwork) -> Topology:
     return topology("dgx-h100:nvls=on").restricted_to(range(5))
 
 
-EACH = pytest.mark.parametrize("one", IN_NETWORK, ids=lambda one: f"{one.name}-{one.kind}")
+PLAIN = [one for one in IN_NETWORK if not one.pooled]
+EACH = pytest.mark.parametrize("one", PLAIN, ids=lambda one: f"{one.name}-{one.kind}")
 
 
 @EACH
@@ -90,6 +91,52 @@ def test_slices_in_a_planned_order_come_near_the_rate(text: str, name: str, most
     problem = Problem(machine, make("allreduce", 8), None, Objective.TIME, 10**9)
     outcome = synthesize(problem, f"classic{{algorithm={name}}}", Budget(1))
     assert simulate(outcome.points[0].schedule, 10**9).time_us <= most_us
+
+
+@pytest.mark.parametrize(
+    ("options", "GBps"),
+    [
+        ("slots=8,packet=256", Fraction(8 * 256, 2000)),
+        ("slots=8,packet=256,rtt=10", Fraction(8 * 256, 10_000)),
+        ("slots=4096", None),
+    ],
+)
+def test_slots_of_a_switch_limit_the_rate(options: str, GBps: Fraction | None) -> None:
+    """8 slots of 256 B that are free again after 2 µs let 1.024 GB/s through, of a port of 12.5."""
+    machine = topology(f"hub:4,bw=12.5GB/s,alpha=1us,capable=hub:{SHARP}")
+    problem = Problem(machine, make("allreduce", 4), None, Objective.TIME, 10**7)
+    outcome = synthesize(problem, f"classic{{algorithm=switchml,{options}}}", Budget(1))
+    schedule = outcome.points[0].schedule
+    assert verify(schedule).ok
+    least = 10**7 / (float(GBps or machine.links[0].bandwidth) * 1000)
+    assert simulate(schedule, 10**7).time_us == pytest.approx(least + 2, rel=0.01)
+    assert float(us_per_byte(schedule)) == pytest.approx(least / 10**7)
+
+
+def test_trees_through_one_switch_share_its_slots() -> None:
+    one = next(x for x in IN_NETWORK if x.name == "switchml")
+    schedule = one.schedule(Site(racks("leaf", "spine")).switches, pieces=2)
+    sharp = next(x for x in IN_NETWORK if x.name == "sharp" and x.kind == "allreduce")
+    assert not sharp.schedule(Site(racks("leaf", "spine")).switches).casts.GBps
+    (alpha,) = {link.latency for link in schedule.topology.links}
+    # Two spines, two pieces of each tree; to the spine and back are four hops.
+    assert set(schedule.casts.GBps) == {Fraction(512 * 1024, 2 * 2 * 1000) / (4 * alpha)}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "why"),
+    [
+        (f"hub:4,capable=hub:{SHARP}", "slots=0", "slots is 0"),
+        (f"hub:4,capable=hub:{SHARP}", "rtt=-1", "rtt is -1"),
+        ("hub:4,capable=hub:multicast+reduces", "slots=9", "turns them round"),
+    ],
+)
+def test_pools_that_make_no_sense_are_refused(text: str, options: str, why: str) -> None:
+    problem = Problem(topology(text), make("allreduce", 4), None, Objective.BANDWIDTH)
+    with pytest.raises(UserError, match=why):
+        synthesize(problem, f"classic{{algorithm=switchml,{options}}}", Budget(1))
+    with pytest.raises(UserError, match="are of switchml"):
+        synthesize(problem, "classic{algorithm=sharp,slots=7}", Budget(1))
 
 
 def test_a_tree_of_leaves_and_spines_has_a_share_at_each_spine() -> None:
