@@ -118,6 +118,9 @@ def file_of(text: str) -> str | None:
     return next((path for path, _ in _splits(text) if _is_there(path)), None)
 
 
+_CAPABLE = re.compile(r"(?<=[:,])capable=[^=]*(?=,[^,=]+=|$)")
+
+
 def with_options(text: str, options: str) -> str:
     """Return the text of a machine with further options."""
     path = file_of(text)
@@ -128,12 +131,18 @@ def with_options(text: str, options: str) -> str:
 def with_capable(machine: str, asked: Sequence[str]) -> str:
     """Return the text of a machine with the option ``capable=`` of ``rail0=multicast+reduces``.
 
+    What the text says itself stands before, so that the later one holds for a switch of both.
+
     Raises:
         UserError: a text without a switch or without words.
     """
     texts = [one for text in asked for one in text.split(",")]
     pairs = [split_capable(text, FLAG) for text in texts]
-    return with_options(machine, "capable=" + ",".join(f"{name}:{able}" for name, able in pairs))
+    added = ",".join(f"{name}:{able}" for name, able in pairs)
+    told = _CAPABLE.search(machine)
+    if told is not None:
+        return f"{machine[: told.end()]},{added}{machine[told.end() :]}"
+    return with_options(machine, f"capable={added}")
 
 
 def _is_there(path: str) -> bool:

@@ -294,6 +294,21 @@ def test_the_flag_for_capabilities_is_told_in_its_own_spelling() -> None:
     assert caught.value.hint == "rail0=multicast+reduces+turns"
 
 
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("hub:4", "hub:4,capable=hub:none"),
+        ("hub:4,capable=hub:reduces", "hub:4,capable=hub:reduces,hub:none"),
+        (
+            "a.json:capable=a:reduces,hub:none,nodes=2",
+            "a.json:capable=a:reduces,hub:none,hub:none,nodes=2",
+        ),
+    ],
+)
+def test_the_flag_for_capabilities_replaces_what_the_text_says(text: str, made: str) -> None:
+    assert with_capable(text, ["hub=none"]) == made
+
+
 def test_capabilities_of_single_switches_are_replaced_and_keep_what_symmetry_is_left() -> None:
     text = "dgx-h100:nodes=4,nvls=on,capable=rail0..1:multicast+reduces+turns,nvswitch3:none"
     made = topology(text)
