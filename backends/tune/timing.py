@@ -66,11 +66,16 @@ class RaceEntry:
 
 
 def spaced(sizes: SizeRange, per_octave: float) -> list[int]:
-    """Return sizes from low to high, ``per_octave`` per doubling, evenly on a logarithmic scale."""
+    """Return sizes from low to high, ``per_octave`` per doubling, evenly on a logarithmic scale.
+
+    Where that is no finer than powers of two they are those nearest: people measure them, and what
+    the runtime has by itself is timed at them.
+    """
     octaves = math.log2(sizes.high / sizes.low)
     steps = max(1, math.ceil(octaves * per_octave - 1e-9))
-    grid = {round(sizes.low * (sizes.high / sizes.low) ** (i / steps)) for i in range(steps + 1)}
-    return sorted({*grid, sizes.low, sizes.high})
+    even = [sizes.low * (sizes.high / sizes.low) ** (i / steps) for i in range(1, steps)]
+    inner = {round(n) if per_octave > 1 else 1 << round(math.log2(n)) for n in even}
+    return sorted({n for n in inner if sizes.low < n < sizes.high} | {sizes.low, sizes.high})
 
 
 def clocked(

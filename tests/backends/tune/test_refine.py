@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import patterns
@@ -109,3 +110,16 @@ def test_what_is_best_beside_a_size_is_timed_there_too(missing: int) -> None:
     del known[0][coarse[missing]]
     grid, (best, _) = refined(forms, known, SIZES, TRACK, jobs)
     assert best.us == (5.0,) * len(grid)
+
+
+@pytest.mark.parametrize("high", [1 << 17, 1 << 18, 1 << 21, 1 << 23])
+def test_few_sizes_are_powers_of_two_whatever_the_range(high: int) -> None:
+    """What the runtime has by itself is timed at these only."""
+    grid = spaced(SizeRange(1 << 16, high), 0.5)
+    assert (grid[0], grid[-1]) == (1 << 16, high)
+    assert all(n & (n - 1) == 0 for n in grid)
+    assert all(one < other <= 4 * one for one, other in pairwise(grid))
+
+
+def test_a_range_keeps_its_own_ends() -> None:
+    assert spaced(SizeRange(1000, 9000), 0.5) == [1000, 4096, 9000]
