@@ -168,7 +168,7 @@ class Claims:
                     f"{plan.candidate!r} takes {told} µs at {at}, the plan that is made of it "
                     f"{_us(chosen)}"
                 )
-            for name, time in ((c.name, c.us[i]) for c in raced):
+            for name, time in ((c.name, (c.counted_us or c.us)[i]) for c in raced):
                 if time is None or chosen <= SLACK * time * (1 + share) * EVEN:
                     continue
                 yield (

@@ -111,9 +111,9 @@ def measured(
 def path(came: Finalists, options: TuneOptions) -> list[int]:
     """Return the entry for every size of the grid.
 
-    What takes longer than the best baseline somewhere near counts as taking longer here, by the
-    same ratio. Where nothing is worth more than the baselines, these are taken; and where each of
-    them takes longer than another one somewhere near, that which loses least.
+    Times are those that count (:func:`counted`). Where nothing is worth more than the baselines,
+    these are taken; and where each of them takes longer than another one somewhere near, that which
+    loses least.
     """
     times, limit = allowed(came, options)
     price = np.array([COPY ** e.variant.instances.bit_length() for e in came.entries])
@@ -122,13 +122,19 @@ def path(came: Finalists, options: TuneOptions) -> list[int]:
 
 def allowed(came: Finalists, options: TuneOptions) -> tuple[Floats, Floats]:
     """Return the times that count, infinite for what is out, and the limits, of the same shape."""
-    times, baseline = _matrix(came.entries), _baseline(came.entries)
-    behind = came.behind if len(came.behind) else np.ones_like(times)
+    times, baseline = counted(came), _baseline(came.entries)
     own = np.array([e.runner.baseline for e in came.entries])
     if no_gain(came, options.within):
         times[~own] = np.inf
-    times = np.where(behind > EVEN, np.maximum(times, baseline * behind), times)
     return times, limits(times, baseline, options.within, own)
+
+
+def counted(came: Finalists) -> Floats:
+    """Return the µs that count, by entry and size, infinite where unknown: where an entry takes
+    longer than the best baseline somewhere near, it counts as taking longer by the same ratio."""
+    times, baseline = _matrix(came.entries), _baseline(came.entries)
+    behind = came.behind if len(came.behind) else np.ones_like(times)
+    return np.where(behind > EVEN, np.maximum(times, baseline * behind), times)
 
 
 def no_gain(came: Finalists, within: float) -> bool:

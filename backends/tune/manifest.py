@@ -22,7 +22,7 @@ from ..compile.source import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
 from .compared import plan_starts, remarks, runtime_times
-from .field import Finalists
+from .field import Finalists, counted
 from .options import TuneOptions
 from .switches import limits_told
 from .timing import MapJobs, RaceEntry
@@ -120,7 +120,7 @@ def entry_of(
         chosen,
         ideas,
         (
-            *_shown(entries, {one.place for one in found}),
+            *_shown(came, {one.place for one in found}),
             *(Candidate(name, us, baseline=True) for name, us in came.own.items()),
         ),
         tuple(plans),
@@ -162,12 +162,18 @@ def _columns(
     return tuple(chosen), tuple(ideas)
 
 
-def _shown(entries: Sequence[RaceEntry], plans: set[int]) -> tuple[Candidate, ...]:
+def _shown(came: Finalists, plans: set[int]) -> tuple[Candidate, ...]:
     """Return the candidates to list: plans, baselines, then others in their order."""
+    entries, times = came.entries, counted(came).tolist()
     wanted = [i for i, e in enumerate(entries) if i in plans or e.runner.baseline]
     others = [i for i in range(len(entries)) if i not in wanted]
-    kept = [entries[i] for i in sorted({*wanted, *others[: max(0, SHOWN - len(wanted))]})]
-    return tuple(Candidate(e.name, e.us, e.runner.baseline, e.runner.name) for e in kept)
+    found = []
+    for i in sorted({*wanted, *others[: max(0, SHOWN - len(wanted))]}):
+        e = entries[i]
+        own = tuple(None if us is None else at for us, at in zip(e.us, times[i], strict=True))
+        more = own if own != tuple(e.us) else ()
+        found.append(Candidate(e.name, e.us, e.runner.baseline, e.runner.name, more))
+    return tuple(found)
 
 
 def _remarks(grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float]) -> list[str]:

@@ -81,12 +81,15 @@ class Candidate:
         baseline: True if a runtime without a synthesizer would choose it.
         us: time in µs at each size of the grid.
         source: the schedule's own name, shared by all that were compiled from it.
+        counted_us: µs that counted where plans were chosen: more than ``us`` at a size near which
+            it takes longer than a baseline. Empty: ``us`` everywhere.
     """
 
     name: str
     us: Times
     baseline: bool = False
     source: str = ""
+    counted_us: Times = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +394,8 @@ def _check(library: Library, one: Tuned) -> None:
     named = len(one.grid) if one.runtime is None else len(one.runtime.how)
     if any(len(column) != len(one.grid) for column in columns) or named != len(one.grid):
         raise BadFile("a column of times and the grid differ in length", where=where)
+    for candidate in one.candidates:
+        _require_counted(candidate, where)
     names = [c.name for c in one.candidates]
     if len(set(names)) != len(names):
         raise BadFile("two candidates have one name", where=where)
@@ -400,6 +405,17 @@ def _check(library: Library, one: Tuned) -> None:
                 raise BadFile(f"{plan.name} has {value} {what}", where=where)
     if lost := [p.candidate for p in one.plans if p.candidate not in names]:
         raise BadFile(f"no candidate is called {lost[0]!r}", where=where)
+
+
+def _require_counted(one: Candidate, where: str) -> None:
+    """Refuse times that counted for less than the candidate takes, or not at every size."""
+    if not one.counted_us:
+        return
+    if len(one.counted_us) != len(one.us):
+        raise BadFile("a column of times and the grid differ in length", where=where)
+    for us, counted in zip(one.us, one.counted_us, strict=True):
+        if counted is not None and (us is None or counted < us):
+            raise BadFile(f"{one.name!r} counts as quicker than it is: {counted} µs", where=where)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -433,10 +449,7 @@ def _tuned(one: Tuned) -> dict[str, Any]:
         "bound_us": list(one.bound_us),
         "chosen_us": list(one.chosen_us),
         "idea_us": list(one.idea_us),
-        "candidates": [
-            {"name": c.name, "source": c.source, "baseline": c.baseline, "us": list(c.us)}
-            for c in one.candidates
-        ],
+        "candidates": [_candidate(c) for c in one.candidates],
         "plans": [
             {
                 "name": p.name,
@@ -461,6 +474,16 @@ def _tuned(one: Tuned) -> dict[str, Any]:
         **({"start_us": list(one.start_us)} if one.start_us else {}),
         **({} if one.runtime is None else {"runtime": _runtime(one.runtime)}),
     }
+
+
+def _candidate(one: Candidate) -> dict[str, Any]:
+    found = {
+        "name": one.name,
+        "source": one.source,
+        "baseline": one.baseline,
+        "us": list(one.us),
+    }
+    return found | ({"counted_us": list(one.counted_us)} if one.counted_us else {})
 
 
 def _runtime(own: RuntimeTimes) -> dict[str, Any]:
@@ -541,6 +564,7 @@ def _load_candidate(data: Any, where: str) -> Candidate:
         read_times(fields, "us", where),
         fields.get("baseline", bool),
         _line(fields, "source", where, ""),
+        read_times(fields, "counted_us", where, []),
     )
     fields.finish()
     return found

@@ -218,6 +218,16 @@ def test_a_manifest_that_claims_what_is_not_so_is_found(
     assert (found.code, told in found.out) == (1, True)
 
 
+def test_what_loses_to_a_baseline_near_a_size_may_be_quicker_than_the_plan_there(
+    copied: Path, weft: Weft
+) -> None:
+    chosen = json.loads((copied / "library.json").read_text())["tuned"][0]["chosen_us"]
+    falsified(copied, ("candidates", 1, "us"), lambda us: [0.9 * x for x in chosen])
+    assert weft("check", copied).code == 1
+    falsified(copied, ("candidates", 1), lambda one: {**one, "counted_us": chosen})
+    assert weft("check", copied).code == 0
+
+
 def test_a_missing_file_is_found(copied: Path, weft: Weft) -> None:
     (copied / "msccl-xml" / "allreduce-1.xml").unlink()
     found = weft("check", copied)

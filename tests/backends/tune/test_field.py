@@ -10,6 +10,7 @@ import patterns
 import pytest
 
 from weft.backends.tune.field import Finalists, _between, path
+from weft.backends.tune.manifest import _shown
 from weft.backends.tune.measure import between
 from weft.backends.tune.options import TuneOptions
 from weft.backends.tune.timing import RaceEntry, Runner, Track
@@ -95,6 +96,21 @@ def test_what_is_slower_than_a_baseline_at_a_size_is_out() -> None:
     behind = np.array([[1.002] * len(GRID), [1.01] * len(GRID)])
     came = Finalists(GRID, entries, between(entries, GRID), behind=behind)
     assert path(came, TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))) == [1] * len(GRID)
+
+
+def test_what_loses_near_a_size_is_listed_with_what_it_counted_for() -> None:
+    schedule = patterns.ring_allgather(2, 1)
+    times = tuple(float(n) for n in GRID)
+    entries = [
+        RaceEntry(Runner("plan", schedule), PLAN, tuple(0.9 * t for t in times)),
+        RaceEntry(Runner("baseline", schedule, baseline=True), BASELINE, times),
+    ]
+    behind = np.ones((2, len(GRID)))
+    behind[0, 1] = 1.02
+    came = Finalists(GRID, entries, between(entries, GRID), behind=behind)
+    plan, baseline = _shown(came, {0, 1})
+    assert plan.counted_us == pytest.approx([0.9 * times[0], 1.02 * times[1], *plan.us[2:]])
+    assert baseline.counted_us == ()
 
 
 def test_who_interrupts_the_looks_between_sizes_keeps_the_race() -> None:

@@ -126,6 +126,20 @@ def test_the_runtimes_own_times_are_kept_and_only_written_where_they_are_known()
     assert not {"runtime", "start_us"} & set(dump(GOOD)["tuned"][0])
 
 
+def test_what_counted_for_more_than_it_takes_is_kept_and_never_for_less() -> None:
+    ring, tree = GOOD.tuned[0].candidates
+
+    def library(*counted: float | None) -> Library:
+        candidates = (replace(ring, counted_us=counted), tree)
+        return replace(GOOD, tuned=(replace(GOOD.tuned[0], candidates=candidates),))
+
+    assert load(json.loads(dumps(library(2.0, None, 9.5)))) == library(2.0, None, 9.5)
+    assert "counted_us" not in dump(GOOD)["tuned"][0]["candidates"][0]
+    for wrong in ((1.9, None, 9.5), (2.0, 3.0, 9.5), (2.0,)):
+        with pytest.raises(BadFile, match=r"counts as quicker|differ in length"):
+            library(*wrong)
+
+
 def test_a_gain_is_told_with_and_without_the_starts_of_calls() -> None:
     first, unknown, last = (COMPARED.gain(i) for i in range(3))
     assert first is not None
