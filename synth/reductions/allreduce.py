@@ -21,6 +21,7 @@ import numpy as np
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
+from weft.dsl.nouns.casts import Casts
 from weft.dsl.nouns.collective import Kind, make, one_shot_allreduce
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
@@ -286,11 +287,17 @@ def compose_allreduce(scatter: Schedule, gather: Schedule) -> Schedule:
         cut,
         **joined,
         rounds=rounds if scatter.rounds and gather.rounds else (),
+        casts=_one_after_the_other(scatter.casts, gather.casts, offset),
         provenance={
             "reduction": "compose",
             "parts": [dict(scatter.provenance), dict(gather.provenance)],
         },
     )
+
+
+def _one_after_the_other(first: Casts, second: Casts, offset: int) -> Casts:
+    """Return the casts of both, those of the second so many steps later."""
+    return Casts.of((*first, *(replace(one, step=one.step + offset) for one in second)))
 
 
 def one_shot_allreduce_from(gather: Schedule) -> Schedule:

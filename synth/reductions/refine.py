@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints32
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.nouns.casts import Casts
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 
@@ -28,6 +30,11 @@ def refine(schedule: Schedule, pieces: int) -> Schedule:
     columns = {name: np.repeat(column, pieces) for name, column in columns.items()}
     row = np.repeat(np.arange(len(schedule)), pieces)
     columns["chunk"] = columns["chunk"] * pieces + np.tile(np.arange(pieces), len(schedule))
+    finer = (
+        replace(one, chunk=one.chunk * pieces + piece)
+        for one in schedule.casts
+        for piece in range(pieces)
+    )
     made = Schedule.from_columns(
         schedule.topology,
         _finer(schedule.collective, pieces),
@@ -37,8 +44,13 @@ def refine(schedule: Schedule, pieces: int) -> Schedule:
         provenance=schedule.provenance,
         stride=schedule.stride,
         segments=schedule.segments,
+        casts=Casts.of(finer, _repeated(schedule.casts.priority, pieces)),
     )
     return replace(made, bytes=schedule.bytes)
+
+
+def _repeated(priority: Ints32 | None, pieces: int) -> list[int] | None:
+    return None if priority is None else np.repeat(priority, pieces).tolist()
 
 
 def _finer(collective: Collective, pieces: int) -> Collective:

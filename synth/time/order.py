@@ -168,7 +168,10 @@ def mirrored(
     """The undone reverse of ``dual``, its transfers ordered as a mirror of dual's run.
 
     What arrives last in the dual goes first here: run backwards, a good order is a good order.
+    A schedule with casts keeps its order.
     """
+    if len(schedule.casts):
+        return schedule
     if dual.priority is not None:
         return replace(schedule, priority=_mirrored_plan(dual, schedule, message_bytes))
     if len(dual) > effort.most_transfers:
@@ -235,6 +238,7 @@ def _taken(schedule: Schedule, order: Ints) -> Schedule:
         provenance=schedule.provenance,
         stride=schedule.stride,
         priority=None if schedule.priority is None else schedule.priority[order],
+        casts=schedule.casts,
     )
     # Times belong to the old order.
     return replace(moved, bytes=schedule.bytes, segments=schedule.segments)

@@ -24,6 +24,7 @@ from ...base.meter import Meter
 from ...bounds import bounds
 from ...frontier.objective import meets_bound
 from . import paper, realize, rules
+from .casts import offer_images, offers_for
 from .demands import CopyDemand, HopDistances, demands, reach
 from .effort import ExactEffort
 from .frontier import Frontier, FrontierSearch, Solver, any_point, first_at_best, walk
@@ -251,10 +252,18 @@ def prepare(
     topology, collective = problem.topology, problem.collective
     wanted = demands(collective)
     near = reach(topology)
-    plain = build_space(topology, find_hops(topology), wanted, near, collective.factor)
+    hops = find_hops(topology)
+    plain = build_space(topology, hops, wanted, near, collective.factor)
     ruled = problem.sketch.rules if problem.sketch else ()
     images = _usable_images(topology, wanted, ruled) if symmetric else []
     spaces = (rules.apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
+    forwarding: tuple[Space, ...] = ()
+    # The paper's encoding has no words for casts, and sketches none for rules about them.
+    offers = offers_for(topology, collective) if solver is realize.solve and not ruled else ()
+    if offers:
+        casting = build_space(topology, hops, wanted, near, collective.factor, offers)
+        kept = [image for image in images if offer_images(offers, *image) is not None]
+        forwarding, spaces = spaces, (*_invariant(casting, kept), casting)
     # The flow LP sees the links that the rules leave; symmetry and prices are of that machine.
     left = topology.without_links(rules.unused_links(spaces[-1])) if ruled else topology
     nodes, links = [n for n, _ in images], [x for _, x in images]
@@ -278,6 +287,7 @@ def prepare(
         least,
         seed,
         effort,
+        forwarding,
     )
     return PreparedProblem(problem, plain, tuple(ruled), search)
 

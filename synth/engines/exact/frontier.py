@@ -8,7 +8,7 @@ ends when a point reaches the bound that holds for any number of steps, or at th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -22,6 +22,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ...base.engine import Certificate, Observer, Point
 from ...base.meter import STEPS, Meter
+from ...fabric.occupancy import links_used
 from ...judge.prune import prune
 from . import realize as cp_sat
 from .demands import CopyDemand, HopDistances
@@ -38,6 +39,7 @@ Solver = Callable[[Space, ExactQuestion, Meter, int, Observer, ExactEffort], Rea
 class FrontierSearch:
     """Everything the frontier search needs; ``spaces`` are tried in turn, the last is complete.
 
+    ``forwarding`` are spaces without casts, where others have some.
     ``left`` is the machine with the links that a sketch leaves, which the flow LP is about;
     ``near`` and ``orbits`` are of that machine.
 
@@ -62,6 +64,7 @@ class FrontierSearch:
     least_steps: int
     seed: int
     effort: ExactEffort
+    forwarding: tuple[Space, ...] = ()
 
     def bound(self, steps: int, meter: Meter) -> FlowBound | None:
         """The flow LP of S steps; None if S steps are too few for any schedule.
@@ -77,6 +80,16 @@ class FrontierSearch:
         except NothingFound:
             nothing = np.zeros((len(self.orbits.capacities), steps), np.int64)
             return FlowBound(steps, self.static, False, float(self.static), nothing, 1, 0)
+
+    def spaces_at(self, steps: int, lower: Fraction, meter: Meter) -> tuple[Space, ...]:
+        """The spaces to try for S steps: those without casts first, where the flow LP says that
+        switches which only forward suffice for ``lower``."""
+        if not self.forwarding:
+            return self.spaces
+        plain = replace(self, left=self.left.without_capabilities())
+        flow = plain.bound(steps, meter)
+        enough = flow is not None and flow.rounds_per_chunk <= lower
+        return (*self.forwarding, *self.spaces) if enough else self.spaces
 
 
 def candidates(search: FrontierSearch, steps: int, lower: Fraction) -> Iterator[tuple[int, int]]:
@@ -133,13 +146,14 @@ def realize(
     small chunk counts are asked for as few rounds as can be found with the effort that is left.
     """
     refuted = True
+    spaces = search.spaces_at(steps, lower, meter)
     for chunks, rounds in candidates(search, steps, lower):
         if worst is not None and Fraction(rounds, chunks) >= worst:
             return Realized(None, 0, refuted)
-        for i, space in enumerate(search.spaces):
+        for i, space in enumerate(spaces):
             if meter.over():
                 return Realized(None, 0, False)
-            complete = i == len(search.spaces) - 1
+            complete = i == len(spaces) - 1
             share = meter.part(search.effort.question_share)
             if not complete:
                 share = meter.of(min(share.limit, round(search.effort.invariant_effort * STEPS)))
@@ -148,15 +162,16 @@ def realize(
             answer = search.solver(space, question, share, search.seed, observer, search.effort)
             if answer.verdict is SolverVerdict.YES:
                 return Realized(answer, chunks, refuted)
-            proved = answer.verdict is SolverVerdict.NO and space.conclusive
+            proved = answer.verdict is SolverVerdict.NO and space.conclusive and space.refutes
             refuted = refuted and (proved or not complete)
             if complete and answer.verdict is SolverVerdict.UNKNOWN:
-                return _fewest(search, steps, lower, worst, meter, observer)
+                return _fewest(search, spaces, steps, lower, worst, meter, observer)
     return Realized(None, 0, False)
 
 
 def _fewest(
     search: FrontierSearch,
+    spaces: Sequence[Space],
     steps: int,
     lower: Fraction,
     worst: Fraction | None,
@@ -175,7 +190,7 @@ def _fewest(
             most = -(-worst.numerator * chunks // worst.denominator) - 1
         if chunks > search.max_chunks or most < steps or most < lower * chunks:
             continue
-        for space in search.spaces[:1] + search.spaces[1:][-1:]:
+        for space in spaces[:1] + spaces[1:][-1:]:
             if meter.over():
                 return best
             if most < steps or most < lower * chunks:
@@ -263,7 +278,8 @@ def any_point(
         if answer.verdict is not SolverVerdict.YES:
             continue
         collective = search.collective.split(question.factor)
-        schedule = prune(Schedule.of(search.topology, collective, answer.transfers))
+        found = Schedule.of(search.topology, collective, answer.transfers, casts=answer.casts)
+        schedule = prune(found)
         rounds = rounds_needed(schedule)
         schedule = replace(schedule, rounds=rounds)
         point = Point(
@@ -284,9 +300,9 @@ def rounds_needed(schedule: Schedule) -> tuple[int, ...]:
     topology = schedule.topology
     grain, per_chunk = topology.round_units()
     capacity = np.array([int(b / grain) for b in topology.capacities()], np.int64)
-    step_of_link = np.repeat(schedule.step, np.diff(schedule.route_start))
+    links, step_of_link, _ = links_used(schedule)
     load = np.zeros((schedule.steps, len(topology.links)), np.int64)
-    np.add.at(load, (step_of_link, schedule.route_links), per_chunk)
+    np.add.at(load, (step_of_link, links), per_chunk)
     loads = load @ topology.usage().T.astype(np.int64)
     return tuple(max(1, int(r)) for r in (-(-loads // capacity[None, :])).max(axis=1))
 
@@ -318,6 +334,7 @@ def point_at(
         search.collective.split(found.chunks),
         answer.transfers,
         rounds=answer.rounds,
+        casts=answer.casts,
     )
     schedule = schedule if rules.demands_sends else prune(schedule)
     point = _with_proof(search, schedule, flow, lower, searched)
@@ -350,11 +367,12 @@ def _with_proof(
 
 def _without_empty_steps(answer: Realization) -> Realization:
     """A solver may leave a step unused where it was asked for more rounds than it needs."""
-    used = sorted({t.step for t in answer.transfers})
+    used = sorted({one.step for one in (*answer.transfers, *answer.casts)})
     place = {step: i for i, step in enumerate(used)}
     return replace(
         answer,
         transfers=tuple(replace(t, step=place[t.step]) for t in answer.transfers),
+        casts=tuple(replace(one, step=place[one.step]) for one in answer.casts),
         rounds=tuple(answer.rounds[step] for step in used),
     )
 

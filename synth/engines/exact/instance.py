@@ -17,6 +17,7 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.hops import Hops
 from weft.dsl.nouns.topology import Topology
 
+from .casts import CastOffer, CastSpace, cast_space, invariant_casts
 from .demands import CopyDemand, HopDistances
 from .orbits import classes_under
 
@@ -63,6 +64,7 @@ class Space:
             multiplicity one), shape (resources,) and (resources, hops); a chunk takes
             ``per_chunk`` units.
         item_orbit, pair_class: orbits of items, and of (item, hop) pairs (flat).
+        casts: multicasts that may be used, and their loads on the same resources.
         given: chunks per unit of the collective as given; items are those chunks.
         tail, head: per item, steps before a rank can send it, and steps needed after receiving.
     """
@@ -79,6 +81,7 @@ class Space:
     pair_class: Ints
     tail: Ints
     head: Ints
+    casts: CastSpace
     per_chunk: int = 1
     given: int = 1
     pinned: tuple[Pinned, ...] = ()
@@ -100,6 +103,11 @@ class Space:
         pairs = {(h.src, h.dst) for h in self.hops.hops}
         free = len(np.unique(self.pair_class)) == self.pair_class.size
         return self.hops.complete and (free or len(pairs) == len(self.hops.hops))
+
+    @property
+    def refutes(self) -> bool:
+        """True if NO, where it is a proof, is one for schedules with casts of any kind too."""
+        return not any(node.multicast for node in self.topology.nodes)
 
     @property
     def names_steps(self) -> bool:
@@ -135,7 +143,12 @@ class ExactQuestion:
 
 
 def build_space(
-    topology: Topology, hops: Hops, wanted: Sequence[CopyDemand], near: HopDistances, given: int = 1
+    topology: Topology,
+    hops: Hops,
+    wanted: Sequence[CopyDemand],
+    near: HopDistances,
+    given: int = 1,
+    offers: Sequence[CastOffer] = (),
 ) -> Space:
     """The space without any rules or symmetry."""
     items = [(c, d) for d in wanted for c in d.chunks]
@@ -145,7 +158,8 @@ def build_space(
     loads = np.zeros((len(capacity), len(hops.hops)), np.int8)
     for i, hop in enumerate(hops.hops):
         loads[:, i] = usage[:, list(hop.route)].sum(axis=1)
-    used = loads.any(axis=1)
+    casts = cast_space(offers, usage.astype(np.int64), len(items))
+    used = loads.any(axis=1) | casts.always.any(axis=1) | casts.own.any(axis=1)
     is_gpu = np.array([n.stores for n in topology.nodes])
     n = topology.ranks
     tail = np.array([near.tail_depth(d.sources)[:n] for _, d in items])
@@ -166,6 +180,7 @@ def build_space(
         np.arange(pairs, dtype=np.int64),
         tail,
         head,
+        replace(casts, always=casts.always[used], own=casts.own[used]),
         per_chunk,
         given,
     )
@@ -207,6 +222,7 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         pair_class=pair_class,
         # What is forbidden for one member of a class is forbidden for all.
         allowed=_whole_classes(space.allowed, pair_class),
+        casts=invariant_casts(space.casts, item_images, images),
     )
 
 

@@ -8,7 +8,8 @@
 
 (Cai et al., "Synthesizing Optimal Collective Algorithms", PPoPP'21, solved there with integer
 times in z3; see :mod:`.paper`.) Pairs that a symmetry makes equal share one variable, and only
-one item of each orbit has constraints.
+one item of each orbit has constraints. Where switches copy, casts bring chunks too
+(:mod:`.cast_model`).
 
 CP-SAT races subsolvers. Feasibility jump finds most satisfiable points within milliseconds (a
 lone worker does not run it: 50 times slower), clause learning refutes the others. The race is
@@ -25,6 +26,7 @@ from enum import StrEnum
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.schedule import Transfer
 
 from ...base.engine import Observer
@@ -32,6 +34,7 @@ from ...base.meter import STEPS, Meter
 from ...solvers import cp_sat
 from ...solvers.cp_sat import CpModel
 from ...solvers.pool import Listener
+from .cast_model import CastVariables
 from .effort import EXACT_EFFORT, ExactEffort
 from .instance import ExactQuestion, PathLimit, Space, possible
 
@@ -48,11 +51,13 @@ class SolverVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Realization:
-    """Transfers of plain items turned into chunk numbers of the split collective, and rounds."""
+    """Transfers and casts of plain items turned into chunk numbers of the split collective, and
+    rounds."""
 
     verdict: SolverVerdict
     transfers: tuple[Transfer, ...] = ()
     rounds: tuple[int, ...] = ()
+    casts: tuple[Cast, ...] = ()
 
 
 Key = tuple[int, int, int]
@@ -69,8 +74,10 @@ class _CpSatModel:
         self.src, self.dst = space.ends()
         self.classes = space.pair_class.reshape(space.items, len(space.hops.hops))
         self.rounds = self._rounds()
+        self.casts = CastVariables(self.model, space, question)
         for item in space.representatives():
             self._create(item)
+            self.casts.create(item)
         for item in space.representatives():
             for piece in range(question.factor):
                 self._travel(item, piece)
@@ -107,15 +114,17 @@ class _CpSatModel:
         arrivals: dict[int, list[int]] = {}
         for step in range(1, steps + 1):
             into: dict[int, list[int]] = {}
+            leaving: dict[int, list[int]] = {}
             for hop in possible(space, item, step, steps).tolist():
                 send = self.sends[int(self.classes[item, hop]), piece, step]
                 u, v = int(self.src[hop]), int(self.dst[hop])
-                if u not in space.sources[item]:
-                    if u in have:
-                        self.model.implies(send, have[u])
-                    else:
-                        self.model.all_of([~send])
+                self._leaves(send, u, item, have)
+                leaving.setdefault(u, []).append(send)
                 into.setdefault(v, []).append(send)
+            for one in self.casts.of(item, piece, step, leaving):
+                self._leaves(one.issued, one.issuer, item, have)
+                for v, arrival in one.reached:
+                    into.setdefault(v, []).append(arrival)
             for v, sends in into.items():
                 arrivals.setdefault(v, []).extend(sends)
                 if step == steps:
@@ -134,6 +143,15 @@ class _CpSatModel:
         for limit in space.limits:
             if steps * limit.lengths.max(initial=0) > limit.longest[item].min():
                 self._depth(item, piece, limit)
+
+    def _leaves(self, send: int, u: int, item: int, have: dict[int, int]) -> None:
+        """What leaves a rank must be there before."""
+        if u in self.space.sources[item]:
+            return
+        if u in have:
+            self.model.implies(send, have[u])
+        else:
+            self.model.all_of([~send])
 
     def _depth(self, item: int, piece: int, limit: PathLimit) -> None:
         """Constrain the path length of one chunk along its tree to the limit."""
@@ -158,7 +176,9 @@ class _CpSatModel:
         for resource in range(len(space.capacity)):
             hops = np.flatnonzero(space.loads[resource])
             counts = self._load_of(resource, hops)
+            of_casts = self.casts.loads_of(resource)
             signature = counts.tobytes() + int(space.capacity[resource]).to_bytes(8, "little")
+            signature += b"".join(load.tobytes() for load in of_casts)
             if signature in seen:
                 continue
             seen.add(signature)
@@ -170,6 +190,7 @@ class _CpSatModel:
                     for piece in range(self.question.factor)
                     if (c, piece, step) in self.sends
                 ]
+                load += self.casts.loads_in(of_casts, step)
                 if load:
                     room = (self.rounds[step - 1], -int(space.capacity[resource]))
                     total = [(v, k * space.per_chunk) for v, k in load]
@@ -253,7 +274,8 @@ def solve(
     effort: ExactEffort = EXACT_EFFORT,
 ) -> Realization:
     """Answer one question with CP-SAT; YES carries transfers that the caller still verifies."""
-    sends = space.items * len(space.hops.hops) * question.steps * question.factor
+    ways = len(space.hops.hops) + len(space.casts.offers) + len(space.casts.branches)
+    sends = space.items * ways * question.steps * question.factor
     # A model has a term or more per send: to write one takes effort that smaller ones would need.
     if sends > effort.most_sends or sends * cp_sat.STEPS_PER_TERM > meter.left:
         return Realization(SolverVerdict.UNKNOWN)
@@ -295,4 +317,4 @@ def _read(built: _CpSatModel, values: Sequence[int]) -> Realization:
             chunk = space.chunk_of[item] * factor + piece
             transfers.append(Transfer(chunk, h.src, h.dst, h.route, step - 1))
     rounds = tuple(values[r] for r in built.rounds or ())
-    return Realization(SolverVerdict.YES, tuple(transfers), rounds)
+    return Realization(SolverVerdict.YES, tuple(transfers), rounds, built.casts.read(values))

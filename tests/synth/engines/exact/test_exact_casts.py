@@ -1,0 +1,101 @@
+"""The exact engine where switches copy and sum: casts beside transfers, held against the bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from casts import FREE, NVLS, able_fabrics, racks, star
+from examples import examples
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from weft.dsl.nouns.capabilities import CastLimits
+from weft.dsl.nouns.collective import ROOTED, make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.topology import Topology
+from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget, Point
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engines.exact import Exact
+from weft.synth.engines.exact.casts import offers_of
+from weft.synth.judge.verify import verify
+from weft.synth.time.schedule_time import simulate
+
+
+def found(machine: Topology, kind: str, objective: Objective = Objective.FRONTIER) -> list[Point]:
+    """The schedules of the exact engine, verified."""
+    roots = (0,) if kind in ROOTED else ()
+    problem = Problem(machine, make(kind, machine.ranks, roots=roots), objective=objective)
+    engine = Exact(max_chunks=4, max_steps=3)
+    points = list(synthesize(problem, engine, Budget(5)).points)
+    assert all(verify(p.schedule).ok for p in points)
+    return points
+
+
+def limited(machine: Topology, **limits: int) -> Topology:
+    """The machine whose switches keep to some limits."""
+    nodes = [replace(x, limits=CastLimits(**limits)) if x.computes else x for x in machine.nodes]
+    return replace(machine, nodes=tuple(nodes), symmetries=())
+
+
+def _one_step(machine: Topology) -> Point:
+    """The broadcast of the fewest steps."""
+    (point,) = found(machine, "broadcast", Objective.LATENCY)
+    return point
+
+
+@pytest.mark.parametrize("able", [NVLS, FREE])
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_one_cast_is_the_optimum_of_one_step(kind: str, able: str) -> None:
+    """One copy leaves the root, or enters it, and every other port carries one: one round, where
+    three transfers need three."""
+    (point,) = found(star(4, able), kind)
+    assert (point.steps, point.rounds_per_chunk, point.optimal) == (1, 1, True)
+    (cast,) = point.schedule.casts
+    assert not len(point.schedule)
+    assert (0 in cast.sources and 0 in cast.destinations) == (able == NVLS)
+
+
+def test_what_forwarding_attains_needs_no_cast() -> None:
+    """Every rank receives what three others have: three rounds, with casts and without."""
+    (with_casts,), (without,) = (found(star(4, able), "allgather") for able in (NVLS, "none"))
+    assert with_casts.rounds_per_chunk == without.rounds_per_chunk == 3
+    assert not len(with_casts.schedule.casts)
+    assert list(with_casts.schedule) == list(without.schedule)
+
+
+def test_casts_keep_to_groups_and_their_least_size() -> None:
+    """One group has all ranks, also the issuer; three ranks are no group of five members."""
+    assert all(one.whole and one.back for one in offers_of(limited(star(4, FREE), groups=1)))
+    (cast,) = _one_step(limited(star(4, FREE), groups=1)).schedule.casts
+    assert cast.destinations == (1, 2, 3, 0)
+    small = limited(star(3, NVLS), least=4)
+    assert not offers_of(small)
+    first = _one_step(small)
+    assert first.rounds_per_chunk == 2
+    assert not len(first.schedule.casts)
+
+
+def test_trees_of_several_switches_are_used_whole() -> None:
+    """Four ranks on two leaves: what leaves rank 0 crosses a spine once and reaches all."""
+    (point, *_) = found(racks("leaf", "spine"), "broadcast", Objective.LATENCY)
+    (cast,) = point.schedule.casts
+    assert (point.steps, point.rounds, sorted(cast.destinations)) == (1, 1, [1, 2, 3])
+
+
+@settings(max_examples=examples(6, 60), suppress_health_check=list(HealthCheck))
+@given(
+    able_fabrics(max_ranks=4),
+    st.sampled_from(["broadcast", "reduce", "allgather", "reduce_scatter", "allreduce"]),
+)
+def test_random_fabrics_stay_above_every_bound(machine: Topology, kind: str) -> None:
+    problem = Problem(machine, make(kind, machine.ranks, roots=(0,) if kind in ROOTED else ()))
+    points = found(machine, kind)
+    least = bounds(machine, problem.collective)
+    for point in points:
+        assert least.rounds_per_chunk <= point.bound <= point.rounds_per_chunk
+        assert point.steps >= least.steps
+        for size in (10**3, 10**8):
+            time = simulate(point.schedule, size).time_us
+            assert time >= float(lower_bound_us(least, size)) * (1 - 1e-9)
