@@ -63,6 +63,15 @@ class Cast:
     issuer: int = PUSHED
     GBps: Fraction | None = None
 
+    def turned(self, step: int) -> Cast:
+        """Return a multicast of the reversed machine as the sum that it is on the machine itself.
+
+        An issuer that is a member stores the sum, which its own copy is part of; any other adds it.
+        """
+        adds = self.issuer not in self.destinations
+        links = self.links[::-1]
+        return Cast(self.chunk, self.destinations, self.sources, links, step, adds, self.issuer)
+
 
 @dataclass(frozen=True, eq=False)
 class Casts:

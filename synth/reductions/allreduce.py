@@ -2,7 +2,9 @@
 
 * composed: reduce_scatter of n·k chunks, then allgather of them (BlueConnect, SCCL §3.5);
 * direct: an allgather of all whole buffers, then a local sum on each rank: the fewest steps there
-  are, n times the traffic.
+  are, n times the traffic;
+* with casts, where switches copy and sum: an engine that knows them (``exact``) is asked for the
+  sum as a whole, for its two ways overlap in time and may turn in a switch.
 
 All pairs of points of the two frontiers are combined, so mixed ones (a short reduce_scatter
 with a longer allgather) are found too. What breaks a rule of the sketch only as a whole (its number
@@ -34,6 +36,7 @@ from ..bounds import bounds
 from ..engines.exact.demands import demands, reach
 from ..engines.exact.flow_bound import flow_bound
 from ..engines.exact.orbits import find_orbits
+from ..engines.exact.sums import as_sum, takes_sum
 from ..fabric.occupancy import rounds_per_chunk
 from ..frontier.objective import meets_bound, pareto
 from ..judge.verify import verify
@@ -48,6 +51,11 @@ class ComposeEffort(Effort):
     """Limits of the search for a reduce_scatter and an allgather that overlap well."""
 
     attempts: int = setting(4, "seeds tried for halves that do not hold each other up, at most")
+    whole: float = setting(
+        3.0,
+        "effort of a search for the least time at one size from which a sum with casts is asked "
+        "for as a whole: trees in many slices are as quick, and take less work",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +72,20 @@ class Composed:
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
         """Solve the halves and combine them, as :func:`composed_allreduce`."""
-        return composed_allreduce(problem, budget, observer, self.effort)
+        whole = Outcome(Status.NOTHING)
+        worth = problem.objective is not Objective.TIME or budget.effort >= self.effort.whole
+        if solver == "exact" and worth and takes_sum(_whole_sum(problem)):
+            share = replace(budget, effort=budget.effort / 3)
+            whole = yield Subproblem(_whole_sum(problem), share, Quiet(observer))
+            budget = replace(budget, effort=budget.effort - share.effort)
+        return (yield from composed_allreduce(problem, budget, observer, self.effort, whole))
 
 
 def composed_allreduce(
-    problem: Problem, budget: Budget, observer: Observer, effort: ComposeEffort
+    problem: Problem, budget: Budget, observer: Observer, effort: ComposeEffort, whole: Outcome
 ) -> Steps:
-    """Solve the two halves and combine their points into one frontier.
+    """Solve the two halves and combine their points, and those found as a ``whole``, into one
+    frontier.
 
     Halves that are optimal alone can delay each other where they overlap in time; then other
     seeds give other halves, and the fastest combination is kept.
@@ -92,6 +107,7 @@ def composed_allreduce(
             return gathers
         found = [*map(_direct, gathers.points)]
         found += _composed(scatters.points, gathers.points, problem.collective.ranks)
+        found += map(_called_allreduce, whole.points)
         found = _obedient(found, problem.sketch)
         points = [
             replace(p, schedule=arranged(p.schedule, size, budget.seed, meter=meter))
@@ -101,7 +117,19 @@ def composed_allreduce(
         if observer.cancelled() or all(_as_counted(p, size) for p in best):
             break
     points = [_certified(p, problem, static.rounds_per_chunk, static.certificate) for p in best]
-    return _outcome(problem, points, gathers, scatters)
+    return _outcome(problem, points, gathers, scatters, whole)
+
+
+def _whole_sum(problem: Problem) -> Problem:
+    """The allreduce as a sum that is asked for as a whole."""
+    return replace(problem, collective=as_sum(problem.collective.ranks))
+
+
+def _called_allreduce(point: Point) -> Point:
+    """The point of a sum asked for as a whole, its schedule that of an allreduce."""
+    schedule = point.schedule
+    collective = make(Kind.ALLREDUCE, schedule.collective.ranks).split(point.factor)
+    return replace(point, schedule=replace(schedule, collective=collective))
 
 
 def _halves(
@@ -167,7 +195,9 @@ def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Poin
     return pareto(sorted([*old, *new], key=key))
 
 
-def _outcome(problem: Problem, points: list[Point], gathers: Outcome, scatters: Outcome) -> Outcome:
+def _outcome(
+    problem: Problem, points: list[Point], gathers: Outcome, scatters: Outcome, whole: Outcome
+) -> Outcome:
     """Return the points that the objective asks for, and a text on the remaining gaps."""
     objective = problem.objective
     if objective is Objective.BANDWIDTH:
@@ -180,7 +210,7 @@ def _outcome(problem: Problem, points: list[Point], gathers: Outcome, scatters: 
         for p in points
         if not p.optimal
     )
-    named = (("allgather", gathers), ("reduce_scatter", scatters))
+    named = (("allgather", gathers), ("reduce_scatter", scatters), ("with casts", whole))
     halves = tuple(f"{name}: {s}" for name, half in named for s in half.statements)
     # The fewest steps are what a latency answer promises; the others, that nothing beats the last.
     proved = not gaps and (objective is Objective.LATENCY or points[-1].bandwidth_optimal)

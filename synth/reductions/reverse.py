@@ -21,7 +21,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints32
 from weft.dsl.base.errors import Infeasible, UserError
-from weft.dsl.nouns.casts import Cast, Casts
+from weft.dsl.nouns.casts import Casts
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.problem import Problem
@@ -117,30 +117,11 @@ class Undo:
             lengths[::-1],
             columns["route_links"][::-1],
             provenance={**schedule.provenance, "reduction": "reverse"},
-            casts=_turned_casts(tree.casts, steps),
+            casts=Casts.of(one.turned(steps - 1 - one.step) for one in tree.casts),
         )
         # An idle first step of the dual would be an idle last one: it falls off.
         rounds = schedule.rounds[::-1][: turned.steps]
         return replace(turned, rounds=rounds, bytes=schedule.bytes, segments=schedule.segments)
-
-
-def _turned_casts(casts: Casts, steps: int) -> Casts:
-    """Return casts turned round: what went to many comes from many.
-
-    The issuer stores a sum that its own copy is part of, and adds any other.
-    """
-    return Casts.of(
-        Cast(
-            one.chunk,
-            one.destinations,
-            one.sources,
-            one.links[::-1],
-            steps - 1 - one.step,
-            one.issuer not in one.destinations,
-            one.issuer,
-        )
-        for one in casts
-    )
 
 
 def reverse(problem: Problem, *, steps: int | None = None) -> tuple[Problem, Undo]:

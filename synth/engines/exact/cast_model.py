@@ -5,9 +5,9 @@
 
     reached <= issued,    Σ reached >= least · issued,    both load the links of their own
 
-An offer that is used whole has no ``reached``. A rank whose own copy crosses the switch does nothing
-else with a piece in the step of its cast: turned round it stores a sum, beside which nothing can be
-added to what it holds.
+An offer that is used whole has no ``reached``. A rank whose own copy crosses the switch does
+nothing else with a piece in the step of its cast: turned round it stores a sum, beside which
+nothing can be added to what it holds.
 """
 
 from __future__ import annotations

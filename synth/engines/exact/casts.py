@@ -3,8 +3,9 @@
 An *offer* is a rank that issues and a switch that copies, or a tree of such switches. Of one switch
 any set of the ranks next to it may get the copy, so a schedule chooses among all member sets; where
 the switch keeps a limited number of groups there is one of them, the ranks next to it with their
-issuer, for all. Trees of several switches (the flattest ones that lead to every rank) are used whole.
-Ranks reach a switch, and it them, over their quickest way through nodes that pass one copy on.
+issuer, for all. Trees of several switches (the flattest ones that lead to every rank) are used
+whole. Ranks reach a switch, and it them, over their quickest way through nodes that pass one copy
+on.
 
 Sums need no offers of their own: they are multicasts on the reversed machine, turned round.
 """

@@ -38,6 +38,9 @@ class ExactEffort(Effort):
     peers_effort: float = setting(
         10.0, "effort for making the number of peers small once a schedule is known"
     )
+    sum_ranks: int = setting(
+        16, "ranks up to which an allreduce with casts is searched as a whole, not in halves"
+    )
     most_columns: int = setting(
         1_500_000, "columns of the flow LP above which a machine without symmetries is refused"
     )

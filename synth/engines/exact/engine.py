@@ -30,6 +30,8 @@ from .effort import ExactEffort
 from .frontier import Frontier, FrontierSearch, Solver, any_point, first_at_best, walk
 from .instance import ExactQuestion, Space, build_space, with_symmetry
 from .orbits import demand_image, find_orbits
+from .sums import takes_sum
+from .sums_search import search_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Exact:
         """Combining collectives (left to the reductions), rules it has no words for, size."""
         if self.solver not in _SOLVERS:
             return f"solver {self.solver!r} is not one of {', '.join(_SOLVERS)}"
+        if takes_sum(problem, self.effort.sum_ranks):
+            return None
         if problem.collective.combining:
             return "exact copies only; combining collectives reach it reversed or composed"
         if problem.collective.sizes:
@@ -95,6 +99,8 @@ class Exact:
         # The rest is kept for any schedule at all, should the search find none.
         whole = budget.meter(observer.cancelled)
         meter = whole.part(self.effort.search_share)
+        if problem.collective.combining:
+            return self._sum(problem, meter, budget.seed, observer)
         # The paper's encoding cannot say that two sends are one decision.
         symmetric = self.symmetry and self.solver == "cp-sat"
         solver = _SOLVERS[self.solver]
@@ -119,6 +125,13 @@ class Exact:
         if point is None:
             return outcome
         return replace(outcome, status=Status.FEASIBLE, points=(point,))
+
+    def _sum(self, problem: Problem, meter: Meter, seed: int, observer: Observer) -> Outcome:
+        """One sum for all ranks, on a machine whose switches copy and sum."""
+        if self.solver != "cp-sat":
+            return Outcome(Status.NOTHING, statements=("the paper's encoding knows no casts",))
+        limits = self.max_chunks, self.max_steps, self.chunks or None
+        return search_sums(problem, *limits, seed, self.effort, meter, observer)
 
 
 def _impossible(prepared: PreparedProblem, meter: Meter, observer: Observer) -> Outcome:

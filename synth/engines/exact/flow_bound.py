@@ -73,7 +73,7 @@ def flow_bound(
     prices = builder.prices(answer)
     return FlowBound(
         steps,
-        _readable(answer.lower),
+        readable(answer.lower),
         answer.exact,
         answer.value,
         prices,
@@ -82,7 +82,7 @@ def flow_bound(
     )
 
 
-def _readable(bound: Fraction) -> Fraction:
+def readable(bound: Fraction) -> Fraction:
     """A bound that duals on a fine grid prove, rounded down to thousandths; others as they are."""
     if bound.denominator <= FINEST:
         return bound

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Protocol
 
 import numpy as np
 
@@ -92,7 +93,26 @@ class FrontierSearch:
         return (*self.forwarding, *self.spaces) if enough else self.spaces
 
 
-def candidates(search: FrontierSearch, steps: int, lower: Fraction) -> Iterator[tuple[int, int]]:
+class Candidates(Protocol):
+    """What limits the numbers of chunks that are tried: the one demanded, or the largest."""
+
+    @property
+    def factor(self) -> int | None:
+        """Return the number that is demanded, if any."""
+        ...
+
+    @property
+    def max_chunks(self) -> int:
+        """Return the largest number."""
+        ...
+
+    @property
+    def effort(self) -> ExactEffort:
+        """Return how many are tried."""
+        ...
+
+
+def candidates(search: Candidates, steps: int, lower: Fraction) -> Iterator[tuple[int, int]]:
     """(chunks, rounds) to try for S steps, best ratio first, never below ``lower``.
 
     First the LP's own ratio, at its denominator and small multiples; then larger ratios of small
@@ -328,7 +348,7 @@ def point_at(
     if found.answer is None:
         return None, worst if searched else lower
     rules = search.spaces[-1]
-    answer = found.answer if rules.names_steps else _without_empty_steps(found.answer)
+    answer = found.answer if rules.names_steps else without_empty_steps(found.answer)
     schedule = Schedule.of(
         search.topology,
         search.collective.split(found.chunks),
@@ -365,7 +385,7 @@ def _with_proof(
     )
 
 
-def _without_empty_steps(answer: Realization) -> Realization:
+def without_empty_steps(answer: Realization) -> Realization:
     """A solver may leave a step unused where it was asked for more rounds than it needs."""
     used = sorted({one.step for one in (*answer.transfers, *answer.casts)})
     place = {step: i for i, step in enumerate(used)}

@@ -73,7 +73,7 @@ class _CpSatModel:
         self.sends: dict[Key, int] = {}
         self.src, self.dst = space.ends()
         self.classes = space.pair_class.reshape(space.items, len(space.hops.hops))
-        self.rounds = self._rounds()
+        self.rounds = round_variables(self.model, question)
         self.casts = CastVariables(self.model, space, question)
         for item in space.representatives():
             self._create(item)
@@ -84,19 +84,6 @@ class _CpSatModel:
         self._capacity()
         self._pin_sends()
         self.peers_used = self._peers()
-
-    def _rounds(self) -> list[int] | None:
-        if self.question.rounds is None:
-            return None
-        slack = self.question.rounds - self.question.steps
-        rounds = [self.model.integer(1, 1 + slack) for _ in range(self.question.steps)]
-        if self.question.fewest:
-            self.model.linear(_sum(rounds), most=self.question.rounds)
-            self.model.minimize(_sum(rounds))
-        else:
-            total = self.question.rounds
-            self.model.linear(_sum(rounds), least=total, most=total)
-        return rounds
 
     def _create(self, item: int) -> None:
         for step in range(1, self.question.steps + 1):
@@ -132,7 +119,7 @@ class _CpSatModel:
                 before = have.get(v)
                 have[v] = now = self.model.boolean()
                 held = [] if before is None else [before]
-                self.model.linear([*_sum([*sends, *held]), (now, -1)], least=0, most=0)
+                self.model.linear([*sum_of([*sends, *held]), (now, -1)], least=0, most=0)
         for v, sends in arrivals.items():
             if v in targets:
                 self.model.one_of(sends)
@@ -261,7 +248,7 @@ class _CpSatModel:
             for rank in range(self.space.topology.ranks):
                 for side in (0, 1):
                     mine = [x for pair, x in used.items() if pair[side] == rank]
-                    self.model.linear(_sum(mine), most=policy.limit)
+                    self.model.linear(sum_of(mine), most=policy.limit)
         return to_minimise
 
 
@@ -282,7 +269,7 @@ def solve(
     built = _CpSatModel(space, question)
     steps = meter.left
     if built.peers_used and not question.fewest:
-        built.model.minimize(_sum(built.peers_used))
+        built.model.minimize(sum_of(built.peers_used))
         steps = min(steps, round(effort.peers_effort * STEPS))
     answer = cp_sat.solve(
         built.model,
@@ -299,7 +286,21 @@ def solve(
     return _read(built, answer.values)
 
 
-def _sum(variables: Sequence[int]) -> list[cp_sat.Term]:
+def round_variables(model: CpModel, question: ExactQuestion) -> list[int] | None:
+    """Return the rounds of each step, which add up to those of the question; None: no matter."""
+    if question.rounds is None:
+        return None
+    slack = question.rounds - question.steps
+    rounds = [model.integer(1, 1 + slack) for _ in range(question.steps)]
+    if question.fewest:
+        model.linear(sum_of(rounds), most=question.rounds)
+        model.minimize(sum_of(rounds))
+    else:
+        model.linear(sum_of(rounds), least=question.rounds, most=question.rounds)
+    return rounds
+
+
+def sum_of(variables: Sequence[int]) -> list[cp_sat.Term]:
     """Return the terms of a plain sum."""
     return [(x, 1) for x in variables]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
-from casts import FREE, NVLS, able_fabrics, racks, star
+from casts import FREE, NVLS, TURNING, able_fabrics, racks, star
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,9 @@ from weft.synth.base.engine import Budget, Point
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.exact import Exact
 from weft.synth.engines.exact.casts import offers_of
+from weft.synth.engines.exact.sums import as_sum, sum_spaces, takes_sum
+from weft.synth.engines.exact.sums_bound import sum_bound
+from weft.synth.engines.packing.engine import Packer
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
 
@@ -99,3 +103,57 @@ def test_random_fabrics_stay_above_every_bound(machine: Topology, kind: str) -> 
         for size in (10**3, 10**8):
             time = simulate(point.schedule, size).time_us
             assert time >= float(lower_bound_us(least, size)) * (1 - 1e-9)
+
+
+# --- sums at all ranks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ranks", "able", "least"),
+    [
+        # Sums of half of the message alone, then beside copies, and the other half's copies: with
+        # the issuer's own copy 1/2 + 1/8 ports of the second step are taken twice.
+        (4, NVLS, {2: "3/2", 3: "11/8"}),
+        (4, FREE, {2: "3/2", 3: "5/4"}),
+        # As many bytes as without switches: 2 (n - 1) / n.
+        (3, NVLS, {2: "4/3", 3: "4/3"}),
+        # One pass.
+        (4, TURNING, {1: "1"}),
+    ],
+)
+def test_the_least_rounds_of_sums_with_casts(ranks: int, able: str, least: dict[int, str]) -> None:
+    machine = star(ranks, able)
+    points = {p.steps: p for p in found(machine, "allreduce")}
+    (space, *_) = sum_spaces(machine)
+    for steps, value in least.items():
+        assert sum_bound(space, steps).rounds_per_chunk == Fraction(value)
+        reached = min(p.rounds_per_chunk for s, p in points.items() if s <= steps)
+        assert reached == Fraction(value)
+
+
+def test_symmetry_changes_no_bound_of_sums() -> None:
+    """The program of one rank with its images is that of all ranks."""
+    under, plain = sum_spaces(star(3, FREE))
+    assert (under.order, plain.order) == (3, 1)
+    assert sum_bound(under, 3).rounds_per_chunk == sum_bound(plain, 3).rounds_per_chunk
+
+
+def test_a_turn_is_as_good_as_what_packing_finds() -> None:
+    machine = star(4, TURNING)
+    size = 1 << 10
+    problem = Problem(machine, make("allreduce", 4), bytes=size, objective=Objective.TIME)
+    exact, packing = (
+        min(
+            simulate(p.schedule, size).time_us
+            for p in synthesize(problem, engine, Budget(5)).points
+        )
+        for engine in (Exact(max_chunks=4, max_steps=3), Packer())
+    )
+    assert exact <= packing * (1 + 1e-9)
+
+
+def test_without_capabilities_an_allreduce_is_halves_as_before() -> None:
+    plain = star(3, "none")
+    assert not takes_sum(Problem(plain, as_sum(3)))
+    points = found(plain, "allreduce")
+    assert [len(p.schedule.casts) for p in points] == [0] * len(points)
