@@ -70,7 +70,7 @@ class CastVariables:
         """Offers that an item may use in a step, with the branches that bring it something."""
         space, casts, left = self.space, self.space.casts, self.question.steps - step
         sources = space.sources[item]
-        found = []
+        found: list[tuple[int, list[int]]] = []
         for i, one in enumerate(casts.offers):
             if space.tail[item][one.issuer] > step - 1:
                 continue

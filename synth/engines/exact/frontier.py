@@ -8,7 +8,7 @@ ends when a point reaches the bound that holds for any number of steps, or at th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol
@@ -191,7 +191,7 @@ def realize(
 
 def _fewest(
     search: FrontierSearch,
-    spaces: Sequence[Space],
+    spaces: tuple[Space, ...],
     steps: int,
     lower: Fraction,
     worst: Fraction | None,
@@ -387,7 +387,7 @@ def _with_proof(
 
 def without_empty_steps(answer: Realization) -> Realization:
     """A solver may leave a step unused where it was asked for more rounds than it needs."""
-    used = sorted({one.step for one in (*answer.transfers, *answer.casts)})
+    used = sorted({t.step for t in answer.transfers} | {one.step for one in answer.casts})
     place = {step: i for i, step in enumerate(used)}
     return replace(
         answer,

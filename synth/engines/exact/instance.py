@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.hops import Hops
@@ -76,7 +75,7 @@ class Space:
     targets: tuple[tuple[int, ...], ...]
     allowed: Bools
     capacity: Ints
-    loads: npt.NDArray[np.int8]
+    loads: Ints
     item_orbit: Ints
     pair_class: Ints
     tail: Ints
@@ -155,7 +154,7 @@ def build_space(
     grain, per_chunk = topology.round_units()
     capacity = np.array([int(b / grain) for b in topology.capacities()], np.int64)
     usage = topology.usage()
-    loads = np.zeros((len(capacity), len(hops.hops)), np.int8)
+    loads = np.zeros((len(capacity), len(hops.hops)), np.int64)
     for i, hop in enumerate(hops.hops):
         loads[:, i] = usage[:, list(hop.route)].sum(axis=1)
     casts = cast_space(offers, usage.astype(np.int64), len(items))
