@@ -22,6 +22,9 @@ class SteinerEffort(Effort):
     cut_ranks: int = setting(
         160, "ranks of a machine up to which routes between all of them are priced for a bound"
     )
+    way_bytes: int = setting(
+        1 << 20, "bytes for which the cheapest of several ways between two switches is taken"
+    )
     denominator: int = setting(5040, "largest denominator of such a price")
 
 

@@ -61,10 +61,6 @@ class ClassicEffort(Effort):
     )
     equal_routes: int = setting(4, "equally fast routes of a pair that are kept beyond these links")
 
-    way_bytes: int = setting(
-        1 << 20, "bytes for which the cheapest of several ways between two switches is taken"
-    )
-
     def pieces(self, objective: Objective) -> tuple[int, ...]:
         """Pieces of a pipeline that are tried for an objective; one for latency."""
         match objective:

@@ -21,7 +21,8 @@ with a rail for each of their ranks:
                    and copied on the way back
 =================  =============================================================================
 
-Each is a tree to a root and a tree from it for every chunk (:mod:`.switch_trees`).
+Each is a tree to a root and a tree from it for every chunk
+(:mod:`weft.synth.steiner.switch_trees`).
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from weft.dsl.nouns.topology import Topology
 
 from ...judge.casts import cast_problems
 from ...steiner.packing import RoutedTree
+from ...steiner.switch_trees import NodeTree, SwitchRoutes, chain, star
 from ..packing.casts.schedule import TreeWriter
 from .double_tree import ParentTree, pair
 from .grid import RankGrid
 from .model import HockneyCost
 from .pool import SlotPool
-from .switch_trees import NodeTree, SwitchRoutes, chain, star
 
 Shape = tuple[int, ...]
 

@@ -19,6 +19,7 @@ from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import Meter
+from ...steiner.switch_trees import SwitchRoutes
 from .catalog import CLASSICS, classic_algorithm
 from .effort import CLASSIC_EFFORT, ClassicEffort
 from .grid import RankGrid, plain_grid
@@ -33,7 +34,6 @@ from .model import Flat
 from .pool import SlotPool
 from .products import product_grid
 from .routes import GpuRoutes
-from .switch_trees import SwitchRoutes
 
 ClassicAlgorithm = Flat | Hierarchical | Laned | InNetwork
 
@@ -183,7 +183,7 @@ class Site:
     @cached_property
     def switches(self) -> CastSite:
         """The ways through switches that sum and copy."""
-        routes = SwitchRoutes(self.topology, self.effort)
+        routes = SwitchRoutes(self.topology)
         return CastSite(routes, lambda: self.two_levels, self.pool)
 
     def parts(self, one: ClassicAlgorithm) -> int:

@@ -26,7 +26,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ...judge.casts import cast_problems
 from ...steiner.graph import Arcs, SteinerGraph
-from ..classic.switch_trees import SwitchRoutes
+from ...steiner.switch_trees import SwitchRoutes
 from .orbits import classes_under
 
 KINDS = (Kind.ALLGATHER, Kind.BROADCAST)
@@ -185,14 +185,15 @@ def cast_space(offers: Sequence[CastOffer], usage: Ints, items: int) -> CastSpac
     return CastSpace(
         tuple(offers),
         tuple(branches),
-        _copies(usage, always),
-        _copies(usage, ways),
+        copies_on(usage, always),
+        copies_on(usage, ways),
         np.arange(items * len(offers), dtype=np.int64).reshape(items, len(offers)),
         np.arange(items * len(branches), dtype=np.int64).reshape(items, len(branches)),
     )
 
 
-def _copies(usage: Ints, ways: Sequence[Sequence[int]]) -> Ints:
+def copies_on(usage: Ints, ways: Sequence[Sequence[int]]) -> Ints:
+    """Return how many copies each resource carries, shape (resources, ways)."""
     found = np.zeros((len(usage), len(ways)), np.int64)
     for i, links in enumerate(ways):
         found[:, i] = usage[:, list(links)].sum(axis=1)

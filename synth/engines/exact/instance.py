@@ -148,8 +148,10 @@ def build_space(
     near: HopDistances,
     given: int = 1,
     offers: Sequence[CastOffer] = (),
+    *,
+    idle: bool = False,
 ) -> Space:
-    """The space without any rules or symmetry."""
+    """The space without any rules or symmetry; ``idle``: with resources that nothing loads, too."""
     items = [(c, d) for d in wanted for c in d.chunks]
     grain, per_chunk = topology.round_units()
     capacity = np.array([int(b / grain) for b in topology.capacities()], np.int64)
@@ -158,7 +160,7 @@ def build_space(
     for i, hop in enumerate(hops.hops):
         loads[:, i] = usage[:, list(hop.route)].sum(axis=1)
     casts = cast_space(offers, usage.astype(np.int64), len(items))
-    used = loads.any(axis=1) | casts.always.any(axis=1) | casts.own.any(axis=1)
+    used = idle | loads.any(axis=1) | casts.always.any(axis=1) | casts.own.any(axis=1)
     is_gpu = np.array([n.stores for n in topology.nodes])
     n = topology.ranks
     tail = np.array([near.tail_depth(d.sources)[:n] for _, d in items])

@@ -25,8 +25,8 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
 from ...judge.casts import cast_problems
-from ..classic.switch_trees import NodeTree, SwitchRoutes
-from .casts import CastOffer, CastSpace, cast_space, offer_images, offers_of
+from ...steiner.switch_trees import NodeTree, SwitchRoutes
+from .casts import CastOffer, CastSpace, cast_space, copies_on, offer_images, offers_of
 from .demands import CopyDemand, HopDistances, reach
 from .effort import EXACT_EFFORT
 from .instance import Space, build_space
@@ -102,27 +102,18 @@ def sum_spaces(topology: Topology) -> tuple[SumSpace, ...]:
 def _sum_space(topology: Topology, near: HopDistances) -> SumSpace:
     every = tuple(range(topology.ranks))
     anywhere = CopyDemand(every, every, (0,))  # a place may be at any rank
-    base = build_space(topology, find_hops(topology), [anywhere], near)
-    grain, _ = topology.round_units()
+    hops, offers = find_hops(topology), offers_of(topology)
+    base = build_space(topology, hops, [anywhere], near, 1, offers, idle=True)
     usage = topology.usage().astype(np.int64)
-    capacity = np.array([int(b / grain) for b in topology.capacities()], np.int64)
     turns = tuple(_turns(topology))
-    made = {name: getattr(base, name) for name in base.__dataclass_fields__}
-    made |= {
-        "capacity": capacity,
-        "loads": _copies(usage, [h.route for h in base.hops.hops]),
-        "casts": cast_space(offers_of(topology), usage, 1),
-        "up": cast_space(offers_of(topology.reversed()), usage, 1),
-    }
-    turning = _copies(usage, [one.links for one in turns])
     return SumSpace(
-        **made, turns=turns, turning=turning, orbits=without_symmetry(topology), roots=every
+        **{name: getattr(base, name) for name in base.__dataclass_fields__},
+        up=cast_space(offers_of(topology.reversed()), usage, 1),
+        turns=turns,
+        turning=copies_on(usage, [one.links for one in turns]),
+        orbits=without_symmetry(topology),
+        roots=every,
     )
-
-
-def _copies(usage: Ints, ways: Sequence[Sequence[int]]) -> Ints:
-    columns = [usage[:, list(links)].sum(axis=1) for links in ways]
-    return np.stack(columns, axis=1) if columns else np.zeros((len(usage), 0), np.int64)
 
 
 def _turns(topology: Topology) -> Iterator[TurnOffer]:

@@ -48,7 +48,7 @@ Moves = dict[tuple[int, int], int]
 
 
 @dataclass(slots=True)
-class _Piece:
+class _PieceMoves:
     """The variables of one piece."""
 
     up: Moves = field(default_factory=dict)
@@ -80,12 +80,12 @@ class _SumModel:
         steps = range(first, last + 1)
         return {(i, t): self.model.boolean() for i in range(count) for t in steps}
 
-    def _piece(self) -> _Piece:
+    def _piece(self) -> _PieceMoves:
         """Return the variables of a piece, with all constraints but loads."""
         space, last = self.space, self.steps
         hops = len(space.hops.hops)
         # Before a place there is a step at least, and behind one; a turn is a step of its own.
-        one = _Piece(self._new(hops, 1, last - 1), self._new(hops, 2, last))
+        one = _PieceMoves(self._new(hops, 1, last - 1), self._new(hops, 2, last))
         one.sums, one.parts = self._offered(space.up, 1, last - 1)
         one.casts, one.copies = self._offered(space.casts, 2, last)
         steps = range(1, last)
@@ -120,11 +120,11 @@ class _SumModel:
             if (j, t) in reached:
                 yield casts.offers[i].issuer, v, reached[j, t]
 
-    def _turned(self, one: _Piece, t: int) -> Iterator[tuple[int, int]]:
+    def _turned(self, one: _PieceMoves, t: int) -> Iterator[tuple[int, int]]:
         for k, turn in enumerate(self.space.turns):
             yield from ((v, one.turns[k, t]) for v in turn.members)
 
-    def _gather(self, one: _Piece) -> None:
+    def _gather(self, one: _PieceMoves) -> None:
         """The way to the place."""
         ranks, last, space = range(self.space.topology.ranks), self.steps, self.space
         waits = {(v, t): self.model.boolean() for v in ranks for t in range(1, last)}
@@ -148,7 +148,7 @@ class _SumModel:
                     self.model.linear([*terms, (waits[v, t - 1], -1)], least=0, most=0)
             self._stored_alone(one, t, hops)
 
-    def _stored_alone(self, one: _Piece, t: int, hops: Sequence[tuple[int, int, int]]) -> None:
+    def _stored_alone(self, one: _PieceMoves, t: int, hops: Sequence[tuple[int, int, int]]) -> None:
         """A sum that its issuer stores meets no other in the same step there."""
         offers = self.space.up.offers
         here = [(i, x) for (i, s), x in one.sums.items() if s == t]
@@ -160,7 +160,7 @@ class _SumModel:
             for y in (*others, *(send for to, _, send in hops if to == u)):
                 self.model.implies(x, ~y)
 
-    def _spread(self, one: _Piece) -> None:
+    def _spread(self, one: _PieceMoves) -> None:
         """The way from the place."""
         ranks, last, space = range(self.space.topology.ranks), self.steps, self.space
         have = {(v, t): self.model.boolean() for v in ranks for t in range(1, last)}
@@ -181,7 +181,7 @@ class _SumModel:
                 else:
                     self.model.linear([*terms, (have[v, t], -1)], least=0, most=0)
 
-    def _place(self, one: _Piece) -> list[Term]:
+    def _place(self, one: _PieceMoves) -> list[Term]:
         ranks = self.space.topology.ranks
         places = [(x, v) for (v, _), x in one.start.items() if v]
         return places + [(x, ranks + k) for (k, _), x in one.turns.items()]
@@ -213,7 +213,7 @@ class _SumModel:
         return (space.loads, space.loads, *ways, space.turning)
 
     @staticmethod
-    def _moves(one: _Piece) -> tuple[Moves, ...]:
+    def _moves(one: _PieceMoves) -> tuple[Moves, ...]:
         return one.up, one.down, one.sums, one.parts, one.casts, one.copies, one.turns
 
 
@@ -277,7 +277,7 @@ def _after_chunk(
     return one.sources, one.destinations, one.links, one.step, one.reduce, one.issuer
 
 
-def _transfers(space: SumSpace, one: _Piece, values: Sequence[int]) -> Iterator[Transfer]:
+def _transfers(space: SumSpace, one: _PieceMoves, values: Sequence[int]) -> Iterator[Transfer]:
     for moves, adds in ((one.up, True), (one.down, False)):
         for (h, t), x in moves.items():
             if values[x]:
@@ -285,7 +285,7 @@ def _transfers(space: SumSpace, one: _Piece, values: Sequence[int]) -> Iterator[
                 yield Transfer(0, hop.src, hop.dst, hop.route, t - 1, adds)
 
 
-def _casts(space: SumSpace, one: _Piece, values: Sequence[int]) -> Iterator[Cast]:
+def _casts(space: SumSpace, one: _PieceMoves, values: Sequence[int]) -> Iterator[Cast]:
     for (i, t), x in one.sums.items():
         if values[x]:
             offer = space.up.offers[i]

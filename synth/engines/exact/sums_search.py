@@ -18,7 +18,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ...base.engine import Observer, Outcome, Point, Status
 from ...base.meter import Meter
-from ...bounds import Bounds, bounds
+from ...bounds.bounds import Bounds, bounds
 from ...time.order import LARGE
 from ...time.schedule_time import simulate
 from ..packing.casts.schedule import planned

@@ -21,11 +21,11 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.parts import NodeKind
 from weft.dsl.nouns.topology import Topology
 
-from ...fabric.fabric import fabric_of
-from ...steiner.graph import Arcs, SteinerGraph
-from ...steiner.packing import RoutedTree, routed
-from ...steiner.tree import Tree
-from .effort import CLASSIC_EFFORT, ClassicEffort
+from ..fabric.fabric import fabric_of
+from .effort import STEINER_EFFORT
+from .graph import Arcs, SteinerGraph
+from .packing import RoutedTree, routed
+from .tree import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,12 @@ class SwitchRoutes:
     """The ways between ranks and computing switches of a machine, towards a root and from it."""
 
     topology: Topology
-    effort: ClassicEffort = CLASSIC_EFFORT
 
     @cached_property
     def ways(self) -> tuple[tuple[SteinerGraph, Arcs], tuple[SteinerGraph, Arcs]]:
         """Return the graph of inward trees with its cheapest ways, then that of outward ones."""
         fabric = fabric_of(self.topology)
-        rows = fabric.byte_us * self.effort.way_bytes
+        rows = fabric.byte_us * STEINER_EFFORT.way_bytes
         rows[: len(self.topology.links)] += [float(x.latency) for x in self.topology.links]
         graphs = [SteinerGraph.of(self.topology, outward=way) for way in (False, True)]
         inward, outward = ((graph, graph.arcs(rows)) for graph in graphs)
