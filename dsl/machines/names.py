@@ -94,10 +94,13 @@ class Names:
 
     def has_node(self, text: str) -> bool:
         """Return True if a text is a number of a rank, or the name of some part but a host."""
-        if text.isdecimal() and text.isascii():
-            return int(text[:9]) < self.topology.ranks
+        number = text.isdecimal() and text.isascii()
+        if number and int(text[:9]) < self.topology.ranks:
+            return True
         if text in self.weft:
             return self.weft[text].host is None
+        if number:
+            return False
         return _folded(self._split(text)[1]) in self.own
 
     def rank(self, text: str, where: Where = None) -> int:

@@ -114,6 +114,14 @@ def test_names_that_are_not_there_suggest_those_that_are(
     assert says in caught.value.message + caught.value.hint
 
 
+def test_a_switch_named_by_a_number_is_a_node() -> None:
+    """As edge lists name them: 4 is no rank of four."""
+    links = (Link(0, 2, 1), Link(2, 0, 1), Link(1, 2, 1), Link(2, 1, 1))
+    machine = Topology("edges", (gpu(0), gpu(1), switch("2")), tuple(links))
+    assert find(machine, "gpu0-2").links == (0, 1)
+    assert find(machine, "1->2").links == (2,)
+
+
 def test_machines_without_nics_say_so() -> None:
     with pytest.raises(UserError, match="no NICs"):
         nic_down(topology("dgx1"), "nic0")
