@@ -71,7 +71,7 @@ def run(args: ResynthFlags, console: Console) -> int:
         except BadTopology as error:
             raise BadTopology(f"{one.name or one.kind}: {error.message}", hint=error.hint) from None
     console.say("Read", f"{old.topology.name} {left.summary()}")
-    args = _as_before(args, old)
+    args = as_before(args, old)
     options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
     made, pool = _tuned(args, old, left, asked, options, console)
     library = replace(
@@ -101,7 +101,7 @@ def run(args: ResynthFlags, console: Console) -> int:
     )
 
 
-def _as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
+def as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
     """Return the flags, completed from the old library where they are not given."""
     files = [a for one in old.tuned for plan in one.plans for a in plan.artefacts]
     if args.target is None:

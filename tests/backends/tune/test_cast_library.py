@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from weft.backends.cli import main
+from weft.backends.cli.flags.search import ResynthFlags
+from weft.backends.cli.verbs.resynth import as_before
 from weft.backends.report.html.library_text import library_html
 from weft.backends.tune.artefacts import Wanted
 from weft.backends.tune.folder import texts_of
@@ -82,6 +85,16 @@ def test_every_verb_reads_it(
     assert main(["deploy", str(folder), "-o", str(tmp_path / "how")]) == 0
     assert "cuMem" in capsys.readouterr().out
     assert main(["diff", str(folder), str(folder)]) == 0
+
+
+def test_a_library_of_plans_alone_is_made_again_for_its_runtime(folder: Path) -> None:
+    """Its files name none; by another one its times could not be compared with the new ones."""
+    old = read(folder)
+    old = replace(old, timing={**old.timing, "runtime": "executor"})
+    again = as_before(ResynthFlags(library=str(folder)), old)
+    assert again.target == "executor"
+    assert again.protocols == ("Simple",)
+    assert again.to == "mscclpp-json"
 
 
 def test_a_claim_that_is_quicker_than_the_plan_is_found(
