@@ -6,7 +6,17 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from casts import FREE, NVLS, TURNING, able_fabrics, racks, star
+from casts import (
+    FREE,
+    NVLS,
+    TURNING,
+    able_fabrics,
+    racks,
+    star,
+    two_level,
+    two_shot,
+    up_and_down,
+)
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,12 +24,14 @@ from hypothesis import strategies as st
 from weft.dsl.nouns.capabilities import CastLimits
 from weft.dsl.nouns.collective import ROOTED, make
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Point
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.exact import Exact
 from weft.synth.engines.exact.casts import offers_of
+from weft.synth.engines.exact.frontier import rounds_needed
 from weft.synth.engines.exact.sums import as_sum, sum_spaces, takes_sum
 from weft.synth.engines.exact.sums_bound import sum_bound
 from weft.synth.engines.packing.engine import Packer
@@ -111,8 +123,9 @@ def test_random_fabrics_stay_above_every_bound(machine: Topology, kind: str) -> 
 @pytest.mark.parametrize(
     ("ranks", "able", "least"),
     [
-        # Sums of half of the message alone, then beside copies, and the other half's copies: with
-        # the issuer's own copy 1/2 + 1/8 ports of the second step are taken twice.
+        # Two steps: 2 (n - 1) / n, as without switches. Three: half of the message is exchanged in
+        # the first, 3/8 of it in each direction of a port; its copies and the sums of the other
+        # half fill the second with 1/2 + 1/8, the issuer's own copies counted; 3/8 in the last.
         (4, NVLS, {2: "3/2", 3: "11/8"}),
         (4, FREE, {2: "3/2", 3: "5/4"}),
         # As many bytes as without switches: 2 (n - 1) / n.
@@ -129,6 +142,16 @@ def test_the_least_rounds_of_sums_with_casts(ranks: int, able: str, least: dict[
         assert sum_bound(space, steps).rounds_per_chunk == Fraction(value)
         reached = min(p.rounds_per_chunk for s, p in points.items() if s <= steps)
         assert reached == Fraction(value)
+
+
+@pytest.mark.parametrize(
+    "schedule", [two_shot(4), two_shot(5, FREE), two_shot(3, TURNING), two_level(2), up_and_down()]
+)
+def test_what_others_wrote_takes_no_fewer_rounds_than_the_least(schedule: Schedule) -> None:
+    """Schedules by hand: each chunk is summed at one place, each cast is over one switch or all."""
+    rounds = Fraction(sum(rounds_needed(schedule)), schedule.collective.factor)
+    for space in sum_spaces(schedule.topology):
+        assert sum_bound(space, schedule.steps).rounds_per_chunk <= rounds
 
 
 def test_symmetry_changes_no_bound_of_sums() -> None:
