@@ -26,7 +26,7 @@ from ..formats.msccl.read.model import XmlAlgo
 from ..formats.msccl.read.msccl_xml import read_msccl_xml
 from . import kernel
 from .interleave import POLICIES, Interleaving, Traces, explain, interleave, unread
-from .layout import BufferLayout, Data, data, layout, number_type, unfit
+from .layout import BufferLayout, Data, data, layout, number_type, poison, unfit
 from .machine import Control, MessageShape, assemble
 from .memory import BufferMemory, carried
 
@@ -127,16 +127,13 @@ def _difference(place: BufferLayout, value: Data, found: AnyArray) -> str:
     wrong = found != value.expected
     row, element = (int(i) for i in np.argwhere(wrong)[0])
     got, want = found[row, element], value.expected[row, element]
-    poison = np.isnan(got) if value.before.dtype.kind == "f" else got == _poison(value)
-    shown = "was never written, or from what was not" if poison else f"is {got}"
+    kind = value.before.dtype
+    unwritten = np.isnan(got) if kind.kind == "f" else got == poison(kind)
+    shown = "was never written, or from what was not" if unwritten else f"is {got}"
     return (
         f"{_place_name(place, int(value.rows[row]))} element {element} {shown}; expected {want} "
         f"({int(wrong.any(axis=1).sum())} of {len(wrong)} chunks are wrong, {value.before.dtype})"
     )
-
-
-def _poison(value: Data) -> int:
-    return int(np.iinfo(value.before.dtype).max) - 0x5EAD
 
 
 def _place_name(place: BufferLayout, row: int) -> str:

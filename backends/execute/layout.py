@@ -99,7 +99,7 @@ def data(
     c = place.collective
     floating = np.issubdtype(dtype, np.floating)
     before = np.empty((place.rows, elements), dtype)
-    before.fill(np.nan if floating else np.iinfo(dtype).max - 0x5EAD)
+    before.fill(np.nan if floating else poison(dtype))
     keys, members, starts = _members(c)
     names, index = np.unique(members, return_inverse=True)
     shape = (len(names), elements)
@@ -122,6 +122,11 @@ def data(
     return Data(before, rows, expected, kept)
 
 
+def poison(dtype: np.dtype[Any]) -> int:
+    """Return what fills memory of integers before a run: no input has it."""
+    return int(np.iinfo(dtype).max) - (0x5EAD if dtype.itemsize > 1 else 0x2D)
+
+
 def number_type(name: str) -> np.dtype[Any]:
     """Return the number type of a name.
 
@@ -132,7 +137,7 @@ def number_type(name: str) -> np.dtype[Any]:
         dtype = np.dtype(name)
     except TypeError:
         dtype = np.dtype(object)
-    if dtype.kind not in "iuf":
+    if dtype.kind not in "iuf" or not dtype.isnative or dtype.itemsize > 8:
         raise UserError(f"{name!r} is not a number type", hint="int32, float32, float16 …")
     return dtype
 

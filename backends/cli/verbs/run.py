@@ -46,8 +46,11 @@ def _run(subject: Subject, args: RunFlags, tell: ProgressCallback) -> ExecutionR
     Raises:
         UserError: nothing that can be executed, or an option that contradicts it.
     """
+    dtypes = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
+    if not dtypes:
+        raise UserError("--dtype names no type", hint="int32, float32, float16 …")
     request = ExecutionRequest(
-        dtypes=tuple(t.strip() for t in args.dtype.split(",") if t.strip()),
+        dtypes=dtypes,
         interleavings=args.interleavings,
         seed=args.seed,
         message_bytes=max(args.size) if args.size is not None else None,

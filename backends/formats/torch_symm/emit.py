@@ -215,6 +215,12 @@ def require_operator(plan: ExecutionPlan, dtype: str, op: str) -> None:
         raise UserError(
             f"torch-symm has no operator {op!r}", where="--to", hint=f"op={'|'.join(OPERATORS)}"
         )
+    if op != "sum" and not adds(plan):
+        raise UserError(
+            f"op={op} says nothing about a program that only moves data",
+            where="--to",
+            hint="leave it out",
+        )
     known = [name for name in TYPES if not (plan.packets and name in WIDE)]
     if adds(plan) and dtype and dtype not in known:
         packed = dtype in WIDE

@@ -12,6 +12,7 @@ from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.parts import Medium
+from weft.dsl.nouns.program import Protocol
 
 from ...check.checks import Check, of_findings
 from ...compile.request import Request
@@ -210,6 +211,12 @@ class TorchSymm(Format):
         from .emit import emit, require_operator
         from .judge import ANY_LENGTH
 
+        if program.protocol is Protocol.LL128:
+            raise UserError(
+                "torch-symm has no LL128",
+                where=self.name,
+                hint="--protocol LL for small messages, Simple for large ones",
+            )
         plan = plan_of(program, self._nodes(program.rank_count), request.sizes, ANY_LENGTH)
         require_operator(plan, self.dtype, self.op)
         self._require_vllm(program.collective.kind)
@@ -235,7 +242,18 @@ class TorchSymm(Format):
             )
 
     def _nodes(self, ranks: int) -> Sequence[int] | None:
-        """Return the node of each rank; None: all in one, as ``domain`` says of NVLink racks."""
+        """Return the node of each rank; None: all in one, as ``domain`` says of NVLink racks.
+
+        Raises:
+            UserError: ``domain`` is no number of ranks.
+        """
+        if self.domain < 0 or (self.domain and self.nodes):
+            twice = "domain and nodes say the same thing twice"
+            raise UserError(
+                f"domain is {self.domain}" if self.domain < 0 else twice,
+                where=self.name,
+                hint="domain=8 for domains of 8 ranks; nodes=0+0+1+1 names that of each",
+            )
         if self.domain:
             return [rank // self.domain for rank in range(ranks)]
         return self.nodes or None

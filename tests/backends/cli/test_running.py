@@ -77,8 +77,16 @@ def test_a_failed_run_is_a_no(weft, ring, on):
     assert "rank 1: ArithmeticError: out of luck" in ran.json["error"]["message"]
 
 
+NO_NUMBERS = ("bool", "complex64", "object", "bfloat16", ">i4", "float128", "int33")
+
+
+def test_integers_of_a_byte_are_run(weft, ring, triangle):
+    for file in (ring("torch-symm", 2), triangle):
+        assert weft("run", file, "--dtype", "int8,uint8", "--interleavings", 2).code == 0
+
+
 def test_questions_that_are_wrong(weft, ring, triangle):
-    file = ring("torch")
+    file, plan = ring("torch"), ring("torch-symm", 2)
     for arguments, words in [
         ((file, "--on", "mpi"), "the file is for torch"),
         ((file, "-t", "ring:4"), "for schedules only"),
@@ -86,7 +94,10 @@ def test_questions_that_are_wrong(weft, ring, triangle):
         ((file, "--size", "2GiB"), "at most 1GiB"),
         ((file, "--instances", 2), "--instances says nothing"),
         ((file, "--dtype", "complex64"), "not a number type"),
+        ((file, "--dtype", ","), "--dtype names no type"),
         ((file, "-c", "allreduce"), "-c and --root say what an MSCCL XML file"),
+        *(((plan, "--dtype", one), "not a number type") for one in NO_NUMBERS),
+        ((plan, "--dtype", " "), "--dtype names no type"),
     ]:
         ran = weft("run", *arguments)
         assert (ran.code, words in ran.err) == (2, True), ran.err

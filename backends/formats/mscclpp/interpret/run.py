@@ -13,7 +13,7 @@ from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective, Kind, make
 
 from ....execute.execute import Execution
-from ....execute.layout import BufferLayout, Data, data, layout
+from ....execute.layout import BufferLayout, Data, data, layout, number_type
 from ..plan.model import (
     MOST_CHUNKS,
     Channel,
@@ -170,7 +170,7 @@ def run_plan(
         return Execution(False, problem)
     try:
         runs = [
-            _Experiment(plan, place, elements, np.dtype(name), launches, seed) for name in dtypes
+            _Experiment(plan, place, elements, number_type(name), launches, seed) for name in dtypes
         ]
     except Unfit as error:
         return Execution(False, str(error))

@@ -86,7 +86,9 @@ def plan_of(
         )
     if nodes is not None and len(nodes) != program.rank_count:
         raise UserError(
-            f"{len(nodes)} nodes are named for {program.rank_count} ranks", where=program.name
+            f"{len(nodes)} nodes are named for {program.rank_count} ranks",
+            where=program.name,
+            hint="nodes=0+0+1+1 has the node of each rank",
         )
     packets = program.protocol is Protocol.LL
     gpus = _PlanEmitter(_one_name_per_place(program), nodes, longest, packets=packets).gpus()
