@@ -3,9 +3,9 @@
 The process has ``TRITON_INTERPRET=1``; see :mod:`triton_ranks` for what stands in. Its argument is
 a folder of files of two ranks: ``small`` and ``large``, allreduces for small and other messages,
 the first with the drop-in for vLLM; ``gather``, an allgather; ``constants``, specialised;
-``custom``, of more chunks in than out; ``spoiled``, which does not wait; ``sums`` and ``copies``,
-an allreduce and a broadcast by the switch; and ``types.json``: [file, seed, elements, type, PTX],
-each to be called and compared with the definition.
+``custom``, of more chunks in than out; ``spoiled``, which does not wait; ``exchange``, an alltoall;
+``sums`` and ``copies``, an allreduce and a broadcast by the switch; and ``types.json``: [file, seed,
+elements, type, PTX], each to be called and compared with the definition.
 """
 
 from __future__ import annotations
@@ -50,13 +50,17 @@ def refusals(folder: Path) -> dict[str, str]:
     """The errors of calls and ends that do not fit."""
     gather, found = triton_ranks.loaded(folder / "gather.py"), {}
     small = triton_ranks.loaded(folder / "small.py")
+    exchange = triton_ranks.loaded(folder / "exchange.py")
 
     def rank(number: int) -> None:
         end = gather.Collective(torch.float32, device="cpu", most_bytes=1 << 10)
+        thirds = exchange.Collective(torch.float32, device="cpu", most_bytes=1 << 10)
         with FakeTensorMode() as mode:
             fake = mode.from_tensor(torch.zeros(3, 5))
             found["shape"] = str(list(end(fake).shape))
         found["type"] = refused(lambda: end(torch.zeros(4, dtype=torch.int32)))
+        found["scalar"] = refused(lambda: end(torch.zeros(())))
+        found["thirds"] = refused(lambda: thirds(torch.zeros(3, 2)))
         found["size"] = refused(lambda: end(torch.zeros(1 << 12)))
         found["sum"] = refused(lambda: small.Collective(torch.bool, device="cpu"))
         found["operator"] = refused(lambda: small.Collective(torch.float32, "avg", device="cpu"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -47,6 +48,7 @@ TYPES = [
     ("sums", 6, 9, "int32", True),
     ("sums", 7, 9, "float32", False),
     ("copies", 8, 37, "float16", True),
+    ("exchange", 9, 5, "float16", False),
 ]
 
 
@@ -77,6 +79,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "sums": artefact(casts.two_shot(2), "torch-symm", ONE_LANE).text,
         "copies": artefact(casts.spread_all(2, "broadcast"), "torch-symm", ONE_LANE).text,
         "custom": custom(),
+        "exchange": text("spread_out{ranks=2}", Protocol.SIMPLE),
         "spoiled": large.replace(fence.before, fence.after),
     }
     for name, one in files.items():
@@ -104,8 +107,12 @@ def test_results_are_right_and_a_kernel_that_does_not_wait_is_found(facts: dict[
 def test_ends_and_calls_that_do_not_fit_are_refused(facts: dict[str, Any]) -> None:
     found = facts["refused"]
     assert found["shape"] == "[6, 5]"  # by torch's own fake tensors: nothing is launched
-    assert found["type"] == "16 bytes of torch.int32 do not fit: this end is for torch.float32"
-    assert found["size"].startswith("16384 bytes of torch.float32 do not fit")
+    assert re.fullmatch(
+        r"16 bytes of torch.int32 on cpu do not fit \d+ of torch.float32 on cpu", found["type"]
+    )
+    assert found["size"].startswith("16384 bytes of torch.float32 on cpu do not fit")
+    assert found["scalar"] == "the first dimension is cut into 1, and the shape is ()"
+    assert found["thirds"] == "the first dimension is cut into 2, and the shape is (3, 2)"
     assert found["sum"].startswith("no sum of bool: types are float32, ")
     assert found["operator"].startswith("no avg of float32")
     assert found["ranks"] == "this program is for 2 ranks, not 3"
