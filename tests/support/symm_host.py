@@ -4,7 +4,7 @@ The process has ``TRITON_INTERPRET=1``; see :mod:`triton_ranks` for what stands 
 a folder of files of two ranks: ``small`` and ``large``, allreduces for small and other messages,
 the first with the drop-in for vLLM; ``gather``, an allgather; ``constants``, specialised;
 ``custom``, of more chunks in than out; ``spoiled``, which does not wait; ``exchange``, an alltoall;
-``sums`` and ``copies``, an allreduce and a broadcast by the switch; and ``types.json``: [file, seed,
+``sums`` and ``copies``, sums and copies of the switch; and ``types.json``: [file, seed,
 elements, type, PTX], each to be called and compared with the definition.
 """
 
