@@ -120,13 +120,7 @@ class Claims:
         if file := self._file(plan):
             program = file_program(self.folder, file, self.one.collective)
             return ProgramClock(program, self.library.topology, library_model(self.library)).time_us
-        runtime = library_runtime(self.library)
-        if schedule is None or runtime is None:
-            return None
-        variant = variant_of(plan)
-        stand = Stand(schedule, runtime, (variant.protocol,), library_choice(self.library).name)
-        timer = stand.timer(variant)
-        return None if timer is None else timer.clock.time_us
+        return None if schedule is None else plan_clock(self.library, plan, schedule)
 
     def _ideas(self, plan: TunedPlan, schedule: Schedule, places: Sequence[int]) -> Iterator[str]:
         found_by = str(
@@ -227,6 +221,19 @@ class Claims:
                     f"runtime.{key} is {_us(us)} at {format_binary(size)}, "
                     f"by the model {_us(right)}"
                 )
+
+
+def plan_clock(
+    library: Library, plan: TunedPlan, schedule: Schedule
+) -> Callable[[int], float] | None:
+    """Return the clock of a plan, from its schedule; None where the library was measured."""
+    runtime = library_runtime(library)
+    if runtime is None:
+        return None
+    variant = variant_of(plan)
+    stand = Stand(schedule, runtime, (variant.protocol,), library_choice(library).name)
+    timer = stand.timer(variant)
+    return None if timer is None else timer.clock.time_us
 
 
 def file_program(folder: Path, file: str, collective: Collective) -> Program:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from weft.dsl.base.errors import WeftError
@@ -10,13 +10,14 @@ from weft.dsl.importers.nccl_tests import NcclTestsRun
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.library import Artefact, Library, Tuned, TunedPlan
 from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import read as read_schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import NCCL
 from weft.synth.time.program_time import ProgramClock
 
 from ..deploy.settings import XML, is_amd, usual_loader
 from ..tune.baselines import TimedOption, best_of, nccl_baselines
-from ..tune.claims import file_program
+from ..tune.claims import file_program, plan_clock
 from ..tune.library_model import library_model
 from ..tune.nccl_settings import ANY, NcclSettings
 from .evidence import Predict, SizePrediction
@@ -28,7 +29,7 @@ class Predictions:
     def __init__(self, library: Library | None, folder: Path, topology: Topology | None) -> None:
         self._library, self._folder, self._topology = library, folder, topology
         self._programs: dict[str, Program | None] = {}
-        self._clocks: dict[str, ProgramClock] = {}
+        self._clocks: dict[str, Callable[[int], float] | None] = {}
         loader = usual_loader(library) if library else None
         self._loader = loader
 
@@ -101,10 +102,23 @@ class Predictions:
         return ""
 
     def _file_us(self, kind: Kind, file: str, size: int) -> float | None:
-        program = self.program(kind, file)
-        if program is None or self._topology is None or self._library is None:
-            return None
         if file not in self._clocks:
+            self._clocks[file] = self._clock(kind, file)
+        clock = self._clocks[file]
+        return None if clock is None else clock(size)
+
+    def _clock(self, kind: Kind, file: str) -> Callable[[int], float] | None:
+        """Return the clock of a file: of its program, or of the plan that it is of."""
+        if self._topology is None or self._library is None:
+            return None
+        if program := self.program(kind, file):
             model = library_model(self._library)
-            self._clocks[file] = ProgramClock(program, self._topology, model)
-        return self._clocks[file].time_us(size)
+            return ProgramClock(program, self._topology, model).time_us
+        for _, plan, one in self._artefacts():
+            if one.file == file and one.format != XML:
+                try:
+                    schedule = read_schedule(self._folder / plan.schedule)
+                except WeftError:
+                    return None
+                return plan_clock(self._library, plan, schedule)
+        return None

@@ -87,6 +87,31 @@ def test_every_verb_reads_it(
     assert main(["diff", str(folder), str(folder)]) == 0
 
 
+TIMES = "time   algbw   busbw #wrong"
+GPUS = "".join(
+    f"#  Rank  {r} Group  0 Pid   123{r} on  node01 device  {r} [0000:{r}b:00] NVIDIA H100\n"
+    for r in range(4)
+)
+RUN = f"""# nThread 1 nGpus 1 minBytes 16777216 maxBytes 16777216 step: 2(factor) iters: 20
+{GPUS}#       size         count      type   redop    root     {TIMES}     {TIMES}
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)
+    16777216       4194304     float     sum      -1 {" 86.0  195.08  292.62      0" * 2}
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 292.62
+#
+"""
+
+
+def test_a_measured_run_stands_beside_the_time_of_the_plan(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "all_reduce-after.txt"
+    log.write_text(RUN, encoding="utf-8")
+    main(["verify-run", str(log), "--library", str(folder), "--json"])
+    (one,) = read(folder).tuned
+    assert f"{one.chosen_us[0]:.6g}"[:6] in capsys.readouterr().out
+
+
 def test_a_library_of_plans_alone_is_made_again_for_its_runtime(folder: Path) -> None:
     """Its files name none; by another one its times could not be compared with the new ones."""
     old = read(folder)
