@@ -263,8 +263,9 @@ class _BaselineSite:
         """NCCL's trees, between hosts: for allreduce; ``rings``: for their bandwidth."""
         if self.kind is not Kind.ALLREDUCE or self.topology.hosts < 2:
             return
+        site = Site(self.topology)
         try:
-            grid = Site(self.topology).two_levels
+            grid = site.two_levels
         except WeftError:
             return
         count = 2 * grid.shape[0]
@@ -272,7 +273,7 @@ class _BaselineSite:
             return
 
         def write(p: Builder) -> None:
-            lanes.rail_tree(p, grid)
+            lanes.rail_tree(p, grid, site.host_paths)
 
         ceilings = self._tree_ceilings(rings[0]) if rings and self.runtime == NCCL else {}
         for pieces in TREE_PIECES:

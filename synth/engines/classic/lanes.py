@@ -23,7 +23,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
+
 from weft.dsl.author.builder import Builder
+from weft.dsl.base.assignment import best_assignment
 from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import Meter
@@ -52,9 +55,18 @@ def rail_path(g: int, start: int, end: int) -> Ring:
     return (start, *between, end)
 
 
-def rail_rings(grid: RankGrid) -> tuple[Ring, ...]:
-    """A ring for each local rank: every host is entered on one rail and left on another."""
+def rail_rings(grid: RankGrid, paths: Sequence[Ring] = ()) -> tuple[Ring, ...]:
+    """A ring for each local rank: every host is entered on one rail and left on another.
+
+    ``paths``: of :func:`host_paths`; every second host goes its path back.
+    """
     g, hosts = grid.shape
+    if paths:
+        ways = [[path if b % 2 == 0 else path[::-1] for b in range(hosts)] for path in paths]
+        return tuple(
+            tuple(grid.ranks[b * g + local] for b, one in enumerate(way) for local in one)
+            for way in ways
+        )
     found = []
     for rail in range(g):
         # Ring r enters host b on rail doors[b], and leaves it on that of the next host.
@@ -70,6 +82,58 @@ def rail_rings(grid: RankGrid) -> tuple[Ring, ...]:
             ring += [grid.ranks[b * g + local] for local in rail_path(g, enter, leave)]
         found.append(tuple(ring))
     return tuple(found)
+
+
+def host_paths(
+    topology: Topology, grid: RankGrid, steps: int, meter: Meter | None = None
+) -> tuple[Ring, ...]:
+    """A path through a host from each local rank, over direct cables, as NCCL's rings have them.
+
+    Empty where every two GPUs of a host are cabled or on a switch, so that any path will do; where
+    no ring of cables joins them; and where hosts are cabled in different ways.
+    """
+    g, hosts = grid.shape
+    place = {rank: divmod(at, g) for at, rank in enumerate(grid.ranks)}
+    cabled: list[dict[tuple[int, int], int]] = [{} for _ in range(hosts)]
+    for x in topology.links:
+        if max(x.src, x.dst) < topology.ranks and place[x.src][0] == place[x.dst][0]:
+            pair_of = (place[x.src][1], place[x.dst][1])
+            own = cabled[place[x.src][0]]
+            own[pair_of] = own.get(pair_of, 0) + x.lanes
+    if len(cabled[0]) in (0, g * (g - 1)) or any(one != cabled[0] for one in cabled):
+        return ()
+    free: list[dict[int, int]] = [{} for _ in range(g)]
+    for (a, b), lanes in sorted(cabled[0].items()):
+        free[a][b] = lanes
+    search = _LaneSearch(free, steps)
+    found = search.find()
+    if meter is not None:
+        meter.spend(STEPS_PER_HOP * (steps - search.steps))
+    if any((b, a) not in cabled[0] for a, b in cabled[0]) or not found:
+        return ()
+    return _with_own_ends(found, g)
+
+
+def _with_own_ends(found: Sequence[Ring], g: int) -> tuple[Ring, ...]:
+    """A path along one of the rings from each rank, no two with the same end, as NICs need.
+
+    Rings take turns as far as that allows; along any one of them all ends are different.
+    """
+    worth = np.full((g, g), -float(g * len(found)))
+    ways: dict[tuple[int, int], Ring] = {}
+    for rank in range(g):
+        for turn in range(len(found)):
+            path = _from(rank, found[(rank + turn) % len(found)])
+            if ways.setdefault((rank, path[-1]), path) is path:
+                worth[rank, path[-1]] = -turn
+    ranks, ends = best_assignment(worth)
+    return tuple(ways[pair] for pair in zip(ranks.tolist(), ends.tolist(), strict=True))
+
+
+def _from(rank: int, ring: Ring) -> Ring:
+    """The ring from a rank of it on."""
+    at = ring.index(rank)
+    return ring[at:] + ring[:at]
 
 
 def lane_rings(topology: Topology, steps: int, meter: Meter | None = None) -> tuple[Ring, ...]:
@@ -248,10 +312,10 @@ def _down(p: Builder, src: int, chunk: int, dst: int, lane: int) -> None:
     p.chunk(src, chunk).copy_to(rank=dst, channel=2 * lane + 1)
 
 
-def rail_tree(p: Builder, grid: RankGrid) -> None:
+def rail_tree(p: Builder, grid: RankGrid, paths: Sequence[Ring] = ()) -> None:
     """Chains in the hosts to the GPU of a rail, two trees between these; back the same way.
 
-    Every rail has two trees, each with half of its share.
+    Every rail has two trees, each with half of its share. ``paths``: of :func:`host_paths`.
     """
     g, hosts = grid.shape
     trees = pair(hosts)
@@ -260,6 +324,7 @@ def rail_tree(p: Builder, grid: RankGrid) -> None:
         tree, chain = trees[lane % len(trees)], rail_path(g, lane // 2, (lane // 2 - 1) % g)
         if g % 2 == 0:
             chain = rail_path(g, lane // 2, (lane // 2 + g // 2) % g)
+        chain = paths[lane // 2] if paths else chain
         rank = [[grid.ranks[b * g + local] for local in chain] for b in range(hosts)]
         for chunk in share:
             for members in rank:

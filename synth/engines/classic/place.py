@@ -27,7 +27,7 @@ from .hierarchical import HIERARCHICAL, Hierarchical, MachineStructure, Shape
 from .hierarchy import host_grid, levels, torus
 from .in_network import IN_NETWORK, CastSite, InNetwork
 from .laned import LANED, Laned, LaneStructure
-from .lanes import Ring, lane_rings, rail_rings
+from .lanes import Ring, host_paths, lane_rings, rail_rings
 from .leaders import NestedPartitions
 from .mapping import ring_order, tree_order
 from .model import Flat
@@ -136,8 +136,17 @@ class Site:
             except WeftError:
                 return (self.ring,)
             rails = len(grid.shape) == 2 and min(grid.shape) > 1
-            return rail_rings(grid) if rails else (self.ring,)
+            return rail_rings(grid, self.host_paths) if rails else (self.ring,)
         return lane_rings(self.topology, self.effort.lane_hops, self.meter) or (self.ring,)
+
+    @cached_property
+    def host_paths(self) -> tuple[Ring, ...]:
+        """Paths over cables through hosts whose GPUs are not all joined; none for other hosts.
+
+        Raises:
+            WeftError: the machine has no two levels.
+        """
+        return host_paths(self.topology, self.two_levels, self.effort.lane_hops, self.meter)
 
     @cached_property
     def tree(self) -> tuple[int, ...]:
