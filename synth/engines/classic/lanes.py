@@ -18,7 +18,7 @@ lane: six on a DGX-1, seven on eight MI300X).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -89,8 +89,9 @@ def host_paths(
 ) -> tuple[Ring, ...]:
     """A path through a host from each local rank, over direct cables, as NCCL's rings have them.
 
-    Empty where every two GPUs of a host are cabled or on a switch, so that any path will do; where
-    no ring of cables joins them; and where hosts are cabled in different ways.
+    Through hives, GPUs of which every two are cabled, one after the other where no ring of cables
+    joins all. Empty where every two GPUs of a host are cabled or on a switch, so that any path will
+    do; where there is neither; and where hosts are cabled in different ways.
     """
     g, hosts = grid.shape
     place = {rank: divmod(at, g) for at, rank in enumerate(grid.ranks)}
@@ -109,9 +110,28 @@ def host_paths(
     found = search.find()
     if meter is not None:
         meter.spend(STEPS_PER_HOP * (steps - search.steps))
-    if any((b, a) not in cabled[0] for a, b in cabled[0]) or not found:
+    if any((b, a) not in cabled[0] for a, b in cabled[0]):
         return ()
-    return _with_own_ends(found, g)
+    return _with_own_ends(found, g) if found else _through_hives(free)
+
+
+def _through_hives(cabled: Sequence[Mapping[int, int]]) -> tuple[Ring, ...]:
+    """A path from each rank through its hive, then the others, each with an end of its own.
+
+    Empty where not all are hives of one size, or there is one only.
+    """
+    hives = sorted({tuple(sorted({rank, *near})) for rank, near in enumerate(cabled)})
+    size = len(hives[0])
+    if any(len(hive) != size for hive in hives) or len(hives) * size != len(cabled) or size < 2:
+        return ()
+    paths: dict[int, Ring] = {}
+    for at, hive in enumerate(hives):
+        for place, rank in enumerate(hive):
+            path = hive[place:] + hive[:place]
+            for other in (*hives[at + 1 :], *hives[:at]):
+                path += other[place + 1 :] + other[: place + 1]
+            paths[rank] = path
+    return tuple(paths[rank] for rank in range(len(cabled)))
 
 
 def _with_own_ends(found: Sequence[Ring], g: int) -> tuple[Ring, ...]:

@@ -86,6 +86,17 @@ def test_rings_through_hosts_that_are_not_fully_cabled_take_cables(
     assert not Site(topology("mi300x:nodes=2")).host_paths
 
 
+def test_paths_go_through_hives_one_after_the_other() -> None:
+    """Two hives of three, cabled inside only: one crossing a path, all ends different."""
+    cabled = [{b: 1 for b in range(6) if b != a and b // 3 == a // 3} for a in range(6)]
+    paths = lanes._through_hives(cabled)
+    assert [path[0] for path in paths] == list(range(6))
+    assert sorted(path[-1] for path in paths) == list(range(6))
+    assert all(sorted(path) == list(range(6)) for path in paths)
+    assert {sum(a // 3 != b // 3 for a, b in pairwise(path)) for path in paths} == {1}
+    assert lanes._through_hives([{1: 1}, {0: 1}, {}]) == ()
+
+
 def test_rings_in_fully_connected_hosts_use_every_cable_at_most_once() -> None:
     made = topology("mi300x:nodes=2")
     rings = lanes.rail_rings(Site(made).two_levels)
