@@ -6,6 +6,7 @@ programs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from weft.dsl.base.errors import UserError
@@ -56,6 +57,20 @@ def cast_timer(schedule: Schedule, model: tuple[str, str], lanes: int) -> CastTi
     chunks = schedule.collective.in_grains().message_chunks * lanes
     _, most = largest_message(chunks, plan.gpus, packets=False)
     return CastTimer(clock, ALIGNMENT * chunks, most)
+
+
+def unsaid(schedules: Iterable[Schedule]) -> str | None:
+    """Return why no plan says any of the schedules with casts; None: one is said, or none has
+    any."""
+    why: str | None = None
+    for one in (s for s in schedules if len(s.casts)):
+        try:
+            cast_plan(one, "tried", nodes_of(one.topology), in_place=False)
+        except UserError as error:
+            why = why or error.message
+        else:
+            return None
+    return why
 
 
 def fits_in_place(schedule: Schedule, form: Variant) -> bool:

@@ -12,6 +12,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds
 
+from .cast_plans import unsaid
 from .choose import rounded, stretches
 from .field import allowed, measured, path, simulated
 from .gather import gather
@@ -51,6 +52,9 @@ def tune(
     gathered = gather(topology, collective, options, jobs)
     if not gathered.runners:
         raise NothingFound(f"no schedule for {collective} on {topology.name}: {gathered.why}")
+    if why := unsaid(runner.schedule for runner in gathered.runners):
+        if told := left_out(topology, collective, why):
+            say("Remark", told)
     found = count(len(gathered.runners), "schedule")
     say("Found", f"{found} for {collective.name or collective.kind}")
     for sketch, why in gathered.barren.items():

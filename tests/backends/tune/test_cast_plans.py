@@ -10,7 +10,7 @@ import pytest
 from weft.backends.tune.artefacts import Wanted
 from weft.backends.tune.asks import Ask, asks_of_switches
 from weft.backends.tune.cast_clock import cast_clock
-from weft.backends.tune.cast_plans import form_of
+from weft.backends.tune.cast_plans import form_of, unsaid
 from weft.backends.tune.options import TuneOptions
 from weft.backends.tune.switches import asked_of, left_out, limits_told, why_not
 from weft.backends.tune.variants import Variant
@@ -161,6 +161,14 @@ def test_trees_and_algorithms_are_asked() -> None:
     assert {one.name for one in found} >= {"nvls", "in switches, packing 1MiB"}
     only = list(asks_of_switches(machine, wanted, PLANS.sizes, ("greedy",)))
     assert not [one for one in only if isinstance(one, Ask) and "packing" in one.engine]
+
+
+def test_groups_that_no_plan_has_are_told() -> None:
+    """A thread block has 16 channels, for the signals to 17 others."""
+    large = made("nvls", "broadcast", f"hub:18,{HUB.partition(',')[2]}")
+    assert "17 others" in str(unsaid([large]))
+    assert unsaid([large, made("nvls", "broadcast")]) is None
+    assert unsaid([]) is None
 
 
 def test_limits_are_told_of_plans_with_casts_alone() -> None:
