@@ -48,6 +48,7 @@ from .base.engine import (
 from .base.meter import Meter
 from .bounds.bounds import fewest_steps
 from .frontier.incumbents import Incumbents
+from .frontier.objective import is_of_least_latency
 from .judge.point import require_right
 from .reductions.solve import solve
 from .time.margin import JITTER_US, fragile_us
@@ -112,8 +113,17 @@ def synthesize(
     points = _of_fewest_steps(_distinct(points), problem)
     if problem.objective is Objective.TIME:
         points = _quickest_first(points, problem.bytes)
-    outcome = replace(outcome, points=tuple(points))
+    outcome = _in_latency(replace(outcome, points=tuple(points)), problem)
     return replace(outcome, statements=(*outcome.statements, *_fragile(outcome, problem)))
+
+
+def _in_latency(outcome: Outcome, problem: Problem) -> Outcome:
+    """Return the outcome; a proof of fewest steps makes none optimal in latency by itself."""
+    if problem.objective is not Objective.LATENCY or outcome.status is not Status.OPTIMAL:
+        return outcome
+    if all(is_of_least_latency(point, problem) for point in outcome.points):
+        return outcome
+    return replace(outcome, status=Status.FEASIBLE)
 
 
 def _fragile(outcome: Outcome, problem: Problem) -> Iterator[str]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
 
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Point
 from ..base.meets import meets
 from ..bounds.bounds import bounds, lower_bound_us
+from ..bounds.windows import Lengths
+from ..time.latency import latency_us
 from ..time.order import LARGE
 from ..time.schedule_time import simulate
 
@@ -40,3 +46,20 @@ def meets_bound(point: Point, problem: Problem) -> bool:
     size = problem.bytes or 1
     least = lower_bound_us(bounds(problem.topology, problem.collective), size)
     return meets(simulate(point.schedule, size).time_us, least)
+
+
+def is_of_least_latency(point: Point, problem: Problem) -> bool:
+    """Return whether a schedule of proved fewest steps has the least α: that of the bound, or of as
+    many of the machine's quickest hops as it has steps."""
+    took = latency_us(point.schedule)
+    if meets(took, bounds(problem.topology, problem.collective).latency_us):
+        return True
+    return meets(took, point.steps * _quickest_hop_us(problem.topology))
+
+
+def _quickest_hop_us(topology: Topology) -> Fraction:
+    """Return the least α between two ranks."""
+    lengths = Lengths.of(topology)
+    apart = lengths.from_each(np.ones(len(lengths.alpha), bool), np.arange(topology.ranks))
+    between = apart[:, : topology.ranks][~np.eye(topology.ranks, dtype=bool)]
+    return int(between[between >= 0].min(initial=between.max(initial=0))) * lengths.unit
