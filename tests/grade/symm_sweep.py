@@ -1,15 +1,15 @@
 """Files for torch symmetric memory: classic algorithms, grade schedules, random ones, and mutants.
 
-Run: ``python tests/grade/symm_sweep.py [classic] [machines] [grade] [random] [mutants]``, in pieces
-with ``--kept FILE`` (:mod:`kept`). Each is compiled to a file under Simple and LL, proved from its
-text, and its plan and its kernel are executed on all ranks, the kernel under weak memory. A line
-each: ranks, blocks, operations, CPU seconds. ``mutants`` spoils files in one place: kernels of a
-fence, an epoch or a counter, programs of an operation, an offset or a channel; it says who found
-each, and how many the memory model finds alone. ``--triton`` runs the files whole instead, under
+Run: ``python tests/grade/symm_sweep.py [classic] [machines] [grade] [random] [mutants]
+[switches]``, in pieces with ``--kept FILE`` (:mod:`kept`). Each is compiled to a file under Simple
+and LL, proved from its text, and its plan and its kernel are executed on all ranks, the kernel
+under weak memory. A line each: ranks, blocks, operations, CPU seconds. ``mutants`` spoils files in
+one place: kernels of a fence, an epoch or a counter, programs of an operation, an offset or a
+channel; it says who found each, and how many the memory model finds alone. ``switches`` spoils
+programs whose sums and copies are the switch's. ``--triton`` runs the files whole instead, under
 Triton's own interpreter (:mod:`triton_ranks`): tables and constants, bfloat16 and int32, three
 orders each (one with ``--in-turn``), and a sum inside ``torch.compile``. Grade schedules are found
-anew with ``--effort``. The exit code is 1 if a right one is found wrong, or a wrong
-one right.
+anew with ``--effort``. The exit code is 1 if a right one is found wrong, or a wrong one right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import switch_mutants
 import symm_files
+from casts import spread_all, two_shot
 from kept import Line, add_flags, part, swept, told
 from programs import KINDS, cases
 
@@ -36,6 +38,9 @@ from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, lower_algorithm, lower_schedule
 from weft.backends.compile.source import fitted
 from weft.backends.formats.format import ExecutionRequest
+from weft.backends.formats.mscclpp.casts.emit import cast_plan
+from weft.backends.formats.torch_symm.casts import SUMS
+from weft.backends.formats.torch_symm.emit import emit
 from weft.backends.formats.torch_symm.format import TorchSymm
 from weft.backends.formats.torch_symm.judge import judge
 from weft.dsl.base.errors import BadFile, UserError
@@ -71,7 +76,7 @@ def wrong(text: str) -> str | None:
     """Who finds a file wrong: reader, checker, or an execution; None: nobody."""
     try:
         found = errors(judge(text, "file")[1])
-    except BadFile:
+    except (BadFile, UserError):
         return "reader"
     if found:
         return f"checker: {found[0].check}"
@@ -174,6 +179,27 @@ def mutants(count: int) -> int:
     return missed
 
 
+def switches() -> int:
+    """Spoil programs of the switch's sums and copies; the number of mutants that nobody finds."""
+    who: Counter[str] = Counter()
+    for schedule in (two_shot(3), two_shot(4), spread_all(3)):
+        plan = cast_plan(schedule, "any", None, in_place=False, lanes=1)
+        for name, mutant in switch_mutants.mutants(plan):
+            if name.startswith("relaxed"):
+                continue  # the kernel's relaxed signals are releases
+            try:
+                text = emit(mutant, schedule.collective.in_grains(), sums=SUMS)
+            except UserError:
+                who["not written"] += 1
+                continue
+            found = wrong(text)
+            who[(found or "MISSED").split(":")[0]] += 1
+            if not found:
+                sys.stdout.write(f"{name}: MISSED\n")
+    sys.stdout.write(f"{who.total()} mutants of switches: {dict(who)}\n")
+    return who["MISSED"]
+
+
 def main() -> int:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -199,6 +225,8 @@ def main() -> int:
         bad += told(swept(asked, run, options.kept))
     if "mutants" in options.what:
         bad += mutants(options.mutants)
+    if "switches" in options.what:
+        bad += switches()
     return 1 if bad else 0
 
 
