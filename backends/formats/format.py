@@ -75,6 +75,8 @@ class ExecutionRequest:
 
     ``given``: names of compilation flags that were given although the input is an artefact
     already. ``collective``: the one to compare with; None: the one that the artefact declares.
+    ``steps``: operations to execute at most where a format interprets them one by one, in fewer
+    interleavings (2 at least); None: the format's own limit.
     """
 
     dtypes: tuple[str, ...] = ("float32", "int32")
@@ -83,6 +85,7 @@ class ExecutionRequest:
     message_bytes: int | None = None
     given: tuple[str, ...] = ()
     collective: Collective | None = None
+    steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

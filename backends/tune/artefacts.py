@@ -42,6 +42,10 @@ above ``MANY`` ranks. The proof covers all of them."""
 
 MANY = 32
 
+MOST_STEPS = 300_000
+"""Operations that are executed of an artefact whose format interprets them one by one: some seconds
+of each file, of which a library has dozens."""
+
 MOST_EXECUTED = 128
 """Largest number of ranks of an artefact that is executed; larger ones are proved only."""
 
@@ -218,7 +222,9 @@ class _ProgramFiles:
         # Equal chunks, whatever the schedule's are: a file with instances cuts them once more.
         wanted = self.schedule.collective.coarsest().in_grains()
         orders = ORDERS if self.schedule.topology.ranks <= MANY else FEW_ORDERS
-        request = ExecutionRequest(interleavings=orders, seed=self.seed, collective=wanted)
+        request = ExecutionRequest(
+            interleavings=orders, seed=self.seed, collective=wanted, steps=MOST_STEPS
+        )
         done = self.backend.execute(text, where, request)
         if not done.ok:
             raise CheckFailed(

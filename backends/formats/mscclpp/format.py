@@ -128,8 +128,7 @@ class MscclppJson(Format):
     ) -> Execution:
         """Run the plan in the interpreter; a large one in fewer orders."""
         plan = self.read(text, where)
-        orders = max(2, min(request.interleavings, MOST_STEPS // max(1, steps(plan))))
-        return _executed(plan, replace(request, interleavings=orders), tell)
+        return _executed(plan, replace(request, interleavings=orders_of(request, plan)), tell)
 
     def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
         """Return the listing of the plan."""
@@ -223,6 +222,12 @@ class MscclppJson(Format):
 def steps(plan: ExecutionPlan) -> int:
     """About how many steps one order takes: two threads, three launches."""
     return 6 * sum(len(b.ops) for g in plan.gpus for b in g.blocks)
+
+
+def orders_of(request: ExecutionRequest, plan: ExecutionPlan) -> int:
+    """Return in how many orders a plan is executed: a large one in fewer, but in two at least."""
+    most = MOST_STEPS if request.steps is None else min(request.steps, MOST_STEPS)
+    return max(2, min(request.interleavings, most // max(1, steps(plan))))
 
 
 def _asked(asked: Requirements, plan: ExecutionPlan) -> Collective | None:

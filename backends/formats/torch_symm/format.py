@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 
 GOOD = "no wrong number, deadlock, race, missing handshake or nop"
 
-MOST_STEPS = 2_000_000
-"""Steps of threads after which an execution is cut to fewer orders (some ten seconds)."""
-
 MOST_KERNEL_STEPS = 100_000
-"""The same of the kernel under weak memory, whose operations are each some 30 accesses."""
+"""Steps after which an execution of the kernel under weak memory is cut to fewer orders: each
+operation is some 30 accesses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +105,14 @@ class TorchSymm(Format):
 
         A large one is run in fewer orders.
         """
+        from ..mscclpp.format import orders_of, steps
         from ..mscclpp.interpret import run_plan
         from .model.machine import run_kernel
 
         program = self.read(text, where)
         plan, wanted = program.plan, request.collective or program.collective
-        steps = 6 * sum(len(b.ops) for g in plan.gpus for b in g.blocks)
-        orders = max(2, min(request.interleavings, MOST_STEPS // max(1, steps)))
+        orders = orders_of(request, plan)
+        kernel_orders = min(request.interleavings // 6, MOST_KERNEL_STEPS // max(1, steps(plan)))
         done = run_plan(
             plan, wanted, dtypes=request.dtypes, orders=orders, seed=request.seed, tell=tell
         )
@@ -123,7 +122,7 @@ class TorchSymm(Format):
             text,
             plan,
             program.collective,
-            orders=max(1, min(request.interleavings // 6, MOST_KERNEL_STEPS // max(1, steps))),
+            orders=max(1, kernel_orders),
             dtypes=request.dtypes,
             seed=request.seed,
             tell=tell,

@@ -60,6 +60,13 @@ def test_a_file_computes_its_collective(name: str, protocol: Protocol, in_place:
     assert "by the memory model in 1 order" in done.detail
 
 
+def test_who_asks_for_fewer_operations_gets_fewer_orders() -> None:
+    request = ExecutionRequest(("int32",), 12, steps=1)
+    done = TorchSymm().execute(symm_files.file("ring", SIMPLE), "file", request)
+    assert done.ok, done.detail
+    assert ", 2 orders of 3 launches" in done.detail
+
+
 def test_a_rank_may_have_nothing_to_do() -> None:
     noun = random_algorithm(0, ranks=5, chunks=4, moves=5, in_place=False)
     text = TorchSymm().emit(lower_algorithm(noun), MSCCL, None)
