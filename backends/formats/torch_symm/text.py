@@ -5,7 +5,7 @@
 >>> [str(one.op) for one in operations]
 ['wait', 'nop', 're', 'nop', 'put']
 >>> operations[2].parts[0]
-Part(peer=None, buffer=<Buffer.OUTPUT: 'o'>, index=2, size=1)
+Part(peer=None, buffer=<Buffer.OUTPUT: 'o'>, index=2, size=1, group=None)
 >>> write_line(operations) == line
 True
 
