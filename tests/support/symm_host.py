@@ -11,6 +11,7 @@ elements, type, PTX], each to be called and compared with the definition.
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -146,12 +147,24 @@ def virtual(folder: Path) -> list[bool]:
     return found
 
 
+def alone(folder: Path) -> str:
+    """What a file says that is run by itself where there is no GPU."""
+    if torch.cuda.device_count():
+        return ""
+    try:
+        runpy.run_path(str(folder / "gather.py"), run_name="__main__")
+    except SystemExit as error:
+        return str(error.code)
+    return "nothing"
+
+
 if __name__ == "__main__":
     where = Path(sys.argv[1])
     facts: dict[str, Any] = {
         "results": checked(where),
         "refused": refusals(where),
         "vllm": vllm(where),
+        "alone": alone(where),
     }
     facts["virtual"] = virtual(where)
     sys.stdout.write(json.dumps(facts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_text
@@ -20,9 +20,6 @@ from ..outputs import check_file_output
 from ..program_noun import ProgramNoun
 from ..subjects import is_plain_folder, read_subject
 
-if TYPE_CHECKING:
-    pass
-
 
 def run(args: ShowFlags, console: Console) -> int:
     """Print it, or write it."""
@@ -37,12 +34,12 @@ def run(args: ShowFlags, console: Console) -> int:
 
 
 def _text(args: ShowFlags, console: Console) -> int:
+    _require_text_file(args, console)
     if is_plain_folder(args.file):
         if given := args.given(("size", "topology", *MODEL_FLAGS)):
             raise UserError(f"--{given[0]} is of one file", where=args.file)
         text, data = folder_text(Path(args.file))
-        console.result(text, {"status": "ok", "kind": "folder", **data})
-        return Exit.DONE
+        return _told(args, console, text, {"status": "ok", "kind": "folder", **data})
     subject = read_subject(args.file, also=(FileKind.STREAM,))
     timed = ""
     if not isinstance(subject.noun, ProgramNoun):
@@ -57,7 +54,27 @@ def _text(args: ShowFlags, console: Console) -> int:
     text = f"{text}\n\n{timed}" if timed else text
     if console.verbose and (more := subject.noun.details(subject)):
         console.detail(more)
-    console.result(text, {"status": "ok", "kind": subject.kind, **data})
+    return _told(args, console, text, {"status": "ok", "kind": subject.kind, **data})
+
+
+def _require_text_file(args: ShowFlags, console: Console) -> None:
+    """Refuse a file whose name is that of a drawing, and one that cannot be written."""
+    name = args.output or "-"
+    drawn = name.rpartition(".")[2]
+    if drawn in FORMATS and drawn != "text":
+        raise UserError("text is no drawing", where=name, hint=f"--format {drawn}")
+    if name != "-":
+        check_file_output(args, console)
+
+
+def _told(args: ShowFlags, console: Console, text: str, data: dict[str, Any]) -> int:
+    """Print a text, or write it to the file asked for."""
+    if args.output in (None, "-"):
+        console.result(text, data)
+    else:
+        write_text(args.output, f"{text}\n", force=args.force)
+        console.result("", {**data, "file": args.output})
+        console.say("Wrote", args.output)
     return Exit.DONE
 
 

@@ -87,3 +87,13 @@ def test_simulate_and_show_take_a_name(weft: Weft) -> None:
     assert ran.code == 0, ran.err
     assert ran.json["sizes"][0]["us"] > 0
     assert "ring_allgather" in weft("show", "classic:ring{collective=allgather,ranks=3}").out
+
+
+def test_what_is_shown_is_written_where_it_is_asked_for(weft: Weft, tmp_path: Path) -> None:
+    named, file = "classic:ring{collective=allgather,ranks=3}", tmp_path / "shown.txt"
+    printed = weft("show", named).out
+    assert weft("show", named, "-o", file).code == 0
+    assert file.read_text() == printed
+    assert weft("show", named, "-o", file).code == 2
+    drawing = weft("show", named, "-o", tmp_path / "page.html")
+    assert (drawing.code, "--format html" in drawing.err) == (2, True)

@@ -121,6 +121,10 @@ def test_ends_and_calls_that_do_not_fit_are_refused(facts: dict[str, Any]) -> No
     assert found["old"].endswith("for NVIDIA's GPUs of sm_90 and later, and this is an A100")
 
 
+def test_a_file_that_is_run_without_a_gpu_says_so(facts: dict[str, Any]) -> None:
+    assert facts["alone"] in ("", "no GPU: weft run FILE")
+
+
 def test_the_drop_in_for_vllm_chooses_by_size(facts: dict[str, Any]) -> None:
     found = facts["vllm"]
     assert found["right"] == [True, True]
