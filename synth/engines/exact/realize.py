@@ -19,9 +19,10 @@ interleaved in deterministic slices, so that a seed means one schedule; the subs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 
@@ -271,11 +272,25 @@ def solve(
     if built.peers_used and not question.fewest:
         built.model.minimize(sum_of(built.peers_used))
         steps = min(steps, round(effort.peers_effort * STEPS))
+    return answered(built.model, partial(_read, built), SUBSOLVERS, steps, seed, meter, observer)
+
+
+def answered(
+    model: CpModel,
+    read: Callable[[Sequence[int]], Realization],
+    race: Sequence[str],
+    steps: int,
+    seed: int,
+    meter: Meter,
+    observer: Observer,
+) -> Realization:
+    """Return what CP-SAT finds out of a model in so many steps; ``read``: what values say;
+    ``race``: its subsolvers."""
     answer = cp_sat.solve(
-        built.model,
+        model,
         steps=steps,
         seed=seed,
-        race=SUBSOLVERS,
+        race=race,
         listener=Listener(observer.cancelled, observer.stage),
     )
     meter.spend(answer.steps)
@@ -283,7 +298,7 @@ def solve(
         return Realization(SolverVerdict.NO)
     if not answer.found:
         return Realization(SolverVerdict.UNKNOWN)
-    return _read(built, answer.values)
+    return read(answer.values)
 
 
 def round_variables(model: CpModel, question: ExactQuestion) -> list[int] | None:

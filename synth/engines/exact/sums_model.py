@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 from weft.dsl.base.arrays import Ints
@@ -31,11 +32,10 @@ from ...base.engine import Observer
 from ...base.meter import Meter
 from ...solvers import cp_sat
 from ...solvers.cp_sat import CpModel, Term
-from ...solvers.pool import Listener
 from .casts import CastSpace
 from .effort import EXACT_EFFORT, ExactEffort
 from .instance import ExactQuestion, Space
-from .realize import Realization, SolverVerdict, round_variables, sum_of
+from .realize import Realization, SolverVerdict, answered, round_variables, sum_of
 from .sums import SumSpace, moved, summed
 
 SUBSOLVERS = ("max_lp",)
@@ -236,19 +236,8 @@ def solve(
     if sends > effort.most_sends or sends * cp_sat.STEPS_PER_TERM > meter.left:
         return Realization(SolverVerdict.UNKNOWN)
     built = _SumModel(space, question)
-    answer = cp_sat.solve(
-        built.model,
-        steps=meter.left,
-        seed=seed,
-        race=SUBSOLVERS,
-        listener=Listener(observer.cancelled, observer.stage),
-    )
-    meter.spend(answer.steps)
-    if answer.verdict is cp_sat.CpVerdict.INFEASIBLE:
-        return Realization(SolverVerdict.NO)
-    if not answer.found:
-        return Realization(SolverVerdict.UNKNOWN)
-    return _read(built, answer.values)
+    read = partial(_read, built)
+    return answered(built.model, read, SUBSOLVERS, meter.left, seed, meter, observer)
 
 
 def _read(built: _SumModel, values: Sequence[int]) -> Realization:
