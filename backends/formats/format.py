@@ -157,7 +157,7 @@ class Format:
     interpreted: ClassVar[bool] = True
     """Its files are executed as they are, and not compiled to another format first."""
     elsewhere: ClassVar[str] = ""
-    """What runs its files on the hardware, for people: a command, and on what."""
+    """The command that runs its files on the hardware, and which hardware, in words."""
     runtime: ClassVar[str] = ""
     """The runtime (``weft run --on``) whose processes execute its files; empty: NumPy."""
     most_executed: ClassVar[int | None] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from weft.dsl.nouns.library import Candidate, Tuned, TunedPlan
+from weft.dsl.nouns.library import FOUND_IN_SWITCHES, Candidate, Tuned, TunedPlan
 
 ENGINES = {
     "exact": "proved shortest",
@@ -19,7 +19,6 @@ ASKED = re.compile(r" (?P<size>\d+(?:\.\d+)?(?:[KMGT]i?)?B)(?: \(\d+\))?$")
 """The end of a schedule's name: the size that an engine was asked for."""
 
 ONE_SHOT = "one shot, "
-IN_SWITCHES = "in switches, "
 MENDED = re.compile(r"mended \S+")
 
 
@@ -47,8 +46,9 @@ def _engine(asked: str, engine: str) -> str:
     """Return the idea of what was asked: an engine with its options, or a sketch."""
     if asked.startswith(ONE_SHOT):
         return "one shot"
-    if asked.startswith(IN_SWITCHES):
-        return f"{_engine(asked.removeprefix(IN_SWITCHES), engine)} through switches that compute"
+    if asked.startswith(FOUND_IN_SWITCHES):
+        idea = _engine(asked.removeprefix(FOUND_IN_SWITCHES), engine)
+        return f"{idea} through switches that compute"
     name = asked.partition("{")[0]
     if name.startswith("classic:"):
         return name.removeprefix("classic:").replace("_", " ")

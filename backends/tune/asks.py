@@ -12,6 +12,7 @@ from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.load import find_sketch, sketch_names
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.library import FOUND_IN_SWITCHES
 from weft.dsl.nouns.problem import Objective
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.in_network import InNetwork
@@ -140,11 +141,7 @@ def asks_of_switches(
     if not named or named & {"packing", "portfolio"}:
         for size in dict.fromkeys((ladder[0], ladder[len(ladder) // 2], ladder[-1])):
             one = _at("packing", size)
-            yield replace(one, name=f"{IN_SWITCHES}{one.name}", switches=True)
-
-
-IN_SWITCHES = "in switches, "
-"""How names of schedules begin that an engine found for switches that compute."""
+            yield replace(one, name=f"{FOUND_IN_SWITCHES}{one.name}", switches=True)
 
 
 def again(

@@ -40,8 +40,12 @@ PASSING = (ActKind.SUM, ActKind.STORE)
 
 @dataclass(frozen=True, eq=False)
 class _TimedPhase:
-    """What a phase takes: µs of its signals and of latencies that no queue has; its queues; µs a
-    byte of the message for a block of each rank, with one lane; grains of its largest cast."""
+    """Times of a phase of a plan.
+
+    ``fixed_us``: of its signals, and latencies that no queue has. ``queues``: of its acts.
+    ``issue``: µs a byte of the message that a thread block of a rank issues for, with one lane.
+    ``largest``: grains of its largest cast.
+    """
 
     fixed_us: float
     queues: QueueTables | None

@@ -93,21 +93,8 @@ def gather(
         told |= _told(more, given, jobs) if more else {}
     # In the order of the questions, which decides between equal schedules.
     answers = [(q, told[q]) for q in questions if q in told]
-    found: dict[str, Runner] = {}
-    for name, warm in options.warm.items():
-        old_plan = warm.schedule
-        old_plan = old_plan if len(old_plan.casts) else on_binary_grid(old_plan)
-        _join(found, Runner(name, _on(whole, old_plan), form=warm.form))
     known = [(q, a) for q, a in answers if a is not None]
-    for question, answer in known:
-        for i, data in enumerate(answer["schedules"]):
-            schedule = _on(whole, load(data))
-            if question.switches and not len(schedule.casts):
-                continue  # the others found it, or better ones
-            name = question.name
-            name += f" {schedule.steps} steps" if len(answer["schedules"]) > 1 else ""
-            name += f" ({i + 1})" if any(r.name == name for r in found.values()) else ""
-            _join(found, Runner(name, schedule, question.baseline))
+    found = _runners(whole, options, known)
     if not found and len(known) < len(answers):
         raise Interrupted
     why = _shortly([a["why"] for _, a in known if a["why"]])
@@ -117,6 +104,27 @@ def gather(
         if not any(a["schedules"] for q, a in known if q.sketch == one)
     }
     return Gathered(list(found.values()), why, barren)
+
+
+def _runners(
+    whole: Topology, options: TuneOptions, known: Sequence[tuple[Ask, Any]]
+) -> dict[str, Runner]:
+    """Return the different schedules of old plans and of answers, in this order."""
+    found: dict[str, Runner] = {}
+    for name, warm in options.warm.items():
+        old_plan = warm.schedule
+        old_plan = old_plan if len(old_plan.casts) else on_binary_grid(old_plan)
+        _join(found, Runner(name, _on(whole, old_plan), form=warm.form))
+    for question, answer in known:
+        for i, data in enumerate(answer["schedules"]):
+            schedule = _on(whole, load(data))
+            if question.switches and not len(schedule.casts):
+                continue  # the others found it, or better ones
+            name = question.name
+            name += f" {schedule.steps} steps" if len(answer["schedules"]) > 1 else ""
+            name += f" ({i + 1})" if any(r.name == name for r in found.values()) else ""
+            _join(found, Runner(name, schedule, question.baseline))
+    return found
 
 
 def _told(

@@ -1,6 +1,6 @@
-"""Whether plans of a library let switches sum and copy, and what is said of it.
+"""Choice of tune: schedules in which switches sum and copy take part, or a remark says why not.
 
-Only MSCCL++ plans say it, and GPUs from sm_90 on do it.
+Only MSCCL++ plans express them, and only GPUs from sm_90 on execute them.
 """
 
 from __future__ import annotations

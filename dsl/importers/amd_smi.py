@@ -314,8 +314,10 @@ def _link_counts(
 
 @dataclass(frozen=True, slots=True)
 class _Hive:
-    """What tells the generation where no name does: the pairs joined by xGMI, the links of those
-    whose bandwidths are known, and the names of the GPUs."""
+    """Facts that tell the generation of GPUs without a product name.
+
+    The pairs joined by xGMI, the links of those whose bandwidths are known, the names of the GPUs.
+    """
 
     pairs: list[tuple[int, int]]
     links: dict[tuple[int, int], int]

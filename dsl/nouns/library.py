@@ -53,7 +53,10 @@ MOST_COPIES = 1024
 """Most instances or segments of a plan; larger numbers are refused as errors."""
 
 IN_SWITCHES = "switches sum or copy (NVLS)"
-"""What the remark says of plans in which they do."""
+"""Words of the remark on plans in which switches compute; deploy looks for them."""
+
+FOUND_IN_SWITCHES = "in switches, "
+"""Prefix of the names of schedules that an engine found for switches that compute."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,27 +262,14 @@ class QueueTables:
 
         Its integers are of the type of ``held``, or Python's (``object``).
         """
-        r, w, m = self.routes, self.waits, self.legs
+        r, w = self.routes, self.waits
         alphas = _sums(costs.link_ticks(unit, held.dtype)[r.links], r.link_start)
         held = held + round(costs.overhead * unit)
         if self.model.alpha_occupies:
             held = held + np.repeat(alphas, np.diff(r.row_start))
         leaves = np.maximum.reduceat(held, r.row_start[:-1]) if len(held) else held
         arrives = leaves if self.model.alpha_occupies else leaves + alphas
-        transfers = np.zeros((len(w.source), k.TRANSFER_COLUMNS), np.int64)
-        meetings = 0
-        if m is not None:
-            meetings = m.meetings
-            transfers = transfers.astype(held.dtype)
-            transfers[:, k.JOINS] = m.joins
-            # The first byte is at the switch α after the start, or all of them must be.
-            whole = self.model.store_and_forward
-            goes_on = k.WHOLE if whole else alphas[r.leg_start[r.which]]
-            transfers[:, k.GOES_ON] = np.where(m.feeds, goes_on, k.ARRIVED)
-            if costs.paces:
-                transfers[:, k.PACE] = [round(x * unit) for x in costs.paces]
-        else:
-            transfers[:, k.GOES_ON] = k.ARRIVED
+        transfers = self._transfers(costs, unit, alphas, held.dtype)
         steps = np.zeros((len(w.step_start), k.STEP_COLUMNS), np.int64)
         for column, values in (
             (k.FIRST_LEG, r.leg_start[r.which]),
@@ -304,7 +291,7 @@ class QueueTables:
             stride=stride,
             planned=order is not None,
             most_legs=int(np.diff(r.leg_start).max(initial=1)),
-            meetings=meetings,
+            meetings=0 if self.legs is None else self.legs.meetings,
             transfers=transfers,
             places=np.stack([w.slot_start, w.reader_start], axis=1),
             readers=w.readers,
@@ -312,6 +299,22 @@ class QueueTables:
             legs=np.stack([r.row_start[:-1], r.row_start[1:], leaves, arrives], axis=1),
             holds=np.stack([r.rows, held], axis=1),
         )
+
+    def _transfers(self, costs: _Costs, unit: int, alphas: AnyArray, dtype: Any) -> AnyArray:
+        """The rows of the transfers, of which only what legs of casts say is filled in."""
+        r, m = self.routes, self.legs
+        rows = np.zeros((len(self.waits.source), k.TRANSFER_COLUMNS), np.int64)
+        rows[:, k.GOES_ON] = k.ARRIVED
+        if m is None:
+            return rows
+        rows = rows.astype(dtype)
+        rows[:, k.JOINS] = m.joins
+        # The first byte is at the switch α after the start, or all of them must be.
+        goes_on = k.WHOLE if self.model.store_and_forward else alphas[r.leg_start[r.which]]
+        rows[:, k.GOES_ON] = np.where(m.feeds, goes_on, k.ARRIVED)
+        if costs.paces:
+            rows[:, k.PACE] = [round(x * unit) for x in costs.paces]
+        return rows
 
 
 @dataclass(frozen=True, eq=False)

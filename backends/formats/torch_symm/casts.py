@@ -32,7 +32,7 @@ SUMS: Sums = MappingProxyType(
         "int64": ANY_ORDER,
     }
 )
-"""What a load-reduce has of the kernel's types and operators (PTX ISA; as ``ptxas`` takes it)."""
+"""Operators of ``multimem.ld_reduce`` by type of the kernel (PTX ISA; as ``ptxas`` takes them)."""
 
 
 def cast_file(

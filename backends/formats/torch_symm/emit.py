@@ -101,15 +101,10 @@ def emit(
     kind = collective.kind
     module = module or re.sub(r"\W+", "_", plan.name).strip("_").lower() or "program"
     root = collective.roots[0] if collective.roots else 0
-    blocks = [write_blocks(rank, BLOCKS_WIDTH) for rank in steps_of(plan)]
     summing = _uses(plan, {PlanOp.MULTICAST_REDUCE_STORE})
     head = header(plan, collective) | {"specialised": specialised, "vllm": vllm}
     if summing:
         head["sums"] = {name: tuple(ops) for name, ops in sums.items()}
-    most = [
-        max(getattr(gpu, f"{side}_chunks") for gpu in plan.gpus)
-        for side in ("input", "output", "scratch")
-    ]
     example = (f"torch.{dtype or USUAL_TYPE}", *([f'op="{op}"'] if op != "sum" else []))
     return (
         templates("weft.backends.formats.torch_symm")
@@ -129,9 +124,9 @@ def emit(
             high=plan.max_bytes,
             rows=_rows(collective),
             places=places(plan, collective),
-            chunks=tuple(most),
+            chunks=_most_chunks(plan),
             message=collective.message_chunks,
-            program=blocks,
+            program=[write_blocks(rank, BLOCKS_WIDTH) for rank in steps_of(plan)],
             packets=plan.packets,
             specialised=specialised,
             combining=adds(plan),
@@ -144,6 +139,12 @@ def emit(
             takes=(root,) if kind in (Kind.REDUCE, Kind.GATHER) else (),
         )
     )
+
+
+def _most_chunks(plan: ExecutionPlan) -> tuple[int, ...]:
+    """Return the most chunks of input, output and scratch that a rank has."""
+    sides = ("input", "output", "scratch")
+    return tuple(max(getattr(gpu, f"{side}_chunks") for gpu in plan.gpus) for side in sides)
 
 
 def header(plan: ExecutionPlan, c: Collective) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class PlanPlace:
 
 
 OLD_GPUS = "operations on switches do nothing before sm_90: a wrong result, and no error"
-"""What the executor of MSCCL++ does not say of plans on older GPUs."""
+"""Warning on plans with switch channels: the executor of MSCCL++ runs them on any GPU."""
 
 
 def form(plan: ExecutionPlan, longest: int = MAX_OPS) -> Iterator[Finding]:
