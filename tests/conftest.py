@@ -1,5 +1,6 @@
 """Settings for the whole suite."""
 
+import gc
 import os
 import random
 import signal
@@ -45,6 +46,17 @@ def pytest_configure(config: pytest.Config) -> None:
         time.monotonic = jumping(time.monotonic, chance)
         time.perf_counter = jumping(time.perf_counter, chance)
         time.process_time = jumping(time.process_time, chance)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage more rarely, and never look at the tests themselves.
+
+    Cycles were looked for among all that stays, syntax trees and tests: 8 of 19 CPU seconds of
+    ``tests/house``, a tenth elsewhere.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def jumping(
