@@ -213,13 +213,16 @@ def _terms(
     members, ends = fabric_of(topology).members, topology.link_ends()
     crossing = set(cut.crossing.links)
     capacity = topology.capacities()
-    terms: dict[int, Fraction] = {}
+    alike: dict[Fraction, list[Ints]] = {}  # waits over resources of equal GB/s
     for row, times in cut.crossing.cover:
         gpus = sorted({int(ends[i, int(into)]) for i in members[row] if i in crossing})
         waits = np.add.outer(first[gpus].min(axis=0), last[gpus].min(axis=0))
-        for wait, count in zip(*np.unique(waits, return_counts=True), strict=True):
-            GBps = times * capacity[row] * int(count)
-            terms[int(wait)] = terms.get(int(wait), Fraction(0)) + GBps
+        alike.setdefault(times * capacity[row], []).append(waits.ravel())
+    terms: dict[int, Fraction] = {}
+    for GBps, each in alike.items():
+        found, counts = np.unique(np.concatenate(each), return_counts=True)
+        for wait, count in zip(found.tolist(), counts.tolist(), strict=True):
+            terms[wait] = terms.get(wait, Fraction(0)) + GBps * count
     return tuple((wait * unit, GBps) for wait, GBps in sorted(terms.items()))
 
 

@@ -30,7 +30,7 @@ def solved(
     what: str | Collective,
     objective: Objective = Objective.TIME,
     size: int | None = None,
-    effort: float = 300,
+    effort: float = 3,
 ) -> Outcome:
     where = topology(machine)
     wanted = make(what, where.ranks) if isinstance(what, str) else what
@@ -165,7 +165,7 @@ def test_only_those_that_are_named_take_part() -> None:
 
 def test_the_same_seed_gives_the_same_answer() -> None:
     problem = Problem(topology("mesh:3x3"), make("allgather", 9), None, Objective.TIME, 1 << 16)
-    first, again = (synthesize(problem, budget=Budget(3, seed=3)) for _ in range(2))
+    first, again = (synthesize(problem, budget=Budget(0.5, seed=3)) for _ in range(2))
     assert dumps(first.points[0].schedule) == dumps(again.points[0].schedule)
     assert first.statements == again.statements
 
@@ -261,8 +261,8 @@ def test_phases_of_phases_and_halves_of_halves_are_not_raced(
     """On a fat tree a race at the least effort ran 93 races within, and 69 on half of it."""
     likely = "weft.synth.engines.portfolio.engine._likely"
     monkeypatch.setattr(likely, lambda *_: ("packing", "classic"))
-    machine, stages = topology("fat-tree:k=4").restricted_to(range(8)), Stages()
-    problem = Problem(machine, make("allreduce", 8), None, Objective.TIME, 1 << 14)
+    machine, stages = topology("fat-tree:k=4").restricted_to((0, 1, 4, 5)), Stages()
+    problem = Problem(machine, make("allreduce", 4), None, Objective.TIME, 1 << 14)
     synthesize(problem, "portfolio", Budget(0.1), stages)
     assert {"engine phases", "engine halves"} <= set(stages.names)
-    assert stages.names.count("engine packing") <= 20
+    assert stages.names.count("engine packing") <= 11

@@ -68,7 +68,7 @@ def problem(
     return Problem(where, make(whole, where.ranks), sketch, objective, size)
 
 
-def solved(asked: Problem, engine: str, effort: float = 3) -> Outcome:
+def solved(asked: Problem, engine: str, effort: float = 1) -> Outcome:
     return synthesize(asked, engine, Budget(effort))
 
 

@@ -57,8 +57,11 @@ LENGTHS = (0, 1, 7, 1009, 64, 30011)
 """Elements of a unit: nothing, one, primes, a number that many chunk counts divide."""
 
 MIB = 1 << 20
-COUNT = 50
+COUNT = 30
 """Random schedules that run on threads."""
+
+ON_PROCESSES = 10
+"""Those of them that run on processes too, each of which compiles every file for itself."""
 
 
 @cache
@@ -150,7 +153,9 @@ def messages_of_16_mib(on: str) -> Part:
 
 
 def random_collectives(on: str) -> Part:
-    pieces = [piece(on, s, in_place=n % 2 == 1) for n, s in enumerate(random_schedules()[:25])]
+    pieces = [
+        piece(on, s, in_place=n % 2 == 1) for n, s in enumerate(random_schedules()[:ON_PROCESSES])
+    ]
     more = [Case(n, 11, "float32", rough=True) for n in range(len(pieces))]
     return Part(pieces, cases(len(pieces)) + more)
 

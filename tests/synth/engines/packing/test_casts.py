@@ -74,8 +74,8 @@ def test_trees_with_issuers_in_groups_are_right_on_the_machine_itself():
 
 
 def test_unlike_shares_meet_at_ports_in_turn():
-    """Rails that sum and boxes that do not: 155/42 ps/B; it ended 5.2 % above, as without SHARP."""
-    assert best_us("dgx-h100:nodes=4,sharp=fabric", "allreduce", 10**9) <= 1.02 * 155 / 42 * 1000
+    """Rails that sum and boxes that do not: 23/6.2 ps/B; it ended 3.3 % above, as without SHARP."""
+    assert best_us("dgx-h100:nodes=3,sharp=fabric", "allreduce", 10**9) <= 1.02 * 23 / 6.2 * 1000
 
 
 def test_a_switch_with_its_issuer_in_the_group_passes_single_copies_on():

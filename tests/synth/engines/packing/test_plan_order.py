@@ -90,7 +90,7 @@ def test_a_shaken_rule_is_the_rule_with_wrong_tails() -> None:
 
 
 def test_sums_go_in_the_mirrored_order_of_copies() -> None:
-    machine, size = topology("mi250:nodes=4"), 1 << 26
+    machine, size = topology("mi250:nodes=2"), 1 << 26
     packing = pack(machine, make("reduce_scatter", machine.ranks))[0]
     quotient = PlanQuotient.of(PackingPlan.of(packing))
     urgency = Urgency.of(quotient, size, 1)

@@ -39,7 +39,7 @@ SMALL = (
     "star:5",
     "hub:4",
     "full:4",
-    "mesh:3x4",
+    "mesh:3x3",
     "hypercube:3",
     "amd4",
     "amd8",
@@ -50,11 +50,11 @@ SMALL = (
     "mi250",
     "mi300x:dead=0-1",
     "dgx-a100:nodes=2,fabric=planes:2",
-    "dgx-a100:nodes=4,nics=8,8,4,2",
+    "dgx-a100:nodes=3,nics=8,4,2",
     "fat-tree:k=4,oversub=2",
     "dragonfly:p=1,a=2,h=1",
-    "torus:4x4,dead=0-1",
-    "torus:3x3x3",
+    "torus:3x4,dead=0-1",
+    "torus:2x3x3",
 )
 
 
@@ -227,7 +227,7 @@ def test_the_front_trades_rate_for_trees() -> None:
 @pytest.mark.slow
 def test_one_tree_per_root_on_two_boxes_is_as_fast_as_the_published() -> None:
     machine = topology("mi250:nodes=2")
-    best = pack(machine, make("allgather", 32), trees=1)[0]
+    best = pack(machine, make("allgather", 32), trees=1, meter=Meter(STEPS))[0]
     check(best)
     assert trees_per_root(best)[0] == 1
     assert best.us_per_byte == Fraction(1, 320_000)  # ForestColl with k = 1: 320 GB/s, 12 hops
@@ -334,8 +334,8 @@ def test_equal_trees_congest_as_much_as_whole_trees_must(kind: str, seed: int) -
 
 def test_equal_trees_are_kept_beside_fewer_unequal_ones_of_a_better_rate() -> None:
     """Where ports are full unequal ones hold each other up; see :func:`._undominated`."""
-    machine = worn("dgx-a100:nodes=2", 11)
-    found = pack(machine, make("allreduce", 16), meter=Meter(4 * STEPS))
+    machine = worn("amd4", 5)
+    found = pack(machine, make("allreduce", 4), meter=Meter(STEPS // 2))
     equal = [p for p in found if not unequal(p)]
     assert unequal(found[0])
     most = max(trees_per_root(p)[0] for p in found if unequal(p))

@@ -96,7 +96,8 @@ def test_published_times_are_met(nodes: int, kind: str, size: int, limit: float)
 def test_trees_keep_to_a_sketch_too(kind: str) -> None:
     machine = topology("ndv2:nodes=2")
     sketch = ruled(machine, GATES, NODES)
-    schedule = best(solved(machine, kind, 10**9, sketch, "packing", 10))
+    most_us = 1.02 * (80_000 if kind == "allreduce" else 40_000)
+    schedule = best(solved(machine, kind, 10**9, sketch, "packing", 10, most_us))
     assert verify(schedule, sketch).ok
     hosts = machine.host_of
     crossing = {
@@ -105,7 +106,7 @@ def test_trees_keep_to_a_sketch_too(kind: str) -> None:
         if hosts[u] != hosts[v]
     }
     assert crossing == {(0, 9), (8, 1)}
-    assert simulate(schedule, 10**9).time_us <= 1.02 * (80_000 if kind == "allreduce" else 40_000)
+    assert simulate(schedule, 10**9).time_us <= most_us
 
 
 def test_rules_of_hops_and_symmetry_hold() -> None:
@@ -127,10 +128,11 @@ def test_rules_of_hops_and_symmetry_hold() -> None:
 def test_sums_are_moved_with_the_ranks_that_gather_them(text: str, rules: tuple[str, ...]) -> None:
     machine = topology(text)
     sketch = ruled(machine, *rules)
-    schedule = best(solved(machine, "allreduce", 10**9, sketch))
+    least = lower_bound_us(bounds(machine, make("allreduce", machine.ranks)), 10**9)
+    most_us = 1.05 * float(least)
+    schedule = best(solved(machine, "allreduce", 10**9, sketch, enough=most_us))
     assert verify(schedule, sketch).ok
-    least = lower_bound_us(bounds(machine, schedule.collective.plain()), 10**9)
-    assert simulate(schedule, 10**9).time_us <= 1.05 * float(least)
+    assert simulate(schedule, 10**9).time_us <= most_us
 
 
 def test_a_sum_has_a_piece_for_each_rank_or_no_symmetry() -> None:
