@@ -249,8 +249,8 @@ def _composites(
         turned = lengths.turned() if wants.backwards else lengths
         for inside in sides(topology, ends, given, speakers, effort.side_ranks):
             side = ~inside if wants.backwards else inside
-            for line in of_cut(machine, turned, side, wants, latency, effort):
-                us, slope = line.us(machine), _per_byte(collective, line.time)
+            for us, line in of_cut(machine, turned, side, wants, latency, effort):
+                slope = _per_byte(collective, line.time)
                 shown = line.turned()
                 found.append(
                     Composite(

@@ -34,6 +34,7 @@ the two. (The idea: packing.md §6, a NIC's busy time and what lies behind the N
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -126,31 +127,36 @@ class CompositeLine:
 
     def us(self, topology: Topology) -> Fraction:
         """The constant a, in µs."""
-        w, v = (
-            average(topology, self.cut.crossing.cover, x, self.unit)
-            for x in (self.early, self.late)
-        )
-        return v if not self.copies else ((self.copies - 1) * v + w) / self.copies
+
+        def mean(waits: Ints) -> Fraction:
+            return average(topology, self.cut.crossing.cover, waits, self.unit)
+
+        if not self.copies:
+            return mean(self.late)
+        if self.copies == 1:
+            return mean(self.early)
+        return ((self.copies - 1) * mean(self.late) + mean(self.early)) / self.copies
+
+
+Valued = tuple[Fraction, CompositeLine]
+"""A composite bound after its constant in µs."""
 
 
 def average(
     topology: Topology, cover: Iterable[tuple[int, Fraction | int]], waits: Ints, unit: Fraction
 ) -> Fraction:
     """The waits of resources, averaged with weights multiplier times bandwidth."""
-    total, worth = Fraction(0), Fraction(0)
-    for (row, times), wait in zip(cover, waits.tolist(), strict=True):
-        weight = times * topology.capacity(row)
-        worth += weight
-        total += weight * wait
-    return total * unit / worth if worth else Fraction(0)
+    exact = [times * topology.capacity(row) for row, times in cover]
+    scale = math.lcm(*(weight.denominator for weight in exact))
+    weights = [weight.numerator * (scale // weight.denominator) for weight in exact]
+    total = sum(weight * wait for weight, wait in zip(weights, waits.tolist(), strict=True))
+    return Fraction(total, sum(weights)) * unit if any(weights) else Fraction(0)
 
 
 def always(topology: Topology, lengths: Lengths, rows: Iterable[int], latency: Fraction) -> Ints:
     """The least α of a transfer over any link of each resource, at most the latency bound."""
-    ranks = np.flatnonzero(lengths.stores)
-    every = np.ones(len(lengths.alpha), bool)
-    before = lengths.least(every, ranks)[lengths.src]
-    after = lengths.turned().least(every, ranks)[lengths.dst]
+    before = lengths.from_gpus[lengths.src]
+    after = lengths.to_gpus[lengths.dst]
     useful = (before >= 0) & (after >= 0)
     limit = _limit(latency, lengths.unit)
     tail = lengths.alpha + after
@@ -179,7 +185,7 @@ def of_cut(
     wants: Wants,
     latency: Fraction,
     effort: BoundEffort,
-) -> Iterator[CompositeLine]:
+) -> Iterator[Valued]:
     """The composite bounds of one cut; ``topology`` is the machine that ``wants`` is read on."""
     ranks = topology.ranks
     held = wants.leaving(inside[:ranks])
@@ -201,10 +207,7 @@ def of_cut(
             windows = [_Windows.lesser(*windows)]
         limit, unit, back = _limit(latency, lengths.unit), lengths.unit, wants.backwards
         make = partial(CompositeLine, cut, chunks, head, unit=unit, backwards=back)
-        yield min(
-            (_line(topology, one, limit, make) for one in windows),
-            key=lambda line: line.us(topology),
-        )
+        yield min((_line(topology, one, limit, make) for one in windows), key=lambda x: x[0])
 
 
 def _some(values: Ints, most: int) -> list[int]:
@@ -242,12 +245,10 @@ class _CutWindows:
         self._through = through
         self._links = np.array(cut.crossing.links, np.int64)
         self._rows = [row for row, _ in cut.crossing.cover]
-        every = np.ones(len(lengths.alpha), bool)
-        gpus = np.flatnonzero(lengths.stores)
         self._outer = ~cut.inside[lengths.src] & ~cut.inside[lengths.dst]
         head, alpha = lengths.dst[self._links], lengths.alpha[self._links]
-        before = np.maximum(lengths.least(every, gpus)[lengths.src[self._links]], 0)
-        self._after = np.maximum(lengths.turned().least(every, gpus)[head], 0)
+        before = np.maximum(lengths.from_gpus[lengths.src[self._links]], 0)
+        self._after = np.maximum(lengths.to_gpus[head], 0)
         on = {(False, False): alpha, (False, True): before + alpha}  # [backwards, through]
         self._on = on.get((wants.backwards, through), np.zeros_like(alpha))
         near = lengths.turned().least(self._outer, targets)
@@ -333,14 +334,15 @@ class _Windows:
 
 def _line(
     topology: Topology, windows: _Windows, limit: int, make: Callable[..., CompositeLine]
-) -> CompositeLine:
+) -> Valued:
     """Return the best bound of a cut whose resources have these windows."""
     head, tail = windows.head, windows.tail
     found = []
     for rho, copies in [(0, 1), *windows.spread]:
         early, late = (np.minimum(head + np.maximum(tail, least), limit) for least in (0, rho))
-        found.append(make(rho=rho, copies=copies, early=early, late=late))
-    return max(found, key=lambda line: line.us(topology))
+        line = make(rho=rho, copies=copies, early=early, late=late)
+        found.append((line.us(topology), line))
+    return max(found, key=lambda x: x[0])
 
 
 def envelope(

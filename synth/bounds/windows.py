@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -69,6 +70,16 @@ class Lengths:
         return _dijkstra(
             self.nodes, self.src[links], self.dst[links], self.alpha[links], starts.tolist()
         )
+
+    @cached_property
+    def from_gpus(self) -> Ints:
+        """Least α from any GPU to every node."""
+        return self.least(np.ones(len(self.alpha), bool), np.flatnonzero(self.stores))
+
+    @cached_property
+    def to_gpus(self) -> Ints:
+        """Least α from every node to any GPU."""
+        return self.turned().from_gpus
 
     def turned(self) -> Lengths:
         """The same with all links reversed."""
