@@ -1,8 +1,9 @@
 """Processes of jobs that outlive a command: the next one of the same file of tests takes them.
 
-To start one takes longer than most jobs of the tests do. A process is taken again only where a new
-one would see the same: folder, path to modules, environment. How processes start, end and die is
-tested in ``tests/backends/jobs``, which does without this.
+To start one takes longer than most jobs of the tests do, so there is one where a command does not
+say how many. A process is taken again only where a new one would see the same: folder, path to
+modules, environment. How processes start, end and die is tested in ``tests/backends/jobs``, which
+does without this.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def kept_workers() -> Iterator[None]:
             shelf.give_back(worker)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "cores", lambda: 1)
         patch.setattr(local, "Worker", shelf.take)
         patch.setattr(local.LocalExecutor, "_serve", serve)
         yield

@@ -38,7 +38,7 @@ QUICK = (
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory, kept_workers: None) -> str:
     folder = str(tmp_path_factory.mktemp("resynth") / "library")
-    words = ("-t", "ring:4", "-c", "allgather", "-c", "broadcast", "--sizes", "1MiB")
+    words = ("-t", "ring:3", "-c", "allgather", "-c", "broadcast", "--sizes", "1MiB")
     assert main(["tune", *words, *QUICK, "-o", folder]) == 0
     return folder
 
@@ -51,7 +51,7 @@ def test_a_library_for_what_is_left(
     assert main(["resynth", library, *words, *QUICK]) == 0
     assert "bound rose" in capsys.readouterr().out
     made = read(folder)
-    assert len(made.topology.links) == 6
+    assert len(made.topology.links) == 4
     assert made.provenance["down"] == ["gpu0-gpu1"]
     for one in made.tuned:
         assert all(verify(read_schedule(folder / plan.schedule)).ok for plan in one.plans)
@@ -63,7 +63,7 @@ def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
     quick = ("-e", "packing", "--effort", "0.5", "-q", "--jobs", "1", *DATASHEET)
     words = (
         "-t",
-        "ring:4",
+        "ring:3",
         "-c",
         "allgather",
         "--sizes",
@@ -117,7 +117,7 @@ def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
 
 def test_nothing_is_lost_with_what_was_not_used(tmp_path: Path) -> None:
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
-    words = ("-t", "line:3", "-c", "broadcast", "--sizes", "4KiB:64KiB")
+    words = ("-t", "line:3", "-c", "broadcast", "--sizes", "4KiB:8KiB")
     assert main(["tune", *words, *QUICK, "-o", old]) == 0
     assert main(["resynth", old, "--down", "gpu1->gpu0", *QUICK, "-o", new]) == 0
     (was,), (made,) = read(old).tuned, read(new).tuned
@@ -138,9 +138,9 @@ def test_a_file_of_another_collective_or_machine_is_refused(
     assert main([*words]) == 2
     assert "not the library's allgather" in capsys.readouterr().err
     quick = ("-c", "allgather", "--objective", "latency", "-q", "-f")
-    assert main(["synth", "-t", "full:4", *quick, "-o", str(file)]) == 0
+    assert main(["synth", "-t", "full:3", *quick, "-o", str(file)]) == 0
     assert main([*words]) == 2
-    assert "made for full:4" in capsys.readouterr().err
+    assert "made for full:3" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
@@ -184,7 +184,7 @@ def test_ranks_that_are_gone_leave_the_collective(library: str, tmp_path: Path) 
     folder = tmp_path / "smaller"
     words = ("--down-rank", "2", "-o", str(folder))
     assert main(["resynth", library, *words, *QUICK]) == 0
-    assert {one.collective.ranks for one in read(folder).tuned} == {3}
+    assert {one.collective.ranks for one in read(folder).tuned} == {2}
 
 
 @pytest.mark.parametrize(

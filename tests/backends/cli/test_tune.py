@@ -29,11 +29,11 @@ QUICK = (
     "-c",
     "allreduce",
     "--sizes",
-    "4KiB:4MiB",
+    "4KiB:64KiB",
     "-e",
     "classic",
-    "--jobs",
-    "2",
+    "--protocols",
+    "Simple",
     "--within",
     "0%",
     "--model",
@@ -45,7 +45,7 @@ QUICK = (
 def folder(tmp_path_factory: pytest.TempPathFactory, kept_workers: None) -> Path:
     """A library, made once; tests that change it copy it."""
     made = tmp_path_factory.mktemp("tuned") / "library"
-    assert main(["tune", *QUICK, "-o", str(made), "-q"]) == 0
+    assert main(["tune", *QUICK, "--jobs", "1", "-o", str(made), "-q"]) == 0
     return made
 
 
@@ -106,7 +106,7 @@ def test_no_plan_is_slower_than_a_baseline_or_quicker_than_the_bound(folder: Pat
 
 
 def test_the_same_question_has_the_same_answer(folder: Path, tmp_path: Path) -> None:
-    assert main(["tune", *QUICK, "-o", str(tmp_path / "again"), "-q"]) == 0
+    assert main(["tune", *QUICK, "--jobs", "2", "-o", str(tmp_path / "again"), "-q"]) == 0
     assert texts(tmp_path / "again") == texts(folder)
 
 
@@ -170,8 +170,9 @@ def test_a_file_beside_those_that_a_runtime_loads_is_found(
 ) -> None:
     """RCCL and the executor load all that is in the folder; MSCCL what it is told."""
     made = copied.parent / target
-    quick = ("-t", "ring:4", "-c", "allgather", "--sizes", "1MiB", "--protocols", "Simple", "-q")
-    assert main(["tune", *quick, "-e", "classic", "--target", target, "-o", str(made)]) == 0
+    quick = ("-t", "line:2", "-c", "allgather", "--sizes", "1MiB", "--protocols", "Simple", "-q")
+    asked = ("-e", "classic", "--target", target, "--jobs", "1")
+    assert main(["tune", *quick, *asked, "-o", str(made)]) == 0
     assert weft("check", made).code == 0
     (made / "msccl-xml" / "other.xml").write_text("junk")
     found = weft("check", made)
@@ -238,7 +239,7 @@ def test_a_missing_file_is_found(copied: Path, weft: Weft) -> None:
 def test_a_library_is_shown(folder: Path, weft: Weft) -> None:
     told = weft("show", folder)
     assert told.code == 0
-    assert "4KiB … 4MiB" in told.out
+    assert "4KiB … 64KiB" in told.out
     assert "allreduce-2" in told.out
     page = (folder / "report.html").read_text()
     assert "allreduce-2" in page
@@ -360,34 +361,16 @@ def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
 
 def test_a_program_of_another_collective_is_found(tmp_path: Path, weft: Weft) -> None:
     """It is right by itself."""
-    made = {}
-    for kind in ("allgather", "alltoall"):
-        made[kind] = tmp_path / kind
-        assert (
-            weft(
-                "tune",
-                "-t",
-                "line:2",
-                "-c",
-                kind,
-                "--sizes",
-                "64KiB:256KiB",
-                "-e",
-                "classic",
-                "--to",
-                "mpi",
-                "--jobs",
-                "1",
-                "-o",
-                made[kind],
-            ).code
-            == 0
-        )
-    other = made["alltoall"] / "mpi" / "alltoall-1.py"
-    (made["allgather"] / "mpi" / "allgather-1.py").write_text(other.read_text())
-    found = weft("check", made["allgather"])
+    made, other = tmp_path / "library", tmp_path / "other.py"
+    quick = ("--sizes", "64KiB", "-e", "classic", "--protocols", "Simple", "--jobs", "1")
+    asked = ("-t", "line:2", "-c", "allgather", *quick, "--to", "mpi")
+    assert weft("tune", *asked, "-o", made).code == 0
+    pairs = "classic:pairwise{collective=alltoall,ranks=2}"
+    assert weft("compile", pairs, "--to", "mpi", "-o", other).code == 0
+    (made / "mpi" / "allgather-1.py").write_text(other.read_text())
+    found = weft("check", made)
     assert found.code == 1
-    assert "allgather" in found.out
+    assert "it is alltoall on 2 ranks" in found.out
 
 
 def test_a_library_that_is_measured_is_for_any_bytes(tmp_path: Path, weft: Weft) -> None:
@@ -396,7 +379,7 @@ def test_a_library_that_is_measured_is_for_any_bytes(tmp_path: Path, weft: Weft)
     told = weft(
         "tune",
         "-t",
-        "ring:3",
+        "line:2",
         "-c",
         "broadcast",
         "--sizes",
@@ -454,13 +437,15 @@ def test_a_sketch_that_gives_nothing_is_told(tmp_path: Path, weft: Weft) -> None
     told = weft(
         "tune",
         "-t",
-        "line:3",
+        "line:2",
         "-c",
         "allgather",
         "--sizes",
-        "64KiB:128KiB",
+        "64KiB",
         "-e",
         "classic",
+        "--protocols",
+        "Simple",
         "-s",
         sketch,
         "--jobs",
@@ -478,8 +463,9 @@ def test_a_library_is_not_one_program(folder: Path, weft: Weft, verb: str) -> No
 
 
 def test_a_root_is_for_those_that_have_one(weft: Weft) -> None:
-    quick = ("-t", "full:3", "--sizes", "4KiB:8KiB", "-e", "classic", "--protocols", "Simple")
-    ran = weft("tune", *quick, "-c", "broadcast", "-c", "reduce_scatter", "--root", 2, "--json")
+    quick = ("-t", "line:3", "--sizes", "4KiB", "-e", "classic", "--protocols", "Simple")
+    kinds = ("-c", "broadcast", "-c", "reduce_scatter")
+    ran = weft("tune", *quick, *kinds, "--root", 2, "--jobs", 1, "--json")
     assert [one["collective"] for one in ran.json["libraries"]] == ["broadcast", "reduce_scatter"]
     refused = weft("tune", *quick, "-c", "reduce_scatter", "--root", 2)
     assert refused.code == 2
@@ -492,6 +478,16 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("calibrated") / "library"
     asked = ("-t", "dgx-h100", "-c", "allreduce", "--sizes", "4KiB:4MiB", "-e", "classic")
     assert main(["tune", *asked, "--jobs", "1", "--model", "calibrated", "-o", str(made)]) == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def one_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library for four of the eight and one size, chosen by the calibrated model."""
+    made = tmp_path_factory.mktemp("one-size") / "library"
+    asked = ("-t", "dgx-h100", "--group", "0..3", "-c", "allreduce", "--sizes", "64KiB")
+    quick = ("-e", "classic", "--protocols", "Simple", "--jobs", "1", "--model", "calibrated")
+    assert main(["tune", *asked, *quick, "-o", str(made)]) == 0
     return made
 
 
@@ -557,13 +553,13 @@ def test_a_calibrated_library_says_so_and_its_claims_are_judged_by_that_model(
 )
 def test_a_comparison_that_is_not_so_is_found(
     weft: Weft,
-    calibrated: Path,
+    one_size: Path,
     tmp_path: Path,
     path: tuple[str | int, ...],
     change: Callable[[Any], Any],
     told: str,
 ) -> None:
-    copy = Path(shutil.copytree(calibrated, tmp_path / "library"))
+    copy = Path(shutil.copytree(one_size, tmp_path / "library"))
     falsified(copy, path, change)
     found = weft("check", copy)
     assert (found.code, told in found.out) == (1, True)
