@@ -10,7 +10,10 @@ import json
 from typing import Any
 
 import pytest
+from kept_workers import kept_workers
 from notebooks import DOCS, PAGES, text_of
+
+__all__ = ["kept_workers"]
 
 LARGEST = 40_000
 """Bytes of a notebook."""
@@ -44,7 +47,7 @@ def test_a_notebook_is_that_of_its_page(name):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_cells_of_a_notebook_run(name, tmp_path, monkeypatch):
+def test_the_cells_of_a_notebook_run(name, tmp_path, monkeypatch, kept_workers):
     monkeypatch.chdir(tmp_path)
     cells = json.loads((DOCS / name).with_suffix(".ipynb").read_text())["cells"]
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -73,7 +73,8 @@ def test_the_machine_of_a_library_is_named_by_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("-c", "allgather", "--sizes", "1KiB", "-e", "classic", "--protocols", "Simple", "-q")
-    assert main(["tune", "-t", "line:2", *words, "-o", str(tmp_path / "library")]) == 0
+    asked = (*words, "--jobs", "1", "-o", str(tmp_path / "library"))
+    assert main(["tune", "-t", "line:2", *asked]) == 0
     capsys.readouterr()
     assert main(["failures", "-t", str(tmp_path / "library"), "-c", "allgather", "-q"]) == 0
     assert "allgather on line:2" in capsys.readouterr().out

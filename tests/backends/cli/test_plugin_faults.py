@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 import toy_packages
 from command import Ran, Weft
+from kept_workers import kept_workers
 
 from weft.dsl.base import plugins
 from weft.dsl.nouns.schedule import read
+
+__all__ = ["kept_workers"]
 
 ENGINE = """
 from dataclasses import dataclass, replace
@@ -343,7 +346,11 @@ def test_a_package_that_it_lacks_is_missing(toy: Callable[..., None], weft: Weft
 
 
 def test_sweep_and_tune_tell_it_once(
-    toy: Callable[..., None], weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Callable[..., None],
+    weft: Weft,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kept_workers: None,
 ) -> None:
     """Their searches run in other processes, which find the package by ``PYTHONPATH``."""
     toy(SOLVE="raise KeyError('lost')")

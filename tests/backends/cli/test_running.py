@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -151,9 +152,36 @@ def test_a_rank_is_known_by_its_environment(monkeypatch):
     assert joined.is_joined("mpi")
 
 
+BY_HAND = """
+import os, runpy, sys
+import torch.distributed  # takes seconds, so once for both
+ranks = []
+for rank in range(2):
+    ranks.append(os.fork())
+    if not ranks[-1]:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+        try:
+            runpy.run_path(sys.argv[1], run_name="__main__")
+            sys.stdout.flush()
+            os._exit(0)
+        finally:
+            os._exit(1)
+sys.exit(any([os.waitpid(pid, 0)[1] for pid in ranks]))
+"""
+"""Ranks as torchrun starts them, by variables of the environment."""
+
+
 @pytest.mark.skipif(no_torch, reason="no torch")
 def test_a_torch_file_runs_by_hand(ring):
-    command = [*TORCHRUN, "2", ring("torch", 2)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    done = subprocess.run(
+        [sys.executable, "-c", BY_HAND, ring("torch", 2)],
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        env={**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("right") == 5
