@@ -77,6 +77,7 @@ class VirtualHub:
         self.rng = np.random.default_rng(machine.seed)
         self.lock = threading.Lock()
         self.live = machine.ranks
+        self.waiting = 0  # ranks whose exchange is not through
         self.posts: dict[int, _Post] = {}
         self.sends: dict[tuple[int, int], list] = {}
         self.recvs: dict[tuple[int, int], list] = {}
@@ -112,6 +113,7 @@ class VirtualHub:
             if self.error:
                 raise RuntimeError("another rank failed") from self.error
             post = self.posts[rank] = _Post(time, len(sends) + len(recvs), time)
+            self.waiting += 1
             for number, array, peer in sends:
                 self.sends.setdefault((rank, peer), []).append((number, array, post))
             for number, array, peer in recvs:
@@ -132,11 +134,11 @@ class VirtualHub:
 
     def _carry_on(self) -> None:
         """While everybody waits: the message that can start first."""
-        while not self.error and self.live and self._waiting() == self.live:
+        while not self.error and self.live and self.waiting == self.live:
             best = None
             for flow, sent in self.sends.items():
                 due = self.recvs.get(flow)
-                if sent and due:
+                if due:
                     ready = max(sent[0][2].time, due[0][2].time)
                     start = max([ready, *(self.free.get(x, 0.0) for x in self._needs(flow))])
                     best = min(best or (np.inf,), (start, ready, flow))
@@ -145,17 +147,14 @@ class VirtualHub:
                 break
             self._carry(best[2], best[0])
 
-    def _waiting(self) -> int:
-        return sum(post.left > 0 for post in self.posts.values())
-
     def _needs(self, flow: tuple[int, int]) -> tuple[object, ...]:
         cores = ("cores",) if self.machine.costs else ()
         return (flow, *self.machine.uses.get(flow, ()), *cores)
 
     def _carry(self, flow: tuple[int, int], start: float) -> None:
         m = self.machine
-        number, data, sender = self.sends[flow].pop(0)
-        other, place, receiver = self.recvs[flow].pop(0)
+        number, data, sender = _first(self.sends, flow)
+        other, place, receiver = _first(self.recvs, flow)
         assert (number, len(data)) == (other, len(place))
         if number not in (THERE, BACK):  # nobody looks at what echoes bring
             place[...] = data
@@ -173,7 +172,17 @@ class VirtualHub:
             post.left -= 1
             post.end = max(post.end, end)
             if not post.left:
+                self.waiting -= 1
                 post.through.release()
+
+
+def _first(messages: dict[tuple[int, int], list], flow: tuple[int, int]) -> tuple:
+    """Take the first message of a flow; flows without any are not kept, for all are looked at."""
+    queue = messages[flow]
+    found = queue.pop(0)
+    if not queue:
+        del messages[flow]
+    return found
 
 
 class VirtualWire(Arrays):

@@ -463,7 +463,7 @@ def test_a_library_is_not_one_program(folder: Path, weft: Weft, verb: str) -> No
 
 
 def test_a_root_is_for_those_that_have_one(weft: Weft) -> None:
-    quick = ("-t", "line:3", "--sizes", "4KiB", "-e", "classic", "--protocols", "Simple")
+    quick = ("-t", "full:3", "--sizes", "4KiB", "-e", "classic", "--protocols", "Simple")
     kinds = ("-c", "broadcast", "-c", "reduce_scatter")
     ran = weft("tune", *quick, *kinds, "--root", 2, "--jobs", 1, "--json")
     assert [one["collective"] for one in ran.json["libraries"]] == ["broadcast", "reduce_scatter"]
