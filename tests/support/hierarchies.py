@@ -114,11 +114,16 @@ def total_us(
 
 
 def shapes(one: Hierarchical, most: int = 17) -> Iterator[Shape]:
-    """Hierarchies of two levels, and some of three, on which it is defined."""
+    """Hierarchies of two levels, and some of three, on which it is defined.
+
+    Those of three have up to half as many ranks again as ``most``.
+    """
     two = [(g, m) for m in range(1, most + 1) for g in range(1, 9) if 2 <= g * m <= most]
     three = [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 4)]
     for shape in [*two, *three]:
         if one.defined(shape) or (one.structure is MachineStructure.LEVELS and len(shape) > 2):
+            continue
+        if prod(shape) > most * 3 // 2:
             continue
         if one.structure in CABLED and min(shape) < 2:
             continue

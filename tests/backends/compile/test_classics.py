@@ -57,9 +57,9 @@ def test_its_time_is_its_formula(one: Flat) -> None:
 @pytest.mark.slow
 @EACH
 def test_all_sizes_in_both_placements(one: Flat) -> None:
-    """Up to 4 ranks in both, up to 9 by turns; all in both: ``tests/grade/classic_sweep.py``."""
+    """Up to 3 ranks in both, up to 9 by turns; all in both: ``tests/grade/classic_sweep.py``."""
     for turn, n in enumerate(numbers(one, 9)):
-        for in_place in (False, True) if n <= 4 else (turn % 2 == 0,):
+        for in_place in (False, True) if n <= 3 else (turn % 2 == 0,):
             assert wrong(Case(one, n, in_place).program(), 2) == "", (n, in_place)
 
 

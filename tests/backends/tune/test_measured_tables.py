@@ -35,7 +35,7 @@ PREDICTED = (
     table("efa", "H100", "p5.48xlarge", ranks=16, nodes=2, network="32 x EFA 100 Gb/s"),
     table("tcp", "A100", "dgx-a100:nodes=2", ranks=8, nodes=2, network="TCP, 100 GbE"),
     table(
-        "many", "H200", "dgx-h200", ranks=64, nodes=8, collective="allgather", network="3.2 Tb/s"
+        "many", "H200", "dgx-h200", ranks=24, nodes=3, collective="allgather", network="3.2 Tb/s"
     ),
     table("no ranks", "A100", "dgx-a100", ranks=None),
     table("units", "A100", "dgx-a100", rows_bytes_us=[["1KiB", "30us"], ["64MB", 600]]),

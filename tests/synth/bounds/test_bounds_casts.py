@@ -42,7 +42,7 @@ OPTIMA = [
     ("dgx-h100:nodes=2,nvls=on", "5/2", True),
     ("dgx-h100:nodes=4,nvls=on", "15/4", True),
     ("dgx-h100:nodes=4,sharp=fabric", "155/42", True),
-    ("dgx-h100:nodes=4,nvls=on,sharp=fabric", "5/2", True),
+    ("dgx-h100:nodes=3,nvls=on,sharp=fabric", "5/2", True),
     ("dgx-h100:nodes=8,nvls=on", "35/8", True),
     ("dgx-h100:nodes=4,nvls=on,capable=nvswitch2..3:none", "85/22", True),
     ("dgx-h100:nodes=4,nvls=on,sharp=fabric,capable=nvswitch2..3:none", "40/11", False),
