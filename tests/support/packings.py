@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -40,8 +41,9 @@ def quick(machine: Topology, collective: Collective, group: Automorphisms | None
     return quick_packing(machine, collective, known.us_per_byte, known.certificate, group)
 
 
+@cache
 def named(name: str, kind: str, *, symmetric: bool = True) -> Packing:
-    """The quickest trees on a machine of the catalogue."""
+    """The quickest trees on a machine of the catalogue; several tests look at the same."""
     machine = topology(name)
     group = declared_group(machine) if symmetric else None
     return quick(machine, make(kind, machine.ranks), group)

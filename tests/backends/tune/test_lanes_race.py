@@ -48,7 +48,7 @@ def test_one_rank_has_questions_too() -> None:
 
 
 CASES = {
-    "two rings of cables": (("-t", "ring:4"), "allgather", "1MiB:8MiB"),
+    "two rings of cables": (("-t", "ring:4"), "allgather", "4MiB:8MiB"),
     "two rails": (("-t", "dgx-a100:nodes=2", "--group", "0,1,8,9"), "reduce_scatter", "4MiB:8MiB"),
 }
 
