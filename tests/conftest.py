@@ -11,11 +11,15 @@ from collections.abc import Callable
 import pytest
 from examples import THOROUGH
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # No deadline: a loaded machine is not a bug. Derandomized: a red run must be red again.
 settings.register_profile("weft", deadline=None, derandomize=True)
 settings.register_profile("thorough", settings.get_profile("weft"), max_examples=THOROUGH)
 settings.load_profile("weft")
+# Random examples are of their test alone. Hypothesis mixes in constants of every module that has
+# been imported by then: examples differed with the tests before them, for 4 CPU seconds a process.
+setattr(providers, "_get_local_constants", lambda: providers._local_constants)  # noqa: B010
 
 
 KEEP_TIME = {"asyncio", "dask", "distributed", "tornado"}
