@@ -11,7 +11,7 @@ from typing import Any
 from weft.dsl.base.errors import Missing
 from weft.dsl.nouns.program import Protocol
 
-from ...formats.p2p.embedded.nccl import Connection, Nccl, connect
+from ...formats.p2p.embedded.nccl import Connection, Nccl, connect, joined
 from ..nccl import SETTINGS, unusable
 from .model import CallTime, Findings, ProbeLimits
 from .probe import Probe, Tell
@@ -62,7 +62,7 @@ class NcclCaller:
             return lambda: None
         most = {"NCCL_MAX_NCHANNELS": str(asked.channels)} if asked.channels else {}
         with _environment(NCCL_PROTO=asked.protocol, NCCL_ALGO="Ring", **most):
-            comm = nccl.NcclCommunicator(len(inside), tuple(name), inside.index(self.probe.rank))
+            comm = joined(len(inside), name, inside.index(self.probe.rank))
         count = asked.bytes // 4
         send, recv = (cupy.zeros(count, "float32") for _ in range(2))
         stream, kind = self.wire.stream.ptr, nccl.NCCL_FLOAT32
