@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,6 +20,9 @@ from .survey import survey
 
 FEW_CHANNELS = "NCCL_MAX_CTAS"
 """Setting that ranks with a GPU each do without: it would limit their bandwidth."""
+
+
+ON_ONE_GPU = "ranks share a GPU: these are times of their turns on it, and say nothing of links"
 
 
 class TimedNccl(Nccl):
@@ -145,8 +149,10 @@ def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
         Missing: as :func:`connected`.
     """
     probe = probe_of(connected(), effort)
-    caller = None if _shares_gpus() else NcclCaller(probe)
-    return survey(probe, effort, seed, tell, caller)
+    if not _shares_gpus():
+        return survey(probe, effort, seed, tell, NcclCaller(probe))
+    found = survey(probe, effort, seed, tell, None)
+    return found and replace(found, remarks=(ON_ONE_GPU, *found.remarks))
 
 
 def _shares_gpus() -> bool:
