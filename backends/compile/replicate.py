@@ -80,16 +80,17 @@ def replicated(program: Program, count: int, target: Target) -> Program | None:
     )
 
 
+def has_room(program: Program, count: int, target: Target) -> bool:
+    """Return True if the target has channels and blocks for so many instances of a program."""
+    _, blocks = sizes(program)
+    return program.channels * count <= target.used_channels and blocks * count <= target.max_blocks
+
+
 def _fits(program: Program, count: int, target: Target) -> bool:
     """Return True if instances share no channel or block, and tear no neighbours apart."""
     unit = unit_of(program.collective)
-    _, blocks = sizes(program)
     columns = ((program.src_buffer, program.src_offset), (program.dst_buffer, program.dst_offset))
     torn = any(
         ((at % unit + program.count > unit) & (buffer != _SCRATCH)).any() for buffer, at in columns
     )
-    return (
-        not torn
-        and program.channels * count <= target.used_channels
-        and blocks * count <= target.max_blocks
-    )
+    return not torn and has_room(program, count, target)

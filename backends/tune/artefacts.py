@@ -46,6 +46,9 @@ MOST_STEPS = 300_000
 """Operations that are executed of an artefact whose format interprets them one by one: some seconds
 of each file, of which a library has dozens."""
 
+MOST_COMPILED = 100_000
+"""The same for programs in MSCCL XML, which compiled loops execute: instructions times orders."""
+
 MOST_EXECUTED = 128
 """Largest number of ranks of an artefact that is executed; larger ones are proved only."""
 
@@ -222,6 +225,8 @@ class _ProgramFiles:
         # Equal chunks, whatever the schedule's are: a file with instances cuts them once more.
         wanted = self.schedule.collective.coarsest().in_grains()
         orders = ORDERS if self.schedule.topology.ranks <= MANY else FEW_ORDERS
+        if isinstance(self.backend, MscclXml):
+            orders = max(FEW_ORDERS, min(orders, MOST_COMPILED // self.program.instructions))
         request = ExecutionRequest(
             interleavings=orders, seed=self.seed, collective=wanted, steps=MOST_STEPS
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,9 +117,19 @@ def asks(
         found += [_at(e, n) for e in engines for n in ladder]
     else:
         found += list(_synthesized(topology, collective, ladder))
+    return [*found, *asks_of_sketches(sketches, sizes_of_sketches(sizes))]
+
+
+def asks_of_sketches(sketches: Iterable[Named], sizes: Sequence[int]) -> Iterator[Ask]:
+    """Yield the questions that keep the rules of sketches, at some sizes."""
     for sketch in dict.fromkeys(sketches):
-        found += [_at("portfolio", n, sketch) for n in ladder[1::2] or ladder]
-    return found
+        yield from (_at("portfolio", n, sketch) for n in sizes)
+
+
+def sizes_of_sketches(sizes: SizeRange) -> list[int]:
+    """Return the sizes at which sketches are asked, the least first: fewer than those without."""
+    ladder = _ladder(sizes)
+    return ladder[1::2] or ladder
 
 
 def asks_of_switches(

@@ -14,11 +14,20 @@ import numpy as np
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule, load
 from weft.dsl.nouns.topology import Topology
-from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.bounds import Bounds, bounds, lower_bound_us
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.time.latency import latency_us
 
-from .asks import Ask, Named, again, asks, asks_of_switches, fitting_sketches
+from .asks import (
+    Ask,
+    Named,
+    again,
+    asks,
+    asks_of_sketches,
+    asks_of_switches,
+    fitting_sketches,
+    sizes_of_sketches,
+)
 from .binary_grid import on_binary_grid
 from .options import TuneOptions
 from .switches import asked_of
@@ -37,6 +46,11 @@ sketch of the shelf is asked at other sizes."""
 ROOM = 1.02
 """Least ratio of the best schedule found without a sketch to the bound, at the largest size, with
 which sketches of the shelf are asked: they are for bandwidth, and cannot gain more than that."""
+
+SMALL = 10
+"""Part of the effort for a question about a message that is small: its least latency takes longer
+than its load on the bottleneck. What a longer search gains there, by transfers that overlap, is
+little beside the starts of a program: on DGX-1 and two A100 hosts the answers were the same."""
 
 LARGE = 64 << 20
 """Bytes of a message from which latencies are small beside the rest."""
@@ -67,11 +81,7 @@ def gather(
     """
     whole, topology = topology, topology.without_capabilities()
     short = bool(options.forms)
-    shelf = [] if short or options.engines else fitting_sketches(topology, collective)
-    shelf = [sketch for sketch in shelf if sketch not in options.sketches]
-    questions = asks(
-        topology, collective, options.sizes, [*options.sketches, *shelf], options.engines
-    )
+    questions = asks(topology, collective, options.sizes, options.sketches, options.engines)
     if short:
         questions = again(questions, topology.ranks, options.sizes, options.engines)
         old = [warm.schedule for warm in options.warm.values()]
@@ -79,20 +89,14 @@ def gather(
     if asked_of(whole, collective, options):
         questions += asks_of_switches(whole, collective, options.sizes, options.engines)
     machines = {False: topology.to_json(), True: whole.to_json()}
-    given = partial(_given, machines, collective.to_json(), options)
-    told = _told([q for q in questions if q.sketch not in shelf], given, jobs)
-    # Those of the shelf are asked at the largest size first, and elsewhere if they are good there.
-    later = [q for q in questions if q.sketch in shelf]
-    largest = max((q.size for q in later if q.size), default=0)
-    if later and _best_us(told, largest) > ROOM * lower_bound_us(
-        bounds(topology, collective), largest
-    ):
-        told |= _told([q for q in later if q.size == largest], given, jobs)
-        good = _promising(told, shelf, largest)
-        more = [q for q in later if q.sketch in good and q.size != largest]
-        told |= _told(more, given, jobs) if more else {}
+    bound = bounds(topology, collective)
+    given = partial(_given, machines, collective.to_json(), options, bound)
+    told = _told(questions, given, jobs)
+    if not (short or options.engines):
+        told |= _from_the_shelf(told, topology, collective, options, given, jobs)
     # In the order of the questions, which decides between equal schedules.
-    answers = [(q, told[q]) for q in questions if q in told]
+    order = dict.fromkeys((*questions, *told))
+    answers = [(q, told[q]) for q in order if q in told]
     known = [(q, a) for q, a in answers if a is not None]
     found = _runners(whole, options, known)
     if not found and len(known) < len(answers):
@@ -134,6 +138,30 @@ def _told(
     work = f"{__package__}.work:solve"
     answers = jobs("searching", work, [given(q) for q in questions])
     return dict(zip(questions, answers, strict=True))
+
+
+def _from_the_shelf(
+    told: Mapping[Ask, Any],
+    topology: Topology,
+    collective: Collective,
+    options: TuneOptions,
+    given: Callable[[Ask], dict[str, Any]],
+    jobs: MapJobs,
+) -> dict[Ask, Any]:
+    """Return the answers to sketches of the shelf, where the schedules found leave room for them.
+
+    They are asked at the largest size first, and elsewhere if they are good there.
+    """
+    *others, largest = sizes_of_sketches(options.sizes)
+    if _best_us(told, largest) <= ROOM * lower_bound_us(bounds(topology, collective), largest):
+        return {}
+    shelf = [s for s in fitting_sketches(topology, collective) if s not in options.sketches]
+    if not shelf:
+        return {}
+    found = _told(list(asks_of_sketches(shelf, (largest,))), given, jobs)
+    good = _promising({**told, **found}, shelf, largest)
+    more = list(asks_of_sketches([s for s in shelf if s in good], others))
+    return found | (_told(more, given, jobs) if more else {})
 
 
 def _best_us(told: Mapping[Ask, Any], size: int) -> float:
@@ -203,9 +231,14 @@ def _on(topology: Topology, schedule: Schedule) -> Schedule:
 
 
 def _given(
-    machines: Mapping[bool, Any], collective: Any, options: TuneOptions, question: Ask
+    machines: Mapping[bool, Any],
+    collective: Any,
+    options: TuneOptions,
+    bound: Bounds,
+    question: Ask,
 ) -> dict[str, Any]:
-    sketch = question.sketch
+    sketch, size = question.sketch, question.size
+    small = size is not None and bound.us_per_byte * size < bound.latency_us
     return {
         "topology": machines[question.switches],
         "collective": collective,
@@ -214,7 +247,7 @@ def _given(
         "bytes": question.size,
         "sketch": None if sketch is None else sketch.to_json(),
         "one_shot": question.one_shot,
-        "effort": options.effort,
+        "effort": options.effort / (SMALL if small else 1),
         "seconds": options.seconds,
         "seed": options.seed,
     }

@@ -32,7 +32,7 @@ from weft.synth.time.runtime_model import RuntimeModel
 from ..compile.analyses.planned import Order, distinct_orders
 from ..compile.compile import lower_schedule
 from ..compile.passes.threadblocks import Pairing
-from ..compile.replicate import replicated
+from ..compile.replicate import has_room, replicated
 from ..compile.source import fitted
 from ..formats.msccl.emit import require_fit
 from .binary_grid import on_binary_grid
@@ -72,7 +72,7 @@ it is tried in the others."""
 HOPELESS = 1.6
 """Ratio to the best time at which a form that is best for others is given up."""
 
-TRIED = 1.25
+TRIED = 1.15
 """Largest ratio to the best time, in the forms that are best for others, with which a schedule is
 tried in all forms."""
 
@@ -215,7 +215,8 @@ class Stand:
     def timer(self, variant: Variant, *, replicate: bool = False) -> Timer | None:
         """Return the schedule compiled in one way, with its clock.
 
-        ``replicate``: instances may be those of a program of one, which takes less time to make.
+        ``replicate``: instances may be those of a program of one, which takes less time to make;
+        where they would have to share channels or blocks they gain nothing, and there is none.
         None where the runtime has no room for the program, or it is too large.
         """
         if len(self.schedule.casts):
@@ -263,7 +264,12 @@ def _made_timer(
     (variant,), (runtime, by) = variants, clock  # in tuples, which are compared by value
     target = target_of(runtime)
     try:
-        program = _replicated(schedule, runtime, variant) if replicate else None
+        program = None
+        if replicate and variant.instances > 1:
+            one = _program(schedule, runtime, (replace(variant, instances=1),))
+            if not has_room(one, variant.instances, target):
+                return None
+            program = replicated(one, variant.instances, target)
         program = program or _program(schedule, runtime, variants)
         require_fit(program, target)
     except UserError:
@@ -277,14 +283,6 @@ def _made_timer(
 
 
 _timer, _large_timer = kept(most=KEPT)(_made_timer), kept(most=KEPT_LARGE)(_made_timer)
-
-
-def _replicated(schedule: Schedule, runtime: str, variant: Variant) -> Program | None:
-    """Return the program of one instance, repeated; None where it is not that of more."""
-    if variant.instances == 1:
-        return None
-    one = _program(schedule, runtime, (replace(variant, instances=1),))
-    return replicated(one, variant.instances, target_of(runtime))
 
 
 @kept(most=KEPT_LARGE)
