@@ -32,6 +32,8 @@ SLOW_HOST = 0.05
 THREADS = 2
 """Threads of a block: two show all that more would."""
 
+_MEETINGS = (Meet, Barrier)
+
 
 class PlanMachine:
     """A plan ready to run on memory of one data type.
@@ -209,7 +211,7 @@ class PlanMachine:
         block = t.block
         micro = block.code[t.pc]
         self.steps += 1
-        if isinstance(micro, Meet | Barrier):
+        if isinstance(micro, _MEETINGS):
             t.pc += 1
             block.arrived.append(t)
             if len(block.arrived) < THREADS:
@@ -392,7 +394,8 @@ def _policy(
 
     def first() -> Thread:
         bag = m.runnable
-        k = min(range(len(bag)), key=lambda j: rank[id(bag[j])])
+        keys = [rank[id(t)] for t in bag]
+        k = keys.index(min(keys))
         bag[k], bag[-1] = bag[-1], bag[k]
         return bag.pop()
 
