@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pages import library
 
 from weft.backends.cli import main
 
@@ -72,12 +73,9 @@ def test_a_second_value_does_not_replace_the_first(
 def test_the_machine_of_a_library_is_named_by_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("-c", "allgather", "--sizes", "1KiB", "-e", "classic", "--protocols", "Simple", "-q")
-    asked = (*words, "--jobs", "1", "-o", str(tmp_path / "library"))
-    assert main(["tune", "-t", "line:2", *asked]) == 0
-    capsys.readouterr()
-    assert main(["failures", "-t", str(tmp_path / "library"), "-c", "allgather", "-q"]) == 0
-    assert "allgather on line:2" in capsys.readouterr().out
+    made = library(tmp_path / "library", "ring:3", "allgather", ("ring", "direct"))
+    assert main(["failures", "-t", str(made), "-c", "allgather", "-q"]) == 0
+    assert "allgather on ring:3" in capsys.readouterr().out
 
 
 def test_one_size_only(capsys: pytest.CaptureFixture[str]) -> None:
