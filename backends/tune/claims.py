@@ -10,25 +10,20 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import WeftError
-from weft.dsl.base.files import read_text
 from weft.dsl.base.tables import microseconds
 from weft.dsl.base.units import SizeRange, format_binary
-from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Library, RuntimeTimes, Tuned, TunedPlan
 from weft.dsl.nouns.library_fields import Times
-from weft.dsl.nouns.program import Program, protocol_of
+from weft.dsl.nouns.program import protocol_of
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds, lower_bound_us
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.schedule_time import simulate
 
 from ..check.checks import Check
-from ..formats.msccl.read import program_of, read_msccl_xml
-from ..formats.msccl.read.collective import fit
 from .artefacts import Wanted
 from .choose import EVEN
 from .compared import plan_starts, runtime_times
@@ -36,8 +31,7 @@ from .library_model import library_choice, library_model, library_runtime
 from .options import TuneOptions
 from .variants import variant_of
 from .work import Stand
-
-XML = "msccl-xml"
+from .xml_files import XML, XmlFiles
 
 SLACK = 1.001
 """Largest ratio between a time in the manifest and the one found again, for rounding."""
@@ -53,7 +47,7 @@ class Claims:
 
     library: Library
     one: Tuned
-    folder: Path
+    files: XmlFiles
     schedules: Mapping[str, Schedule]
 
     def checks(self) -> Iterator[Check]:
@@ -118,7 +112,7 @@ class Claims:
     def _clock(self, plan: TunedPlan, schedule: Schedule | None) -> Callable[[int], float] | None:
         """Return the clock of a plan's program; None if it has no file and is not compiled."""
         if file := self._file(plan):
-            program = file_program(self.folder, file, self.one.collective)
+            program = self.files.program(file, self.one.collective)
             return ProgramClock(program, self.library.topology, library_model(self.library)).time_us
         return None if schedule is None else plan_clock(self.library, plan, schedule)
 
@@ -234,16 +228,6 @@ def plan_clock(
     stand = Stand(schedule, runtime, (variant.protocol,), library_choice(library).name)
     timer = stand.timer(variant)
     return None if timer is None else timer.clock.time_us
-
-
-def file_program(folder: Path, file: str, collective: Collective) -> Program:
-    """Return the program in an MSCCL XML file of a library.
-
-    Raises:
-        WeftError: it cannot be read, or is not of the collective.
-    """
-    algo = read_msccl_xml(read_text(folder / file), file)
-    return program_of(algo, fit(collective, algo))
 
 
 def _us(time: float | None) -> str:

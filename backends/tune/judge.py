@@ -24,7 +24,7 @@ from ..check.checks import Check
 from ..check.findings import Finding, errors
 from ..check.header import sizes_of
 from ..compile.analyses.grains import same_question
-from ..formats.msccl.read import read_msccl_xml
+from ..formats.msccl.read import XmlAlgo
 from ..formats.msccl.read.collective import NAMES, fit
 from ..formats.mscclpp.check import check_plan
 from ..formats.mscclpp.interpret import run_plan
@@ -33,7 +33,8 @@ from ..formats.mscclpp.plan.read import read_plan
 from ..formats.p2p.judge import judge as judge_script
 from ..formats.torch_symm.judge import judge as judge_symm
 from ..formats.torch_symm.read import read_program
-from .claims import XML, Claims
+from .claims import Claims
+from .xml_files import XML, XmlFiles
 
 MOST_EXECUTED = 32
 """Largest number of ranks of MSCCL++ plans that are executed when a library is checked."""
@@ -52,10 +53,11 @@ def judge(library: Library, folder: Path, target: str | None = None) -> list[Che
     checks = [Check("form", True, f"{size}, no gap and no overlap in the manifest")]
     for one in library.tuned:
         schedules: dict[str, Schedule] = {}
+        files = XmlFiles(folder)
         for plan in one.plans:
-            checks += _plan(library, one, plan, folder, target, schedules)
-        checks += _ranges(library, one, folder)
-        checks += Claims(library, one, folder, schedules).checks()
+            checks += _plan(library, one, plan, files, target, schedules)
+        checks += _ranges(library, one, files)
+        checks += Claims(library, one, files, schedules).checks()
     checks += _strangers(plans, folder)
     return checks
 
@@ -85,13 +87,13 @@ def _plan(
     library: Library,
     one: Tuned,
     plan: TunedPlan,
-    folder: Path,
+    files: XmlFiles,
     target: str | None,
     read: dict[str, Schedule],
 ) -> Iterator[Check]:
     """Yield the checks of a plan's schedule and files; a right schedule is added to ``read``."""
     try:
-        schedule = read_schedule(folder / plan.schedule)
+        schedule = read_schedule(files.folder / plan.schedule)
         problems = [str(p) for p in verify(schedule).problems]
         if not same_question(schedule.collective, one.collective):
             problems.append(f"it is {schedule.collective}, not {one.collective}")
@@ -105,21 +107,20 @@ def _plan(
     yield Check("schedule", not problems, f"{plan.schedule}: {told}")
     for artefact in plan.artefacts:
         named = replace(artefact, target=target) if target and artefact.format == XML else artefact
-        yield _artefact(folder, named, one.collective)
+        yield _artefact(files, named, one.collective)
 
 
-def _artefact(folder: Path, artefact: Artefact, collective: Collective) -> Check:
+def _artefact(files: XmlFiles, artefact: Artefact, collective: Collective) -> Check:
     name, format = artefact.file, artefact.format
     try:
-        text = read_text(folder / name)
         judge = _xml_findings if format == XML else _own_findings
-        found = errors(judge(text, artefact, collective))
+        found = errors(judge(files, artefact, collective))
     except WeftError as error:
         return Check(format, False, f"{name}: {error.message}")
     return Check(format, not found, f"{name}: {found[0].told if found else 'proved'}")
 
 
-def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
+def _own_findings(files: XmlFiles, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
     """Return the findings for a plan, a program or a script of the library.
 
     A script is read, not executed: it comes from an unknown source.
@@ -128,6 +129,7 @@ def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
         WeftError: it is for another collective, or another placement.
     """
     where = artefact.file
+    text = read_text(files.folder / where)
     if artefact.format == "mscclpp-json":
         return _plan_findings(text, artefact, collective)
     found: Sequence[Finding]
@@ -180,7 +182,7 @@ def _place(artefact: Artefact) -> str:
     return "in place" if artefact.in_place else "out of place"
 
 
-def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
+def _xml_findings(files: XmlFiles, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
     """Return the findings for an MSCCL XML file, against the collective that the library states.
 
     ``coll`` names no root, and nothing at all of a custom collective.
@@ -188,7 +190,7 @@ def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
     Raises:
         WeftError: it is for another collective, or another placement.
     """
-    algo = read_msccl_xml(text, artefact.file)
+    algo = files.algo(artefact.file)
     if NAMES.get(algo.coll, collective.kind) is not collective.kind:
         raise CheckFailed(f"it is {algo.coll}, not {collective.kind}")
     if artefact.in_place not in algo.placements:
@@ -196,18 +198,18 @@ def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
     return check_xml(algo, artefact.target or None, fit(collective, algo))
 
 
-def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
+def _ranges(library: Library, one: Tuned, files: XmlFiles) -> Iterator[Check]:
     """Check that the sizes written into files of one kind join, by the rule of their reader."""
     kinds = {(a.format, a.target, a.in_place) for plan in one.plans for a in plan.artefacts}
     for format, target, in_place in sorted(kinds):
-        files = [
+        named = [
             (a.file, (plan.low, plan.high))
             for plan in one.plans
             for a in plan.artefacts
             if (a.format, a.target, a.in_place) == (format, target, in_place)
         ]
         try:
-            ends = [_sizes_in(folder / file, format, target) for file, _ in files]
+            ends = [_sizes_in(files, file, format, target) for file, _ in named]
         except WeftError:
             continue  # reported where the file was judged
         ranges = sorted(e for e in ends if e is not None)
@@ -219,31 +221,30 @@ def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
         wrong += [
             f"{file} is for {end[0]} to {end[1]} bytes, and in the manifest for {said[0]} to "
             f"{said[1]}"
-            for (file, said), end in zip(files, ends, strict=True)
+            for (file, said), end in zip(named, ends, strict=True)
             if end is not None and end != said
         ]
         place = "in place" if in_place else "out of place"
         rule = f"{one.name}, {format}{f' for {target}' if target else ''}, {place}"
         told = wrong[0] if wrong else f"{ranges[0][0]} to {ranges[-1][1]} bytes without a gap"
-        told += _divisible([folder / file for file, _ in files], format)
+        if format == XML:
+            told += _divisible([files.algo(file) for file, _ in named])
         yield Check("sizes", not wrong, f"{rule}: {told}")
 
 
-def _divisible(files: Sequence[Path], format: str) -> str:
+def _divisible(algos: Sequence[XmlAlgo]) -> str:
     """Return the multiples that messages must be of; a runtime skips a file at other sizes."""
-    if format != XML:
-        return ""
-    chunks = {read_msccl_xml(read_text(file), str(file)).message_chunks for file in files}
+    chunks = {algo.message_chunks for algo in algos}
     return f", multiples of {' and '.join(map(str, sorted(chunks)))} elements"
 
 
-def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
+def _sizes_in(files: XmlFiles, file: str, format: str, target: str) -> tuple[int, int] | None:
     """Return the least and largest message for which a runtime takes a file; None if not stated."""
-    text = read_text(path)
     if format == XML:
-        sizes = sizes_of(read_msccl_xml(text, str(path)), target_of(target))
+        sizes = sizes_of(files.algo(file), target_of(target))
         return sizes.low, sizes.high or 0
     if format in ("mscclpp-json", "torch-symm"):
-        plan = read_plan(text, str(path)) if format != "torch-symm" else read_program(text, "").plan
+        text = read_text(files.folder / file)
+        plan = read_plan(text, file) if format != "torch-symm" else read_program(text, "").plan
         return plan.min_bytes, plan.max_bytes
     return None

@@ -17,9 +17,10 @@ from weft.synth.time.program_time import ProgramClock
 
 from ..deploy.settings import XML, is_amd, usual_loader
 from ..tune.baselines import TimedOption, best_of, nccl_baselines
-from ..tune.claims import file_program, plan_clock
+from ..tune.claims import plan_clock
 from ..tune.library_model import library_model
 from ..tune.nccl_settings import ANY, NcclSettings
+from ..tune.xml_files import XmlFiles
 from .evidence import Predict, SizePrediction
 
 
@@ -55,7 +56,7 @@ class Predictions:
         if artefact.format != XML:
             return None
         try:
-            return file_program(self._folder, artefact.file, tuned.collective)
+            return XmlFiles(self._folder).program(artefact.file, tuned.collective)
         except WeftError:
             return None
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from run_logs import log_text
 
-from weft.backends.tune.claims import file_program
 from weft.backends.tune.library_model import library_model
+from weft.backends.tune.xml_files import XmlFiles
 from weft.dsl.importers.nccl_log import read_log
 from weft.dsl.importers.nccl_tests import read_run
 from weft.dsl.nouns.library import read
@@ -38,7 +38,7 @@ def file_us(folder: Path, size: int) -> float:
     made = read(folder)
     tuned = made.tuned[0]
     (file,) = [a.file for a in tuned.pick(size).artefacts if not a.in_place]
-    program = file_program(folder, file, tuned.collective)
+    program = XmlFiles(folder).program(file, tuned.collective)
     return ProgramClock(program, made.topology, library_model(made)).time_us(size)
 
 
