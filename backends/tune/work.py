@@ -212,11 +212,10 @@ class Stand:
         local = not target_of(self.runtime).fuses and self.model.local_GBps < math.inf
         return (*SHAPES, *SUMS) if local and self.schedule.reduce.any() else SHAPES
 
-    def timer(self, variant: Variant, *, replicate: bool = False) -> Timer | None:
+    def timer(self, variant: Variant, *, room: bool = False) -> Timer | None:
         """Return the schedule compiled in one way, with its clock.
 
-        ``replicate``: instances may be those of a program of one, which takes less time to make;
-        where they would have to share channels or blocks they gain nothing, and there is none.
+        ``room``: only where instances share no channels or blocks, as they gain nothing by it.
         None where the runtime has no room for the program, or it is too large.
         """
         if len(self.schedule.casts):
@@ -225,16 +224,15 @@ class Stand:
             return None
         large = len(self.schedule) * variant.instances * variant.segments > LARGE
         look = _large_timer if large else _timer
-        return look(self.schedule, (self.runtime, self.by), (variant,), replicate=replicate)
+        return look(self.schedule, (self.runtime, self.by), (variant,), room=room)
 
     def fits_in_place(self, variant: Variant) -> bool:
         """Return True if a file can hold the program for a buffer that is input and output."""
         if len(self.schedule.casts):
             return fits_in_place(self.schedule, variant)
-        target = target_of(self.runtime)
         try:
-            options = variant.options(target, in_place=True)
-            require_fit(lower_schedule(shaped(self.schedule, variant), options), target)
+            program = _repeated(self.schedule, self.runtime, variant, in_place=True)
+            require_fit(program, target_of(self.runtime))
         except UserError:
             return False
         return True
@@ -259,18 +257,14 @@ class Stand:
 
 
 def _made_timer(
-    schedule: Schedule, clock: tuple[str, str], variants: tuple[Variant], *, replicate: bool
+    schedule: Schedule, clock: tuple[str, str], variants: tuple[Variant], *, room: bool
 ) -> TimedProgram | None:
     (variant,), (runtime, by) = variants, clock  # in tuples, which are compared by value
     target = target_of(runtime)
     try:
-        program = None
-        if replicate and variant.instances > 1:
-            one = _program(schedule, runtime, (replace(variant, instances=1),))
-            if not has_room(one, variant.instances, target):
-                return None
-            program = replicated(one, variant.instances, target)
-        program = program or _program(schedule, runtime, variants)
+        if room and not _has_room(schedule, runtime, variant):
+            return None
+        program = _repeated(schedule, runtime, variant)
         require_fit(program, target)
     except UserError:
         return None
@@ -285,15 +279,37 @@ def _made_timer(
 _timer, _large_timer = kept(most=KEPT)(_made_timer), kept(most=KEPT_LARGE)(_made_timer)
 
 
+def _has_room(schedule: Schedule, runtime: str, variant: Variant) -> bool:
+    """Return True if every instance has channels and blocks of its own."""
+    one = _program(schedule, runtime, (replace(variant, instances=1),))
+    return has_room(one, variant.instances, target_of(runtime))
+
+
+def _repeated(
+    schedule: Schedule, runtime: str, variant: Variant, *, in_place: bool = False
+) -> Program:
+    """Return the schedule compiled in one way: the program of one instance, repeated if it can be.
+
+    Raises:
+        UserError: something the target cannot express.
+    """
+    one = _program(schedule, runtime, (replace(variant, instances=1),), in_place=in_place)
+    more = replicated(one, variant.instances, target_of(runtime))
+    return more or _program(schedule, runtime, (variant,), in_place=in_place)
+
+
 @kept(most=KEPT_LARGE)
-def _program(schedule: Schedule, runtime: str, variants: tuple[Variant]) -> Program:
+def _program(
+    schedule: Schedule, runtime: str, variants: tuple[Variant], *, in_place: bool = False
+) -> Program:
     """Return the schedule compiled in one way.
 
     Raises:
         UserError: something the target cannot express.
     """
     (variant,) = variants
-    return lower_schedule(shaped(schedule, variant), variant.options(target_of(runtime)))
+    options = variant.options(target_of(runtime), in_place=in_place)
+    return lower_schedule(shaped(schedule, variant), options)
 
 
 def shaped(schedule: Schedule, variant: Variant) -> Schedule:
@@ -515,7 +531,7 @@ def _times(
             variant = replace(base, protocol=protocol)
             us = found.us(variant, size)
             if us is None:
-                timer = timer or stand.timer(base, replicate=True)
+                timer = timer or stand.timer(base, room=True)
                 if timer is None:
                     return None
                 if not stand.worthwhile(timer, protocol, size):

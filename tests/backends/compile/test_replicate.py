@@ -38,11 +38,17 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize(("machine", "kind", "engine"), CASES)
+@pytest.mark.parametrize(
+    ("machine", "kind", "engine", "in_place"),
+    [(*case, False) for case in CASES]
+    + [(*case, True) for case in CASES if "alltoall" not in case],
+)
 @pytest.mark.parametrize("pairing", [Pairing.AUTO, Pairing.NONE])
-def test_it_is_what_the_passes_make(machine: str, kind: str, engine: str, pairing: Pairing) -> None:
+def test_it_is_what_the_passes_make(
+    machine: str, kind: str, engine: str, in_place: bool, pairing: Pairing
+) -> None:
     schedule = found(machine, kind, engine)
-    options: dict[str, Any] = {"pairing": pairing, "name": "same"}
+    options: dict[str, Any] = {"pairing": pairing, "in_place": in_place, "name": "same"}
     one = lower_schedule(schedule, CompileOptions(**options))
     wanted = lower_schedule(schedule, CompileOptions(instances=2, **options))
     twice = replicated(one, 2, MSCCL)

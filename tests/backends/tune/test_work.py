@@ -85,8 +85,8 @@ def test_instances_that_would_share_blocks_are_not_explored() -> None:
     given = Stand.of(stand("full:16", "allgather", "classic{algorithm=direct}"))
     many = Variant(8, pairing=Pairing.NONE)
     assert given.timer(many) is not None  # a finalist is compiled in any case
-    assert given.timer(many, replicate=True) is None
-    assert given.timer(Variant(1, pairing=Pairing.NONE), replicate=True) is not None
+    assert given.timer(many, room=True) is None
+    assert given.timer(Variant(1, pairing=Pairing.NONE), room=True) is not None
 
 
 def test_exploring_times_more_instances_while_that_helps() -> None:
