@@ -87,7 +87,7 @@ def _rows(schedule: Schedule) -> list[tuple[int, int, int, int]]:
 
 def test_hops_and_fixed_sends_are_obeyed():
     send = "send chunk 0 of rank 0 over 1 -> 2 at step 2"
-    outcome = solve("ring:5", "broadcast", "max hops 2", "max steps 3", send, effort=2)
+    outcome = solve("ring:5", "broadcast", "max hops 2", "max steps 3", send, effort=0.5)
     assert outcome.points
     for point in outcome.points:
         rows = _rows(point.schedule)
@@ -144,7 +144,7 @@ def test_a_send_at_a_late_step_makes_a_long_schedule():
 
 
 def test_a_send_of_what_stays_at_home_is_not_meant():
-    outcome = solve("full:3", "alltoall", "send chunk 0 of rank 0 over 0 -> 1", effort=1)
+    outcome = solve("full:3", "alltoall", "send chunk 0 of rank 0 over 0 -> 1", effort=0.3)
     rows = _rows(outcome.points[0].schedule)
     factor = outcome.points[0].factor
     assert {c for c, s, d, _ in rows if (s, d) == (0, 1)} >= {1 * factor, 2 * factor}
@@ -156,7 +156,7 @@ def test_a_step_that_a_rule_empties_stays():
         "broadcast",
         "never send any chunk of rank 0 over 0 -> 2 at step 1",
         "never send any chunk of rank 0 over 0 -> 1 at step 1",
-        effort=1,
+        effort=0.3,
     )
     assert outcome.points
     assert all(t != 0 for *_, t in _rows(outcome.points[0].schedule))
