@@ -296,6 +296,9 @@ def _ending(folder: Path, *, silent: bool, code: int | None) -> LaunchResult:
 PLAN, FOUND = "plan.json", "found.json"
 """Files in the folder of the ranks."""
 
+RANK = "WEFT_RANK"
+"""Name of the number of a rank of torch.distributed, in its environment."""
+
 LACKING = "lacking-{}.json"
 """File in which a process, by its number, says what it lacks, if anything."""
 
@@ -366,6 +369,6 @@ def _commands(program: str, on: str, ranks: int, folder: Path, seconds: float) -
     if on == "torch":
         if find_spec("torch") is None:
             raise Missing("torch is not installed", hint="pip install 'weft[torch]'")
-        return [python(*rank, WEFT_RANK=str(r)) for r in range(ranks)]
+        return [python("-m", f"{_PACKAGE}.forked", program, str(folder), str(ranks))]
     # As a module of mpi4py: an exception in one rank ends the job.
     return [under_mpiexec(("-m", "mpi4py", *rank), ranks, seconds)]

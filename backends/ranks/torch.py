@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import types
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -169,23 +170,32 @@ class TorchWorld:
         self.dist.destroy_process_group()
 
 
-def herd(place: str, ranks: int) -> None:
-    """Fork the ranks, and write down how each of them ends."""
+def fork_ranks(ranks: int, begin: Callable[[int], None]) -> dict[int, int]:
+    """Load torch, fork ranks that begin with their number, and return them by process id."""
     import torch.distributed  # the costly part, once
 
     assert torch.distributed.is_available()
-    folder = Path(place)
-    store = f"file://{folder}/store"
     pids = {}
     for rank in range(ranks):
         pid = os.fork()
         if not pid:
-            serve(place, partial(TorchWorld, store=store, rank=rank, ranks=ranks), rank)
+            begin(rank)
             sys.stdout.flush()
             os._exit(0)
         pids[pid] = rank
-    end_with_owner(folder)
-    supervise(folder, pids)
+    return pids
+
+
+def herd(place: str, ranks: int) -> None:
+    """Fork the ranks, and write down how each of them ends."""
+    store = f"file://{Path(place)}/store"
+
+    def begin(rank: int) -> None:
+        serve(place, partial(TorchWorld, store=store, rank=rank, ranks=ranks), rank)
+
+    pids = fork_ranks(ranks, begin)
+    end_with_owner(Path(place))
+    supervise(Path(place), pids)
 
 
 if __name__ == "__main__":

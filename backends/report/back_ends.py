@@ -59,6 +59,7 @@ class Advice:
 
 
 ON_CPUS = "CPUs"
+ON_A_GPU = "CPUs, one H200"
 
 PROGRAMS = (
     BackEnd(
@@ -67,32 +68,33 @@ PROGRAMS = (
         "a Python file with a kernel",
         ("torch",),
         "the plan in NumPy; the kernel's text under a model of memory order; the whole file by "
-        "torch 2.13 and Triton 3.9's interpreter; compiled, not launched, for sm_80, sm_90, gfx942",
-        ON_CPUS,
+        "torch 2.13 and Triton 3.9's interpreter, and on a GPU by torch 2.11; compiled, not "
+        "launched, for sm_80, gfx942",
+        ON_A_GPU,
     ),
     BackEnd(
         "jax",
         "JAX 0.10.2",
         "a Python file with a function for shard_map",
         ("jax",),
-        "compiled by XLA and called on 2 to 32 devices of the host",
-        ON_CPUS,
+        "compiled by XLA and called on 2 to 32 devices of the host; 2 and 4 processes on a GPU",
+        ON_A_GPU,
     ),
     BackEnd(
         "torch",
         "torch.distributed 2.13, gloo or NCCL",
         "a Python file of sends and receives",
         ("torch",),
-        "processes on gloo; NCCL not",
-        ON_CPUS,
+        "processes on gloo, and on NCCL 2.28.9",
+        ON_A_GPU,
     ),
     BackEnd(
         "cupy-nccl",
         "NCCL through CuPy 13.3",
         "a Python file of sends and receives",
         ("cupy", "torch"),
-        "the file's code on a stand-in of NCCL",
-        ON_CPUS,
+        "the file's code on a stand-in of NCCL; 2 to 8 ranks of NCCL 2.32.3 on a GPU",
+        ON_A_GPU,
     ),
     BackEnd(
         "mpi",

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from pages import classic, library, sharing, written
 
+from weft.backends.cli import main
 from weft.dsl.nouns.schedule import write
 
 RELAYED = "ndv2:nodes=2"
 
 
-@pytest.fixture
-def relayed(tmp_path):
-    path = tmp_path / "relayed.json"
+def page_of(path: Path) -> Path:
+    """The page of a file or a folder, beside it."""
+    out = path.with_suffix(".html")
+    assert main(["show", str(path), "--format", "html", "-o", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def relayed(tmp_path_factory):
+    """The page of a schedule between two boxes."""
+    path = tmp_path_factory.mktemp("pages") / "relayed.json"
     write(path, classic(RELAYED, "ring", "allgather"))
-    return path
+    return page_of(path)
 
 
-@pytest.fixture
-def frontier(tmp_path):
+@pytest.fixture(scope="module")
+def frontier(tmp_path_factory):
+    """A folder of three schedules of one problem; its page is beside it."""
     names = ("ring", "recursive_doubling", "direct")
-    return written(tmp_path / "ag", **{n: classic("dgx1", n, "allgather") for n in names})
+    folder = tmp_path_factory.mktemp("pages") / "ag"
+    written(folder, **{n: classic("dgx1", n, "allgather") for n in names})
+    page_of(folder)
+    return folder
 
 
 def look(page, path) -> None:
@@ -31,8 +45,8 @@ def look(page, path) -> None:
     assert path.stat().st_size > 20_000
 
 
-def test_a_chunk_picked_in_the_list_lights_up_everywhere(opened, made, relayed, tmp_path):
-    page = opened(made(relayed))
+def test_a_chunk_picked_in_the_list_lights_up_everywhere(opened, relayed, tmp_path):
+    page = opened(relayed)
     assert page.many(".map .node") > 16
     assert page.many(".map .links path") > 40
     page.one(".chunks").select_option("3")
@@ -52,8 +66,8 @@ def test_a_chunk_picked_in_the_list_lights_up_everywhere(opened, made, relayed, 
     look(page, tmp_path / "picked.png")
 
 
-def test_a_click_on_a_bar_picks_its_chunk(opened, made, relayed):
-    page = opened(made(relayed))
+def test_a_click_on_a_bar_picks_its_chunk(opened, relayed):
+    page = opened(relayed)
     assert page.many("#lane0-0 .over rect") == 0
     chart = page.one("#lane0-0 .bars")
     chart.scroll_into_view_if_needed()
@@ -65,16 +79,16 @@ def test_a_click_on_a_bar_picks_its_chunk(opened, made, relayed):
     assert page.many("#lane0-0 .over rect") == 0
 
 
-def test_a_link_of_the_table_is_found_in_map_and_chart(opened, made, relayed):
-    page = opened(made(relayed))
+def test_a_link_of_the_table_is_found_in_map_and_chart(opened, relayed):
+    page = opened(relayed)
     page.one(".loads button").click()
     assert page.many(".map .lit") == 1
     assert page.many(".names .lit") == 1
     assert "busy" in page.one(".status").inner_text()
 
 
-def test_the_keyboard_does_all_of_it(opened, made, relayed):
-    page = opened(made(relayed))
+def test_the_keyboard_does_all_of_it(opened, relayed):
+    page = opened(relayed)
     page.page.keyboard.press("Tab")
     assert page.page.evaluate("document.activeElement.className") == "skip"
     page.one("#lane0-0 .chart").focus()
@@ -103,15 +117,15 @@ def test_what_links_share_is_seen_and_found(opened, made, tmp_path):
     assert page.one(".names .lit").inner_html().startswith("bridge2")
 
 
-def test_what_the_time_is_made_of(opened, made, relayed):
-    page = opened(made(relayed))
+def test_what_the_time_is_made_of(opened, relayed):
+    page = opened(relayed)
     page.one(".critical").click()
     assert page.many("#lane0-0 .over rect") > 0
     assert "waited" in page.one(".status").inner_text()
 
 
-def test_dark_mode_and_print_change_the_colours(opened, made, relayed, tmp_path):
-    file = made(relayed)
+def test_dark_mode_and_print_change_the_colours(opened, relayed, tmp_path):
+    file = relayed
     paper = "getComputedStyle(document.body).backgroundColor"
     light, dark = opened(file), opened(file, scheme="dark")
     assert light.page.evaluate(paper) == "rgb(255, 255, 255)"
@@ -124,8 +138,8 @@ def test_dark_mode_and_print_change_the_colours(opened, made, relayed, tmp_path)
     assert (tmp_path / "page.pdf").stat().st_size > 10_000
 
 
-def test_nothing_is_wider_than_the_window(opened, made, relayed):
-    page = opened(made(relayed), width=390)
+def test_nothing_is_wider_than_the_window(opened, relayed):
+    page = opened(relayed, width=390)
     for width in (390, 760, 1600):
         page.page.set_viewport_size({"width": width, "height": 900})
         assert page.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -141,14 +155,14 @@ TEXTS_ON_TEXTS = """() => [...document.querySelectorAll(".chart-figure > svg")].
 
 
 @pytest.mark.parametrize("width", [390, 1200])
-def test_no_text_of_a_chart_lies_on_another(opened, made, frontier, width):
-    page = opened(made(frontier), width=width)
+def test_no_text_of_a_chart_lies_on_another(opened, frontier, width):
+    page = opened(frontier.with_suffix(".html"), width=width)
     assert page.many(".chart-figure text") > 20
     assert page.page.evaluate(TEXTS_ON_TEXTS) == []
 
 
-def test_the_views_of_a_frontier(opened, made, frontier, tmp_path):
-    page = opened(made(frontier))
+def test_the_views_of_a_frontier(opened, frontier, tmp_path):
+    page = opened(frontier.with_suffix(".html"))
     assert page.many(".view:not([hidden])") == 1
     assert page.many("#chooser option") == 3
     page.one("#chooser").select_option("2")
@@ -171,7 +185,7 @@ def test_a_library_leads_to_its_plans(opened, made, tmp_path):
 @pytest.mark.slow
 def test_64_ranks(opened, made, tmp_path):
     names = ("recursive_doubling", "ring")
-    folder = library(tmp_path / "lib", "dgx-a100:nodes=8", "allreduce", names)
+    folder = library(tmp_path / "lib", "dgx-a100:nodes=8", "allreduce", names, (1 << 14, 1 << 22))
     file = made(folder)
     assert file.stat().st_size < 1_000_000
     page = opened(file)
@@ -202,8 +216,8 @@ def test_a_program_on_a_machine(opened, made):
     assert page.many("#lane0-1 .over rect") >= 14
 
 
-def test_every_control_has_a_name_and_headings_do_not_jump(opened, made, relayed):
-    page = opened(made(relayed))
+def test_every_control_has_a_name_and_headings_do_not_jump(opened, relayed):
+    page = opened(relayed)
     nameless = page.page.evaluate(
         """() => [...document.querySelectorAll("button, select, svg[role=img], [tabindex]")]
         .filter((e) => !(e.textContent.trim() || e.getAttribute("aria-label")

@@ -1,9 +1,10 @@
 """Run kernels for torch symmetric memory with all ranks in one launch: any CUDA device will do.
 
-    python tests/gpu/check_symm_virtual.py [--ranks 2 4 8]
+    python tests/gpu/check_symm_virtual.py [--ranks 2 4 8] [FILE …]
 
-Every rank's memory is a part of one allocation, and the second axis of the grid is the rank. This
-tests addresses, flags, packets, sums and order at device scope; nothing of it is between GPUs.
+Without files, classic algorithms are compiled for these numbers of ranks. Every rank's memory is a
+part of one allocation, and the second axis of the grid is the rank. This tests addresses, flags,
+packets, sums and order at device scope; nothing of it is between GPUs.
 Exit code 0: all right; 1: something is wrong; 4: nothing was checked.
 """
 
@@ -19,6 +20,8 @@ from typing import Any
 from symm_programs import loaded, require_cuda, write
 
 LAUNCHES = 5
+LENGTHS = (4, 1028, 1 << 17)
+"""Words of a chunk: some are no whole number of tiles."""
 
 
 def launched(m: ModuleType, length: int, device: str = "cuda") -> list[Any]:
@@ -79,31 +82,37 @@ def expected(kind: str, given: list[Any], rank: int) -> Any:
     return torch.cat([x.view(ranks, -1)[rank] for x in given])
 
 
+def classic(folder: Path, numbers: list[int]) -> list[tuple[str, Path]]:
+    """Write the files of classic algorithms, of tables: a kernel of constants is for one rank."""
+    made = []
+    for number in numbers:
+        folder.joinpath(str(number)).mkdir()
+        made += write(folder / str(number), number)
+    return [(name, path) for name, path in made if not name.endswith("constants")]
+
+
 def main() -> int:
     """Run all programs on all numbers of ranks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
-    ranks = parser.parse_args().ranks
+    parser.add_argument("files", nargs="*", metavar="FILE", help="a file of --to torch-symm")
+    args = parser.parse_args()
     require_cuda()
     import torch
 
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
-        for number in ranks:
-            Path(folder, str(number)).mkdir()
-            for name, path in write(Path(folder, str(number)), number):
-                if name.endswith("constants"):
-                    continue  # a kernel of constants is for one rank
-                m = loaded(path)
-                for length in (4, 1028):
-                    right = all(
-                        torch.equal(out, expected(m.HEADER["collective"], given, rank))
-                        for given, outs in launched(m, length)
-                        for rank, out in enumerate(outs)
-                    )
-                    wrong += not right
-                    told = "right" if right else "WRONG"
-                    sys.stdout.write(f"{name}, {4 * length} bytes a chunk: {told}\n")
+        for name, path in [(x, Path(x)) for x in args.files] or classic(Path(folder), args.ranks):
+            m = loaded(path)
+            for length in LENGTHS:
+                right = all(
+                    torch.equal(out, expected(m.HEADER["collective"], given, rank))
+                    for given, outs in launched(m, length)
+                    for rank, out in enumerate(outs)
+                )
+                wrong += not right
+                told = "right" if right else "WRONG"
+                sys.stdout.write(f"{name}, {4 * length} bytes a chunk: {told}\n")
     sys.stdout.write(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}: "
         + (f"{wrong} wrong\n" if wrong else "all results right, ranks in one launch\n")

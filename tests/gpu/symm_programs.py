@@ -28,18 +28,23 @@ NOTHING = 4
 
 
 def require_cuda() -> None:
-    """End the program where there is no torch, Triton, CUDA driver or device."""
+    """End the program where there is no torch, Triton or CUDA device."""
     for name in ("torch", "triton"):
         if find_spec(name) is None:
             _end(f"{name} is not installed")
-    try:
-        CDLL("libcuda.so.1")
-    except OSError:  # told without loading torch, which takes seconds
-        _end("there is no CUDA driver")
+    require_driver()
     import torch
 
     if not torch.cuda.is_available():
         _end("torch finds no CUDA device")
+
+
+def require_driver() -> None:
+    """End the program where there is no CUDA driver: without loading torch, which takes seconds."""
+    try:
+        CDLL("libcuda.so.1")
+    except OSError:
+        _end("there is no CUDA driver")
 
 
 def _end(why: str) -> NoReturn:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -36,6 +34,7 @@ class DaskCluster:
                         self.address,
                         "--nthreads",
                         "1",
+                        "--no-nanny",  # a process more that takes a second to start
                         "--no-dashboard",
                         "--memory-limit",
                         "0",
@@ -48,14 +47,9 @@ class DaskCluster:
             )
 
     def kill_worker(self, place: int) -> None:
-        """The worker itself and its nanny, which would start it again, but not what runs in it."""
-        nanny = self.workers[place]
-        below = descendants(nanny.pid)
-        python = [p for p in below if _is_worker(p)]
-        for pid in [nanny.pid, *python]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        nanny.wait()
+        """The worker itself, but not what runs in it."""
+        self.workers[place].kill()
+        self.workers[place].wait()
 
     def solvers(self) -> list[int]:
         """The processes in which jobs run, on all workers."""
@@ -124,7 +118,3 @@ def _words(pid: int) -> bytes:
 
 def _is_solver(pid: int) -> bool:
     return b"weft.backends.jobs.child" in _words(pid)
-
-
-def _is_worker(pid: int) -> bool:
-    return b"spawn_main" in _words(pid) or b"forkserver" in _words(pid)

@@ -21,6 +21,8 @@ from jax.sharding import PartitionSpec as P
 
 from weft.backends.formats.p2p.execute import loaded
 
+jax.config.update("jax_disable_most_optimizations", True)  # they take most of the time
+
 ROW = Mesh(np.array(jax.devices()[:4]), ("x",))
 TABLE = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("y", "x"))
 

@@ -54,27 +54,29 @@ def written(folder: Path, **schedules: Schedule) -> Path:
     return folder
 
 
-def library(folder: Path, spec: str, kind: str, names: tuple[str, str]) -> Path:
+def library(
+    folder: Path, spec: str, kind: str, names: tuple[str, str], grid: tuple[int, ...] = GRID
+) -> Path:
     """A library of two plans, made by hand: one schedule in LL below 256 KiB, one above."""
     machine = topology(spec)
     schedules = {name: classic(spec, name, kind) for name in names}
     written(folder / "schedules", **schedules)
     times = {
-        name: tuple(_time(schedule, protocol, size) for size in GRID)
+        name: tuple(_time(schedule, protocol, size) for size in grid)
         for (name, schedule), protocol in zip(schedules.items(), ("LL", "Simple"), strict=True)
     }
     collective = make(kind, machine.ranks)
     bound = bounds(machine, collective)
-    chosen = tuple(times[names[size >= 1 << 18]][k] for k, size in enumerate(GRID))
+    chosen = tuple(times[names[size >= 1 << 18]][k] for k, size in enumerate(grid))
     ideas = tuple(
         simulate(schedules[names[size >= 1 << 18]], size).time_us if size < 1 << 26 else None
-        for size in GRID
+        for size in grid
     )
     tuned = Tuned(
         collective,
         bound.to_json(),
-        GRID,
-        tuple(float(lower_bound_us(bound, size)) for size in GRID),
+        grid,
+        tuple(float(lower_bound_us(bound, size)) for size in grid),
         chosen,
         ideas,
         tuple(Candidate(f"classic:{name}", times[name], name == "ring", name) for name in names),

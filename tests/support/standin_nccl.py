@@ -38,6 +38,9 @@ from standin_gpu import (
 )
 
 TYPES = {"NCCL_UINT8": 1, "NCCL_INT32": 2, "NCCL_FLOAT16": 6, "NCCL_FLOAT32": 7, "NCCL_FLOAT64": 8}
+Name = bytes | tuple[int, ...]
+"""Of a communicator: from CuPy 14 on bytes (cupy/cupy pull request 9438), before signed numbers."""
+
 BYTES = {1: 1, 2: 4, 6: 2, 7: 4, 8: 8}
 
 
@@ -160,10 +163,10 @@ class Sum(Op):
 
 
 class Nccl:
-    """The module ``cupy.cuda.nccl``, but for its names."""
+    """The module ``cupy.cuda.nccl`` of a major version of CuPy, but for its names."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, major: int) -> None:
+        self.machine, self.major = machine, major
         self.local = threading.local()
         self.cliques: dict[Any, Clique] = {}
         self.groups = 0
@@ -221,7 +224,9 @@ class Nccl:
         nccl = self
 
         class NcclCommunicator:
-            def __init__(self, ranks: int, name: tuple[int, ...], rank: int) -> None:
+            def __init__(self, ranks: int, name: Name, rank: int) -> None:
+                if type(name) is not (bytes if nccl.major >= 14 else tuple):
+                    raise TypeError(f"Argument 'commId' has incorrect type (got {type(name)})")
                 self.clique = nccl.cliques.setdefault(name, Clique(ranks))
                 self.rank = rank
 
@@ -255,8 +260,12 @@ class Nccl:
 
         return NcclCommunicator
 
-    def unique_id(self) -> tuple[int, ...]:
-        return (next(self.machine.numbers), *([-1] * 127))
+    def unique_id(self) -> Name:
+        """Return a name as CuPy 14 does; CuPy 13's are of signed numbers."""
+        first = next(self.machine.numbers)
+        if self.major >= 14:
+            return first.to_bytes(8, "little") + bytes([255] * 120)
+        return (first, *([-1] * 127))
 
     def left(self) -> list[End]:
         """Posted and never matched."""
@@ -287,10 +296,10 @@ class _Comm4:
         self._comm.recv(array.data.ptr, array.size, TYPES["NCCL_UINT8"], peer, stream)
 
 
-def standin(seed: int = 0) -> Standin:
-    """A new machine."""
+def standin(seed: int = 0, major: int = 14) -> Standin:
+    """A new machine, with a major version of CuPy."""
     machine = Machine(seed)
-    nccl = Nccl(machine)
+    nccl = Nccl(machine, major)
 
     class OwnStream(Stream):
         def __init__(self, non_blocking: bool = False) -> None:
@@ -334,7 +343,7 @@ def standin(seed: int = 0) -> Standin:
     )
     cupy = _module(
         "cupy",
-        __version__="14.2.0",
+        __version__=f"{major}.2.0",
         cuda=cuda,
         empty=lambda n, dtype: empty(machine, n, dtype),
         zeros=zeros,
@@ -356,9 +365,9 @@ def _module(name: str, **names: Any) -> types.ModuleType:
 
 
 @contextmanager
-def installed(seed: int = 0) -> Iterator[Standin]:
+def installed(seed: int = 0, major: int = 14) -> Iterator[Standin]:
     """A machine that ``import cupy`` finds, for as long."""
-    made = standin(seed)
+    made = standin(seed, major)
     before = {name: sys.modules.get(name) for name in made.modules}
     sys.modules.update(made.modules)
     try:

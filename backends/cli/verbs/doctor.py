@@ -220,7 +220,12 @@ def _package(module: str, package: str, install: str, use: str) -> Diagnosis:
     allows = f"; for {use}" if use else ""
     if find_spec(module) is None:
         return Diagnosis(package, False, f"not installed: pip install {install}{allows}", not use)
-    return Diagnosis(package, True, _version(package) or "installed, version unknown", not use)
+    if (version := _version(package)) is None:  # CuPy is in a package for each CUDA
+        from importlib import metadata
+
+        package = next(iter(metadata.packages_distributions().get(module, ())), package)
+        version = _version(package) or "installed, version unknown"
+    return Diagnosis(package, True, version, not use)
 
 
 def _version(package: str) -> str | None:

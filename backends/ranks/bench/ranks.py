@@ -21,7 +21,7 @@ from weft.dsl.base.processes import end_with_owner
 from ...formats.p2p.data import Exam
 from ...formats.p2p.execute import arguments, loaded
 from ..jax import AXIS, Devices
-from ..launcher import FOUND, LACKING, PLAN, leave
+from ..launcher import FOUND, LACKING, PLAN, RANK, leave
 from ..profile.gpus import connected
 from ..rank import Loan, Spare
 from ..waiting import meet
@@ -86,7 +86,7 @@ class TorchRank:
         if folder is None:
             self.world = TorchWorld(bench.timeout)
         else:
-            number = int(os.environ["WEFT_RANK"])
+            number = int(os.environ[RANK])
             self.world = TorchWorld(
                 bench.timeout, f"file://{folder}/store", number, bench.units.ranks
             )

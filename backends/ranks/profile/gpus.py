@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from weft.dsl.base.errors import Missing
 from weft.dsl.nouns.program import Protocol
 
-from ...formats.p2p.embedded.nccl import Connection, Nccl, connect
+from ...formats.p2p.embedded.nccl import Connection, Nccl, connect, joined
 from ..nccl import SETTINGS, unusable
 from .model import CallTime, Findings, ProbeLimits
 from .probe import Probe, Tell
@@ -19,6 +20,9 @@ from .survey import survey
 
 FEW_CHANNELS = "NCCL_MAX_CTAS"
 """Setting that ranks with a GPU each do without: it would limit their bandwidth."""
+
+
+ON_ONE_GPU = "ranks share a GPU: these are times of their turns on it, and say nothing of links"
 
 
 class TimedNccl(Nccl):
@@ -62,7 +66,7 @@ class NcclCaller:
             return lambda: None
         most = {"NCCL_MAX_NCHANNELS": str(asked.channels)} if asked.channels else {}
         with _environment(NCCL_PROTO=asked.protocol, NCCL_ALGO="Ring", **most):
-            comm = nccl.NcclCommunicator(len(inside), tuple(name), inside.index(self.probe.rank))
+            comm = joined(len(inside), name, inside.index(self.probe.rank))
         count = asked.bytes // 4
         send, recv = (cupy.zeros(count, "float32") for _ in range(2))
         stream, kind = self.wire.stream.ptr, nccl.NCCL_FLOAT32
@@ -145,8 +149,10 @@ def measure_nccl(effort: ProbeLimits, seed: int, tell: Tell) -> Findings | None:
         Missing: as :func:`connected`.
     """
     probe = probe_of(connected(), effort)
-    caller = None if _shares_gpus() else NcclCaller(probe)
-    return survey(probe, effort, seed, tell, caller)
+    if not _shares_gpus():
+        return survey(probe, effort, seed, tell, NcclCaller(probe))
+    found = survey(probe, effort, seed, tell, None)
+    return found and replace(found, remarks=(ON_ONE_GPU, *found.remarks))
 
 
 def _shares_gpus() -> bool:

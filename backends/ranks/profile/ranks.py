@@ -25,7 +25,7 @@ from weft.dsl.nouns.topology import Topology
 from ...formats.p2p.embedded.mpi import Mpi
 from ...formats.p2p.embedded.threads import Hub, Threads
 from ...formats.p2p.embedded.torch import Torch
-from ..launcher import FOUND, PLAN, leave
+from ..launcher import FOUND, PLAN, RANK, leave
 from ..waiting import wait_until
 from .calls import WireCaller
 from .gpus import measure_nccl
@@ -84,7 +84,7 @@ def measure_torch(effort: ProbeLimits, seed: int, tell: Tell, place: Path | None
         more = {
             "init_method": f"file://{place / STORE}",
             "world_size": plan["ranks"],
-            "rank": int(os.environ["WEFT_RANK"]),
+            "rank": int(os.environ[RANK]),
         }
     dist.init_process_group("gloo", **more)
     wire = Torch(None)  # gloo sleeps while it waits: one wire for both

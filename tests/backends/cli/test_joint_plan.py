@@ -147,7 +147,8 @@ def test_demands_and_flows_with_relays_are_planned(weft, tmp_path, kind):
     path = tmp_path / "only.json"
     path.write_text(json.dumps(data))
     out = tmp_path / "plan"
-    found = weft("plan", str(path), "-t", "dgx1", "-o", str(out), "--json").json
+    words = ("plan", str(path), "-t", "dgx1", "--effort", "1", "-o", str(out), "--json")
+    found = weft(*words).json
     assert 0 < found["bound"]["us"] <= found["value"]
     checked = weft("check", str(out / "plan.json"))
     assert (checked.code, "part x" in checked.out) == (0, True)

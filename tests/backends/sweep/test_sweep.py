@@ -275,10 +275,10 @@ def test_a_job_that_is_late_is_killed_and_asked_again_next_time(weft: Weft, tmp_
         tmp_path / "out",
         "--json",
     )
-    ran = weft(*slow, "--deadline", "1s")
+    ran = weft(*slow, "--deadline", "0.2s")
     assert ran.code == 3
     assert ran.json["jobs"][0]["status"] == "late"
-    again = weft(*slow, "--deadline", "1s")
+    again = weft(*slow, "--deadline", "0.2s")
     assert again.json["jobs"][0]["status"] == "late"
     assert len(starts(tmp_path / "out")) == 2
 
@@ -331,7 +331,7 @@ def test_ctrl_c_ends_the_solvers_and_keeps_what_is_done(
     assert "2 of 4 jobs not run; the same command goes on" in said
     rows = json.loads((out / "sweep.json").read_text())["jobs"]
     assert [r["status"] == "pending" for r in rows] == [False, False, True, True]
-    again = weft(*LONG, "--deadline", "1s", "-o", out).json
+    again = weft(*LONG, "--deadline", "0.2s", "-o", out).json
     assert (again["kept"], again["ran"]) == (2, 0)
     assert set(small_ones).isdisjoint(starts(out)[4:])
 

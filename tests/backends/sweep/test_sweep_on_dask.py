@@ -65,7 +65,7 @@ def compared(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_killed_stopped_and_resumed_it_is_the_local_sweep(weft: Weft, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    alone = weft(*PLAN, "-o", here)
+    alone = weft(*PLAN, "--jobs", 1, "-o", here)
     assert (alone.code, alone.json["ran"]) == (0, 24)
     with dask_cluster(tmp_path) as dask:
         command = [*WEFT, *PLAN, "-o", str(there), "--cluster", dask.address]

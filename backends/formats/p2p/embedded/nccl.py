@@ -346,6 +346,14 @@ def forget(comm: Any = None) -> None:
     CONNECTIONS.pop(None if comm is None else id(comm), None)
 
 
+def joined(ranks: int, numbers: Sequence[int], rank: int) -> Any:
+    """Join a communicator by the numbers of its name: CuPy 14 takes bytes, before a tuple."""
+    import cupy
+
+    name = bytes if int(cupy.__version__.split(".")[0]) >= 14 else tuple
+    return cupy.cuda.nccl.NcclCommunicator(ranks, name(numbers), rank)
+
+
 def connect(job: Any = None, rank: int | None = None, ranks: int | None = None) -> Connection:
     """A new communicator of a job's processes, each on its current GPU; all must call this.
 
@@ -378,8 +386,7 @@ def connect(job: Any = None, rank: int | None = None, ranks: int | None = None) 
         box = [name() if rank == 0 else None]
         torch.broadcast_object_list(box, torch.get_global_rank(job, 0) if job else 0, group=job)
         told = box[0]
-    comm = nccl.NcclCommunicator(ranks, tuple(map(int, told.split(","))), rank)
-    return Connection(CupyComm(comm))
+    return Connection(CupyComm(joined(ranks, [int(x) for x in told.split(",")], rank)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -271,7 +271,7 @@ def functions(text: str, language: Language) -> dict[str, Callable[..., Any]]:
     """Return the kernel's functions and the constants of an emitted file."""
     tree = without_host(text)
     kept = tree.body
-    kernel = {node.name: node for node in kept if _is_kernel(node)}  # type: ignore[attr-defined]
+    kernel = {node.name: node for node in kept if is_kernel(node)}  # type: ignore[attr-defined]
     turning: set[str] = set()
     while (found := {n for n, node in kernel.items() if _turns(node, turning)}) != turning:
         turning = found
@@ -290,7 +290,8 @@ def without_host(text: str) -> ast.Module:
     return tree
 
 
-def _is_kernel(node: ast.AST) -> bool:
+def is_kernel(node: ast.AST) -> bool:
+    """Test whether a statement is a function of the kernel."""
     return isinstance(node, ast.FunctionDef) and bool(node.decorator_list)
 
 
@@ -299,7 +300,7 @@ def _of_host(node: ast.AST) -> bool:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return any(word in ast.unparse(node) for word in ("torch", "triton"))
     names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-    return not _is_kernel(node) and bool(names & {"torch", "dist"})
+    return not is_kernel(node) and bool(names & {"torch", "dist"})
 
 
 def _called(node: ast.AST, turning: set[str]) -> bool:

@@ -222,8 +222,7 @@ class KernelRun:
         )
         common += ("",) if "sums" in k["HEADER"] else ()  # no load-reduce: by loads from all ranks
         if k["HEADER"]["specialised"]:
-            code = self.code[rank] + [[]] * (k["BLOCKS"] - len(self.code[rank]))
-            return rank, code, tuple(map(len, code)), *common
+            return rank, *common
         return *addresses, self._scalar(rank, tl.int32), *common
 
     def _pointer(self, address: int, kind: Any) -> Any:

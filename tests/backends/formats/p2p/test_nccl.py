@@ -352,7 +352,14 @@ def test_communicators_of_nccl4py(gpu):
     _each(gpu, 4, main)
 
 
-def test_ranks_meet_through_a_store(gpu):
+@pytest.mark.parametrize("major", [13, 14])
+def test_ranks_meet_through_a_store(major):
+    """The name of a communicator is a tuple in CuPy 13, and bytes from 14 on."""
+    with installed(major=major) as gpu:
+        _meet_through_a_store(gpu)
+
+
+def _meet_through_a_store(gpu):
     program = loaded(written(classic(RING)))
     store: dict[str, bytes] = {}
     there = threading.Event()
@@ -390,7 +397,7 @@ def test_mistakes_are_told_before_anything_is_posted(arrays, error, words, gpu):
     import cupy
 
     program = loaded(written(classic(RING)))
-    comm = cupy.cuda.nccl.NcclCommunicator(4, (1,), 0)
+    comm = cupy.cuda.nccl.NcclCommunicator(4, cupy.cuda.nccl.get_unique_id(), 0)
     with pytest.raises(error, match=words):
         program.allreduce(*arrays(cupy), comm=comm)
     assert not gpu.nccl.groups

@@ -165,7 +165,7 @@ def test_a_damaged_file_is_refused(change: tuple[str, str]) -> None:
 
 def test_an_edited_kernel_is_told() -> None:
     text = symm_files.file("ring", SIMPLE)
-    assert "edited" in judge(text.replace("WARPS = 2048, 8", "WARPS = 1024, 4"), "file")[1][0].told
+    assert "edited" in judge(text.replace("WARPS = 8192, 16", "WARPS = 1024, 4"), "file")[1][0].told
 
 
 def test_what_the_kernel_has_not_is_refused() -> None:

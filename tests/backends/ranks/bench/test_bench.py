@@ -53,11 +53,11 @@ def synthesized(weft: Weft, folder: Path, machine: str, kind: str, *root: object
 
 @needs_mpi
 def test_rings_against_mpi(weft):
-    ring = "classic:ring{collective=allreduce,ranks=3}"
-    ran = weft("bench", ring, ring, "--on", "mpi", "-t", "full:3", *FEW)
+    ring = "classic:ring{collective=allreduce,ranks=2}"
+    ran = weft("bench", ring, ring, "--on", "mpi", "-t", "full:2", *FEW)
     assert ran.code == 0, ran.err
     data = ran.json
-    rings(data, [f"ring{{collective=allreduce,ranks=3}} ({i})" for i in (1, 2)], "MPI")
+    rings(data, [f"ring{{collective=allreduce,ranks=2}} ({i})" for i in (1, 2)], "MPI")
     assert all(("predicted_us" in x) == (x["name"] != "MPI") for x in data["sizes"])
 
 
@@ -98,13 +98,13 @@ def test_a_wrong_result_is_told(tmp_path):
     from weft.backends.ranks.launcher import run_program
     from weft.synth.engines.classic.text import named_algorithm
 
-    script = compile_script(named_algorithm("classic:ring{collective=allreduce,ranks=3}").algorithm)
+    script = compile_script(named_algorithm("classic:ring{collective=allreduce,ranks=2}").algorithm)
     text = (
         MpiFile().write(script).replace("COMBINE[op](a, b, out=out)", "COMBINE[op](a, a, out=out)")
     )
     bench = Bench(
         (Contestant("ring", text, "allreduce"),),
-        make("allreduce", 3),
+        make("allreduce", 2),
         (300,),
         "int32",
         2,
@@ -112,7 +112,7 @@ def test_a_wrong_result_is_told(tmp_path):
         20.0,
     )
     rows = run_program(
-        "weft.backends.ranks.bench.ranks", "mpi", 3, bench.to_json(), 60, lambda _: None
+        "weft.backends.ranks.bench.ranks", "mpi", 2, bench.to_json(), 60, lambda _: None
     )
     assert [(x.name, bool(x.wrong)) for x in entries(rows, bench.units, {})] == [
         ("ring", True),

@@ -1,0 +1,53 @@
+"""Programs on ranks that one process forks: what they are told, and what is heard of a failure.
+
+With a package in the place of torch that costs nothing to load: none of it is used here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from weft.backends.ranks.launcher import run_program
+from weft.dsl.base.errors import CheckFailed
+
+PROGRAM = """
+import json, os, sys, time
+from pathlib import Path
+from weft.backends.ranks.launcher import FOUND, PLAN, leave
+_, on, place = sys.argv
+number, plan = int(os.environ["WEFT_RANK"]), json.loads((Path(place) / PLAN).read_text())
+print("heard", number, flush=True)
+if number == plan["fails"]:
+    raise ArithmeticError("out of luck")
+(Path(place) / f"came-{number}").touch()
+while len(list(Path(place).glob("came-*"))) < 3:
+    time.sleep(0.01)
+if not number:
+    leave(Path(place) / FOUND, [on, sorted(path.name for path in Path(place).glob("came-*"))])
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of the module, which ranks find beside a torch that is empty."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    (tmp_path / "torch" / "distributed.py").write_text("def is_available():\n    return True\n")
+    (tmp_path / "three_ranks.py").write_text(PROGRAM)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("weft.backends.ranks.launcher.find_spec", lambda name: name)
+    return "three_ranks"
+
+
+def test_every_rank_has_its_number_and_rank_0_leaves_what_was_found(program: str) -> None:
+    heard: list[str] = []
+    found = run_program(program, "torch", 3, {"fails": None}, 60, heard.append)
+    assert found == ["torch", ["came-0", "came-1", "came-2"]]
+    assert set(heard) <= {"heard 0", "heard 1", "heard 2"}
+
+
+def test_a_rank_that_fails_ends_all_with_its_error(program: str) -> None:
+    with pytest.raises(CheckFailed, match="ArithmeticError: out of luck"):
+        run_program(program, "torch", 3, {"fails": 1}, 60, lambda _: None)
