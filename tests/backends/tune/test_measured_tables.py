@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +67,30 @@ NOT_PREDICTED = {
 }
 
 
-def graded(folder: Path, data: Any) -> subprocess.CompletedProcess[str]:
-    file = folder / "tables.json"
-    file.write_text(json.dumps(data))
-    command = [sys.executable, str(SCRIPT), str(file), "--json"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+Graded = Callable[[Any], dict[str, Any]]
 
 
-def test_every_row_is_predicted_or_has_a_reason(tmp_path: Path) -> None:
+@pytest.fixture
+def graded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Graded:
+    """Runs the script on tables, in this process; what it prints."""
+
+    def run(data: Any) -> dict[str, Any]:
+        file = tmp_path / "tables.json"
+        file.write_text(json.dumps(data))
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(file), "--json"])
+        assert runpy.run_path(str(SCRIPT))["main"]() == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    return run
+
+
+def test_every_row_is_predicted_or_has_a_reason(graded: Graded) -> None:
     named = [{**one, "id": f"x{i}"} for i, one in enumerate(NOT_PREDICTED.values())]
-    ran = graded(tmp_path, {"tables": [*PREDICTED, *named]})
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout)
+    found = graded({"tables": [*PREDICTED, *named]})
     assert {one["name"] for one in found["tables"]} == {one["id"] for one in PREDICTED}
     apart = {one["name"]: one for one in found["apart"]}
     for one, why in zip(named, NOT_PREDICTED, strict=True):
@@ -87,11 +101,10 @@ def test_every_row_is_predicted_or_has_a_reason(tmp_path: Path) -> None:
     assert all(-1 < one["worst"] < 100 for one in found["tables"])
 
 
-def test_a_spike_is_apart_and_files_are_summed_up(tmp_path: Path) -> None:
+def test_a_spike_is_apart_and_files_are_summed_up(graded: Graded) -> None:
     rows = [[1024, 14.0], [2048, 16.0], [4096, 14.2], [8192, 16.0], [16384, 30.0], [32768, 28.0]]
     facts = {"library": "RCCL", "chosen": "MSCCL XML", "rows_bytes_us": rows}
-    ran = graded(tmp_path, {"tables": [table("mi300", "MI300X", "mi300x", **facts)]})
-    found = json.loads(ran.stdout)
+    found = graded({"tables": [table("mi300", "MI300X", "mi300x", **facts)]})
     assert [(one["rows"], one["why"]) for one in found["apart"]] == [
         (1, "a spike of 2KiB: 16 µs, beside 14 of 1KiB and 14.2 of 4KiB")
     ]
@@ -130,7 +143,10 @@ def test_other_files_are_refused(tmp_path: Path, data: Any) -> None:
 
 
 def test_a_file_that_is_refused_is_told_in_one_line(tmp_path: Path) -> None:
-    ran = graded(tmp_path, {"tables": 1})
+    file = tmp_path / "tables.json"
+    file.write_text('{"tables": 1}')
+    command = [sys.executable, str(SCRIPT), str(file), "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert ran.stderr.startswith("error: ")
     assert ran.stderr.count("\n") == 1
