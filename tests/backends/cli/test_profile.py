@@ -19,14 +19,14 @@ needs_mpi = pytest.mark.skipif(not (find_spec("mpi4py") and MPIEXEC), reason="no
 
 def test_threads(weft, tmp_path):
     out = tmp_path / "m.json"
-    ran = weft("profile", "--on", "numpy", "--ranks", 3, "--time", "0.2s", "-o", out, "--json")
+    ran = weft("profile", "--on", "numpy", "--ranks", 2, "--time", "0.2s", "-o", out, "--json")
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)
-    assert (data["ranks"], data["links"], data["file"]) == (3, 6, str(out))
-    assert sum(len(one["directions"]) for one in data["classes"]) == 6
+    assert (data["ranks"], data["links"], data["file"]) == (2, 2, str(out))
+    assert sum(len(one["directions"]) for one in data["classes"]) == 2
     assert all(one["alpha"] > 0 and one["beta"] > 0 for one in data["classes"])
     counts = [one["count"] for one in data["calls"] if one["step"] == "ring"]
-    assert min(counts) == 2  # noise may tell two groups of three threads
+    assert set(counts) == {2}
     numbers = {one["key"]: one["value"] for one in data["timing"]}
     assert numbers["host.per_gpu"] > 0
     shown = weft("topo", "show", out, "-v")
