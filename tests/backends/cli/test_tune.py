@@ -373,52 +373,23 @@ def test_a_program_of_another_collective_is_found(tmp_path: Path, weft: Weft) ->
     assert "it is alltoall on 2 ranks" in found.out
 
 
-def test_a_library_that_is_measured_is_for_any_bytes(tmp_path: Path, weft: Weft) -> None:
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that two ranks of MPI have measured, for sizes that no element divides."""
     pytest.importorskip("mpi4py")
-    made = tmp_path / "library"
-    told = weft(
-        "tune",
-        "-t",
-        "line:2",
-        "-c",
-        "broadcast",
-        "--sizes",
-        "999B:1001B",
-        "-e",
-        "classic",
-        "--measure",
-        "mpi",
-        "--jobs",
-        "1",
-        "-o",
-        made,
-    )
-    assert told.code == 0
-    assert (read(made).tuned[0].grid[0], read(made).tuned[0].grid[-1]) == (999, 1001)
+    made = tmp_path_factory.mktemp("measured") / "library"
+    asked = ("-t", "line:2", "-c", "broadcast", "--sizes", "999B:1001B", "-e", "classic")
+    assert main(["tune", *asked, "--measure", "mpi", "--jobs", "1", "-o", str(made)]) == 0
+    return made
 
 
-def test_plans_are_measured_where_there_is_a_runtime(tmp_path: Path, weft: Weft) -> None:
-    pytest.importorskip("mpi4py")
-    made = tmp_path / "library"
-    told = weft(
-        "tune",
-        "-t",
-        "line:2",
-        "-c",
-        "allgather",
-        "--sizes",
-        "64KiB:256KiB",
-        "-e",
-        "classic",
-        "--measure",
-        "mpi",
-        "--jobs",
-        "1",
-        "-o",
-        made,
-    )
-    assert told.code == 0
-    library = read(made)
+def test_a_library_that_is_measured_is_for_any_bytes(measured: Path) -> None:
+    one = read(measured).tuned[0]
+    assert (one.grid[0], one.grid[-1]) == (999, 1001)
+
+
+def test_plans_are_measured_where_there_is_a_runtime(measured: Path, weft: Weft) -> None:
+    library = read(measured)
     assert library.timing["by"] == "measurement"
     one = library.tuned[0]
     assert [c.name for c in one.candidates if c.name == "MPI" and c.baseline] == ["MPI"]
@@ -428,7 +399,7 @@ def test_plans_are_measured_where_there_is_a_runtime(tmp_path: Path, weft: Weft)
     ahead = sum(mine > us for mine, us in zip(one.chosen_us, own, strict=True))
     told_so = [r for r in one.remarks if "quicker than any plan" in r]
     assert [f"at {ahead} of" in r for r in told_so] == [True] * (ahead > 0)
-    assert weft("check", made).code == 0
+    assert weft("check", measured).code == 0
 
 
 def test_a_sketch_that_gives_nothing_is_told(tmp_path: Path, weft: Weft) -> None:
