@@ -153,7 +153,7 @@ def _from_the_shelf(
     They are asked at the largest size first, and elsewhere if they are good there.
     """
     *others, largest = sizes_of_sketches(options.sizes)
-    if _best_us(told, largest) <= ROOM * lower_bound_us(bounds(topology, collective), largest):
+    if _reached(told, largest, float(ROOM * lower_bound_us(bounds(topology, collective), largest))):
         return {}
     shelf = [s for s in fitting_sketches(topology, collective) if s not in options.sketches]
     if not shelf:
@@ -164,10 +164,11 @@ def _from_the_shelf(
     return found | (_told(more, given, jobs) if more else {})
 
 
-def _best_us(told: Mapping[Ask, Any], size: int) -> float:
-    """Return the least that a schedule which was found can take at a size."""
-    found = [load(data) for answer in told.values() if answer for data in answer["schedules"]]
-    return min((_least_us(schedule, size) for schedule in found), default=math.inf)
+def _reached(told: Mapping[Ask, Any], size: int, us: float) -> bool:
+    """Return True if some schedule that was found may take so long at a size, or less; those of the
+    last questions, for large messages, are looked at first."""
+    answers = [answer for answer in reversed([*told.values()]) if answer]
+    return any(_least_us(load(data), size) <= us for a in answers for data in a["schedules"])
 
 
 def _promising(told: Mapping[Ask, Any], shelf: Sequence[Named], size: int) -> set[Named]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.dsl.base.kept import kept
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.schedule import Schedule, dump
 
@@ -94,6 +95,9 @@ def clocked(
     ]
 
 
+_dumped = kept()(dump)
+
+
 def times_of(
     forms: Sequence[tuple[Runner, Variant]],
     wanted: Sequence[Mapping[int, float]],
@@ -110,7 +114,7 @@ def times_of(
     """
     given = [
         {
-            "schedule": dump(runner.schedule),
+            "schedule": _dumped(runner.schedule),
             "runtime": track.runtime,
             "model": track.model,
             "protocols": [],
