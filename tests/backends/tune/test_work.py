@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -81,12 +82,17 @@ def test_forms_that_no_file_can_hold_are_not_timed() -> None:
     assert given.timer(Variant(16, spread=Spread.CHAINS)) is None
 
 
-def test_instances_that_would_share_blocks_are_not_explored() -> None:
+def test_large_programs_whose_instances_would_share_blocks_are_not_explored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given = Stand.of(stand("full:16", "allgather", "classic{algorithm=direct}"))
     many = Variant(8, pairing=Pairing.NONE)
-    assert given.timer(many) is not None  # a finalist is compiled in any case
-    assert given.timer(many, room=True) is None
-    assert given.timer(Variant(1, pairing=Pairing.NONE), room=True) is not None
+    assert given.timer(many, room=True) is not None
+    monkeypatch.setattr(work, "MOST_SHARED", 1000)
+    few, one = replace(many, segments=2), Variant(1, pairing=Pairing.NONE, segments=2)
+    assert given.timer(few) is not None  # a finalist is compiled in any case
+    assert given.timer(few, room=True) is None
+    assert given.timer(one, room=True) is not None
 
 
 def test_exploring_times_more_instances_while_that_helps() -> None:
