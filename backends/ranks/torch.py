@@ -107,6 +107,12 @@ class TorchMember:
         return time.perf_counter()
 
 
+def takes_gpus(torch: Any, dist: Any, here: int) -> bool:
+    """Return True if this host has a GPU for each of its ranks; NCCL refuses two on one."""
+    usable = torch.cuda.is_available() and dist.is_nccl_available()
+    return bool(usable and torch.cuda.device_count() >= here)
+
+
 class TorchWorld:
     """All ranks of the job; ``store`` as torch's init_method, None for torchrun's environment."""
 
@@ -120,7 +126,8 @@ class TorchWorld:
         self.dist: Any = dist
         self.timeout = timeout
         torch.set_num_threads(1)  # ranks share the cores
-        cuda = torch.cuda.is_available() and dist.is_nccl_available()
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks))  # torchrun says how many
+        cuda = takes_gpus(torch, dist, here)
         dist.init_process_group(
             "nccl" if cuda else "gloo",
             init_method=store,
