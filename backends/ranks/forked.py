@@ -19,8 +19,10 @@ from .torch import fork_ranks
 
 
 def main(program: str, place: str, ranks: int) -> None:
-    """Run a module on that many ranks; end with the first that fails, and leave the others to
-    :func:`.launcher.run_program`, which ends all that descend from this process."""
+    """Run a module on that many ranks, and end with exit code 1 when the first of them fails.
+
+    The others are left to :func:`.launcher.run_program`, which ends all processes below this one.
+    """
     pids = fork_ranks(ranks, partial(_run, program, place))
     end_with_owner(Path(place))
     while pids:

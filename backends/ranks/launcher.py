@@ -297,7 +297,7 @@ PLAN, FOUND = "plan.json", "found.json"
 """Files in the folder of the ranks."""
 
 RANK = "WEFT_RANK"
-"""Name of the number of a rank of torch.distributed, in its environment."""
+"""Environment variable with the number of a rank of torch.distributed."""
 
 LACKING = "lacking-{}.json"
 """File in which a process, by its number, says what it lacks, if anything."""

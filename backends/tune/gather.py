@@ -48,7 +48,7 @@ ROOM = 1.02
 which sketches of the shelf are asked: they are for bandwidth, and cannot gain more than that."""
 
 SMALL = 10
-"""Part of the effort for a question about a message that is small: its least latency takes longer
+"""Divisor of the effort for a question about a message that is small: its least latency takes longer
 than its load on the bottleneck. What a longer search gains there, by transfers that overlap, is
 little beside the starts of a program: on DGX-1 and two A100 hosts the answers were the same."""
 

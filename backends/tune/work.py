@@ -221,8 +221,8 @@ class Stand:
     def timer(self, variant: Variant, *, room: bool = False) -> Timer | None:
         """Return the schedule compiled in one way, with its clock.
 
-        ``room``: not where it is large and instances have to share channels or blocks.
-        None where the runtime has no room for the program, or it is too large.
+        None where the runtime has no room for the program, or it is too large; with ``room`` also
+        where it is large and its instances would share channels or blocks.
         """
         if len(self.schedule.casts):
             return cast_timer(self.schedule, (self.runtime, self.by), variant.instances)

@@ -19,9 +19,8 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from symm_programs import NAMES, NOTHING, loaded, require_driver
+from symm_programs import NAMES, NOTHING, expected, loaded, require_driver
 
 SEPARATE_HOSTS = {
     "NCCL_SOCKET_IFNAME": "lo",
@@ -105,22 +104,10 @@ def one_rank_of_jax(path: str) -> None:
         given = chance.integers(-99, 99, (ranks, units * length)).astype(np.float32)
         x = jax.make_array_from_process_local_data(NamedSharding(mesh, spec), given[rank])
         found = np.asarray(call(x).addressable_shards[0].data)
-        wanted = wanted_of(kind, given, rank)
+        wanted = expected(kind, given, rank)
         assert np.array_equal(found, wanted), f"rank {rank}: {length} elements a unit"
     if rank == 0:
         sys.stdout.write(f"{jax.devices()[0].device_kind}, {jax.__version__}: right\n")
-
-
-def wanted_of(kind: str, given: Any, rank: int) -> Any:
-    """Return what a rank must have: ``given`` has a row per rank."""
-    ranks = len(given)
-    if kind == "allreduce":
-        return given.sum(0)
-    if kind == "allgather":
-        return given.reshape(-1)
-    if kind == "reduce_scatter":
-        return given.sum(0).reshape(ranks, -1)[rank]
-    return given.reshape(ranks, ranks, -1)[:, rank].reshape(-1)
 
 
 def nothing_on(on: str) -> str | None:

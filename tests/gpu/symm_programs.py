@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from ctypes import CDLL
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import numpy as np
 
 from weft.backends.compile.compile import CompileOptions, lower_algorithm
 from weft.backends.formats.torch_symm.format import TorchSymm
@@ -50,6 +53,18 @@ def require_driver() -> None:
 def _end(why: str) -> NoReturn:
     sys.stderr.write(f"Nothing was checked: {why}\n")
     sys.exit(NOTHING)
+
+
+def expected(kind: str, given: Sequence[Any], rank: int) -> Any:
+    """Return what a rank must have, by the arrays (NumPy, one axis) that the ranks give."""
+    ranks = len(given)
+    if kind == "allreduce":
+        return sum(given)
+    if kind == "allgather":
+        return np.concatenate(given)
+    if kind == "reduce_scatter":
+        return sum(given).reshape(ranks, -1)[rank]  # type: ignore[attr-defined]
+    return np.concatenate([x.reshape(ranks, -1)[rank] for x in given])
 
 
 def write(folder: Path, ranks: int) -> list[tuple[str, Path]]:

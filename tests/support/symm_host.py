@@ -148,7 +148,7 @@ def virtual(folder: Path) -> list[bool]:
 
 
 def alone(folder: Path) -> str:
-    """What a file says that is run by itself where there is no GPU."""
+    """Error text of a file that is run as a program where there is no GPU."""
     if torch.cuda.device_count():
         return ""
     try:

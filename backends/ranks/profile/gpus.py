@@ -23,6 +23,7 @@ FEW_CHANNELS = "NCCL_MAX_CTAS"
 
 
 ON_ONE_GPU = "ranks share a GPU: these are times of their turns on it, and say nothing of links"
+"""Remark on a machine that was measured so."""
 
 
 class TimedNccl(Nccl):

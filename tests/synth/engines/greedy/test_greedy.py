@@ -36,7 +36,7 @@ def solved(
     seed: int = 0,
     enough: float = 0,
 ) -> Outcome:
-    """What an engine finds; it may stop at a schedule that takes at most ``enough`` µs."""
+    """Outcome of an engine, which may stop at a schedule of at most ``enough`` µs."""
     where = topology(machine)
     problem = Problem(where, make(kind, where.ranks), None, Objective.TIME, size)
     return synthesize(problem, engine, Budget(30, seed=seed), Enough(problem, enough))

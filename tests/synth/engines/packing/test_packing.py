@@ -25,7 +25,7 @@ QUICK = Budget(effort=20)
 
 
 def solved(name: str, kind: str, size: int, engine: str = "packing", enough: float = 0) -> Outcome:
-    """What an engine finds; it may stop at a schedule that takes at most ``enough`` µs."""
+    """Outcome of an engine, which may stop at a schedule of at most ``enough`` µs."""
     machine = topology(name)
     problem = Problem(machine, make(kind, machine.ranks), None, Objective.TIME, size)
     return synthesize(problem, engine, QUICK, Enough(problem, enough))

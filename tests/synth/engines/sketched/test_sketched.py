@@ -41,7 +41,7 @@ def solved(
     effort: float = 3,
     enough: float = 0,
 ) -> Outcome:
-    """What an engine finds; it may stop at a schedule that takes at most ``enough`` µs."""
+    """Outcome of an engine, which may stop at a schedule of at most ``enough`` µs."""
     roots = (0,) if kind in ("broadcast", "scatter", "gather", "reduce") else ()
     collective = make(kind, machine.ranks, roots=roots)
     problem = Problem(machine, collective, sketch, Objective.TIME, size)
