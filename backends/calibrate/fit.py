@@ -49,6 +49,12 @@ PRIOR = 0.01
 CONTRADICTION = 1.5
 """Times of one collective and size that differ by more than this factor contradict each other."""
 
+MISSED = 2.0
+"""A fitted time that is off by more than this factor explains nothing: it is named."""
+
+MOST_NAMED = 3
+"""Missed times that a remark names."""
+
 MOST_POINTS = 12
 """Sizes of a collective that take part in the fit; all are held against it afterwards."""
 
@@ -115,6 +121,21 @@ class Residual:
     how: str
     apart: str
 
+    @property
+    def factor(self) -> float:
+        """Return the fitted time over the measured one, or their inverse: 1 or more."""
+        ratio = self.fitted_us / self.measured.us
+        return max(ratio, 1 / ratio)
+
+    @property
+    def words(self) -> str:
+        """Return the measured time, where it stands, and the fitted one."""
+        mine = self.measured
+        return (
+            f"{mine.kind} of {format_bytes(mine.bytes)} took {mine.us:g} µs ({mine.where}), "
+            f"fitted {self.fitted_us:.4g}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -133,6 +154,10 @@ class Calibration:
 
     @property
     def doubt(self) -> str:
+        """Return why the numbers are not to be trusted; empty if they explain all times."""
+        return ". ".join(filter(None, (self._farther_words(), self._missed_words())))
+
+    def _farther_words(self) -> str:
         """Return why the defaults are to be kept; empty if what was fitted is nearer the times."""
         before, after = self.error(fitted=False), self.error(fitted=True)
         if after <= before:
@@ -141,6 +166,20 @@ class Calibration:
             f"the fitted numbers are further from the times than the defaults: median error "
             f"{before:.1%} before, {after:.1%} after. No one set of numbers explains these times; "
             "keep the machine as it was, or measure again while nothing else runs"
+        )
+
+    def _missed_words(self) -> str:
+        """Return which times are off by more than twice, the farthest first; empty if none is."""
+        off = [(r.factor, r) for r in self.residuals if not r.apart and r.factor > MISSED]
+        if not off:
+            return ""
+        off.sort(key=lambda pair: -pair[0])
+        named = "; ".join(r.words for _, r in off[:MOST_NAMED]) + "; …" * (len(off) > MOST_NAMED)
+        return (
+            f"the fitted numbers do not explain {len(off)} of "
+            f"{sum(not r.apart for r in self.residuals)} times, which are off by more than "
+            f"{MISSED:g} times: {named}. Times are in µs, out of place; leave out runs that were "
+            "disturbed"
         )
 
 

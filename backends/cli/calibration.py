@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
-from weft.dsl.importers.nccl_tests import NcclTestsRun, read_run, runs_in
+from weft.dsl.importers.nccl_tests import NcclTestsRun, read_run, require_warm, runs_in
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.topology import Topology
@@ -66,6 +66,9 @@ def _read(
 ) -> list[MeasuredTime]:
     """Read the output of a test, say what it is, and return its times."""
     run = read_run(text, path)
+    require_warm(run, path)
+    if not run.rows:
+        raise BadFile("no row with a time", where=path, hint="run the test with -b 8 -e 1G -f 2")
     times = _times(run, path, topology, given)
     console.say("Read", f"{path}: {run.test or 'a test'}, {count(len(run.rows), 'size')}")
     known = topology.timing.family

@@ -10,7 +10,12 @@ from typing import Any
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import parse_json
 from weft.dsl.importers.nccl_log import NcclLog, read_log
-from weft.dsl.importers.nccl_tests import NcclTestsRun, looks_like_nccl_tests, read_run
+from weft.dsl.importers.nccl_tests import (
+    NcclTestsRun,
+    looks_like_nccl_tests,
+    read_run,
+    require_warm,
+)
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.runtime import RCCL
 
@@ -51,10 +56,7 @@ def tuner_times(text: str, path: str, words: Mapping[str, str]) -> list[TunerTim
 def _of_run(
     run: NcclTestsRun, kind: Kind, log: NcclLog, path: str, words: Mapping[str, str]
 ) -> Iterator[TunerTime]:
-    if not run.warm:
-        raise UserError(
-            "no call came before those that were timed", where=path, hint="leave out -w 0"
-        )
+    require_warm(run, path)
     hosts, ranks = len(set(run.hosts)), len(run.hosts)
     for row in run.rows:
         setting = _setting(log, kind, row.bytes, ranks, words, path)

@@ -21,6 +21,9 @@ from .errors import UserError, suggest
 BYTES_PER_US_PER_GBPS = 1000
 """Bytes that a link of 1 GB/s moves in one µs."""
 
+LARGEST_MESSAGE = 1 << 50
+"""Bytes of the largest message that is believed; sums of them fit 64 bits."""
+
 _SIZES = {
     "B": 1,
     "KB": 10**3,

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
-from ..base.units import exact, format_bytes
+from ..base.units import LARGEST_MESSAGE, exact, format_bytes
 from ..machines.families import mesh
 from ..machines.host_file import load_host
 from ..machines.hosts import Cables, Host, HostSwitch, connect, side_by_side, with_symmetries
@@ -140,7 +140,7 @@ def _alphas(shape: Fields, place: str) -> tuple[Fraction, Fraction]:
 
 def _chunk(shape: Fields, place: str) -> int:
     size = exact(shape.get("chunk_size", Number, 1), f"{place}: chunk_size") * 10**9
-    if not 1 <= size < 1 << 50:
+    if not 1 <= size < LARGEST_MESSAGE:
         raise BadFile(
             f"a chunk of {float(size):g} bytes",
             where=place,

@@ -11,7 +11,12 @@ from typing import Any, TypeVar
 from weft.dsl.base.errors import UserError, suggest
 from weft.dsl.base.spans import Span
 from weft.dsl.base.spec import Item, colon_text, split
-from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
+from weft.dsl.base.units import (
+    LARGEST_MESSAGE,
+    SizeRange,
+    parse_microseconds,
+    parse_size_range,
+)
 
 T = TypeVar("T")
 
@@ -21,7 +26,6 @@ LARGEST_WHOLE = 2**31 - 1
 LARGEST_GROUP = 1 << 20
 """Largest group or range of ranks; a longer one is taken for a mistake."""
 
-LARGEST_MESSAGE = 1 << 50
 LONGEST_BUDGET_US = 365 * 24 * 3600 * 10**6
 
 

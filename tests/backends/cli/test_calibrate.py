@@ -87,6 +87,23 @@ def test_a_fit_that_is_further_from_the_times_is_doubted(calibrate):
     assert "further from the times than the defaults" in ran.err
 
 
+@pytest.mark.parametrize(("factor", "many"), [(0.001, "2 of 2"), (None, "1 of 2")])
+def test_times_that_no_numbers_explain_are_named(calibrate, factor, many):
+    """Times in ms, and one of a disturbed run, were fitted without a word."""
+    whole = text("allreduce", machine="line:2", sizes=SIZES[::9])
+    pattern = r"(?m)^(  8 .*? -1 +)(\S+)" if factor is None else r"(?m)^(  \d.*? -1 +)(\S+)"
+    ran = calibrate(
+        re.sub(pattern, lambda m: f"{m[1]}{float(m[2]) * (factor or 1000):g}", whole),
+        machine="line:2",
+    )
+    assert ran.code == 0, ran.err
+    doubt = json.loads(ran.out)["doubt"]
+    assert f"do not explain {many} times" in doubt
+    assert "allreduce of 8B took" in doubt
+    assert "0.txt:8)" in doubt
+    assert "do not explain" in ran.err
+
+
 def test_one_process_for_all_gpus_hides_alpha(calibrate):
     ran = calibrate(
         text("allgather", together=True, more=[TimingNumber("host.per_gpu", Fraction(6), "")])
@@ -124,6 +141,28 @@ def test_texts_that_tell_nothing(calibrate, change, message, line, tmp_path):
     assert message in ran.err
     assert line is None or f"0.txt:{line}" in ran.err
     assert not (tmp_path / "m.json").exists()
+
+
+@pytest.mark.parametrize("change", ["", "0.00"])
+def test_a_text_without_times_is_named(calibrate, tmp_path, change):
+    whole = text("allreduce", machine="line:2", sizes=(8,))
+    none = re.sub(r"(?m)^  8 .*\n", "", whole)
+    zero = re.sub(r"(?m)^(  8  .*? -1 +)\S+", r"\g<1>0.00", whole)
+    ran = calibrate(zero if change else none, machine="line:2", more=("-o", tmp_path / "m.json"))
+    assert ran.code == 2
+    assert "no row with a time" in ran.err
+    assert str(tmp_path / "0.txt") in ran.err
+    assert not (tmp_path / "m.json").exists()
+
+
+def test_times_of_first_calls_are_refused(calibrate):
+    cold = text("allreduce", machine="line:2", sizes=(8,)).replace(
+        "step: 2(factor)", "step: 2(factor) warmup iters: 0 iters: 20"
+    )
+    ran = calibrate(cold, machine="line:2")
+    assert ran.code == 2
+    assert "no call came before those that were timed" in ran.err
+    assert "0.txt" in ran.err
 
 
 def test_measurements_that_contradict_each_other(calibrate):

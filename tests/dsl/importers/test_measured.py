@@ -269,3 +269,22 @@ def test_times_that_no_call_takes_are_refused_with_their_line(us: float) -> None
     with pytest.raises(BadFile, match="no call takes") as told:
         read_run(text, "ar.txt")
     assert (told.value.where or "").startswith("ar.txt:")
+
+
+@pytest.mark.parametrize("size", ["9223372036854775808", "1" + "0" * 40, "9" * 5000])
+def test_sizes_that_no_machine_holds_are_refused_with_their_line(size: str) -> None:
+    text = nccl_tests_text("all_reduce", [(1024, 10.0), (2048, 20.0)], gpus=4)
+    with pytest.raises(BadFile, match="more than 1024 TiB") as told:
+        read_run(text.replace("  2048  ", f"  {size}  "), "ar.txt")
+    assert told.value.where == "ar.txt:11"
+    assert len(str(told.value)) < 200
+
+
+@pytest.mark.parametrize("wrong", ["nan", "-nan", "inf", "1e+400", "-1", "FAILED"])
+def test_errors_that_are_no_number_or_not_finite_are_wrong_results(wrong: str) -> None:
+    """Versions before 2.13 print the largest difference: ``nan`` where the results had one."""
+    lines = nccl_tests_text("all_reduce", [(1024, 10.0), (2048, 20.0)], gpus=4).splitlines()
+    lines[9] = f"{lines[9][:-1]}{wrong}"
+    with pytest.raises(BadFile, match="results were wrong at 1024 bytes in place") as told:
+        read_run("\n".join(lines), "ar.txt")
+    assert told.value.where == "ar.txt:10"
