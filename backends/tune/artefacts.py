@@ -141,8 +141,7 @@ def make(given: Mapping[str, Any]) -> list[dict[str, Any]]:
         target, chunks = "", 0
         if isinstance(backend, MscclXml):
             target = asked.runtime
-            chunks = shaped.collective.coarsest().message_chunks
-            chunks *= variant.segments * variant.instances
+            chunks = shaped.collective.coarsest().message_chunks * variant.pieces
         for in_place in asked.placements(schedule.collective.kind, format):
             writer = _ProgramFiles(shaped, variant, backend, asked.runtime, in_place, given["seed"])
             for one, plan in zip(made, given["ranges"], strict=True):

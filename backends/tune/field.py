@@ -20,7 +20,7 @@ from .measure import between, measured_race
 from .options import TuneOptions
 from .race import run_race, short_race
 from .timing import Interrupted, MapJobs, RaceEntry, Runner, Track, times_of
-from .work import FORMAT, Stand, Timer
+from .work import ELEMENT, FORMAT, Stand, Timer
 
 COPY = 1.003
 """Least gain in time of a program with twice the instances; these take twice the thread blocks from
@@ -195,7 +195,8 @@ def _ratios(
     looks: dict[tuple[int, int], list[int]] = {}
     for i, entry in pairs:
         parts = CLOSE if lead[entry, i : i + 2].min() < SAFE else 2
-        looks[i, entry] = _inside(grid[i], grid[i + 1], parts)
+        turn = _stand(entries[entry], track).turn_bytes(entries[entry].variant)
+        looks[i, entry] = _inside(grid[i], grid[i + 1], parts, turn)
     wanted: dict[int, dict[int, float]] = {}
     for (i, entry), found in looks.items():
         for one in (entry, *_rivals(came, baselines, i)):
@@ -226,9 +227,18 @@ def _rivals(came: Finalists, baselines: Sequence[int], gap: int) -> list[int]:
     return [e for e, close in zip(baselines, near.tolist(), strict=True) if close]
 
 
-def _inside(low: int, high: int, parts: int) -> list[int]:
-    """Return sizes that cut a gap into the given number of parts."""
-    return sorted({low + (high - low) * i // parts for i in range(1, parts)} - {low})
+def _inside(low: int, high: int, parts: int, turn: int = 0) -> list[int]:
+    """Return sizes that cut a gap into the given number of parts, and the least in it of which a
+    loop with turns of so many bytes moves a few bytes in a turn of their own: there it loses
+    most."""
+    found = {low + (high - low) * i // parts for i in range(1, parts)}
+    if turn:
+        found.add(-(-low // turn) * turn + ELEMENT)
+    return sorted(n for n in found if low < n < high)
+
+
+def _stand(entry: RaceEntry, track: Track) -> Stand:
+    return Stand(entry.runner.schedule, track.runtime, (), track.model)
 
 
 def _matrix(entries: Sequence[RaceEntry]) -> Floats:

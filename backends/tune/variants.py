@@ -50,6 +50,11 @@ class Variant:
         return " ".join(words)
 
     @property
+    def pieces(self) -> int:
+        """Return into how many chunks of a program one of a schedule is cut."""
+        return self.segments * self.parts * self.instances
+
+    @property
     def passes(self) -> dict[str, str | int]:
         """Return the values of ``weft compile -p`` by pass, where they differ from the default."""
         found: dict[str, str | int] = {}

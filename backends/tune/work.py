@@ -261,6 +261,14 @@ class Stand:
         turns = self.model.cut(replace(program, protocol=protocol), size).iterations
         return turns * program.instructions <= LONGEST_LOOP
 
+    def turn_bytes(self, variant: Variant) -> int:
+        """Return the bytes of a message that a turn of a program's loop moves; 0: it has none."""
+        if len(self.schedule.casts):
+            return 0
+        collective = shaped(self.schedule, variant).collective.coarsest()
+        chunks = collective.message_chunks * variant.pieces
+        return chunks * self.model.payloads(variant.protocol, collective)[0]
+
 
 def _made_timer(
     schedule: Schedule, clock: tuple[str, str], variants: tuple[Variant], *, room: bool
@@ -287,7 +295,7 @@ _timer, _large_timer = kept(most=KEPT)(_made_timer), kept(most=KEPT_LARGE)(_made
 
 def _has_room(schedule: Schedule, runtime: str, variant: Variant) -> bool:
     """Return True if every instance has channels and blocks of its own, or they are small."""
-    one = _program(schedule, runtime, (replace(variant, instances=1),))
+    one = _program(schedule, runtime, (replace(variant, instances=1),), False)
     small = one.instructions * variant.instances <= MOST_SHARED
     return small or has_room(one, variant.instances, target_of(runtime))
 
@@ -300,15 +308,13 @@ def _repeated(
     Raises:
         UserError: something the target cannot express.
     """
-    one = _program(schedule, runtime, (replace(variant, instances=1),), in_place=in_place)
+    one = _program(schedule, runtime, (replace(variant, instances=1),), in_place)
     more = replicated(one, variant.instances, target_of(runtime))
-    return more or _program(schedule, runtime, (variant,), in_place=in_place)
+    return more or _program(schedule, runtime, (variant,), in_place)
 
 
 @kept(most=KEPT_LARGE)
-def _program(
-    schedule: Schedule, runtime: str, variants: tuple[Variant], *, in_place: bool = False
-) -> Program:
+def _program(schedule: Schedule, runtime: str, variants: tuple[Variant], in_place: bool) -> Program:
     """Return the schedule compiled in one way.
 
     Raises:

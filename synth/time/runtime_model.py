@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.runtime import (
@@ -137,12 +138,8 @@ class RuntimeModel:
         """
         if message_bytes < 1:
             raise UserError(f"a message of {message_bytes} bytes cannot be simulated")
-        protocol = self.protocol(program.protocol)
-        payload = merged = protocol.payload
         chunk = Fraction(message_bytes, program.message_chunks)
-        if protocol.rooted_payload and program.collective.kind in ROOTED:
-            merged = protocol.rooted_payload
-            payload = merged if protocol.rooted_pieces else payload
+        payload, merged = self.payloads(program.protocol, program.collective)
         iterations = math.ceil(chunk / payload)
         return Cut(
             chunk,
@@ -151,6 +148,14 @@ class RuntimeModel:
             chunk - (iterations - 1) * payload,
             max(1, min(self.most_merged, merged // math.ceil(chunk))),
         )
+
+    def payloads(self, protocol: Protocol, collective: Collective) -> tuple[int, int]:
+        """Return the bytes of a chunk that a turn of the loop moves at most, and those of the
+        chunks that travel together."""
+        one = self.protocol(protocol)
+        if one.rooted_payload and collective.kind in ROOTED:
+            return one.rooted_payload if one.rooted_pieces else one.payload, one.rooted_payload
+        return one.payload, one.payload
 
     def protocol(self, protocol: Protocol) -> ProtocolModel:
         """The model of a protocol.

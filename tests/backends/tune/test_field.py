@@ -15,6 +15,7 @@ from weft.backends.tune.measure import between
 from weft.backends.tune.options import TuneOptions
 from weft.backends.tune.timing import RaceEntry, Runner, Track
 from weft.backends.tune.variants import Variant
+from weft.backends.tune.work import Stand
 from weft.dsl.base.units import SizeRange
 from weft.synth.time.calibrated import DATASHEET
 
@@ -44,18 +45,18 @@ def jobs_for(slow: range, lead: float) -> Any:
     return jobs
 
 
-def taken(slow: range, lead: float) -> list[str]:
+def taken(slow: range, lead: float, grid: list[int] = GRID) -> list[str]:
     """Who is taken at each size of the grid."""
     schedule = patterns.ring_allgather(2, 1)
     entries = [
-        RaceEntry(Runner("plan", schedule), PLAN, tuple(n / lead for n in GRID)),
+        RaceEntry(Runner("plan", schedule), PLAN, tuple(n / lead for n in grid)),
         RaceEntry(
-            Runner("baseline", schedule, baseline=True), BASELINE, tuple(float(n) for n in GRID)
+            Runner("baseline", schedule, baseline=True), BASELINE, tuple(float(n) for n in grid)
         ),
     ]
-    options = TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))
+    options = TuneOptions(sizes=SizeRange(grid[0], grid[-1]))
     came = _between(
-        Finalists(GRID, entries, between(entries, GRID)), options, TRACK, jobs_for(slow, lead)
+        Finalists(grid, entries, between(entries, grid)), options, TRACK, jobs_for(slow, lead)
     )
     return [entries[i].runner.name for i in path(came, options)]
 
@@ -83,6 +84,15 @@ def test_where_a_plan_loses_the_baseline_is_taken_on_both_sides(slow: range, win
 def test_where_a_plan_leads_by_far_the_middle_is_looked_at() -> None:
     assert taken(range(2300, 2500), 3.0) == ["plan"] * 4
     assert taken(range(2900, 3100), 3.0) == ["plan", "baseline", "baseline", "plan"]
+
+
+@pytest.mark.parametrize("lead", [1.05, 3.0])
+def test_where_a_turn_of_a_few_bytes_begins_is_looked_at(lead: float) -> None:
+    """Just beyond a power of two, at which turns end that are whole."""
+    turn = Stand(patterns.ring_allgather(2, 1), "msccl", (), DATASHEET).turn_bytes(PLAN)
+    grid = [turn // 2, turn, 2 * turn, 4 * turn]
+    found = taken(range(2 * turn + 1, 2 * turn + turn // 50), lead, grid)
+    assert found == ["plan", "plan", "baseline", "baseline"]
 
 
 def test_what_is_slower_than_a_baseline_at_a_size_is_out() -> None:

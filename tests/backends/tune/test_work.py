@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
+import patterns
 import pytest
 
 from weft.backends.compile.analyses.planned import Order
+from weft.backends.compile.compile import lower_schedule
 from weft.backends.compile.passes.channels import Spread
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.tune import work
@@ -17,7 +20,7 @@ from weft.dsl.base.errors import BadFile
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import TunedPlan
-from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.schedule import load
 
 
@@ -207,3 +210,39 @@ def test_lanes_are_tried_where_trees_of_unequal_hosts_share_connections() -> Non
     best = min(times, key=times.__getitem__)
     assert best.lanes == LANES
     assert times[best] < 0.95 * min(us for one, us in times.items() if not one.lanes)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant(),
+        Variant(instances=4, protocol=Protocol.LL),
+        Variant(pairing=Pairing.NONE, segments=4),
+        Variant(instances=2, pairing=Pairing.NONE, segments=2, parts=8),
+    ],
+)
+def test_the_bytes_of_a_turn_are_those_of_which_one_more_begin_another(variant: Variant) -> None:
+    """As the program is cut, without compiling it."""
+    given = stand("dgx1", "allreduce", "packing{trees=2,segments=4}")
+    one = Stand(load(given["schedule"]), "msccl", (), "datasheet")
+    timer = one.timer(variant)
+    assert isinstance(timer, work.TimedProgram)
+    program, turn = replace(timer.program, protocol=variant.protocol), one.turn_bytes(variant)
+    turns = [one.model.cut(program, n).iterations for n in (turn, turn + 1, 3 * turn)]
+    assert turns == [1, 2, 3]
+
+
+def test_a_program_is_compiled_once_to_see_whether_it_has_room_and_to_be_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = []
+
+    def counted(*given: Any) -> Program:
+        compiled.append(given)
+        return lower_schedule(*given)
+
+    monkeypatch.setattr(work, "lower_schedule", counted)
+    one = Stand(patterns.ring_allgather(2, 1), "msccl", (), "datasheet")
+    for count in (1, 2, 4):
+        assert one.timer(Variant(instances=count), room=True) is not None
+    assert len(compiled) == 1
