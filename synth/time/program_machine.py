@@ -7,13 +7,16 @@ size, or compiled on an array of 64-bit integers.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Ints
 from weft.dsl.base.jit import fast
+from weft.dsl.base.kept import kept
 
 from . import program_kernel as k
 from . import queue_kernel as q
@@ -246,35 +249,87 @@ def _integers(column: Any) -> list[int]:
 
 def memory(layout: Layout, ticks: Ticks, slots: int, turns: int, kind: Any) -> AnyArray:
     """Everything at time 0, where nothing has happened yet, as integers of a NumPy type."""
-    o = layout.operations
-    operations, legs, holds = _costs(layout, ticks, kind)
-    ends = np.zeros((len(o.connections), k.END_COLUMNS), np.int64)
-    ends[:, k.SENDER], ends[:, k.RECEIVER], ends[:, k.CREDIT] = o.sender, o.receiver, slots
-    rows = np.zeros((len(ticks.row[0]), q.ROW_COLUMNS), np.int64)
+    frame = _frame(layout, len(ticks.row[0]))
+    words = frame.words.astype(kind)
+    blocks, ends, operations, legs, holds = (frame.table(words, i) for i in range(1, 6))
+    ends[:, k.CREDIT] = slots
+    count = len(layout.leg_chunks)
+    extras = [
+        np.asarray(ticks.overhead + layout.local_chunks.astype(kind) * x) for x in ticks.local
+    ]
+    for column, extra in zip((k.EXTRA, k.LAST_EXTRA), extras, strict=True):
+        operations[:, column] = extra
+    leg, hold = leg_tables(layout, ticks, kind)
+    legs[:, q.LEAVES], legs[:, q.ARRIVES] = leg[:, q.LEAVES], leg[:, q.ARRIVES]
+    holds[:, q.TICKS] = hold[:, q.TICKS]
+    operations[:, k.RANK] = _ranks(layout, extras[0], leg[:count], kind)
+    works = _works(layout, extras)
+    blocks[:, k.ON_STACK] = works
+    blocks[~works, k.TURN] = turns
+    stack = np.flatnonzero(works)[::-1]
+    busy, at = len(stack), int(words[k.STACK_AT])
+    words[[k.LEFT, k.TURNS, k.STACK]] = busy, turns, at + busy
+    words[at : at + busy] = frame.begin[1] + stack * k.BLOCK_COLUMNS
+    return words
+
+
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    """The memory of a layout without what sizes change: ticks, turns and slots.
+
+    ``begin``, ``width``: of its tables, in the order rows, blocks, ends, operations, legs, holds,
+    waits; each address is where the one of that number begins, the last one where all end.
+    """
+
+    words: Ints
+    begin: tuple[int, ...]
+    width: tuple[int, ...]
+
+    def table(self, words: AnyArray, place: int) -> AnyArray:
+        """Return a view of a table."""
+        part = words[self.begin[place] : self.begin[place + 1]]
+        return part.reshape(-1, self.width[place])
+
+
+@kept()
+def _frame(layout: Layout, resources: int) -> _Frame:
+    o, count, held = layout.operations, len(layout.leg_chunks), len(layout.hold_row)
+    rows = np.zeros((resources, q.ROW_COLUMNS), np.int64)
     rows[:, q.QUEUE] = -1
-    blocks = _blocks(layout, operations, turns)
-    stack = np.flatnonzero(blocks[:, k.ON_STACK])[::-1]
-    busy, most_added = len(stack), len(rows) + 2 * len(blocks)
-    tables = [rows, blocks, ends, operations, o.waits.copy(), legs, holds]
+    ends = np.zeros((len(o.connections), k.END_COLUMNS), np.int64)
+    ends[:, k.SENDER], ends[:, k.RECEIVER] = o.sender, o.receiver
+    operations = np.zeros((o.size, k.OPERATION_COLUMNS), np.int64)
+    operations[:, k.SENDS], operations[:, k.RECEIVES] = o.sends, o.receives
+    operations[:, k.WAIT_BEGIN], operations[:, k.WAIT_END] = o.wait_start[:-1], o.wait_start[1:]
+    operations[:, k.FULL_LEG] = layout.leg
+    operations[:, k.LAST_LEG] = np.where(layout.leg < 0, -1, layout.leg + count)
+    legs = np.zeros((2 * count, q.LEG_COLUMNS), np.int64)
+    holds = np.zeros((2 * held, q.HOLD_COLUMNS), np.int64)
+    for turn in (0, 1):
+        part = legs[turn * count : (turn + 1) * count]
+        part[:, q.HOLD_BEGIN] = layout.hold_begin[:-1] + turn * held
+        part[:, q.HOLD_END] = layout.hold_begin[1:] + turn * held
+        holds[turn * held : (turn + 1) * held, q.ROW] = layout.hold_row
+    blocks = _blocks(layout)
+    tables = [rows, blocks, ends, operations, legs, holds, o.waits.copy()]
     begin = np.cumsum([k.COUNTS, *(x.size for x in tables)]).tolist()
     _place(tables, begin)
+    most_added, stack = len(rows) + 2 * len(blocks), begin[-1]
     counts = np.zeros(k.COUNTS, np.int64)
-    counts[[k.LEFT, k.TURNS, k.MOST_ADDED]] = busy, turns, most_added
-    counts[k.LIMIT] = -1
-    counts[[k.BLOCKS_AT, k.ENDS_AT, k.LEGS_AT, k.STACK_AT]] = np.array(begin)[[1, 2, 5, 7]]
-    counts[k.STACK] = begin[7] + busy
-    counts[q.HEADS_AT] = begin[7] + len(blocks)
+    counts[[k.MOST_ADDED, k.LIMIT]] = most_added, -1
+    counts[[k.BLOCKS_AT, k.ENDS_AT, k.LEGS_AT, k.STACK_AT]] = begin[1], begin[2], begin[4], stack
+    counts[q.HEADS_AT] = stack + len(blocks)
     heads = q.HEAD_COLUMNS * (len(rows) + len(blocks) + 1)
     counts[q.EVENTS_AT] = counts[q.HEADS_AT] + heads
     room = np.zeros(len(blocks) + heads + 4 * most_added + 64, np.int64)
-    room[:busy] = begin[1] + stack * k.BLOCK_COLUMNS
-    return np.concatenate([counts, *(x.ravel() for x in tables), room]).astype(kind, copy=False)
+    words = np.concatenate([counts, *(x.ravel() for x in tables), room])
+    return _Frame(words, tuple(begin), tuple(x.shape[1] for x in tables))
 
 
-def _place(tables: list[AnyArray], begin: list[int]) -> None:
+def _place(tables: list[Ints], begin: list[int]) -> None:
     """Replace numbers of records in tables by the addresses at which the records will begin."""
-    _, blocks, ends, operations, waits, legs, holds = tables
-    at_rows, at_blocks, at_ends, at_operations, at_waits, at_legs, at_holds, _ = begin
+    _, blocks, ends, operations, legs, holds, waits = tables
+    at_rows, at_blocks, at_ends, at_operations, at_legs, at_holds, at_waits, _ = begin
     for table, column, start, width in (
         (blocks, k.FIRST, at_operations, k.OPERATION_COLUMNS),
         (blocks, k.END, at_operations, k.OPERATION_COLUMNS),
@@ -295,26 +350,6 @@ def _place(tables: list[AnyArray], begin: list[int]) -> None:
     ):
         named = table[:, column]
         table[:, column] = np.where(named < 0, -1, start + named * width)
-
-
-def _costs(layout: Layout, ticks: Ticks, kind: Any) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """The tables of operations, legs and holds: a full turn's legs, then those of the last."""
-    o, count, held = layout.operations, len(layout.leg_chunks), len(layout.hold_row)
-    operations = np.empty((o.size, k.OPERATION_COLUMNS), kind)
-    operations[:, k.SENDS], operations[:, k.RECEIVES] = o.sends, o.receives
-    operations[:, k.WAIT_BEGIN] = o.wait_start[:-1]
-    operations[:, k.WAIT_END] = o.wait_start[1:]
-    operations[:, k.FULL_LEG] = layout.leg
-    operations[:, k.LAST_LEG] = np.where(layout.leg < 0, -1, layout.leg + count)
-    chunks = np.where(o.local, o.chunks, 0).astype(kind)
-    for column, each in zip((k.EXTRA, k.LAST_EXTRA), ticks.local, strict=True):
-        operations[:, column] = ticks.overhead + chunks * each
-    legs, holds = leg_tables(layout, ticks, kind)
-    for part in (legs[:count], legs[count:]):
-        part[:, q.HOLD_BEGIN], part[:, q.HOLD_END] = layout.hold_begin[:-1], layout.hold_begin[1:]
-    legs[count:, [q.HOLD_BEGIN, q.HOLD_END]] += held
-    operations[:, k.RANK] = _ranks(layout, operations, legs, kind)
-    return operations, legs, holds
 
 
 def leg_tables(layout: Layout, ticks: Ticks, kind: Any) -> tuple[AnyArray, AnyArray]:
@@ -338,17 +373,17 @@ def leg_tables(layout: Layout, ticks: Ticks, kind: Any) -> tuple[AnyArray, AnyAr
     return legs, holds
 
 
-def _ranks(layout: Layout, operations: AnyArray, legs: AnyArray, kind: Any) -> Ints:
+def _ranks(layout: Layout, extra: AnyArray, legs: AnyArray, kind: Any) -> Ints:
     """A place in the order for every operation of a turn; least first.
 
     First what has the longest way behind it: the time that must still pass after it in its turn
     if nothing had to queue (list scheduling by critical path). Then by how far round the ranks
     the message goes, the farthest first, so that a symmetric exchange is served as rotations,
-    each rank at another port. Then in the order of thread blocks.
+    each rank at another port. Then in the order of thread blocks. ``extra``, ``legs``: of a full
+    turn.
     """
-    size = len(operations)
-    leaves = operations[:, k.EXTRA].copy()
-    arrives = leaves.copy()
+    size = len(extra)
+    leaves, arrives = extra.copy(), extra.copy()
     sends = np.flatnonzero(layout.leg >= 0)
     leaves[sends] += legs[layout.leg[sends], q.LEAVES]
     arrives[sends] += legs[layout.leg[sends], q.ARRIVES]
@@ -366,19 +401,21 @@ def _ranks(layout: Layout, operations: AnyArray, legs: AnyArray, kind: Any) -> I
     return place
 
 
-def _blocks(layout: Layout, operations: AnyArray, turns: int) -> Ints:
-    """Blocks at their first operations; those that do nothing which takes time are done."""
+def _blocks(layout: Layout) -> Ints:
+    """Blocks at their first operations."""
     o = layout.operations
     blocks = np.zeros((o.blocks, k.BLOCK_COLUMNS), np.int64)
     blocks[:, k.FIRST], blocks[:, k.END] = o.first[:-1], o.first[1:]
     blocks[:, k.OUT], blocks[:, k.INTO], blocks[:, k.AT] = o.out, o.into, o.first[:-1]
     blocks[:, k.DOING] = k.DONE
     blocks[:, [k.SLEEPERS, q.CHILD, q.SIBLING]] = -1
-    does = o.sends | o.receives
-    does |= (operations[:, k.WAIT_END] > operations[:, k.WAIT_BEGIN]).astype(bool)
-    for column in (k.EXTRA, k.LAST_EXTRA):
-        does |= (operations[:, column] > 0).astype(bool)
-    works = np.diff(np.concatenate(([0], np.cumsum(does)))[o.first]) > 0
-    blocks[:, k.ON_STACK] = works
-    blocks[~works, k.TURN] = turns
     return blocks
+
+
+def _works(layout: Layout, extras: Sequence[AnyArray]) -> Bools:
+    """Tell which blocks do something; the others have only what takes no time, and are done."""
+    o = layout.operations
+    does = o.sends | o.receives | (np.diff(o.wait_start) > 0)
+    for extra in extras:
+        does = does | (extra > 0).astype(bool)
+    return np.diff(np.concatenate(([0], np.cumsum(does)))[o.first]) > 0

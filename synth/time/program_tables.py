@@ -215,15 +215,24 @@ class Layout:
 
     def longest(self, ticks: Ticks, turns: int) -> float:
         """Return an upper bound, in ticks, on the time of a run and on the load of any resource."""
-        chunks, sends = self.operations.chunks, self.leg[self.leg >= 0]
         alpha = self.latency(ticks, float)
         each = self.operations.size * float(ticks.overhead)
-        each += float(max(ticks.local)) * float(chunks[self.operations.local].sum())
+        each += float(max(ticks.local)) * float(self.local_chunks.sum())
         rows = np.maximum(*(row.astype(float) for row in ticks.row))
         holds = rows[self.hold_row] * self.hold_chunks + ticks.message.astype(float)[self.hold_row]
         leaves = np.add.reduceat(holds, self.hold_begin[:-1]) if len(holds) else holds
         leaves = leaves + float(max(ticks.block)) * self.leg_chunks
-        return turns * (each + float((leaves + alpha)[sends].sum()))
+        return turns * (each + float(np.dot(leaves + alpha, self.times_sent)))
+
+    @cached_property
+    def times_sent(self) -> Ints:
+        """How many operations of a turn send each leg."""
+        return np.bincount(self.leg[self.leg >= 0], minlength=len(self.leg_chunks))
+
+    @cached_property
+    def local_chunks(self) -> Ints:
+        """Chunks that each operation copies or adds inside a GPU."""
+        return np.where(self.operations.local, self.operations.chunks, 0)
 
     def latency(self, ticks: Ticks, kind: Any) -> AnyArray:
         """Ticks of each leg beside those that its bytes take."""
@@ -367,8 +376,7 @@ class PreparedProgram:
 def bytes_moved(prepared: PreparedProgram, cut: Cut) -> Floats:
     """Payload through each link and shared resource, of the whole message."""
     layout = prepared.layout(cut)
-    sent = np.bincount(layout.leg[layout.leg >= 0], minlength=len(layout.leg_chunks))
-    chunks = np.repeat(sent, np.diff(layout.hold_begin)) * layout.hold_chunks
+    chunks = np.repeat(layout.times_sent, np.diff(layout.hold_begin)) * layout.hold_chunks
     rows = fabric_of(prepared.topology).resources
     moved = np.bincount(layout.hold_row, chunks, minlength=rows)
     return np.asarray(moved * float(cut.chunk), np.float64)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -128,9 +128,10 @@ def simulate_prepared(
     except CheckFailed as error:
         error.where = f"a message of {format_bytes(message_bytes)}"
         raise
+    finish = found.finish
     return ProgramSimulation(
         message_bytes=message_bytes,
-        time_us=prepared.model.total_us(protocol, float(found.finish.max(initial=0))),
+        time_us=prepared.model.total_us(protocol, float(finish.max(initial=0))),
         start_us=float(prepared.model.protocol(protocol).start_us),
         bus_factor=bus_factor(prepared.program.collective),
         bound_us=bound_us,
@@ -142,7 +143,7 @@ def simulate_prepared(
         block_rank=operations.program.block_rank,
         block_id=operations.program.block_index,
         spent_us=found.spent.T,
-        finish_us=found.finish,
+        finish_us=finish,
     )
 
 
@@ -240,7 +241,7 @@ class Runs:
         self.slots = prepared.model.protocol(protocol).slots
         self.ticks = prepared.ticks(cut, protocol)
 
-    def find(self, most_operations: int | None) -> _MachineRun:
+    def find(self, most_operations: int | None) -> _MachineRun | _Extrapolated:
         """All iterations, the last ones extrapolated if there are too many.
 
         Raises:
@@ -284,15 +285,64 @@ class Runs:
         return self.prepared.layout(self.cut).longest(self.ticks, turns) < FITS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class _MachineRun:
-    """The result of a run, in µs."""
+    """The result of a run; µs are found from its ticks when they are asked for.
 
-    busy: Floats
-    spent: Floats
-    finish: Floats
+    ``simulated``: operations that were run one by one.
+    """
+
+    machine: Machine
     simulated: int
-    exact: bool = True
+    exact: ClassVar[bool] = True
+
+    @property
+    def busy(self) -> Floats:
+        """How long each resource was held."""
+        return _in_us([self.machine.busy], self.machine.unit).ravel()
+
+    @property
+    def spent(self) -> Floats:
+        """How long each block did what, by activity."""
+        return _in_us(self.machine.spent[: Activity.DONE], self.machine.unit)
+
+    @property
+    def finish(self) -> Floats:
+        """When each block had ended."""
+        return _in_us([self.machine.finished], self.machine.unit).ravel()
+
+
+@dataclass(frozen=True, eq=False)
+class _Extrapolated:
+    """A straight line through two shorter runs, a share of the second's length beyond it."""
+
+    half: _MachineRun
+    full: _MachineRun
+    share: float
+    exact: ClassVar[bool] = False
+
+    @property
+    def simulated(self) -> int:
+        """Operations that were run one by one."""
+        return self.half.simulated + self.full.simulated
+
+    @property
+    def busy(self) -> Floats:
+        """How long each resource is held."""
+        return self._beyond(self.half.busy, self.full.busy)
+
+    @property
+    def spent(self) -> Floats:
+        """How long each block does what, by activity."""
+        return self._beyond(self.half.spent, self.full.spent)
+
+    @property
+    def finish(self) -> Floats:
+        """When each block ends."""
+        return self._beyond(self.half.finish, self.full.finish)
+
+    def _beyond(self, half: Floats, full: Floats) -> Floats:
+        return full + (full - half) * self.share
 
 
 def run_to_end(machine: Machine, most: float) -> int | None:
@@ -322,30 +372,17 @@ def _run(machine: Machine, most: float) -> _MachineRun | None:
     skipped = run_to_end(machine, most)
     if skipped is None:
         return None
-    unit = machine.unit
-    return _MachineRun(
-        _in_us([machine.busy], unit)[0],
-        _in_us(machine.spent[: Activity.DONE], unit),
-        _in_us([machine.finished], unit)[0],
-        machine.operations.size * machine.turns - skipped,
-    )
+    return _MachineRun(machine, machine.operations.size * machine.turns - skipped)
 
 
-def _longer(run: Callable[[int, float], _MachineRun | None], turns: int, most: int) -> _MachineRun:
-    """A straight line through two shorter runs, of half and all turns that may be simulated."""
+def _longer(
+    run: Callable[[int, float], _MachineRun | None], turns: int, most: int
+) -> _Extrapolated:
+    """What half and all turns that may be simulated say of more."""
     half, full = run(most // 2, math.inf), run(most, math.inf)
     assert half is not None
     assert full is not None
-    share = (turns - most) / (most - most // 2)
-    busy, spent, finish = (
-        b + (b - a) * share
-        for a, b in (
-            (half.busy, full.busy),
-            (half.spent, full.spent),
-            (half.finish, full.finish),
-        )
-    )
-    return _MachineRun(busy, spent, finish, half.simulated + full.simulated, exact=False)
+    return _Extrapolated(half, full, (turns - most) / (most - most // 2))
 
 
 def _in_us(ticks: Any, unit: int) -> Floats:
