@@ -9,8 +9,9 @@ else keeps its default, with the reason.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
@@ -55,6 +56,9 @@ MISSED = 2.0
 MOST_NAMED = 3
 """Missed times that a remark names."""
 
+MOST_STEPS = 15
+"""Steps of the fit, at most."""
+
 MOST_POINTS = 12
 """Sizes of a collective that take part in the fit; all are held against it afterwards."""
 
@@ -97,6 +101,12 @@ class FittedNumber:
     key: str
     default: float
     value: float
+
+    @property
+    def at_end(self) -> bool:
+        """True if the value is an end of what a fit may choose: the times ask for more."""
+        ends = (self.default / RANGE, min(self.default * RANGE, _most(self.key)))
+        return any(math.isclose(self.value, end, rel_tol=0.01) for end in ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +207,21 @@ def check_times(times: Sequence[MeasuredTime]) -> None:
 
 
 def calibrate(
-    topology: Topology, times: Sequence[MeasuredTime], runtime: str, source: str
+    topology: Topology,
+    times: Sequence[MeasuredTime],
+    runtime: str,
+    source: str,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Calibration:
     """Fit what can be told to the times of NCCL's or RCCL's kernels on a machine.
+
+    ``tell`` gets the current step of the work, in words.
 
     Raises:
         UserError: measurements contradict each other, or no time depends on any number.
     """
     check_times(times)
+    tell(f"{len(times)} times by the defaults")
     before = _predicted(topology, times, runtime)
     used = [t for t, (_, _, apart) in zip(times, before, strict=True) if not apart]
     points = _thinned(used)
@@ -216,16 +233,18 @@ def calibrate(
         )
     defaults = _defaults(topology, runtime, used)
     plain = _us(topology, points, runtime)
-    effects = {
-        key: np.log(plain / _us(_changed(topology, key, x), points, runtime)) / np.log(PROBE)
-        for key, x in defaults.items()
-    }
+    effects = {}
+    for i, (key, x) in enumerate(defaults.items(), start=1):
+        tell(f"what times depend on: number {i} of {len(defaults)}")
+        changed = _us(_changed(topology, key, x), points, runtime)
+        effects[key] = np.log(plain / changed) / np.log(PROBE)
     told, untold = _chosen(defaults, effects)
     if not told:
         raise UserError("the times depend on no number that can be fitted")
-    values = _fit(topology, points, runtime, {key: defaults[key] for key in told})
+    values = _fit(topology, points, runtime, {key: defaults[key] for key in told}, tell)
     numbers = [TimingNumber(key, Fraction(f"{value:.3g}"), source) for key, value in values.items()]
     machine = _with(topology, numbers)
+    tell(f"{len(times)} times as fitted")
     after = _predicted(machine, times, runtime)
     return Calibration(
         machine,
@@ -332,13 +351,20 @@ def _cosine(a: Floats, b: Floats) -> float:
 
 
 def _fit(
-    topology: Topology, points: Sequence[MeasuredTime], runtime: str, start: dict[str, float]
+    topology: Topology,
+    points: Sequence[MeasuredTime],
+    runtime: str,
+    start: dict[str, float],
+    tell: Callable[[str], None],
 ) -> dict[str, float]:
     """Return the numbers with least relative errors of the times; outliers count less."""
     keys, first = list(start), np.log(list(start.values()))
     measured = np.log([p.us for p in points])
+    tries = itertools.count(1)
+    most = MOST_STEPS * (len(keys) + 1)  # a step, and its derivative by each number
 
     def errors(x: Floats) -> Floats:
+        tell(f"fit to {len(points)} times: {next(tries)} of {most} tries at most")
         numbers = [
             TimingNumber(k, Fraction(min(float(v), _most(k))), "")
             for k, v in zip(keys, np.exp(x), strict=True)
@@ -354,7 +380,7 @@ def _fit(
         loss="soft_l1",
         f_scale=0.2,
         diff_step=[0.02] * len(keys),
-        max_nfev=15,
+        max_nfev=MOST_STEPS,
     )
     values = zip(keys, np.exp(found.x).tolist(), strict=True)
     return {key: min(value, _most(key)) for key, value in values}

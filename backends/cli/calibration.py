@@ -17,7 +17,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import inner_medium
 from weft.synth.time.schedule_time import bus_factor
 
-from ..calibrate.fit import Calibration, MeasuredTime, Residual
+from ..calibrate.fit import RANGE, Calibration, MeasuredTime, Residual
 from ..calibrate.fit import calibrate as fit
 from ..report.html.calibration_page import calibration_page
 from ..report.html.page import render
@@ -27,6 +27,10 @@ from .flags.nested import TopoCalibrateFlags
 from .inputs import restricted
 from .machines import facts_of, machine_line, read_topology
 from .outputs import check_file, check_file_output
+from .stages import telling
+
+END = f"as far from the default as a fit goes ({RANGE:g} times, or 1): the model misses something"
+"""Remark on a number that the times ask more of."""
 
 
 def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
@@ -45,7 +49,8 @@ def calibrate(args: TopoCalibrateFlags, console: Console) -> int:
     rccl = inner_medium(topology) is Medium.XGMI
     runtime = args.runtime or ("rccl" if rccl else "nccl")
     source = f"fitted to {', '.join(Path(path).name for path in args.files)}"
-    found = fit(topology, times, runtime, source)
+    with telling(console, "Fitting") as stages:
+        found = fit(topology, times, runtime, source, stages)
     facts = _facts(found, runtime)
     if found.doubt:
         console.warn(found.doubt)
@@ -117,10 +122,10 @@ def _kind(name: str) -> Kind:
 
 def _text(found: Calibration) -> str:
     """Return the tables: fitted numbers, those that keep their default, times."""
-    told = [(x.key, f"{x.value:.4g}", f"{x.default:.4g}", "") for x in found.told]
-    told += [(x.key, "", f"{x.default:.4g}", x.why) for x in found.untold]
+    told = [(x.key, f"{x.value:.4g}", f"{x.default:.4g}", END * x.at_end) for x in found.told]
+    told += [(x.key, "", f"{x.default:.4g}", f"kept: {x.why}") for x in found.untold]
     rows = [_row(one) for one in found.residuals]
-    heads = ("collective", "size", "measured µs", "default µs", "fitted µs", "error", "")
+    heads = ("collective", "size", "measured µs", "default µs", "fitted µs", "error", "what ran")
     before, after = found.error(fitted=False), found.error(fitted=True)
     apart = sum(bool(r.apart) for r in found.residuals)
     last = f"median error {before:.1%} with defaults, {after:.1%} as fitted"
@@ -128,7 +133,8 @@ def _text(found: Calibration) -> str:
         last += f"; {count(apart, 'time')} took no part"
     return "\n\n".join(
         (
-            table(("number", "fitted", "default", "kept because"), told, columns()),
+            table(("number", "fitted", "default", "remark"), told, columns())
+            + "\nalpha, start and host in µs; reach and efficiency are parts of 1",
             table(heads, rows, columns()),
             last,
         )
@@ -156,7 +162,10 @@ def _facts(found: Calibration, runtime: str) -> dict[str, Any]:
         **facts_of(found.topology),
         "on": f"{runtime}-tests",
         "collective": " and ".join(sorted(kinds)),
-        "fitted": [{"key": x.key, "default": x.default, "value": x.value} for x in found.told],
+        "fitted": [
+            {"key": x.key, "default": x.default, "value": x.value, "at_end": x.at_end}
+            for x in found.told
+        ],
         "kept": [{"key": x.key, "default": x.default, "why": x.why} for x in found.untold],
         "median_error": {
             "default": found.error(fitted=False),

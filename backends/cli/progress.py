@@ -30,6 +30,10 @@ Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
 """Objective's value of a point, as a tuple; the least is the best."""
 
 
+Timer: TypeAlias = "Callable[[Point], Point]"
+"""What gives a point its time in µs and the bound on it."""
+
+
 class Stoppable(Protocol):
     """Work that Ctrl-C can stop."""
 
@@ -47,11 +51,15 @@ class Progress:
 
     Engines may call it from any thread. ``budget`` counts the work of the search; None: there is
     none, as of bounds. ``measure`` says which of two points is better; without one the latest is
-    shown.
+    shown. ``timer`` gives points their time, where that is what the search is for.
     """
 
     def __init__(
-        self, console: Console, budget: Budget | None, measure: Measure | None = None
+        self,
+        console: Console,
+        budget: Budget | None,
+        measure: Measure | None = None,
+        timer: Timer | None = None,
     ) -> None:
         self._console = console
         self._limit = None if budget is None else budget.effort
@@ -59,6 +67,7 @@ class Progress:
         self._meter = budget.meter()
         self.budget = budget.within(self._meter)
         self._measure = measure
+        self._timer = timer
         self._value: tuple[Any, ...] = ()
         self._started = time.monotonic()
         self._stop = threading.Event()
@@ -97,6 +106,8 @@ class Progress:
     def incumbent(self, point: Point) -> None:
         """Record a new schedule."""
         self._found += 1
+        if self._timer is not None and self._told:
+            point = self._timer(point)
         if self.log is not None:
             self.log.found(self.seconds, self.effort, point)
         value = self._measure(point) if self._measure else ()
@@ -105,6 +116,13 @@ class Progress:
         self._console.detail(
             f"  {self.seconds:6.1f}s  effort {self.effort:6.2f}  found {describe(point)}"
         )
+
+    @property
+    def _told(self) -> bool:
+        """True if somebody sees a schedule before the answer: to simulate it takes time."""
+        console = self._console
+        seen = console.verbose > 0 and not console.quiet
+        return seen or self.log is not None or self._measure is not None
 
     def cancelled(self) -> bool:
         """Return True if the engine should stop, after Ctrl-C."""
@@ -129,7 +147,10 @@ class Progress:
 
 @contextmanager
 def watching(
-    console: Console, budget: Budget | None, measure: Measure | None = None
+    console: Console,
+    budget: Budget | None,
+    measure: Measure | None = None,
+    timer: Timer | None = None,
 ) -> Iterator[Progress]:
     """Show progress, and turn Ctrl-C into a request to stop, while the block runs.
 
@@ -137,7 +158,7 @@ def watching(
     """
     # Without a visible line the best point is not needed: to simulate it takes time.
     shown = live() and not console.quiet
-    progress = Progress(console, budget, measure if shown else None)
+    progress = Progress(console, budget, measure if shown else None, timer)
     with interruptible(progress, console), live_line(progress, console):
         yield progress
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import number, rational
 from weft.dsl.nouns.problem import Objective
-from weft.synth.bounds import lower_bound_us
+from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.time.latency import latency_us
 from weft.synth.time.schedule_time import simulate
@@ -63,6 +64,27 @@ def measure(problem: Problem) -> Callable[[Point], tuple[Any, ...]]:
     if problem.objective is Objective.TIME:
         return lambda p: (time_us(p, problem.bytes or 1),)
     return lambda p: (p.rounds_per_chunk, p.steps)
+
+
+def timer(problem: Problem) -> Callable[[Point], Point] | None:
+    """Return what gives a point its time (µs) and the bound on it, where the objective is a time.
+
+    An engine's own bound, such as that of the chunks it was asked for, stays where it is larger.
+    """
+    if problem.objective not in (Objective.TIME, Objective.LATENCY):
+        return None
+    size = problem.bytes or 1 if problem.objective is Objective.TIME else None
+
+    @cache
+    def proved() -> float:
+        found = bounds(problem.topology, problem.collective)
+        return float(found.latency_us if size is None else lower_bound_us(found, size))
+
+    def timed(point: Point) -> Point:
+        us = latency_us(point.schedule) if size is None else time_us(point, size)
+        return replace(point, us=us, least_us=max(point.least_us or 0.0, proved()))
+
+    return timed
 
 
 def best(points: tuple[Point, ...], problem: Problem) -> Point:

@@ -18,7 +18,7 @@ from weft.synth.bounds import bounds
 from weft.synth.explain.conflicts import find_conflict
 
 from ...report.model_numbers import program_starts, schedule_remark
-from ...report.points import PointMetrics, file_names, point_json
+from ...report.points import PointMetrics, file_names, point_json, timer
 from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
@@ -56,7 +56,7 @@ def run(args: SynthFlags, console: Console) -> int:
     args = replace(args, engine=args.engine or proposed or "portfolio")
     # Loaded after the arguments are checked: they take a second.
     budget = Budget(args.effort, args.threads, args.seed, args.time)
-    with watching(console, budget, _measure(problem)) as progress:
+    with watching(console, budget, _measure(problem), timer(problem)) as progress:
         if args.log is not None:
             progress.log = SearchLog(
                 problem, engine=args.engine, objective=args.objective, seed=args.seed

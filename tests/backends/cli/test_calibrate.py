@@ -10,6 +10,7 @@ from fractions import Fraction
 import pytest
 from nccl_tests_text import nccl_tests_text
 
+from weft.backends.calibrate.fit import FittedNumber
 from weft.backends.tune.baselines import best_of, nccl_baselines
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.timing import TimingNumber
@@ -102,6 +103,23 @@ def test_times_that_no_numbers_explain_are_named(calibrate, factor, many):
     assert "allreduce of 8B took" in doubt
     assert "0.txt:8)" in doubt
     assert "do not explain" in ran.err
+
+
+def test_a_fit_tells_how_far_it_is_and_what_ran(weft, tmp_path):
+    file = tmp_path / "0.txt"
+    file.write_text(text("allreduce", machine="line:2", sizes=SIZES[::3]))
+    ran = weft("topo", "calibrate", "line:2", file, "-v")
+    assert ran.code == 0, ran.err
+    assert "what times depend on: number 1 of " in ran.err
+    assert "fit to 4 times: 1 of " in ran.err
+    assert "kept: no measured time depends on it" in ran.out
+    assert re.search(r"fitted µs +error +what ran\n", ran.out)
+
+
+def test_a_number_at_the_end_of_its_range_is_marked():
+    ends = [("alpha.nvlink.LL", 8.0, 1.0), ("alpha.nvlink.LL", 0.5, 4.0), ("reach.nvlink", 1, 0.8)]
+    assert all(FittedNumber(key, default, value=value).at_end for key, value, default in ends)
+    assert not FittedNumber("alpha.nvlink.LL", 1.0, value=2.0).at_end
 
 
 def test_one_process_for_all_gpus_hides_alpha(calibrate):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import threading
 from fractions import Fraction
@@ -66,6 +67,25 @@ def test_a_log_gets_one_line_per_schedule_with_v(capsys: pytest.CaptureFixture[s
     for console, lines in ((Console(), 0), (Console(verbose=1), 1), (Console(True, True, 1), 0)):
         Progress(console, Budget(60)).incumbent(point())
         assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+def test_a_search_for_a_time_tells_times(weft: Weft) -> None:
+    ask = ("-c", "allgather", "-e", "packing", "--objective", "time", "--size", "1MiB")
+    ran = weft("synth", "-t", "ring:4", *ask, "-v")
+    told = re.findall(r"found ([\d.,]+) µs \(gap ([\d.]+)%\), 2 steps", ran.err)
+    assert told, ran.err
+    assert f"at 1MiB: {told[-1][0]} µs" in ran.out
+
+
+def test_points_are_timed_only_where_somebody_sees_them() -> None:
+    def timer(found: Any) -> Any:
+        asked.append(found)
+        return SimpleNamespace(**{**vars(found), "us": 2.0, "least_us": 1.0})
+
+    for console, times in ((Console(), 0), (Console(verbose=1), 1), (Console(True, True, 1), 0)):
+        asked: list[Any] = []
+        Progress(console, Budget(60), timer=timer).incumbent(point())
+        assert len(asked) == times
 
 
 def test_ctrl_c_asks_first_and_then_insists() -> None:

@@ -302,10 +302,14 @@ def test_the_log_of_a_search_becomes_stairs(tmp_path, capsys):
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert lines[0]["weft"] == "log"
     assert lines[-1]["status"]
-    assert any("found" in one for one in lines)
+    found = [one for one in lines if "found" in one]
+    assert found[-1]["us"] >= found[-1]["least_us"] > 0  # what was asked for, not rounds
+    assert all("µs" in one["found"] for one in found)
     capsys.readouterr()
     assert show(out, "--log", log) == 0
-    assert "How the search went" in capsys.readouterr().out
+    page = capsys.readouterr().out
+    assert "How the search went" in page
+    assert "µs" in page[page.index("How the search went") :]
 
 
 def test_a_library(tmp_path, capsys):
