@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from .errors import Missing, UnknownName, UserError, an
-from .installed import mentioned
+from .installed import points_of
 from .plugins import Plugin, blamed, plugin_of, warn
 from .plugins import load as load_plugin
 from .spec import Spec, build, parse_spec
@@ -38,13 +38,8 @@ class Registry:
 
     def offers(self) -> dict[str, tuple[Plugin, ...]]:
         """Return the plug-ins by name, sorted: more than one where packages share a name."""
-        if not mentioned(self.group):
-            return {}
-        # 50 ms at start-up, as long as all else that `weft --help` loads.
-        from importlib.metadata import entry_points
-
         found: dict[str, dict[str, Plugin]] = {}
-        for point in sorted(entry_points(group=self.group), key=lambda p: (p.name, p.value)):
+        for point in points_of(self.group):
             if point.value != self.builtin.get(point.name):
                 plugin = Plugin.of(self.kind, point)
                 found.setdefault(point.name, {}).setdefault(point.value, plugin)

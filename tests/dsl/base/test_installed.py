@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from importlib.machinery import PathFinder
 from importlib.metadata import MetadataPathFinder
@@ -10,7 +12,8 @@ from pathlib import Path
 import pytest
 from toy_packages import install
 
-from weft.dsl.base.installed import mentioned
+from weft.dsl.base import installed
+from weft.dsl.base.installed import mentioned, points_of
 from weft.dsl.base.registry import Registry
 
 
@@ -38,6 +41,27 @@ def test_only_groups_that_a_package_offers_are_mentioned(
     assert mentioned("weft.test.toys")
     assert not mentioned("weft.test.games")
     assert [one.author for one in toys.offers()["bear"]] == ["weft-toy"]
+
+
+def test_a_package_that_comes_or_goes_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    os.utime(tmp_path, (1, 1))  # clocks of file systems tick every few ms
+    assert points_of("weft.test.toys") == ()
+    install(tmp_path, monkeypatch, {}, {"weft.test.toys": {"bear": "weft_bear:Bear"}})
+    os.utime(tmp_path, (2, 2))
+    assert [one.name for one in points_of("weft.test.toys")] == ["bear"]
+    (folder,) = tmp_path.glob("*.dist-info")
+    shutil.rmtree(folder)
+    assert points_of("weft.test.toys") == ()
+
+
+def test_what_is_installed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, {}, {"weft.test.toys": {"bear": "weft_bear:Bear"}})
+    first = points_of("weft.test.toys")
+    monkeypatch.setattr(installed, "mentioned", None)
+    assert points_of("weft.test.toys") is first
 
 
 def test_what_cannot_be_searched_may_have_any(

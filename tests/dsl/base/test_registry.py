@@ -49,11 +49,10 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
 def plug_in(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
     """Let the installed packages provide these entry points."""
 
-    def entry_points(group: str) -> list[metadata.EntryPoint]:
-        return [metadata.EntryPoint(name, value, group) for name, value in points]
+    def points_of(group: str) -> list[metadata.EntryPoint]:
+        return [metadata.EntryPoint(name, value, group) for name, value in sorted(points)]
 
-    monkeypatch.setattr(metadata, "entry_points", entry_points)
-    monkeypatch.setattr("weft.dsl.base.registry.mentioned", lambda group: True)
+    monkeypatch.setattr("weft.dsl.base.registry.points_of", points_of)
 
 
 def test_a_spec_makes_an_instance(registry: Registry) -> None:
