@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
 
@@ -60,7 +60,8 @@ MOST_STEPS = 15
 """Steps of the fit, at most."""
 
 MOST_POINTS = 12
-"""Sizes of a collective that take part in the fit; all are held against it afterwards."""
+"""Sizes of a collective that take part in the fit, each by the median of its times; all times are
+held against it afterwards."""
 
 ORDER = ("host", "reach", "alpha", "start", "efficiency")
 """First parts of the keys that may be fitted; of two that the times cannot tell
@@ -264,34 +265,57 @@ def _with(topology: Topology, numbers: Sequence[TimingNumber]) -> Topology:
 def _predicted(
     topology: Topology, times: Sequence[MeasuredTime], runtime: str
 ) -> list[tuple[float, str, str]]:
-    """Return µs, what runs, and why it cannot be fitted, for each time."""
+    """Return µs, what runs, and why it cannot be fitted, for each time; the same run only once."""
+    predictor = _Predictor(topology, runtime)
+    known: dict[tuple[object, ...], tuple[float, str, str]] = {}
     found = []
-    clocks: dict[int, ProgramClock] = {}
-    own: dict[tuple[Kind, int, NcclSettings], tuple[Baseline | SwitchSums, ...]] = {}
     for one in times:
-        if one.program is not None:
-            clock = clocks.get(id(one.program))
-            if clock is None:
-                model = calibrated_model(topology, one.target)
-                clock = clocks[id(one.program)] = ProgramClock(one.program, topology, model)
-            found.append((clock.time_us(one.bytes), one.program.name, ""))
-            continue
-        key = one.kind, one.gpus_per_process, one.settings
-        if key not in own:
-            all_own = nccl_baselines(one.settings.on(topology), key[0], runtime, key[1])
-            own[key] = tuple(one.settings.allowed(all_own))
-        best = best_of(own[key], one.bytes)
-        if best is None:
-            found.append((float("nan"), "", f"no baseline of {one.kind} is known"))
-        else:
-            found.append((best.us, best.how, best.apart))
+        run = (one.kind, one.bytes, one.gpus_per_process, id(one.program), one.settings)
+        if run not in known:
+            known[run] = predictor.of(one)
+        found.append(known[run])
     return found
 
 
+@dataclass(slots=True)
+class _Predictor:
+    """Predicted times of a machine, with the clocks and baselines that were made for them."""
+
+    topology: Topology
+    runtime: str
+    clocks: dict[int, ProgramClock] = field(default_factory=dict)
+    own: dict[tuple[Kind, int, NcclSettings], tuple[Baseline | SwitchSums, ...]] = field(
+        default_factory=dict
+    )
+
+    def of(self, one: MeasuredTime) -> tuple[float, str, str]:
+        """Return µs, what runs, and why it cannot be fitted."""
+        if one.program is not None:
+            clock = self.clocks.get(id(one.program))
+            if clock is None:
+                model = calibrated_model(self.topology, one.target)
+                clock = ProgramClock(one.program, self.topology, model)
+                self.clocks[id(one.program)] = clock
+            return clock.time_us(one.bytes), one.program.name, ""
+        key = one.kind, one.gpus_per_process, one.settings
+        if key not in self.own:
+            machine = one.settings.on(self.topology)
+            all_own = nccl_baselines(machine, one.kind, self.runtime, one.gpus_per_process)
+            self.own[key] = tuple(one.settings.allowed(all_own))
+        best = best_of(self.own[key], one.bytes)
+        if best is None:
+            return math.nan, "", f"no baseline of {one.kind} is known"
+        return best.us, best.how, best.apart
+
+
 def _thinned(times: Sequence[MeasuredTime]) -> list[MeasuredTime]:
-    """Return sizes spread evenly over each collective's."""
+    """Return sizes spread evenly over each collective's, each with the median of its times."""
+    alike: dict[tuple[Kind, int, int, str], list[MeasuredTime]] = {}
+    for one in sorted(times, key=lambda t: (t.kind, t.bytes)):
+        alike.setdefault(one.same, []).append(one)
+    medians = [sorted(x, key=lambda t: t.us)[(len(x) - 1) // 2] for x in alike.values()]
     found = []
-    for _, group in groupby(sorted(times, key=lambda t: (t.kind, t.bytes)), key=lambda t: t.kind):
+    for _, group in groupby(medians, key=lambda t: t.kind):
         mine = list(group)
         picks = np.linspace(0, len(mine) - 1, min(len(mine), MOST_POINTS)).round().astype(int)
         found += [mine[i] for i in dict.fromkeys(picks.tolist())]

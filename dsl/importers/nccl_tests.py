@@ -31,14 +31,14 @@ from .generations import family_of
 from .terminal import ESCAPES
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
-_RANK = re.compile(r"#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s+.*?\bon\s+(\S+)\s+device\b")
 _DEVICE = re.compile(r"\bdevice\s+\S+\s+\[[^\]]*\]\s+(\S.*)")
 _PID = re.compile(r"\b[Pp]id\s+(\d+)")
 _TEST = re.compile(r"\b(\w+)_perf\b")
 _FAILED = re.compile(
     r"Test (?:NCCL|CUDA|HIP)? ?failure|: unhandled |Out of bounds values : .*FAILED"
 )
-_LOOPS = re.compile(r"\bwarmup iters: (\d+) iters: (\d+)")
+_LOOPS = re.compile(r"\bwarmup iters: (\d{1,9}) iters: (\d+)")
 _END = re.compile(r"#\s+(?:Out of bounds values|Avg bus bandwidth)\b")
 
 _LABEL = re.compile(

@@ -122,6 +122,18 @@ def test_a_number_at_the_end_of_its_range_is_marked():
     assert not FittedNumber("alpha.nvlink.LL", 1.0, value=2.0).at_end
 
 
+def test_repeated_rows_of_one_size_leave_the_others_their_part(calibrate):
+    """A soak run prints a size thousands of times: each was simulated, and hid the other sizes."""
+    whole = text("allreduce", machine="line:2", sizes=SIZES[::3], start_LL=9)
+    row = next(line for line in whole.splitlines() if line.startswith("  8 "))
+    ran = calibrate(whole.replace(row, "\n".join([row] * 3000)), machine="line:2")
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    assert len(data["sizes"]) == 3003
+    plain = json.loads(calibrate(whole, machine="line:2").out)
+    assert data["fitted"] == plain["fitted"]
+
+
 def test_one_process_for_all_gpus_hides_alpha(calibrate):
     ran = calibrate(
         text("allgather", together=True, more=[TimingNumber("host.per_gpu", Fraction(6), "")])

@@ -288,3 +288,11 @@ def test_errors_that_are_no_number_or_not_finite_are_wrong_results(wrong: str) -
     with pytest.raises(BadFile, match="results were wrong at 1024 bytes in place") as told:
         read_run("\n".join(lines), "ar.txt")
     assert told.value.where == "ar.txt:10"
+
+
+def test_numbers_of_thousands_of_digits_are_no_bug() -> None:
+    many = "9" * 5000
+    text = nccl_tests_text("all_reduce", [(1024, 10.0), (2048, 20.0)], gpus=4)
+    with pytest.raises(BadFile, match="ranks and devices"):
+        read_run(text.replace("Rank  1", f"Rank  {many}"), "ar.txt")
+    assert read_run(text.replace("step: 2(", f"warmup iters: {many} iters: 20 ("), "ar.txt").warm
