@@ -31,6 +31,7 @@ from weft.synth.time.runtime_model import RuntimeModel
 
 from ..compile.analyses.planned import Order, distinct_orders
 from ..compile.compile import lower_schedule
+from ..compile.passes.scratch import Scratch
 from ..compile.passes.threadblocks import Pairing
 from ..compile.replicate import has_room, replicated
 from ..compile.source import fitted
@@ -177,6 +178,10 @@ KEPT, KEPT_LARGE, LARGE = 64, 6, 20_000
 """Programs with their clocks that a process keeps, as a race asks for some of them again: all, and
 those that have more than so many instructions."""
 
+LOOSE, PACKED = False, True
+"""Scratch of a program as it is lowered, and with slots that are never needed at once in one
+place."""
+
 MOST_TIMED = 2_000_000
 """Operations of a finalist at a size that are simulated one by one."""
 
@@ -237,8 +242,7 @@ class Stand:
         if len(self.schedule.casts):
             return fits_in_place(self.schedule, variant)
         try:
-            program = _repeated(self.schedule, self.runtime, variant, in_place=True)
-            require_fit(program, target_of(self.runtime))
+            _fitting(self.schedule, self.runtime, variant, in_place=True)
         except UserError:
             return False
         return True
@@ -274,12 +278,10 @@ def _made_timer(
     schedule: Schedule, clock: tuple[str, str], variants: tuple[Variant], *, room: bool
 ) -> TimedProgram | None:
     (variant,), (runtime, by) = variants, clock  # in tuples, which are compared by value
-    target = target_of(runtime)
     try:
         if room and not _has_room(schedule, runtime, variant):
             return None
-        program = _repeated(schedule, runtime, variant)
-        require_fit(program, target)
+        program = _fitting(schedule, runtime, variant)
     except UserError:
         return None
     if program.instructions > MOST_OPERATIONS:
@@ -295,33 +297,56 @@ _timer, _large_timer = kept(most=KEPT)(_made_timer), kept(most=KEPT_LARGE)(_made
 
 def _has_room(schedule: Schedule, runtime: str, variant: Variant) -> bool:
     """Return True if every instance has channels and blocks of its own, or they are small."""
-    one = _program(schedule, runtime, (replace(variant, instances=1),), False)
+    one = _program(schedule, runtime, (replace(variant, instances=1),), (False, LOOSE))
     small = one.instructions * variant.instances <= MOST_SHARED
     return small or has_room(one, variant.instances, target_of(runtime))
 
 
-def _repeated(
+def _fitting(
     schedule: Schedule, runtime: str, variant: Variant, *, in_place: bool = False
+) -> Program:
+    """Return the schedule compiled in one way, as a program that takes as long as the one written.
+
+    Its scratch is packed only if it does not fit otherwise: places in it take no time.
+
+    Raises:
+        UserError: something the target, or a file for it, cannot express.
+    """
+    target = target_of(runtime)
+    program = _repeated(schedule, runtime, variant, (in_place, LOOSE))
+    if program.chunks.max(initial=0) > target.max_offset:
+        program = _repeated(schedule, runtime, variant, (in_place, PACKED))
+    require_fit(program, target)
+    return program
+
+
+def _repeated(
+    schedule: Schedule, runtime: str, variant: Variant, buffers: tuple[bool, bool]
 ) -> Program:
     """Return the schedule compiled in one way: the program of one instance, repeated if it can be.
 
     Raises:
         UserError: something the target cannot express.
     """
-    one = _program(schedule, runtime, (replace(variant, instances=1),), in_place)
+    one = _program(schedule, runtime, (replace(variant, instances=1),), buffers)
     more = replicated(one, variant.instances, target_of(runtime))
-    return more or _program(schedule, runtime, (variant,), in_place)
+    return more or _program(schedule, runtime, (variant,), buffers)
 
 
 @kept(most=KEPT_LARGE)
-def _program(schedule: Schedule, runtime: str, variants: tuple[Variant], in_place: bool) -> Program:
-    """Return the schedule compiled in one way.
+def _program(
+    schedule: Schedule, runtime: str, variants: tuple[Variant], buffers: tuple[bool, bool]
+) -> Program:
+    """Return the schedule compiled in one way; ``buffers``: in place or not, scratch packed or not.
 
     Raises:
         UserError: something the target cannot express.
     """
-    (variant,) = variants
+    (variant,), (in_place, packed) = variants, buffers
     options = variant.options(target_of(runtime), in_place=in_place)
+    if not packed:
+        loose = tuple(one for one in options.passes if not isinstance(one, Scratch))
+        options = replace(options, passes=loose)
     return lower_schedule(shaped(schedule, variant), options)
 
 
