@@ -25,6 +25,7 @@ from weft.synth.time.program_tables import reached_bandwidth
 
 from .timing import WORK, MapJobs, RaceEntry, Runner, Track
 from .variants import Variant
+from .work import GAIN
 
 REACH = 1.5
 """Largest ratio to the best time of a schedule in its usual forms for which other forms are tried;
@@ -42,9 +43,6 @@ decide: what is good at both ends of such sizes is good between them."""
 
 CLOSE = 1.05
 """Largest ratio to the best time at one end of such sizes with which a form is timed between."""
-
-SURE = 0.999
-"""Factor on the floor of a schedule's time, for rounding."""
 
 
 @dataclass(slots=True)
@@ -108,7 +106,7 @@ class Exploration:
         reached = _reached(runners[0].schedule.topology, track)
         for runner in runners:
             alpha, rate = latency_us(runner.schedule), float(us_per_byte(runner.schedule, reached))
-            floor.append([SURE * max(alpha, rate * size) for size in sizes])
+            floor.append([max(alpha, rate * size) for size in sizes])
         texts = [dump(r.schedule) for r in runners]
         families = families_of([r.schedule for r in runners])
         return Exploration(runners, sizes, track, jobs, Times(), texts, floor, families)
@@ -215,7 +213,7 @@ class Exploration:
         return [
             size
             for size, floor in zip(self.sizes, self.floor[place], strict=True)
-            if floor < self._best(place, size)
+            if GAIN * floor < self._best(place, size)
         ]
 
     def _best(self, place: int, size: int) -> float:

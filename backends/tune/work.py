@@ -66,6 +66,10 @@ MORE = 0.99
 KEPT_TIMES = 1.3
 """Ratio to the largest promising time beyond which a simulation is given up."""
 
+GAIN = 1.002
+"""Least ratio of the time to beat to the least that a schedule can take with which it is tried:
+less is not worth another plan."""
+
 FIRST_SHAPES, CLOSER = 2, 1.25
 """Shapes that every schedule is tried in; largest ratio to the best time, after these, with which
 it is tried in the others."""
@@ -373,8 +377,8 @@ class Prospects:
 
     @property
     def open(self) -> bool:
-        """True if the schedule may have a program that is better than the best."""
-        return self.floor < self.best
+        """True if the schedule may have a program that is better than the best by enough."""
+        return GAIN * self.floor < self.best
 
 
 @dataclass(slots=True)
@@ -482,6 +486,7 @@ def _deep(
     sizes = [n for n in sizes if not forms[n] or found.near(n, TRIED)]
     order = _orders(stand, sizes, found)
     for one in dict.fromkeys(order.values()):
+        tried: list[Program] = []
         for number, shape in enumerate(stand.shapes):
             cases = {
                 n: list(stand.protocols)
@@ -490,7 +495,20 @@ def _deep(
                 and (number < FIRST_SHAPES or found.near(n, CLOSER))
                 and (shape.segments <= LONG or _longer(found.form(n), shape))
             }
-            _copies(stand, replace(shape, order=one), cases, found, COPIES)
+            base = replace(shape, order=one)
+            if cases and _is_new(stand, base, tried):
+                _copies(stand, base, cases, found, COPIES)
+
+
+def _is_new(stand: Stand, base: Variant, tried: list[Program]) -> bool:
+    """Return True if a variant gives a program that was not tried, and note it: settings often make
+    no difference, and then the first that gives it stands for all."""
+    timer = stand.timer(base, room=True)
+    if not isinstance(timer, TimedProgram):
+        return timer is not None
+    new = timer.program not in tried
+    tried.append(timer.program)
+    return new
 
 
 def _longer(best: Variant | None, shape: Variant) -> bool:
