@@ -15,12 +15,22 @@ from weft.backends.compile.passes.channels import Spread
 from weft.backends.compile.passes.threadblocks import Pairing
 from weft.backends.tune import work
 from weft.backends.tune.variants import LANES, Variant, variant_of
-from weft.backends.tune.work import KEPT_TIMES, PROMISING, TRIED, Stand, clock, explore, solve
+from weft.backends.tune.work import (
+    KEPT_TIMES,
+    PROMISING,
+    TRIED,
+    Stand,
+    TimedProgram,
+    clock,
+    explore,
+    solve,
+)
 from weft.dsl.base.errors import BadFile
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import TunedPlan
 from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.runtime import target as target_of
 from weft.dsl.nouns.schedule import load
 
 
@@ -223,10 +233,9 @@ def test_lanes_are_tried_where_trees_of_unequal_hosts_share_connections() -> Non
 )
 def test_the_bytes_of_a_turn_are_those_of_which_one_more_begin_another(variant: Variant) -> None:
     """As the program is cut, without compiling it."""
-    given = stand("dgx1", "allreduce", "packing{trees=2,segments=4}")
-    one = Stand(load(given["schedule"]), "msccl", (), "datasheet")
+    one = Stand(patterns.ring_allgather(4, 2), "msccl", (), "datasheet")
     timer = one.timer(variant)
-    assert isinstance(timer, work.TimedProgram)
+    assert isinstance(timer, TimedProgram)
     program, turn = replace(timer.program, protocol=variant.protocol), one.turn_bytes(variant)
     turns = [one.model.cut(program, n).iterations for n in (turn, turn + 1, 3 * turn)]
     assert turns == [1, 2, 3]
@@ -246,3 +255,42 @@ def test_a_program_is_compiled_once_to_see_whether_it_has_room_and_to_be_timed(
     for count in (1, 2, 4):
         assert one.timer(Variant(instances=count), room=True) is not None
     assert len(compiled) == 1
+
+
+def test_scratch_is_packed_only_where_a_program_does_not_fit_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The times are the same."""
+    given = stand("ring:6", "reduce_scatter", "packing")
+    schedule, variant = load(given["schedule"]), Variant(instances=2)
+
+    def look() -> tuple[int, list[float]]:
+        timer = work._made_timer(schedule, ("msccl", "datasheet"), (variant,), room=True)
+        assert isinstance(timer, TimedProgram)
+        times = [timer.clock.time_us(n) for n in (1 << 10, 1 << 22)]
+        return int(timer.program.chunks[:, 2].sum()), times
+
+    loose, times = look()
+    few = replace(target_of("msccl"), max_offset=1)
+    monkeypatch.setattr(work, "target_of", lambda _: few)
+    monkeypatch.setattr(work, "require_fit", lambda *_: None)
+    packed, same = look()
+    assert packed < loose
+    assert same == times
+
+
+def test_settings_that_make_no_difference_are_tried_once() -> None:
+    given = stand("ring:4", "allgather", "classic{algorithm=ring}")
+    rows = explore({**given, **at([1 << 10], [None]), "deep": True})
+    one, found = Stand.of(given), [Variant.of(row) for row in rows]
+    plain = [v for v in found if v.instances == 1 and v.protocol is Protocol.SIMPLE]
+    programs = [timer.program for v in plain if isinstance(timer := one.timer(v), TimedProgram)]
+    assert len(programs) == len(plain) > 1
+    assert all(programs.count(program) == 1 for program in programs)
+
+
+def test_what_can_gain_a_thousandth_is_not_tried() -> None:
+    given = stand("ring:4", "allgather", "classic{algorithm=ring}")
+    for floor, tried in ((0.999, False), (0.99, True)):
+        asked = {**at([1 << 10], [1e6]), "floor": [floor * 1e6], "deep": True}
+        assert bool(explore({**given, **asked})) is tried
