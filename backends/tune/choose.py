@@ -127,22 +127,35 @@ def rounded(
 
 
 def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int], float]) -> int:
-    """Return the least size in (low, high] from which the other is not slower, by bisection down
-    to :data:`FINEST`.
+    """Return the least size in (low, high] from which the other is not slower, down to
+    :data:`FINEST`.
 
     Where it is quicker at ``low`` already it was passed over there to have few plans, and takes
     over right after; where it is not even at ``high``, it begins there.
     """
 
-    def better(size: int) -> bool:
-        return us(other, size) <= us(one, size) * EVEN
+    def excess(size: int) -> float:
+        """µs that the other takes longer; not above 0 from the crossing on."""
+        mine, most = us(other, size), us(one, size) * EVEN
+        return 0.0 if mine == most else mine - most  # both may be infinite
 
-    if better(low + 1):
-        return low + 1
-    if not better(high):
-        return high
     below, above = low + 1, high
-    while above - below > max(1, above // FINEST):
-        middle = (below + above) // 2
-        below, above = (below, middle) if better(middle) else (middle, above)
+    if (slower := excess(below)) <= 0:
+        return below
+    if (quicker := excess(above)) > 0:
+        return above
+    straight = True
+    while (gap := above - below) > (step := max(1, below // FINEST)):
+        # A line through both ends hits most crossings at once: a size just before it and one just
+        # beyond it are looked at. Where it misses, the gap is halved.
+        share = slower / (slower - quicker) if straight and math.isfinite(slower) else 0.5
+        guess = below + min(max(round(gap * share) - step // 2, 1), gap - 1)
+        for size in (guess, min(guess + step, above - 1)) if straight else (guess,):
+            if not below < size < above:
+                continue
+            if (more := excess(size)) > 0:
+                below, slower = size, more
+            else:
+                above, quicker = size, more
+        straight = not straight
     return above

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise, product
 
 import numpy as np
@@ -84,6 +85,23 @@ def test_a_plan_gives_way_where_the_next_is_no_slower(start: int, width: int, at
     first, second = stretches([0, 1], [low, high], us)
     assert (first.low, first.high, second.high) == (low, second.low - 1, high)
     assert 0 <= second.low - change < max(1, second.low // FINEST)
+
+
+def test_where_two_lines_cross_takes_few_looks() -> None:
+    """Each is a simulation; halving would take two dozen."""
+    asked = []
+
+    def us(place: int, size: int) -> float:
+        asked.append((place, size))
+        return 10.0 + 3e-6 * size if place == 0 else 14.0 + 1.1e-6 * size
+
+    second = stretches([0, 1], [1 << 20, 1 << 22], us)[1]
+    assert 0 <= second.low - 4.0 / 1.9e-6 < second.low / FINEST
+    assert len(asked) == 8
+
+
+def test_where_neither_has_a_time_the_next_one_begins() -> None:
+    assert stretches([0, 1], [10, 20], lambda place, _: math.inf)[1].low == 11
 
 
 def test_stretches_leave_no_gap_whatever_the_times_say() -> None:
