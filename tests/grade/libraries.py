@@ -85,6 +85,7 @@ def times_of_files(library: Library, one: Tuned, folder: Path, sizes: list[int])
 def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.ndarray:
     """The least µs at each size of the library's baselines, found and compiled again."""
     named = {c.name for c in one.candidates if c.baseline}
+    target = one.plans[0].artefacts[0].target  # rccl executes no fused steps
     found = np.full(len(sizes), np.inf)
     given = {
         "topology": library.topology.to_json(),
@@ -106,7 +107,7 @@ def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.nda
                     us = clock(
                         {
                             "schedule": schedule,
-                            "runtime": "msccl",
+                            "runtime": target,
                             "model": library.timing.get("model", DATASHEET),
                             "protocols": [],
                             "in_place": [False],
