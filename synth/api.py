@@ -26,7 +26,7 @@ import numpy as np
 
 from weft import __version__
 from weft.dsl.base.environment import solver_memory
-from weft.dsl.base.errors import Missing, UserError, WrongType, an
+from weft.dsl.base.errors import Missing, NothingFound, UserError, WrongType, an
 from weft.dsl.base.json_text import compact
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import format_spec
@@ -55,13 +55,16 @@ from .time.margin import JITTER_US, fragile_us
 from .time.order import LARGE, arranged, in_start_order
 from .time.schedule_time import simulate
 
+RACE = "portfolio"
+"""The engine that runs all others, with default options."""
+
 CUT_OFF = "stopped by --time"
 """Beginning of the statement of a search that the clock ended."""
 
 
 def synthesize(
     problem: Problem,
-    engine: str | Engine = "portfolio",
+    engine: str | Engine = RACE,
     budget: Budget | None = None,
     observer: Observer | None = None,
 ) -> Outcome:
@@ -70,8 +73,8 @@ def synthesize(
     ``engine`` is an instance or its text, ``exact{solver=z3}``; ``portfolio`` runs all others
     that fit, and its schedules name the one that found them (``found_by``). If the engine is
     interrupted (KeyboardInterrupt), or cut off after ``budget.seconds``, the schedules found so
-    far are the answer. For the objective
-    ``time`` the points are those of the frontier, the fastest at ``problem.bytes`` first.
+    far are the answer; a race that is cut off before any answers with a classic algorithm. For the
+    objective ``time`` the points are those of the frontier, the fastest at ``problem.bytes`` first.
 
     Raises:
         UnknownName, SyntaxProblem, UserError: the engine's text, or its refusal of the problem;
@@ -101,6 +104,7 @@ def synthesize(
         status = Status.FEASIBLE if found else Status.NOTHING
         outcome = Outcome(status, found, () if late else ("interrupted",))
     if limit is not None and limit.fired and outcome.status in (Status.FEASIBLE, Status.NOTHING):
+        outcome = outcome if outcome.points else _simplest(problem, chosen) or outcome
         outcome = replace(outcome, statements=(*outcome.statements, _cut_off(limit)))
     outcome = replace(outcome, statements=(*outcome.statements, *recorder.given_up))
     (observer or Silent()).stage("verify")
@@ -148,6 +152,26 @@ def lacking(outcome: Outcome) -> str:
 def _cut_off(limit: CutOff) -> str:
     """Return a statement on what the clock decided."""
     return f"{CUT_OFF} after {limit.used:.1f} s of CPU; another run may answer differently"
+
+
+def _simplest(problem: Problem, chosen: Engine) -> Outcome | None:
+    """Return the first algorithm of the literature that fits, of a race that found nothing in time.
+
+    None if none fits, and for more than ``simple_ranks`` ranks; named engines answer themselves.
+    """
+    classic = ENGINES.make("classic")
+    if format_spec(chosen) != RACE or problem.topology.ranks > classic.effort.simple_ranks:
+        return None
+    try:
+        outcome = solve(problem, classic, Budget(effort=0), Silent())
+    except (UserError, NothingFound):
+        return None
+    points = [
+        replace(one, schedule=one.schedule.with_provenance(found_by="classic", cites=classic.cites))
+        for one in outcome.points
+    ]
+    told = "nothing was found in time: this is the first classic algorithm that fits"
+    return replace(outcome, points=tuple(points), statements=(told,))
 
 
 def choose_engine(engine: str | Engine) -> Engine:

@@ -83,6 +83,16 @@ def test_a_cut_off_before_anything_is_found_is_no_interrupt() -> None:
     assert "stopped by --time" in outcome.statements[-1]
 
 
+@pytest.mark.parametrize("kind", ["allgather", "allreduce", "alltoall", "broadcast"])
+def test_a_race_that_is_cut_off_at_once_has_a_classic_algorithm(kind: str) -> None:
+    machine = topology("torus:4x4,dead=0-1,5-6")
+    problem = Problem(machine, make(kind, 16), None, Objective.TIME, 1 << 20)
+    outcome = synthesize(problem, budget=Budget(seconds=1e-9))
+    assert outcome.status is Status.FEASIBLE
+    assert outcome.points[0].schedule.provenance["found_by"] == "classic"
+    assert any(told.startswith("stopped by --time") for told in outcome.statements)
+
+
 def test_a_search_that_ends_before_says_nothing() -> None:
     outcome = synthesize(PROBLEM, "classic{algorithm=ring}", Budget(seconds=1e6))
     assert outcome.points

@@ -60,6 +60,11 @@ class ClassicEffort(Effort):
         "are searched for",
     )
     equal_routes: int = setting(4, "equally fast routes of a pair that are kept beyond these links")
+    simple_ranks: int = setting(
+        128,
+        "ranks up to which a race that --time cuts off before its first schedule answers with a "
+        "classic algorithm; to write one takes about a second there",
+    )
 
     def pieces(self, objective: Objective) -> tuple[int, ...]:
         """Pieces of a pipeline that are tried for an objective; one for latency."""
