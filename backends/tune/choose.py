@@ -24,6 +24,9 @@ and compare with, or for one form of a baseline instead of several."""
 FINEST = 4096
 """Part of a size to which it is found where plans change; smaller sizes are found to the byte."""
 
+PARTS = 6
+"""Parts between two sizes of the grid at whose ends two plans are compared, to change in one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -127,11 +130,13 @@ def rounded(
 
 
 def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int], float]) -> int:
-    """Return the least size in (low, high] from which the other is not slower, down to
-    :data:`FINEST`.
+    """Return the size in (low, high] from which the other is used: the least one from which it is
+    not slower, down to :data:`FINEST`.
 
-    Where it is quicker at ``low`` already it was passed over there to have few plans, and takes
-    over right after; where it is not even at ``high``, it begins there.
+    Times of forms that take turns cross more than once: of :data:`PARTS` parts the change is made
+    in the one by which the size that loses most, and then all, lose least. Where the other is
+    quicker at ``low`` already it was passed over there to have few plans, and takes over right
+    after; where it is not even at ``high``, it begins there.
     """
 
     def excess(size: int) -> float:
@@ -139,12 +144,23 @@ def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int]
         mine, most = us(other, size), us(one, size) * EVEN
         return 0.0 if mine == most else mine - most  # both may be infinite
 
-    below, above = low + 1, high
-    if (slower := excess(below)) <= 0:
-        return below
-    if (quicker := excess(above)) > 0:
-        return above
-    straight = True
+    cuts = (low + 1 + (high - low - 1) * part // PARTS for part in range(PARTS + 1))
+    looked = {size: excess(size) for size in cuts}
+    sizes, more = list(looked), list(looked.values())
+    losses = []
+    for at in range(len(sizes)):
+        lost = [max(x, 0.0) for x in (*(-x for x in more[:at]), *more[at:])]
+        losses.append((max(lost), sum(lost)))
+    at = losses.index(min(losses))
+    if not at or more[at - 1] <= 0 or more[at] > 0:
+        return sizes[at]
+    return _change(sizes[at - 1], sizes[at], excess)
+
+
+def _change(below: int, above: int, excess: Callable[[int], float]) -> int:
+    """Return the least size from which an excess is not above 0, of two between which that
+    changes."""
+    slower, quicker, straight = excess(below), excess(above), True
     while (gap := above - below) > (step := max(1, below // FINEST)):
         # A line through both ends hits most crossings at once: a size just before it and one just
         # beyond it are looked at. Where it misses, the gap is halved.

@@ -97,7 +97,16 @@ def test_where_two_lines_cross_takes_few_looks() -> None:
 
     second = stretches([0, 1], [1 << 20, 1 << 22], us)[1]
     assert 0 <= second.low - 4.0 / 1.9e-6 < second.low / FINEST
-    assert len(asked) == 8
+    assert len(set(asked)) == 18
+
+
+def test_where_times_cross_more_than_once_the_size_that_loses_most_loses_least() -> None:
+    """The first is 3 % behind between two ends at which it is a little quicker."""
+
+    def us(place: int, size: int) -> float:
+        return 103.0 if place == 0 and 110 < size < 190 else 100.0 if place == 0 else 100.5
+
+    assert 110 < stretches([0, 1], [100, 200], us)[1].low <= 118
 
 
 def test_where_neither_has_a_time_the_next_one_begins() -> None:
