@@ -155,9 +155,9 @@ def _cut_off(limit: CutOff) -> str:
 
 
 def _simplest(problem: Problem, chosen: Engine) -> Outcome | None:
-    """Return the first algorithm of the literature that fits, of a race that found nothing in time.
+    """Return the first classic algorithm that fits, as the answer of a race that found nothing.
 
-    None if none fits, and for more than ``simple_ranks`` ranks; named engines answer themselves.
+    None if none fits, for more than ``simple_ranks`` ranks, and where an engine was named.
     """
     classic = ENGINES.make("classic")
     if format_spec(chosen) != RACE or problem.topology.ranks > classic.effort.simple_ranks:

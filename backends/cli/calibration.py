@@ -29,7 +29,7 @@ from .machines import facts_of, machine_line, read_topology
 from .outputs import check_file, check_file_output
 from .stages import telling
 
-END = f"as far from the default as a fit goes ({RANGE:g} times, or 1): the model misses something"
+END = f"at an end of what is fitted (default × or ÷ {RANGE:g}, or 1): the model misses something"
 """Remark on a number that the times ask more of."""
 
 

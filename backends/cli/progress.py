@@ -31,7 +31,7 @@ Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
 
 
 Timer: TypeAlias = "Callable[[Point], Point]"
-"""What gives a point its time in µs and the bound on it."""
+"""Function that returns a point with its time in µs and the bound on it."""
 
 
 class Stoppable(Protocol):

@@ -67,7 +67,8 @@ def measure(problem: Problem) -> Callable[[Point], tuple[Any, ...]]:
 
 
 def timer(problem: Problem) -> Callable[[Point], Point] | None:
-    """Return what gives a point its time (µs) and the bound on it, where the objective is a time.
+    """Return a function that adds its time (µs) and the bound on it to a point; None where the
+    objective is no time.
 
     An engine's own bound, such as that of the chunks it was asked for, stays where it is larger.
     """

@@ -133,10 +133,11 @@ def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int]
     """Return the size in (low, high] from which the other is used: the least one from which it is
     not slower, down to :data:`FINEST`.
 
-    Times of forms that take turns cross more than once: of :data:`PARTS` parts the change is made
-    in the one by which the size that loses most, and then all, lose least. Where the other is
-    quicker at ``low`` already it was passed over there to have few plans, and takes over right
-    after; where it is not even at ``high``, it begins there.
+    Forms of one algorithm may cross more than once. So both are timed at the ends of :data:`PARTS`
+    parts, and the change is made in the part where it costs least: first by the largest loss at one
+    of these sizes, then by the sum of all losses. Where the other is quicker at ``low`` already it
+    was passed over there to have few plans, and takes over right after; where it is not even at
+    ``high``, it begins there.
     """
 
     def excess(size: int) -> float:
@@ -154,13 +155,17 @@ def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int]
     at = losses.index(min(losses))
     if not at or more[at - 1] <= 0 or more[at] > 0:
         return sizes[at]
-    return _change(sizes[at - 1], sizes[at], excess)
+    return _change((sizes[at - 1], more[at - 1]), (sizes[at], more[at]), excess)
 
 
-def _change(below: int, above: int, excess: Callable[[int], float]) -> int:
-    """Return the least size from which an excess is not above 0, of two between which that
-    changes."""
-    slower, quicker, straight = excess(below), excess(above), True
+def _change(
+    first: tuple[int, float], last: tuple[int, float], excess: Callable[[int], float]
+) -> int:
+    """Return the least size from which an excess is not above 0, down to :data:`FINEST`.
+
+    ``first``, ``last``: a size with an excess above 0, and a larger one with none.
+    """
+    (below, slower), (above, quicker), straight = first, last, True
     while (gap := above - below) > (step := max(1, below // FINEST)):
         # A line through both ends hits most crossings at once: a size just before it and one just
         # beyond it are looked at. Where it misses, the gap is halved.

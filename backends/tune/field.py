@@ -228,9 +228,11 @@ def _rivals(came: Finalists, baselines: Sequence[int], gap: int) -> list[int]:
 
 
 def _inside(low: int, high: int, parts: int, turn: int = 0) -> list[int]:
-    """Return sizes that cut a gap into the given number of parts, and the least in it of which a
-    loop with turns of so many bytes moves a few bytes in a turn of their own: there it loses
-    most."""
+    """Return sizes that cut a gap into the given number of parts.
+
+    ``turn``: bytes that a turn of the program's loop moves, 0 if it has none. Then the first size
+    in the gap that needs one turn more, for a few bytes, is among them: a loop loses most there.
+    """
     found = {low + (high - low) * i // parts for i in range(1, parts)}
     if turn:
         found.add(-(-low // turn) * turn + ELEMENT)

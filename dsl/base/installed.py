@@ -43,7 +43,7 @@ def _points(
 
 
 def _state(place: str) -> tuple[str, int]:
-    """An entry of ``sys.path`` and when it changed: a package that comes or goes changes it."""
+    """Return an entry of ``sys.path`` and when it changed: installing and removing change it."""
     path = os.path.abspath(place)
     try:
         return path, os.stat(path).st_mtime_ns

@@ -226,12 +226,12 @@ class Layout:
 
     @cached_property
     def times_sent(self) -> Ints:
-        """How many operations of a turn send each leg."""
+        """Return how many operations of a turn send each leg; shape (legs,)."""
         return np.bincount(self.leg[self.leg >= 0], minlength=len(self.leg_chunks))
 
     @cached_property
     def local_chunks(self) -> Ints:
-        """Chunks that each operation copies or adds inside a GPU."""
+        """Return the chunks that each operation copies or adds in a GPU; shape (operations,)."""
         return np.where(self.operations.local, self.operations.chunks, 0)
 
     def latency(self, ticks: Ticks, kind: Any) -> AnyArray:

@@ -298,17 +298,17 @@ class _MachineRun:
 
     @property
     def busy(self) -> Floats:
-        """How long each resource was held."""
+        """Return the µs that each resource was held; shape (resources,)."""
         return _in_us([self.machine.busy], self.machine.unit).ravel()
 
     @property
     def spent(self) -> Floats:
-        """How long each block did what, by activity."""
+        """Return the µs that each block spent on each activity; shape (activities, blocks)."""
         return _in_us(self.machine.spent[: Activity.DONE], self.machine.unit)
 
     @property
     def finish(self) -> Floats:
-        """When each block had ended."""
+        """Return the µs at which each block had ended; shape (blocks,)."""
         return _in_us([self.machine.finished], self.machine.unit).ravel()
 
 
@@ -323,22 +323,22 @@ class _Extrapolated:
 
     @property
     def simulated(self) -> int:
-        """Operations that were run one by one."""
+        """Return the number of operations that were run one by one."""
         return self.half.simulated + self.full.simulated
 
     @property
     def busy(self) -> Floats:
-        """How long each resource is held."""
+        """Return the µs that each resource is held; shape (resources,)."""
         return self._beyond(self.half.busy, self.full.busy)
 
     @property
     def spent(self) -> Floats:
-        """How long each block does what, by activity."""
+        """Return the µs that each block spends on each activity; shape (activities, blocks)."""
         return self._beyond(self.half.spent, self.full.spent)
 
     @property
     def finish(self) -> Floats:
-        """When each block ends."""
+        """Return the µs at which each block ends; shape (blocks,)."""
         return self._beyond(self.half.finish, self.full.finish)
 
     def _beyond(self, half: Floats, full: Floats) -> Floats:
@@ -378,7 +378,7 @@ def _run(machine: Machine, most: float) -> _MachineRun | None:
 def _longer(
     run: Callable[[int, float], _MachineRun | None], turns: int, most: int
 ) -> _Extrapolated:
-    """What half and all turns that may be simulated say of more."""
+    """Return the times of more turns than may be simulated, by a line through two shorter runs."""
     half, full = run(most // 2, math.inf), run(most, math.inf)
     assert half is not None
     assert full is not None

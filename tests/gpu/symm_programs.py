@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from ctypes import CDLL
+from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -59,11 +60,11 @@ def expected(kind: str, given: Sequence[Any], rank: int) -> Any:
     """Return what a rank must have, by the arrays (NumPy, one axis) that the ranks give."""
     ranks = len(given)
     if kind == "allreduce":
-        return sum(given)
+        return reduce(np.add, given)
     if kind == "allgather":
         return np.concatenate(given)
     if kind == "reduce_scatter":
-        return sum(given).reshape(ranks, -1)[rank]  # type: ignore[attr-defined]
+        return reduce(np.add, given).reshape(ranks, -1)[rank]
     return np.concatenate([x.reshape(ranks, -1)[rank] for x in given])
 
 

@@ -63,7 +63,7 @@ class ClassicEffort(Effort):
     simple_ranks: int = setting(
         128,
         "ranks up to which a race that --time cuts off before its first schedule answers with a "
-        "classic algorithm; to write one takes about a second there",
+        "classic algorithm; to find and write one takes 2 to 5 CPU s there",
     )
 
     def pieces(self, objective: Objective) -> tuple[int, ...]:

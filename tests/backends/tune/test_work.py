@@ -253,7 +253,7 @@ def test_a_program_is_compiled_once_to_see_whether_it_has_room_and_to_be_timed(
     monkeypatch.setattr(work, "lower_schedule", counted)
     one = Stand(patterns.ring_allgather(2, 1), "msccl", (), "datasheet")
     for count in (1, 2, 4):
-        assert one.timer(Variant(instances=count), room=True) is not None
+        assert isinstance(one.timer(Variant(instances=count), room=True), TimedProgram)
     assert len(compiled) == 1
 
 
