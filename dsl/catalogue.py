@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .base.errors import BadFile, UnknownName, UserError, require_type
 from .base.files import read_text
+from .base.lazy_dataclass import dataclass
 from .base.spans import Source
 from .importers import read_any
 from .importers.origin import OF_ANY, with_origin

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +28,7 @@ from weft import __version__
 from weft.dsl.base.environment import solver_memory
 from weft.dsl.base.errors import Missing, NothingFound, UserError, WrongType, an
 from weft.dsl.base.json_text import compact
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import format_spec
 from weft.dsl.nouns.problem import Objective, Problem

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from itertools import groupby
 
@@ -21,6 +21,7 @@ from scipy.optimize import least_squares
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Program

@@ -6,11 +6,10 @@ chunk that aliases it are one place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Code
 
 from .bounds import CallerBuffers

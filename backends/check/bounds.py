@@ -6,11 +6,10 @@ count), and what the caller really *allocates* for the collective.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Code, Program
 
 from ..formats.msccl.read.model import XmlAlgo

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, table
 
 from .findings import Finding, Severity, errors

@@ -5,11 +5,10 @@ A connection (source, destination, channel) carries no tags: the k-th send meets
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import RECEIVES, SENDS, Code
 
 from .findings import Finding, Severity, at_blocks, at_transfers

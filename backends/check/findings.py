@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Code
 from weft.dsl.nouns.runtime import RUNTIMES, Target
 

@@ -13,13 +13,14 @@ Everything is arrays; building is O(operations log operations), searching linear
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import BUFFERS, NOP, RECEIVES, SENDS, Buffer, Code
 
 from .connections import Connections

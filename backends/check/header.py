@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import OPS, Code, Op, Protocol
 from weft.dsl.nouns.runtime import MAX_ITERATIONS, Target
 

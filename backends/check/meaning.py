@@ -10,7 +10,6 @@ unwritten memory can never become right again, because nothing is subtracted.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.layers import Successors, layers, ranges
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import RECEIVES
 

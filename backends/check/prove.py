@@ -7,11 +7,12 @@ paired messages, the race proof needs a program without deadlock, the result one
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from weft.dsl.base.layers import EdgeLevels
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Code, Protocol
 

@@ -9,12 +9,11 @@ compare every access with the last write before it, and every write with the rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, Ints32
 from weft.dsl.base.layers import EdgeLevels, WaitClocks
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .accesses import Accesses, accesses, block_of, in_scratch, place_name
 from .bounds import CallerBuffers

@@ -6,12 +6,11 @@ is the group's number and one bit per contribution of the group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, Words
 from weft.dsl.base.components import components
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from argparse import Action, ArgumentParser, _SubParsersAction
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import BACKENDS, ENGINES, PASSES
 
 from .parser import VerbParser, build_parser, other_verbs

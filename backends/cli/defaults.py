@@ -19,13 +19,13 @@ import os
 import re
 from argparse import Action, ArgumentParser, _SubParsersAction
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import UserError, suggest
 from weft.dsl.base.files import read_text
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .console import Console
 from .parser import Parser, VerbParser

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_binary
 

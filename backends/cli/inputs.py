@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import parse_json, read_text
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spec import python_text
 from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 from weft.dsl.machines.failures import degraded, find, nic_down, rank_down, require_whole

@@ -7,11 +7,11 @@ tools and stand in modules of their own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange, parse_size_range
 from weft.dsl.catalogue import imported
 from weft.dsl.catalogue import topology as topology_named

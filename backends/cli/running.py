@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.files import write_text
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, microseconds, number, table
 from weft.dsl.base.units import format_bytes
 from weft.synth.time.schedule_time import SimulatedTime, bus_factor, simulate

@@ -6,11 +6,12 @@ import itertools
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.dsl.base.errors import BadFile, UnknownName, UserError
 from weft.dsl.base.files import Fields, read_text
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.units import SizeRange
 from weft.dsl.language.load import find_sketch

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.integers import integer
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
 from weft.dsl.nouns.program import NOBODY, Program, Protocol, offsets, protocol_of

@@ -8,13 +8,14 @@ the same answer on any machine.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback
 from weft.dsl.base.tables import microseconds, number
 from weft.dsl.base.units import SizeRange, format_bytes

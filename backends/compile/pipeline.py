@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Any, get_type_hints
 from typing import Protocol as Interface
 
 from weft.dsl.base.errors import CheckFailed, UserError, an
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.plugins import Plugin, blamed, expect, plugin_of
 from weft.dsl.base.registry import PASSES
 from weft.dsl.base.spec import Spec, parse_specs

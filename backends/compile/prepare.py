@@ -7,9 +7,10 @@ that judge their programs themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import silent
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange

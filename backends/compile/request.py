@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange

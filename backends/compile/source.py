@@ -7,11 +7,12 @@ chunks of one size only, and a buffer is cut into at most so many: unequal share
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any, Protocol
 
 from weft.dsl.base.errors import UserError, require_type
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange, format_bytes

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 PYTHON = "train.py"
 """The program that torchrun starts, in the examples."""

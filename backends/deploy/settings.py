@@ -7,8 +7,8 @@ Azure/msccl-executor-nccl (``msccl_lifecycle.cc``).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.library import Artefact, Library, TunedPlan
 from weft.dsl.nouns.parts import Medium

@@ -7,7 +7,6 @@ and, out of place, the whole input; every message must be received, and no block
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.base.jit import worth_compiling
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import BUFFERS, Code, Program

@@ -7,7 +7,6 @@ choice alone rarely starves a block long enough to show a race, so some policies
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.jit import fast, watched
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import READS_SRC, WRITES_DST
 
 from . import kernel

@@ -9,7 +9,6 @@ of contributions is their sum, and entries of the postcondition that share a pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.program import BUFFERS, NOP, READS_SRC, RECEIVES, SENDS, WRITES_DST, Code

@@ -9,11 +9,10 @@ be replayed on data of any type. All of it lies in columns, for the loops of :mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import NOP, RECEIVES, SENDS, Code
 
 _STRIDE = 1 << 17

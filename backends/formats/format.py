@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from weft.dsl.base.errors import BrokenPlugin, CheckFailed, Missing, PluginFault, UserError, an
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.plugins import expect, fault, plugin_of, warn
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.registry import BACKENDS

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import traceback
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
 from weft.dsl.base.errors import BrokenPlugin, NothingFound, PluginFault, WeftError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spans import Source, Span
 
 

@@ -6,11 +6,12 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.plugins import PluginWarning, repeat
 
 from .answer import Ending, JobResult

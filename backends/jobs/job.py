@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, overload
 
 from weft.dsl.base.errors import UnknownName, UserError, WrongType, require_type
 from weft.dsl.base.integers import integer
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.views import Tabled
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.problem import Objective, Problem

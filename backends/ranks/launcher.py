@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from typing import Any
 
 from weft.dsl.base.deadline import Deadline, Stopwatch
 from weft.dsl.base.errors import CheckFailed, Missing
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.processes import (
     POLL,
     STARTING,

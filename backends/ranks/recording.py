@@ -10,11 +10,12 @@ import json
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import SCHEMA, Fields, require_kind
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_bytes
 
 from ..formats.p2p.execute import loaded

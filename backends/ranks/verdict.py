@@ -6,9 +6,9 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.dsl.base.errors import CheckFailed, Missing
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .job import Case, RankJob, RankReport
 from .launcher import LaunchResult

@@ -7,10 +7,10 @@ hardware; files that runtimes load are those of :data:`~weft.dsl.nouns.runtime.L
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.runtime import LOADERS, Loader, loaders_for

@@ -8,9 +8,9 @@ comes first.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, number, table
 
 from ..formats.listings import Sheets, Value

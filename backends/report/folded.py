@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Link, Node, NodeKind, Topology
 
 MOST_OPEN = 100

@@ -7,12 +7,12 @@ every link joins neighbours of the grid, or the two ends of a row (a wrap).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 MOST_GPUS = 4096

@@ -10,8 +10,8 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import NodeKind, Topology
 
 from .grid_layout import GpuGrid, grid_of

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import number, rational
 from weft.dsl.nouns.problem import Objective
 from weft.synth.bounds import bounds, lower_bound_us

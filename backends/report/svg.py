@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.topology import NodeKind, Topology
 from weft.synth.fabric.occupancy import resource_name

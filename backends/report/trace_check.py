@@ -16,8 +16,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 TOLERANCE = 1e-4
 """µs: a tenth of the nanosecond in which times are kept."""

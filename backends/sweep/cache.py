@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.files import parse_json, read_text, require_kind, write_text
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..jobs.job import canonical, digest
 from .body import PROVED

@@ -15,12 +15,13 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_text
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..jobs.job import canonical
 from .names import JOURNAL, MANIFEST, SCHEDULES

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import format_spec, options_of, text_of
 from weft.dsl.nouns.collective import Collective

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..jobs.answer import Ending, JobResult
 from ..jobs.executor import Event, Executor, JobHandle, ends

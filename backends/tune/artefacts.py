@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Collective, Kind

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.load import find_sketch, sketch_names

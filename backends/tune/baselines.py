@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.errors import BadTopology, WeftError
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.parts import Medium

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats
+from weft.dsl.base.lazy_dataclass import dataclass
 
 EVEN = 1 + 1e-9
 """Largest ratio of two times that count as equal."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import microseconds
 from weft.dsl.base.units import SizeRange, format_binary
 from weft.dsl.nouns.library import Library, RuntimeTimes, Tuned, TunedPlan

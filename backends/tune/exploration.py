@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import protocol_of
 from weft.dsl.nouns.schedule import Schedule, dump
 from weft.dsl.nouns.topology import Topology

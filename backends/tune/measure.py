@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange
 from weft.synth.time.schedule_time import simulate

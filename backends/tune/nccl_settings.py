@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology

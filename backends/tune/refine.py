@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange
 
 from .timing import COARSE, MapJobs, RaceEntry, Runner, Track, spaced, times_of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weft.dsl.base.errors import BadFile
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.library import MANIFEST, MOST_COPIES, TunedPlan
 from weft.dsl.nouns.program import Protocol, protocol_of
 from weft.dsl.nouns.runtime import Target

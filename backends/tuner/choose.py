@@ -9,9 +9,9 @@ lines name channels where these are known, and cover all sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_binary
 from weft.dsl.importers.nccl_log import ALGORITHMS
 from weft.dsl.nouns.collective import Kind

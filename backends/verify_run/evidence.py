@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.importers.nccl_log import NcclChoice, NcclLog
 from weft.dsl.importers.nccl_tests import NcclTestsRun
 from weft.dsl.nouns.collective import Kind

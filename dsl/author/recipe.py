@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, make_dataclass
+from dataclasses import asdict, field, make_dataclass
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 from ..base.errors import BadAlgorithm, BadFile, UnknownName, UserError
 from ..base.files import read_text
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Source
 from ..base.spec import build, parse_spec, python_parts
 from ..nouns.algorithm import Algorithm

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+
+from .lazy_dataclass import dataclass
 
 
 @dataclass

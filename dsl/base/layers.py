@@ -11,12 +11,12 @@ Passes and judges share these data structures, but no algorithm that uses them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from .arrays import Bools, Ints, Ints32
+from .lazy_dataclass import dataclass
 
 _NARROW = 16
 _THIN = 64

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from .lazy_dataclass import dataclass
 
 STOPPED, ASLEEP = "Tt", "S"
 """Letters of states in proc(5): stopped by a signal or a debugger; waiting for something."""

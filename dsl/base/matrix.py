@@ -10,7 +10,6 @@ command. They are taken too, as are dense arrays (:meth:`SparseMatrix.given`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import AnyArray, Floats, Ints
+from .lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

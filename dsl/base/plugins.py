@@ -16,13 +16,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
 from types import ModuleType, SimpleNamespace, new_class
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import BrokenPlugin, PluginFault, WeftError, an
+from .lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint  # takes 50 ms

@@ -18,11 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO
 
 from .deadline import Deadline
+from .lazy_dataclass import dataclass
 
 Process = subprocess.Popen[bytes]
 

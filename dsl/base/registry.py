@@ -10,12 +10,13 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Any
 
 from .errors import Missing, UnknownName, UserError, an
 from .installed import points_of
+from .lazy_dataclass import dataclass
 from .plugins import Plugin, blamed, plugin_of, warn
 from .plugins import load as load_plugin
 from .spec import Spec, build, parse_spec

@@ -24,12 +24,12 @@ import dataclasses
 import inspect
 import re
 import types
-from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import SyntaxProblem, UnknownName, UserError
+from .lazy_dataclass import dataclass
 from .spans import Source, Span
 
 T = TypeVar("T")

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 from .errors import UserError, suggest
+from .lazy_dataclass import dataclass
 
 BYTES_PER_US_PER_GBPS = 1000
 """Bytes that a link of 1 GB/s moves in one µs."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from ..base.errors import BadFile, BadTopology
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..machines.hosts import Cables, Host, build
 from ..machines.spec import MachineSpec

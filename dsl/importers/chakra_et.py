@@ -6,9 +6,10 @@ A file belongs to one rank. Messages stand one after another, each after its len
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..base.errors import BadFile
+from ..base.lazy_dataclass import dataclass
 from ..base.protobuf import (
     fields_of,
     framed,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from ..base.errors import BadTopology, UserError
+from ..base.lazy_dataclass import dataclass
 from ..machines.fabric_links import Port, asked_fabric, join
 from ..machines.hosts import Nics
 from ..machines.spec import MachineSpec, check_size

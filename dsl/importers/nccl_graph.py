@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 from ..base.errors import BadFile, UserError
+from ..base.lazy_dataclass import dataclass
 from ..base.units import exact
 from ..machines.names import named_places
 from ..machines.spec import MAX_GPUS, MachineSpec

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..base.lazy_dataclass import dataclass
 from ..nouns.collective import Kind
 from ..nouns.program import Protocol
 from ..nouns.runtime import LOADERS

@@ -13,13 +13,14 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import isfinite
 from statistics import median
 
 from ..base.errors import BadFile, UserError
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.units import BYTES_PER_US_PER_GBPS, LARGEST_MESSAGE, format_bytes
 from ..machines.spec import MachineSpec

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from itertools import pairwise
 
 from ..base.errors import BadFile
+from ..base.lazy_dataclass import dataclass
 from ..machines.names import named_places
 from ..machines.nics import own_number
 from ..machines.spec import MAX_GPUS, MachineSpec

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
+from ..base.lazy_dataclass import dataclass
 from ..machines.hosts import Cables, Host, HostSwitch, Nics, build
 from ..machines.names import named_places
 from ..machines.nics import own_number

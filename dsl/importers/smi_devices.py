@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from fractions import Fraction
 
 from ..base.errors import BadFile
+from ..base.lazy_dataclass import dataclass
 from .smi_matrix import Matrix, plain_lines
 
 _GPU = re.compile(r"\s*GPU (\d{1,4}(?:,\d{1,4})*): (\S.*?)\s*(?:\(UUID.*)?$")

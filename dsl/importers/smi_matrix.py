@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from ..base.errors import BadFile, BadTopology
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from .terminal import ESCAPES
 

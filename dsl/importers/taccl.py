@@ -7,12 +7,13 @@ and ``unit=``. Matrices are indexed [destination][source].
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from ..base.errors import BadFile
 from ..base.files import Fields
+from ..base.lazy_dataclass import dataclass
 from ..base.units import BYTES_PER_US_PER_GBPS, exact
 from ..machines.host_file import load_host
 from ..machines.hosts import Cables, Host, HostSwitch, Nics, build

@@ -7,11 +7,11 @@ Its ranks are local: GPUs of one host. All hosts are equal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import BadFile, UnknownName
 from ..base.files import Fields
+from ..base.lazy_dataclass import dataclass
 from ..machines.spec import MAX_GPUS
 
 INTRA_STRATEGIES = ("switch", "none", "minmax", "maxmin")

@@ -7,12 +7,13 @@ The machines are those that TE-CCL builds, with its errors corrected and noted. 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
+from ..base.lazy_dataclass import dataclass
 from ..base.units import LARGEST_MESSAGE, exact, format_bytes
 from ..machines.families import mesh
 from ..machines.host_file import load_host

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
@@ -11,6 +11,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
 from ..base.errors import BadFile
+from ..base.lazy_dataclass import dataclass
 
 MAX_DEPTH = 64
 MAX_ELEMENTS = 100_000

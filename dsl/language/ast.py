@@ -9,9 +9,10 @@ A node that ends in ``Rule`` is a line of the sketch; :class:`RuleBlock` groups 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Span
 from ..base.spec import Spec
 from ..base.tables import count

@@ -8,9 +8,10 @@ sketch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from ..base.lazy_dataclass import dataclass
 from .ast import PhaseLine, PhasesRule, RuleBlock, SketchTree, Statement, Trivia
 from .tokens import comments, without_comments
 

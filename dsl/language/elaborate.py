@@ -7,7 +7,7 @@ includes the values of the loop variables, so that a conflict names the right in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ..base.errors import (
     WeftError,
     require_type,
 )
+from ..base.lazy_dataclass import dataclass
 from ..base.registry import ENGINES
 from ..base.spec import parse_spec
 from ..catalogue import topology

@@ -8,13 +8,14 @@ one of any other host.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
 
 from ..base.arrays import Bools
 from ..base.errors import BadSketch, UnknownName
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Span
 from . import ast
 from .ast import Operator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from ..base.arrays import Bools, Floats
 from ..base.errors import UserError, suggest
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Span
 from ..catalogue import names, topology
 from ..nouns.hops import find_hops

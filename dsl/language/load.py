@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib import resources
 
 from ..base.errors import BadFile, UnknownName, UserError, require_type
 from ..base.files import read_text
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Source
 from ..base.units import parse_bytes, parse_microseconds
 from .ast import SketchTree

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from ..base.arrays import Bools, Ints
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Span
 from ..machines.names import Names, names_of
 from ..nouns.hops import gpu_neighbours

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..base.errors import BadTopology, UserError
+from ..base.lazy_dataclass import dataclass
 from ..nouns.parts import Medium
 from ..nouns.timing import NO_TIMING, MachineTiming
 from ..nouns.topology import Link, Node, Topology

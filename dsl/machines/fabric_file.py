@@ -10,12 +10,13 @@ import re
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
+from ..base.lazy_dataclass import dataclass
 from ..base.units import exact, parse_microseconds
 
 MOST_HOSTS = 1 << 16

@@ -19,11 +19,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from ..base.errors import BadFile, BadTopology, UnknownName, UserError
 from ..base.files import read_text
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Span
 from ..nouns.topology import Link, Node, Topology, both_ways, switch
 from .fabric_file import FabricFile, FabricLayout, FabricLink, read_fabric

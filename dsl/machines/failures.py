@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
 
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
+from ..base.lazy_dataclass import dataclass
 from ..nouns.collective import Collective
 from ..nouns.hops import hop_distances
 from ..nouns.problem import required_pairs

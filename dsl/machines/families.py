@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 
 from ..base.errors import UserError
+from ..base.lazy_dataclass import dataclass
 from ..nouns.topology import Link, Topology, both_ways, gpu, switch
 from .spec import MachineSpec, check_size
 

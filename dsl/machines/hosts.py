@@ -7,7 +7,7 @@ importers of other formats build them too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations, product
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
+from ..base.lazy_dataclass import dataclass
 from ..nouns.capabilities import NO_LIMITS, CastLimits, as_fields
 from ..nouns.parts import Medium
 from ..nouns.timing import NO_TIMING

@@ -23,9 +23,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..base.errors import UnknownName, UserError, suggest
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Span
 from ..nouns.topology import Node, Topology
 from .nics import Nic, nics_of

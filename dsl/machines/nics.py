@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from ..base.lazy_dataclass import dataclass
 from ..nouns.parts import Medium
 from ..nouns.topology import NodeKind, Topology
 

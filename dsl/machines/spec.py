@@ -11,10 +11,11 @@ positional; an item without ``=`` after one belongs to that key (``nics=8,8,4,2`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
 from ..base.errors import UnknownName, UserError
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Source, Span
 from ..base.spec import Item, split
 from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds

@@ -9,12 +9,13 @@ read and write determine which moves may run concurrently.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
 
 from ..base.arrays import Bools, Ints
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from .collective import Collective
 from .program import Protocol

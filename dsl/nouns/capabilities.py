@@ -16,11 +16,11 @@ line (``none`` for no capability).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ..base.errors import BadFile, UnknownName, UserError
 from ..base.files import Fields
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Span
 
 CAPABILITIES = ("multicast", "reduces", "turns", "issuer_in_group")

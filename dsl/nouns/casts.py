@@ -32,7 +32,6 @@ as its links carry.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from typing import Any, Self
@@ -43,6 +42,7 @@ from ..base.arrays import AnyArray, Bools, Ints, Ints32
 from ..base.errors import BadFile
 from ..base.files import Fields, only
 from ..base.json_text import RaggedRows
+from ..base.lazy_dataclass import dataclass
 from ..base.unique_rows import rows_of
 from ..base.units import exact
 

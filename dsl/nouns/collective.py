@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import chain
@@ -32,6 +32,7 @@ from ..base.errors import BadFile, UnknownName, UserError, an
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.integers import integer
 from ..base.json_text import plain
+from ..base.lazy_dataclass import dataclass
 from ..base.unique_rows import any_twice, in_blocks, placed
 from .placement import LARGEST_OFFSET, Placement, one_by_one, split, uneven
 

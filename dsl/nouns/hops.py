@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from ..base.arrays import Ints, Ints32
 from ..base.components import strong_components
 from ..base.kept import kept
+from ..base.lazy_dataclass import dataclass
 from .topology import Hop, Topology
 
 ROUTES_PER_PAIR = 8

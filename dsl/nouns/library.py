@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from ..base.files import (
 )
 from ..base.integers import integer
 from ..base.json_text import compact
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.units import format_binary, parse_bytes
 from ..base.views import Tabled, Viewed

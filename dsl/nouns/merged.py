@@ -9,12 +9,12 @@ them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from ..base.errors import BadFile
 from ..base.files import Fields, only
+from ..base.lazy_dataclass import dataclass
 from .workload import Shard
 
 

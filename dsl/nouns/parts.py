@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from ..base.lazy_dataclass import dataclass
 from .capabilities import CAPABILITIES, NO_LIMITS, CastLimits
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..base.arrays import Ints, Ints32
 from ..base.errors import UserError
+from ..base.lazy_dataclass import dataclass
 
 LARGEST_OFFSET = 1 << 30
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ..base.errors import BadTopology, UserError, require_type
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.units import format_bytes
 from .collective import Collective

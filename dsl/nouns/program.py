@@ -21,7 +21,7 @@ Storage is columnar, as that of a schedule is: passes, judges and simulators wor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ import numpy.typing as npt
 from ..base.arrays import Ints
 from ..base.errors import BadFile, CheckFailed, UnknownName
 from ..base.files import SCHEMA, Fields, require_kind
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.unique_rows import packed, pick, rows_of, same_rows
 from .collective import Collective

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, product, zip_longest
 from math import gcd, lcm, prod
 
 from ..base.errors import UserError, suggest
+from ..base.lazy_dataclass import dataclass
 from ..base.units import parse_bytes
 from .collective import Collective
 from .deliveries import shard_collective

@@ -17,11 +17,11 @@ microsoft/mscclpp 0.9 (``src/ext/nccl/nccl.cc``, ``python/mscclpp/_core/algorith
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
 from ..base.errors import UnknownName
+from ..base.lazy_dataclass import dataclass
 from .collective import Kind
 from .program import Op, Protocol
 

@@ -16,7 +16,7 @@ step on.** So verification, simulation and lowering are single passes over the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from ..base.arrays import AnyArray, Bools, Floats, Ints, Ints32
 from ..base.errors import BadFile, UserError, require_type
 from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_ascii
 from ..base.json_text import RaggedRows, compact, pieces, plain
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.unique_rows import rows_of
 from ..base.units import format_bytes

@@ -7,10 +7,11 @@ lines in conflict.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
 
+from ..base.lazy_dataclass import dataclass
 from ..base.spans import Span
 from .collective import Kind
 from .topology import Hop

@@ -9,11 +9,10 @@ Slice(buffer=<Buffer.OUTPUT: 'o'>, offset=3)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..base.arrays import Ints
+from ..base.lazy_dataclass import dataclass
 from .collective import Collective
 from .program import BUFFERS, Program, Slice
 

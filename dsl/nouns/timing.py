@@ -8,12 +8,12 @@ takes the place of its default there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from ..base.errors import BadFile, UserError
 from ..base.files import Fields
+from ..base.lazy_dataclass import dataclass
 from ..base.units import exact
 
 

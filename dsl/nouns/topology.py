@@ -16,7 +16,7 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -27,6 +27,7 @@ import numpy.typing as npt
 from ..base.arrays import Ints
 from ..base.errors import BadFile, BadTopology, UnknownName, UserError
 from ..base.files import SCHEMA, Fields, require_kind
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.units import exact
 from ..base.views import Viewed

@@ -21,7 +21,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -31,6 +31,7 @@ import numpy as np
 from ..base.errors import BadTopology, UserError, suggest
 from ..base.files import SCHEMA
 from ..base.integers import LARGEST
+from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from .collective import LARGEST_GROUP, ROOTED, Kind
 

@@ -12,12 +12,13 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar
 
 from ..base.errors import BadFile, UserError, suggest
 from ..base.files import Fields, only, require_kind
+from ..base.lazy_dataclass import dataclass
 from ..base.units import exact, parse_bytes, parse_microseconds
 from .composites import COMPOSITES, composed
 from .ranks_text import ranks_or_axes

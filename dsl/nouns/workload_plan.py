@@ -7,12 +7,13 @@ under other ways of sharing. ``synth/ordering`` makes and judges it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
 from ..base.errors import BadFile
 from ..base.files import SCHEMA, Fields, only, require_kind
+from ..base.lazy_dataclass import dataclass
 from ..base.units import exact
 from .workload import Workload, exact_json
 from .workload_file import load as load_workload

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from ..base.arrays import Ints, Ints32
+from ..base.lazy_dataclass import dataclass
 
 Permutation = Ints32 | Ints
 Some = TypeVar("Some", Ints32, Ints)

@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..base.arrays import Ints, Ints32
+from ..base.lazy_dataclass import dataclass
 from ..nouns.topology import Topology
 from .detect import LIMIT, search
 from .groups import Group, spread, trivial

@@ -8,12 +8,12 @@ that thousands of candidates can be tested on thousands of nodes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..base.arrays import Ints, Ints32, Words
 from ..base.kept import kept
+from ..base.lazy_dataclass import dataclass
 from ..nouns.topology import Topology
 
 

@@ -13,10 +13,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from weft.dsl.base.compile_time import COMPILE_TIME
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.liveness import running_below, vitals
 
 from .engine import Budget, Observer, Point

@@ -16,12 +16,13 @@ and stay beside their code.
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from fractions import Fraction
 from typing import Any, TypeVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.integers import FLOAT_EXACT
+from weft.dsl.base.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
 from weft.dsl.base.errors import UserError, WrongType
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.base.views import Tabled, Viewed
 from weft.dsl.nouns.problem import Problem

@@ -8,7 +8,8 @@ beside the loop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 STEPS = 1_000_000
 """Steps of one unit of effort: about a CPU second."""

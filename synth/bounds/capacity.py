@@ -8,12 +8,12 @@ that add up to at least 1 on every link of X. A reader can check the cover by ha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.topology import Topology
 

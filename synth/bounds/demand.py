@@ -7,13 +7,13 @@ reduce_scatter are described by their duals (``backwards``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import in_blocks, placed, rows_of
 from weft.dsl.nouns.collective import Collective
 

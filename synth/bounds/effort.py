@@ -5,7 +5,9 @@ Every bound that is found holds whatever these numbers are; smaller ones find we
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.effort import Effort, setting, share
 from ..base.meter import STEPS, Meter

@@ -13,13 +13,14 @@ all ranks want all chunks and no node only forwards).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
 from weft.dsl.nouns.topology import Topology
 

@@ -8,7 +8,6 @@ machine faster, and the bound of a cut is computed with them (:mod:`.capacity`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import Fabric, as_integers, fabric_of

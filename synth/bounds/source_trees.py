@@ -12,13 +12,13 @@ fifty rounds the bound is within some per cent; a linear program over the trees 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Floats, Ints, Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.structure import structure_of
 from weft.dsl.symmetry.symmetry import orbits

@@ -14,7 +14,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +22,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from weft.dsl.base.arrays import Bools, Floats, Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology

@@ -15,7 +15,6 @@ All α are integers over one unit, rounded down; unreachable is -1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -23,6 +22,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.integers import FLOAT_EXACT
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.shortest import distances
 from weft.dsl.nouns.topology import Topology
 

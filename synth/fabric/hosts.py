@@ -6,7 +6,6 @@ as one of its GPUs is. *Inside* a host every GPU is a group, and only nodes of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.components import components
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.hops import islands
 from weft.dsl.nouns.topology import Topology
 

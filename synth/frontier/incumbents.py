@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Objective, Problem
 
 from ..base.engine import Point

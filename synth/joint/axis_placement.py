@@ -9,13 +9,13 @@ time is the least in which the machine serves all collectives together (:mod:`.b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, prod
 
 import numpy as np
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import Workload

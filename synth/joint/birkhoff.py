@@ -7,11 +7,10 @@ k² - 2k + 2 for k rows, as each takes an entry to zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,11 @@ machine at least as some choice of trees and paths for these parts does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.workload import Forwarders, Shard, WorkKind, Workload, WorkloadOperation
 

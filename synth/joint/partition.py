@@ -8,13 +8,14 @@ not load is left out. Schedules for the shares fit together, since their loads d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.parts import Resource
 from weft.dsl.nouns.topology import Topology
 

@@ -7,11 +7,11 @@ taken apart from its targets backwards; circles, which averages may have, are le
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of

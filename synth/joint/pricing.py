@@ -8,13 +8,13 @@ attaching the nearest receiver again and again (Takahashi and Matsuyama, 1980).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Floats, Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.effort import Effort, setting
 from ..fabric.fabric import Fabric

@@ -9,13 +9,13 @@ once. All steps are array operations; nothing is searched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.deliveries import shard_collective
 from weft.dsl.nouns.schedule import Schedule

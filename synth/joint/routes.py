@@ -7,12 +7,12 @@ node v and receives as node ``nodes + v``; one that forwards has a free arc betw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..fabric.fabric import Fabric
 

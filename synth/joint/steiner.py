@@ -6,11 +6,10 @@ receivers. A tree from v to a set goes to some u first and divides there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Floats
+from weft.dsl.base.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,12 @@ averaged over them and prices taken equal on orbits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import WorkKind

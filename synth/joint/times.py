@@ -7,12 +7,12 @@ alone and its load per resource, of its own routes and in the joint solution.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of

@@ -7,11 +7,12 @@ hops, not routes, become transfers; of several ways to a rank one is kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from .bound import JointBound

@@ -9,10 +9,10 @@ the grains of the collective. All ranks may forward.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from weft.dsl.base.arrays import Ints32
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.topology import Topology

@@ -27,9 +27,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import PUSHED, Cast, cast_name, rank_words
 from weft.dsl.nouns.parts import Node
 from weft.dsl.nouns.schedule import Schedule

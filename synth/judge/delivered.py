@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.merged import MergedPart
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule

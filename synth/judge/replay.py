@@ -21,7 +21,6 @@ bounded.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -29,6 +28,7 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import any_twice, rows_of
 from weft.dsl.nouns.casts import NO_CASTS, Casts
 from weft.dsl.nouns.collective import Collective

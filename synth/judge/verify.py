@@ -24,7 +24,6 @@ Ranks, chunks, transfers and steps are numbered from 0 in all messages, as in th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice
 from math import lcm
@@ -33,6 +32,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats, Ints
 from weft.dsl.base.errors import CheckFailed, require_type
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.base.unique_rows import in_blocks
 from weft.dsl.nouns.casts import cast_name

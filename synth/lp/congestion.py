@@ -13,12 +13,12 @@ finding cheaper columns is left to the callers (Ford and Fulkerson 1958).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix, hstack
 
 from ..base.meter import Meter

@@ -15,7 +15,6 @@ is singular the two differ in the vertex that they pick, so neither replaces the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import isnan, lcm, nan
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .certified import common_denominator
 from .effort import PROGRAM_EFFORT, ProgramEffort

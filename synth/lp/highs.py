@@ -10,12 +10,12 @@ HiGHS is asked as SciPy's ``linprog`` asks it, with the same options, and so giv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix, vstack
 
 from ..solvers import lp_child

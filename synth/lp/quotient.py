@@ -11,12 +11,12 @@ checks it on the whole program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Words
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
 
 from .effort import PROGRAM_EFFORT, ProgramEffort

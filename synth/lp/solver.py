@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..solvers.pool import NOBODY, Listener, solvers
 

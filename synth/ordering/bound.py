@@ -12,9 +12,10 @@ may keep a resource busy. Heads and tails that grow by this make a stronger boun
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .effort import ORDER_EFFORT
 from .tasks import TaskGraph

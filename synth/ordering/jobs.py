@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil
 from statistics import fmean
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.workload_plan import WorkloadPlan
 
 from .effort import ORDER_EFFORT

@@ -8,9 +8,10 @@ any such, so this proves nothing about them: it judges how good the priorities a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.meter import STEPS
 from ..solvers.cp_sat import CpModel, CpVerdict, solve

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.meets import meets
 from ..base.meter import Meter

@@ -10,7 +10,6 @@ edges.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import ceil, floor, gcd, lcm, prod
@@ -19,6 +18,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.meter import STEPS
 from ..solvers.cp_sat import CpModel, CpVerdict, solve

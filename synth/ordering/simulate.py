@@ -10,8 +10,10 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .effort import ORDER_EFFORT
 from .tasks import TaskGraph

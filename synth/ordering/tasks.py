@@ -7,12 +7,12 @@ computation occupies the GPUs of its ranks whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.workload import WorkKind, Workload, WorkloadOperation, topological
 
 GPU = "gpu "

@@ -8,10 +8,10 @@ so that small messages, which wait for latency, need these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.deliveries import shard_collective
 from weft.dsl.nouns.topology import Topology

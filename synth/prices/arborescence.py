@@ -11,12 +11,12 @@ was taken off before. So one contraction serves all roots, O(N²) array operatio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools
+from weft.dsl.base.lazy_dataclass import dataclass
 
 _NONE = -1
 

@@ -7,9 +7,10 @@ the grains is a schedule of the collective, and bounds count grains too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Problem
 
 from ..base.effort import Effort, setting

@@ -11,7 +11,7 @@ member of a group takes a cell follows from the nesting of the groups
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.components import components
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.sketch import (

@@ -7,9 +7,10 @@ the same nodes and links, and its schedules are schedules of the machine itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.sketch import CastPolicy, Sketch
 from weft.dsl.nouns.topology import Topology

@@ -10,9 +10,9 @@ returns the outcome of the whole, with bounds and certificates of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Problem
 
 from ..base.engine import Budget, Observer, Outcome, Point

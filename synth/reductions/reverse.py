@@ -14,13 +14,14 @@ is every contribution, once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints32
 from weft.dsl.base.errors import Infeasible, UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Casts
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import Placement

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.dsl.base.errors import Refusal
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.plugins import expect, plugin_of
 from weft.dsl.nouns.problem import Problem
 

@@ -10,12 +10,13 @@ chunk behind all that they carry already, so the chunks spread.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints32
 from weft.dsl.base.errors import BadTopology, UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.machines.failures import Degraded
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import Kind

@@ -8,13 +8,14 @@ the overloaded resources most are dropped, and the broken chunks use the capacit
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.machines.failures import Degraded
 from weft.dsl.nouns.schedule import Schedule

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.machines.failures import Degraded, Down, cut_off, degraded
 from weft.dsl.machines.nics import nics_of
 from weft.dsl.nouns.collective import Collective, Kind

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import BadTopology, UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule, Transfer

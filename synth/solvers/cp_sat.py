@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.meter import STEPS
 from .pool import NOBODY, Listener, solvers

@@ -9,7 +9,6 @@ cannot live in one process with OR-Tools' copy.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_loader
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
 
 OPTIMAL, UNFINISHED, INFEASIBLE, UNBOUNDED, FAILED = range(5)

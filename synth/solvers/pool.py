@@ -12,13 +12,13 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from weft.dsl.base.answering import LOOK, AnsweringProcess, Lost, never
 from weft.dsl.base.environment import SOLVER_MEMORY, solver_memory
 from weft.dsl.base.errors import Missing
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_bytes
 
 from ..base.engine import GIVEN_UP, SOLVER_DIED

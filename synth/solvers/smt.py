@@ -8,9 +8,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .pool import NOBODY, Listener, solvers
 

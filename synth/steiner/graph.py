@@ -11,12 +11,12 @@ issuer in the group pays for its own copy too, back over the cheapest link from 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats, Ints, Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of

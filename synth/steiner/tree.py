@@ -8,13 +8,13 @@ ones together or one at a time, while that makes the tree cheaper.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.meter import Meter
 from .effort import STEINER_EFFORT

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cache
@@ -19,6 +19,7 @@ from typing import Any
 
 from weft.dsl.base.errors import UnknownName, UserError
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import exact
 from weft.dsl.nouns.parts import Medium, NodeKind
 from weft.dsl.nouns.program import Protocol

@@ -10,10 +10,10 @@ passage is cut into slices, and copies of a slice go before sums of the next one
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from .moves import QueuedRows

@@ -11,12 +11,13 @@ checked here, from the schedule alone: whoever made it is not believed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, Ints32
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import packed, rows_of
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.symmetry.orbits import Orbits, orbits_of

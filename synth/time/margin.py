@@ -8,9 +8,10 @@ which no real machine keeps more exactly: what needs ties to fall its way shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.schedule import Schedule
 
 from ..base.effort import Effort, setting

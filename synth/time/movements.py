@@ -6,12 +6,11 @@ the ends of its link, of which one at least is a switch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.schedule import Schedule
 
 from .moves import moves_of

@@ -6,13 +6,13 @@ through all ranks; those of a block are contiguous and in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import NOBODY, NOP, OPS, RECEIVES, SENDS, Op, Program, offsets
 
 from .routes import Connection

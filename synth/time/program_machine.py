@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray, Bools, Ints
 from weft.dsl.base.jit import fast
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from . import program_kernel as k
 from . import queue_kernel as q

@@ -8,7 +8,7 @@ repeat a state are passed at once here too (:mod:`.steady`), so the record has g
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.jit import watched
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.program import Program, Protocol

@@ -39,13 +39,14 @@ run does not fit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.base.views import Tabled
 from weft.dsl.nouns.collective import Collective, Kind

@@ -13,7 +13,7 @@ as in Brent's cycle detection: with one that is kept, renewed whenever its age d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .program_machine import Machine
 

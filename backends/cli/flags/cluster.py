@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from . import shared
 from .shared import Flags, flag

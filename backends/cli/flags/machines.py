@@ -5,10 +5,10 @@ profile, bench, list, completion, doctor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import REGISTRIES
 from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 

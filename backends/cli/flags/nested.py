@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import parse_bytes
 
 from . import shared

@@ -6,11 +6,11 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 from weft import __version__
 from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import BACKENDS, ENGINES, IMPORTERS, PASSES, VERBS
 from weft.dsl.base.tables import table
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import BadFile, BadTopology, UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, microseconds, table
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.machines.failures import degraded, require_whole

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft import __version__
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import write_folder
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange

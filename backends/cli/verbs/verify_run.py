@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import read_text, write_text
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_binary
 from weft.dsl.importers.nccl_log import NcclLog, read_log

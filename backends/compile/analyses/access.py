@@ -5,12 +5,12 @@ Everything is columns with one entry per access of one chunk; O(accesses log acc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import NOBODY, OP_NUMBER, READS_SRC, REDUCE, WRITES_DST, Op, Program
 from weft.dsl.nouns.slots import SCRATCH, Aliases
 

@@ -9,12 +9,13 @@ Slots are those of :mod:`weft.dsl.nouns.slots`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import BUFFERS
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH, slice_of

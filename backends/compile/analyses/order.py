@@ -11,13 +11,12 @@ as a potential: a change after which all edges still go upwards cannot have made
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.layers import WaitClocks, depths
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import BUFFERS, NOBODY, OPS, RECEIVES, SENDS, Program, Slice
 
 

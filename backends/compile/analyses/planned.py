@@ -21,12 +21,13 @@ the schedule is left as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.schedule import Schedule
 
 from .landing import same_as_before

@@ -23,13 +23,14 @@ where counting breaks one of them, messages stay single and the level is the ran
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import numbered
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.runtime import Target

@@ -21,12 +21,12 @@ left out unless it is asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import REDUCE, Program
 from weft.dsl.nouns.runtime import Target
 

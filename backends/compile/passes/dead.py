@@ -14,11 +14,12 @@ move that stays reads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.slots import NONE, OUTPUT, WIDE

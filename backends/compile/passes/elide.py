@@ -11,9 +11,10 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import OP_NUMBER, Op, Program
 from weft.dsl.nouns.runtime import Target
 

@@ -14,12 +14,13 @@ all it sends. It copies one chunk to a scratch slot that is its block's own and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import (
     BUFFER_NUMBER,
     COPY,

@@ -24,13 +24,14 @@ A sum that other blocks send at the same time is not fused: they would wait for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import NOBODY, OP_NUMBER, OPS, READS_SRC, SENDS, Op, Program
 from weft.dsl.nouns.runtime import Target
 

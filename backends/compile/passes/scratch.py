@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST, Program
 from weft.dsl.nouns.runtime import Target
 

@@ -29,13 +29,13 @@ out of steps, ``sync{move=true}``:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.runtime import Target
 

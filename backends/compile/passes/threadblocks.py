@@ -29,7 +29,7 @@ too few blocks otherwise. Ends whose author names a block have that one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import ClassVar
@@ -38,6 +38,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.assignment import best_assignment
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.runtime import Target
 

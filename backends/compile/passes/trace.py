@@ -16,12 +16,12 @@ says when. In place, an input slot is called by the letter of the output that al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.runtime import Target
 from weft.dsl.nouns.slots import WIDE, Aliases

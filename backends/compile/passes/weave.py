@@ -22,12 +22,12 @@ all receives of their level, so that no receive waits for a sum of its level.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import OP_NUMBER, Op, Program, Protocol, offsets, table
 from weft.dsl.nouns.runtime import Target
 

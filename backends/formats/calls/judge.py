@@ -9,12 +9,12 @@ with the sum of all ranks in each unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ...check.findings import Finding, Severity
 from ...execute.execute import Execution

@@ -8,11 +8,11 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import Fields, parse_json
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.importers.chakra_et import COLL, ExecutionTrace, TraceNode, decoded, encoded

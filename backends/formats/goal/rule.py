@@ -7,8 +7,8 @@ never busy. One L and one G are for all messages (spcl/atlahs 8837294; with o = 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.routes import routes_of

@@ -20,11 +20,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from weft.dsl.base.errors import BadFile
 from weft.dsl.base.files import Fields, parse_json
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 
 from ..messages.model import GraphNode, GraphNodeKind, MessageGraph, copies_of

@@ -8,11 +8,11 @@ that it needs. So a value is never overwritten, and no order of nodes can change
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from weft.dsl.base.errors import BadFile
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 
 

@@ -9,8 +9,9 @@ that was issued goes first: ranks in order, then nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .judge import order_of
 from .model import GraphNode, GraphNodeKind, MessageGraph

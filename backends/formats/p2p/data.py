@@ -8,7 +8,6 @@ elements, a prime, so that no shift by chunks or pages goes unseen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.placement import Placement
 

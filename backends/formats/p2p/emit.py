@@ -10,7 +10,6 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.files import SCHEMA
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import Placement
 

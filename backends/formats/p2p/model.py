@@ -9,8 +9,7 @@ deadlock, because all messages of the earliest round that is not done are posted
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Buffer

@@ -14,12 +14,12 @@ Times are whole ticks, so that equal times are equal.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from weft.dsl.base.errors import BadTopology, UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.program import offsets
 from weft.dsl.nouns.topology import Topology

@@ -16,12 +16,13 @@ place wrongly, without a word).
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import numbered
 from weft.dsl.nouns.runtime import P2P, Target
 from weft.dsl.nouns.slots import NONE, SCRATCH, WIDE, slice_of

@@ -8,12 +8,12 @@ known explains it: so of all that could be shared, the fewest are kept that expl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import bdtrc
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .model import AlphaBeta, Flow, Shared
 from .noise import Known, classes, pooled, standard_errors

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 Flow = tuple[int, int]
 """Sender and receiver of a message."""

@@ -7,13 +7,14 @@ differences are both larger than the noise would make them and large enough to m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincinv, stdtrit
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.lazy_dataclass import dataclass
 
 ALIKE = 0.15
 """A relative difference that does not matter."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, permutations
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .model import Echo, Flow, LinkClass, Session
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .page import byte_words
 

@@ -8,12 +8,12 @@ thousand stays small.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 TICKS = 20_000
 CELLS = 160

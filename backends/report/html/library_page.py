@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.library import Library, Tuned, TunedPlan
 from weft.dsl.nouns.program import Program, protocol_of

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import exact
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule

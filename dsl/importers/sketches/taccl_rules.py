@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from ...base.errors import BadFile, UserError
+from ...base.lazy_dataclass import dataclass
 from ...language.format import format
 from ...language.lint import lint
 from ...language.machine import SketchMachine

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from ...base.errors import BadFile, suggest
+from ...base.lazy_dataclass import dataclass
 from ...nouns.workload import Workload, WorkloadOperation, axis_groups, kind_named, require_size
 from ...nouns.workload_file import placed
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import BadFile
 from ...base.files import parse_json, read_bytes, read_text
+from ...base.lazy_dataclass import dataclass
 from ...nouns.workload import WorkKind, Workload
 from ..chakra_et import COLL, COMP, RECV, SEND, Attribute, TraceNode, decoded
 from .files import trace_files

@@ -32,11 +32,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import BadFile
 from ...base.files import Fields
+from ...base.lazy_dataclass import dataclass
 from ...nouns.workload import Workload, WorkloadOperation, axis_groups
 from ...nouns.workload_file import placed
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import BadFile, UserError
 from ...base.files import parse_json, read_text
+from ...base.lazy_dataclass import dataclass
 from ...nouns.workload import WorkKind, Workload, kind_named
 from .chakra import GROUPS_NODE, groups_in
 from .files import trace_files

@@ -7,10 +7,11 @@ message from one rank to another with one tag is the k-th that is received so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
 from ...base.errors import BadFile
+from ...base.lazy_dataclass import dataclass
 from ...nouns.workload import WorkKind, Workload, WorkloadOperation
 from ...nouns.workload_file import placed
 

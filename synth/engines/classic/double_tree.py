@@ -23,10 +23,10 @@ other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from weft.dsl.author.builder import Builder
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .model import HockneyCost
 from .parcels import runs, send_whole

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Objective
 
 from ...base.effort import Effort, setting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from itertools import chain, zip_longest
 from math import prod
@@ -14,6 +14,7 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.components import components
 from weft.dsl.base.errors import BadAlgorithm, UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule

@@ -19,12 +19,12 @@ where s_i is the number of steps of the level's algorithm (p_i - 1 for a ring).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .parcels import exchange_sums, runs
 from .phases import ALLGATHER, REDUCE_SCATTER, LaneBuilder, Phase, allreduce_by, reference_to

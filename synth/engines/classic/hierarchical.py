@@ -8,12 +8,12 @@ with the α and B of that level. Levels of one algorithm follow each other, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from math import prod
 from typing import Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 
 from . import grid, hosts_alltoall, leaders, phases

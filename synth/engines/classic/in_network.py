@@ -28,11 +28,12 @@ Each is a tree to a root and a tree from it for every chunk
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from itertools import count
 
 from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import ROOTED, Kind, make
 from weft.dsl.nouns.schedule import Schedule

@@ -7,10 +7,10 @@ cable in one host, two trees for each rail. So these algorithms need a machine, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 
 from . import lanes

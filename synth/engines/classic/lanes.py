@@ -19,7 +19,6 @@ lane: six on a DGX-1, seven on eight MI300X).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -27,6 +26,7 @@ import numpy as np
 
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.assignment import best_assignment
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import Meter

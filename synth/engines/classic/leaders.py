@@ -18,10 +18,10 @@ The paper reduces and broadcasts over chains of g pieces, 4(g-1) + 2(m-1) steps 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from weft.dsl.author.builder import Builder
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .phases import (
     TREES,

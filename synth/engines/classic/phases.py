@@ -22,12 +22,12 @@ their data to a neighbour first and get the result from it at the end: two more 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import TypedDict
 
 from weft.dsl.author.builder import Builder, Chunk
+from weft.dsl.base.lazy_dataclass import dataclass
 
 Order = Sequence[int]
 Blocks = Sequence[Sequence[int]]

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spec import build, parse_spec
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.algorithm import Algorithm

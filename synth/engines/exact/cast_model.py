@@ -13,11 +13,11 @@ nothing can be added to what it holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Cast
 
 from ...solvers.cp_sat import CpModel, Term

@@ -13,12 +13,13 @@ Sums need no offers of their own: they are multicasts on the reversed machine, t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.schedule import Schedule

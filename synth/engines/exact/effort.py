@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ...base.effort import Effort, setting, share
 

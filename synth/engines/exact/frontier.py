@@ -9,13 +9,14 @@ ends when a point reaches the bound that holds for any number of steps, or at th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 
 from weft.dsl.base.errors import Infeasible, NothingFound
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule

@@ -8,11 +8,12 @@ earliest and latest steps, the resources (links, then shared ones) that each hop
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.hops import Hops
 from weft.dsl.nouns.topology import Topology
 

@@ -20,13 +20,13 @@ interleaved in deterministic slices, so that a seed means one schedule; the subs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.schedule import Transfer
 

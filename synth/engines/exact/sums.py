@@ -10,12 +10,13 @@ stands for one chunk with each image of its ways.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import PUSHED, Cast
 from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.hops import find_hops

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import pairwise
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.schedule import Transfer
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ...base.effort import Effort, setting, share
 from ..sketched.effort import SKETCHED_EFFORT

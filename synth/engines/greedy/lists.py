@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.jit import fast
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ...fabric.fabric import grouped
 from ...fabric.hop_table import HopTable

@@ -10,12 +10,13 @@ weights).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.kept import kept
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ...base.meter import Meter
 from ...fabric.fabric import grouped

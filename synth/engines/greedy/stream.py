@@ -20,7 +20,6 @@ import resource
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +28,7 @@ import numpy as np
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import SCHEMA, write_text
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
 from ...fabric.hop_table import HopTable, hop_table_of

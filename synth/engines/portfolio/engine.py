@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from weft.dsl.base.errors import (
     UserError,
     WeftError,
 )
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.plugins import plugin_of, warn
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import needed_options

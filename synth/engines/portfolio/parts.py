@@ -8,12 +8,13 @@ allgather of an allreduce, each by whichever engine is best at it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.sketch import Phase, Phases, Sketch

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from weft.dsl.base.errors import BadFile
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spans import Source, Span
 
 MAX_ATTRIBUTES = 16

@@ -10,8 +10,7 @@ Runtimes are named by one letter: ``M`` microsoft/msccl, ``R`` RCCL, ``E`` msccl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spans import Source, Span
 from weft.dsl.nouns.program import Op, Protocol, Slice
 

@@ -7,9 +7,9 @@ become remarks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer, Op, Slice
 
 from .elements import wrap

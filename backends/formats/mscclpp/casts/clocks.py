@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .acts import Act, ActKind
 

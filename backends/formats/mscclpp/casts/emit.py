@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.program import Buffer
 from weft.dsl.nouns.schedule import Schedule

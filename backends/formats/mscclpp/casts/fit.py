@@ -7,9 +7,9 @@ NVLink domain. What reduces on its way through switches of a network has no oper
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import PUSHED, Cast, cast_name
 from weft.dsl.nouns.parts import Node
 from weft.dsl.nouns.schedule import Schedule

@@ -7,8 +7,8 @@ ninth channel of an operation overwrites the next field.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer
 
 from ....check.findings import Finding, Severity

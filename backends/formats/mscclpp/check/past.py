@@ -8,12 +8,12 @@ is filled some words at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.layers import EdgeLevels
+from weft.dsl.base.lazy_dataclass import dataclass
 
 TABLE_WORDS = 1 << 23
 """Words of a table of all moments (64 MiB)."""

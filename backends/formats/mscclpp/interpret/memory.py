@@ -9,12 +9,12 @@ that alternate by launch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer
 
 from ....execute.layout import BufferLayout

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .memory import MemoryPlace, PlanMemory, Write
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.program import BUFFER_NUMBER, Block, Buffer, Program, Protocol

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer, Instr, Op, Program, Slice
 
 from ..plan.order import GOT, START, HappensBefore

@@ -33,8 +33,8 @@ After::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer, Instr, Op, Slice
 
 from ..plan.model import Channel, LocalChunks, Operation, PlanOp, RemoteChunks

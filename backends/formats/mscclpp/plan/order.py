@@ -8,7 +8,7 @@ no FIFOs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.layers import EdgeLevels
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import NOBODY, RECEIVES, SENDS, Instr, Program
 
 START, GOT, END = 0, 1, 2

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .memory import WORD, BlockThreads, WeakMemory
 

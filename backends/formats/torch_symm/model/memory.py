@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 THREADS = 2
 WORD = 4

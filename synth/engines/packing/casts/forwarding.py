@@ -7,8 +7,9 @@ the bound of all schedules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Objective, Problem
 
 from ....base.engine import Observer, Outcome, Point, Status

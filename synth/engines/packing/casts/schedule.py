@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from math import gcd, lcm
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import PUSHED, Cast
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule, Transfer

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meets import MET
 from ....base.meter import Meter

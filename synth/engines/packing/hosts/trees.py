@@ -7,13 +7,13 @@ possibly a share: a *piece* of a share takes the same tree inside every host.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....fabric.hosts import Hosts
 from ..trees.model import PackedTree

@@ -9,12 +9,13 @@ in this one. An allreduce is put together from such sums, then the copies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.jit import fast
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
 
 from . import plan_kernel

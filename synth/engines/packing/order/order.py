@@ -11,11 +11,11 @@ switch, every rank then sends to its k-th successor at the same time, and no por
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .plan_quotient import PlanQuotient
 

@@ -9,12 +9,13 @@ copied behind it leave slack. Rip-up and re-route with exponential prices, one t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from math import exp
 
 import numpy as np
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 
 from ....base.meter import Meter

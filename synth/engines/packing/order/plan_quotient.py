@@ -8,7 +8,7 @@ occupies the resource that many times longer. Without symmetry this is the sched
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.jit import fast
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 

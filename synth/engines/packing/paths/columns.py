@@ -9,12 +9,12 @@ resources;  :mod:`weft.synth.lp.exact_finish` turns into rationals.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meter import Meter
 from ....lp.congestion import Congestion

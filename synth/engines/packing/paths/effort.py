@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
+
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.effort import Effort, setting
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from .net import PathNet
 

@@ -7,11 +7,10 @@ covering problems", 1995). One search per source and phase, so that any number o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meter import Meter
 from .effort import PATH_EFFORT, PathEffort

@@ -7,12 +7,12 @@ short paths and the least common denominator. What does not fit is left to :mod:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meter import Meter
 from .effort import PATH_EFFORT, PathEffort

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.integers import FLOAT_EXACT
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..trees.demands import PairDemand
 from ..trees.model import PackedTree

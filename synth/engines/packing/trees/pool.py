@@ -8,13 +8,13 @@ weights of a family sum to one share.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import NothingFound
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meter import Meter
 from ....lp.congestion import Congestion

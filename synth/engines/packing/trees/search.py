@@ -7,12 +7,13 @@ Edmonds 1967 and 1973 for trees and packings, Bérczi and Frank 2010 for unequal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meets import MET
 from ....base.meter import Meter

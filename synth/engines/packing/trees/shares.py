@@ -8,7 +8,6 @@ to zero are dropped. The loss is visible in the load of the schedule, exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.placement import LARGEST_OFFSET
 
 from .model import Packing

@@ -7,13 +7,13 @@ number of trees per root, ripped up one by one and re-routed at exponential pric
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meets import MET
 from .pool import Batch, Columns, Weights

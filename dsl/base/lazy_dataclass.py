@@ -1,0 +1,138 @@
+"""``dataclass`` as of the standard library, with methods that are written when first called.
+
+The standard decorator writes and compiles six methods for each frozen class (0.7 to 1.1 ms of CPU
+time on CPython 3.11). A small command imports 200 to 430 classes and makes objects of a few dozen,
+so that was 40 % of what it took. Here the standard library writes them too, but for each class
+when its first object is made, printed or compared. Type checkers see the standard decorator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import FrozenInstanceError, fields, make_dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(plain=None, /, **options):
+        """Decorate a class as ``dataclasses.dataclass`` does; ``unsafe_hash`` is not known."""
+        chosen = {**_DEFAULTS, **options}
+        if plain is None:
+            return lambda decorated: _decorated(decorated, chosen)
+        return _decorated(plain, chosen)
+
+
+_DEFAULTS = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False}
+
+_ORDER = ("__lt__", "__le__", "__gt__", "__ge__")
+
+
+def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
+    """Return the class with its fields found, and with methods that write themselves.
+
+    The standard library is told of ``frozen`` only where a base is a frozen dataclass, where it
+    insists: the two methods that refuse changes are the same for all classes here.
+    """
+    own = dict(vars(plain))
+    plain.__doc__ = plain.__doc__ or plain.__name__
+    shape = {name: on for name, on in options.items() if name not in _DEFAULTS}
+    base_frozen = any(_is_frozen(base) for base in plain.__mro__[1:])
+    bare = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=base_frozen, **shape)
+    made: Any = bare(plain)
+    for name in _DEFAULTS:
+        setattr(made.__dataclass_params__, name, options[name])
+    names = tuple(name for name in _wanted(options) if not own.get(name))
+    for name in names:
+        setattr(made, name, _written_at_call(made, name, names, options))
+    if "__eq__" in names and "__hash__" not in vars(made):
+        made.__hash__ = None  # as by default where __eq__ is defined and objects can change
+    if options["frozen"]:
+        made.__setattr__, made.__delattr__ = _refuse_change, _refuse_deletion
+        if options.get("slots") and "__getstate__" not in own:
+            made.__getstate__, made.__setstate__ = _state, _restore
+    return cast("type[Any]", made)
+
+
+def _is_frozen(base: type[Any]) -> bool:
+    """Tell whether a class is a frozen dataclass."""
+    parameters = getattr(base, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)
+
+
+def _wanted(options: Mapping[str, bool]) -> tuple[str, ...]:
+    """Return the names of the methods that the standard decorator adds with these options."""
+    wanted = {
+        "__init__": options["init"],
+        "__repr__": options["repr"],
+        "__eq__": options["eq"],
+        "__hash__": options["eq"] and options["frozen"],
+        **dict.fromkeys(_ORDER, options["order"]),
+    }
+    return tuple(name for name, on in wanted.items() if on)
+
+
+def _written_at_call(
+    made: type[Any], name: str, names: tuple[str, ...], options: Mapping[str, bool]
+) -> Callable[..., Any]:
+    """Return a method that puts the real one in its place, and calls it."""
+    wanted = {"__init__"} if name == "__init__" else set(names) - {"__init__"}
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        written = _write(made, name == "__init__", options)
+        for each in wanted:
+            setattr(made, each, written[each])
+        return written[name](self, *args, **kwargs)
+
+    method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
+    return method
+
+
+def _write(made: type[Any], init: bool, options: Mapping[str, bool]) -> Mapping[str, Any]:
+    """Return ``__init__``, or all other methods, of a standard dataclass of the same fields."""
+    names = {"__module__": made.__module__, "__qualname__": made.__qualname__}
+    if hasattr(made, "__post_init__"):
+        names["__post_init__"] = ""  # that there is one is all that is asked: self's is called
+    twin = make_dataclass(
+        made.__name__,
+        [(field.name, field.type, field) for field in fields(made)],
+        namespace=names,
+        init=init,
+        repr=not init and options["repr"],
+        eq=not init and options["eq"],
+        order=not init and options["order"],
+        frozen=options["frozen"],
+    )
+    return vars(twin)
+
+
+def _refuse_change(self: Any, name: str, value: object) -> None:
+    """Raise FrozenInstanceError for a field, or for any name of an object of the class itself."""
+    if _is_fixed(self, name):
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
+
+
+def _refuse_deletion(self: Any, name: str) -> None:
+    """Raise FrozenInstanceError for a field, or for any name of an object of the class itself."""
+    if _is_fixed(self, name):
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
+
+
+def _is_fixed(noun: Any, name: str) -> bool:
+    """Tell whether a name cannot be set: a plain class under a frozen one may add names."""
+    return name in noun.__dataclass_fields__ or "__dataclass_fields__" in vars(type(noun))
+
+
+def _state(self: Any) -> list[Any]:
+    """Return the values of an object with slots that cannot change, to be pickled or copied."""
+    return [getattr(self, field.name) for field in fields(self)]
+
+
+def _restore(self: Any, values: list[Any]) -> None:
+    """Give an object the values that ``_state`` returned."""
+    for field, value in zip(fields(self), values, strict=True):
+        object.__setattr__(self, field.name, value)
