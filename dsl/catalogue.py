@@ -10,16 +10,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .base.errors import BadFile, UnknownName, UserError, require_type
 from .base.files import read_text
 from .base.lazy_dataclass import dataclass
 from .base.spans import Source
-from .importers import read_any
 from .importers.origin import OF_ANY, with_origin
-from .importers.taccl_pair import read_pair
-from .importers.taccl_sketch import TacclSketch
 from .machines.capable import FLAG, capable, split_capable
 from .machines.cluster import HostTemplate, cluster, host_of
 from .machines.fabric_links import asked_fabric
@@ -29,6 +26,9 @@ from .machines.host_file import host_names, load_host
 from .machines.hosts import build, synopsis
 from .machines.spec import MachineSpec, OptionValue, parse_options, parse_spec
 from .nouns.topology import Topology
+
+if TYPE_CHECKING:
+    from .importers.taccl_sketch import TacclSketch
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ def imported(content: str, text: str) -> Topology:
     Raises:
         As :func:`topology`.
     """
+    from .importers.recognized import read_any  # all importers: 50 ms
+
     path, spec = _file_spec(text.strip())
     return _finished(read_any(content, "<stdin>" if path == "-" else path, spec), spec)
 
@@ -100,6 +102,8 @@ def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False)
     Raises:
         As :func:`topology`.
     """
+    from .importers.taccl_pair import read_pair  # only a TACCL sketch needs it
+
     path, spec = _file_spec(text.strip())
     where = "<stdin>" if path == "-" else path
     return _finished(read_pair(content, where, spec, sketch, split=split), spec)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Code, Program
 
@@ -115,7 +115,7 @@ def _overlaps(code: Code, buffers: CallerBuffers) -> list[Finding]:
         shift = np.where(src == 0, buffers.shift[rank], -buffers.shift[rank])
         near |= user & (apart + shift != 0) & (np.abs(apart + shift) < code.count[owner])
     text = "its source and destination overlap: the result depends on how the message is cut"
-    return at_transfers("bounds", code, np.unique(owner[near]), text, kind="overlap")
+    return at_transfers("bounds", code, distinct_values(owner[near]), text, kind="overlap")
 
 
 def _accesses(code: Code) -> list[tuple[Ints, Ints, Ints, Bools]]:

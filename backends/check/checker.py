@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from weft.dsl.base.arrays import distinct_values
 from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
@@ -173,7 +174,7 @@ def _merged(
 
 def _refuses(code: Code, target: Target) -> bool:
     """Test whether it does not even have the instructions."""
-    return any(OPS[op] not in target.ops for op in np.unique(code.op).tolist())
+    return any(OPS[op] not in target.ops for op in distinct_values(code.op).tolist())
 
 
 def _concerns(remark: XmlRemark, targets: list[Target]) -> bool:

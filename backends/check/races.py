@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints, Ints32
+from weft.dsl.base.arrays import Bools, Ints, Ints32, distinct_values
 from weft.dsl.base.layers import EdgeLevels, WaitClocks
 from weft.dsl.base.lazy_dataclass import dataclass
 
@@ -82,7 +82,7 @@ def races(
     pairs = _suspects(graph, accesses(graph, edges.order, buffers, in_place), question)
     doubtful = ~ordered_locally(judged, *pairs[:2])
     first, second, place = (x[doubtful] for x in pairs)
-    if graph.size * len(np.unique(graph.block()[first])) > MOST_WORK:
+    if graph.size * len(distinct_values(graph.block()[first])) > MOST_WORK:
         text = f"too large for the race proof here ({graph.size} operations), {how}"
         return [Finding("races", Severity.WARNING, text)]
     first, second, place = _unordered(judged, judged_edges, first, second, place)
@@ -146,7 +146,7 @@ def _unordered(
     rank = graph.code.block_rank
     bad = np.zeros(len(first), bool)
     owner = rank[block[first]]
-    for r in np.unique(owner).tolist():
+    for r in distinct_values(owner).tolist():
         mine = np.flatnonzero(owner == r)
         begin, end = np.searchsorted(rank, [r, r + 1]).tolist()
         table = clocks(graph, edges, begin, end - begin)
@@ -198,7 +198,7 @@ def _batches(graph: Graph, block: Ints, target: Ints) -> list[tuple[int, int]]:
     """Ranges of ranks whose clocks fit the memory."""
     rank = graph.code.block_rank
     blocks = np.bincount(rank, minlength=graph.code.rank_count)
-    waiting = np.bincount(rank[block[np.unique(target)]], minlength=graph.code.rank_count)
+    waiting = np.bincount(rank[block[distinct_values(target)]], minlength=graph.code.rank_count)
     cells = np.cumsum(waiting * blocks.max(initial=1)) // MOST_CELLS
     cuts = np.flatnonzero(np.diff(cells)) + 1
     return list(zip([0, *cuts.tolist()], [*cuts.tolist(), graph.code.rank_count], strict=True))

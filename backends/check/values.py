@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints, Words
+from weft.dsl.base.arrays import Bools, Ints, Words, distinct_values
 from weft.dsl.base.components import components
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
@@ -121,7 +121,7 @@ def wanted_of(collective: Collective) -> WantedValues:
     """Return the pre- and postcondition as values. O(entries + distinct sums × ranks)."""
     c = collective
     group = _groups(c)
-    pairs = np.unique(np.concatenate([_keys(c, c.pre), _keys(c, c.post)]))
+    pairs = distinct_values(np.concatenate([_keys(c, c.pre), _keys(c, c.post)]))
     chunk, which = np.divmod(pairs, len(c.contributions))
     sets = [np.array(sorted(s), np.int64) for s in c.contributions]
     sizes = np.array([len(s) for s in sets], np.int64)[which]

@@ -9,7 +9,6 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.files import parse_json, read_text
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.spec import python_text
-from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 from weft.dsl.machines.failures import degraded, find, nic_down, rank_down, require_whole
 from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective, Kind, make
@@ -17,7 +16,6 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.reshard import is_reshard, part_of_tensor, reshard_collective
 
 from .flags.shared import RELAYS, DownFlags, MaybeProblemFlags, Ranks, RelayFlags
-from .foreign import machine_with, sketch_in
 from .machines import read_topology
 
 if TYPE_CHECKING:
@@ -92,8 +90,7 @@ def read_problem(
     """
     assert args.topology is not None
     assert args.collective is not None
-    both = sketch_in(sketch)
-    machine = machine_with(args.topology, both) if both else read_topology(args.topology)
+    machine = _machine(args.topology, sketch)
     group = rank_numbers(machine, args.group or tuple(range(machine.ranks)), "--group")
     downs = named_down(args, machine) if isinstance(args, DownFlags) else ()
     left = degraded(machine, downs) if downs else None
@@ -135,6 +132,16 @@ def _with_relays(
     place = {old: new for new, old in enumerate(left.survivors)}
     ranks = tuple(place[rank] for rank in group)
     return left.topology, collective.within(ranks, left.topology.ranks)
+
+
+def _machine(named: str, sketch: str | None) -> Topology:
+    """Return the machine that ``-t`` names, or that it and a TACCL sketch describe together."""
+    if sketch is None:
+        return read_topology(named)
+    from .foreign import machine_with, sketch_in  # readers of TACCL's and TE-CCL's inputs
+
+    both = sketch_in(sketch)
+    return machine_with(named, both) if both else read_topology(named)
 
 
 def _left_of(left: Degraded, group: tuple[int, ...]) -> tuple[Topology, tuple[int, ...]]:
@@ -215,6 +222,8 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
         from weft.dsl.author.recipe import load_collective  # only a user's Python file needs it
 
         return load_collective(path)
+    from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input  # only files need it
+
     where = "<stdin>" if path == "-" else path
     data = parse_json(read_text(path), where)
     if ranks is not None and looks_like_teccl(data):

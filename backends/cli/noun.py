@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange, parse_size_range
 from weft.dsl.catalogue import imported
 from weft.dsl.catalogue import topology as topology_named
-from weft.dsl.importers.workloads.read import WorkloadSource, read_workload, workload_in
-from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.library import Library
-from weft.dsl.nouns.library import load as load_library
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.schedule import load as load_schedule
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import Workload
-from weft.dsl.nouns.workload_plan import WorkloadPlan
-from weft.dsl.nouns.workload_plan import load as load_plan
 
 from ..check.checks import Check
 from ..formats.format import Format, Requirements
@@ -35,6 +28,12 @@ from .console import Console
 from .flags.files import CheckFlags, DiffFlags, SimulateFlags
 from .flags.shared import CollectiveChoice, Flags, Ranks
 from .inputs import NamedCollective, collective_for, collective_from
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.algorithm import Algorithm
+    from weft.dsl.nouns.library import Library
+    from weft.dsl.nouns.workload import Workload
+    from weft.dsl.nouns.workload_plan import WorkloadPlan
 
 USUAL_SIZES = "1KiB:1GiB"
 COMPARED_STRIDE = 4
@@ -112,7 +111,9 @@ class Subject:
 
     def library(self) -> Library:
         """Return the library in the file; the files it names are in the same folder."""
-        return load_library(self.data, self.where)
+        from weft.dsl.nouns.library import load  # few verbs read one
+
+        return load(self.data, self.where)
 
     def algorithm(self, *, in_place: bool | None = None) -> Algorithm:
         """Return the algorithm that a Python file describes or a name selects, or a classic one."""
@@ -120,13 +121,17 @@ class Subject:
 
     def workload(self) -> Workload:
         """Return the workload in the file, whatever its format."""
+        from weft.dsl.importers.workloads import read  # few verbs read one
+
         if self.where == "<stdin>":
-            return workload_in(self.text, self.where)
-        return read_workload(WorkloadSource(self.where))
+            return read.workload_in(self.text, self.where)
+        return read.read_workload(read.WorkloadSource(self.where))
 
     def plan(self) -> WorkloadPlan:
         """Return the plan of a workload in the file, well formed but not judged."""
-        return load_plan(self.data, self.where)
+        from weft.dsl.nouns.workload_plan import load  # few verbs read one
+
+        return load(self.data, self.where)
 
     def machine(self) -> Topology | None:
         """Return the machine that a file or a name states; None if there is none."""

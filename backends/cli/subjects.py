@@ -13,10 +13,8 @@ from weft.dsl.base.files import kind_of, parse_json, read_text
 from weft.dsl.base.spans import Source
 from weft.dsl.base.spec import python_text
 from weft.dsl.catalogue import file_of, is_cluster, names
-from weft.dsl.importers import IMPORT_SKETCH, is_topology
 from weft.dsl.importers.smi_matrix import looks_like_matrix
 from weft.dsl.importers.taccl_sketch import looks_like_sketch
-from weft.dsl.importers.workloads.read import of_another_tool, text_form
 from weft.dsl.machines.host_file import looks_like_host
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import MANIFEST as LIBRARY_MANIFEST
@@ -96,6 +94,8 @@ def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None)
         return noun_of(_python_kind(content, where))
     if data is not None:
         return noun_of(_json_kind(data, where))
+    from weft.dsl.importers.recognized import is_topology  # all importers: 50 ms
+
     if is_topology(content):
         return noun_of(FileKind.TOPOLOGY)
     raise _unknown(content, where)
@@ -204,7 +204,11 @@ def _json_kind(data: Any, where: str) -> FileKind:
     """
     if not isinstance(data, dict) or "weft" not in data:
         if looks_like_sketch(data):
+            from weft.dsl.importers.recognized import IMPORT_SKETCH  # all importers: 50 ms
+
             raise BadFile("a TACCL sketch, in TACCL's JSON", where=where, hint=IMPORT_SKETCH)
+        from weft.dsl.importers.workloads.read import of_another_tool  # all formats of workloads
+
         if of_another_tool(data):
             return FileKind.WORKLOAD
         # TACCL's and edge-list topologies do not state their kind; their readers recognize them.
@@ -236,6 +240,8 @@ def _text_kind(content: str) -> FileKind | None:
         return FileKind.TOPOLOGY
     if re.match(r"\s*sketch\b", _uncommented(content)):
         return FileKind.SKETCH
+    from weft.dsl.importers.workloads.read import text_form  # all formats of workloads
+
     if text_form(content) is not None:
         return FileKind.WORKLOAD
     if looks_like_matrix(content) or looks_like_host(content):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.arrays import AnyArray, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
@@ -148,7 +148,7 @@ def _keys(c: Collective, p: Placement) -> Ints:
 
 def _members(c: Collective) -> tuple[Ints, Ints, Ints]:
     """Return the (chunk, set) pairs in use, and as CSR the contributions each is the sum of."""
-    keys = np.unique(np.concatenate([_keys(c, c.pre), _keys(c, c.post)]))
+    keys = distinct_values(np.concatenate([_keys(c, c.pre), _keys(c, c.post)]))
     sets = [np.array(sorted(s), np.int64) for s in c.contributions]
     chunks, which = np.divmod(keys, len(sets))
     sizes = np.array([len(s) for s in sets], np.int64)[which]

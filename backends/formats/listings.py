@@ -7,14 +7,15 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import LONGEST, count, facts, listing
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.program import Instr, Program, RankProgram, Slice, dump
 from weft.dsl.nouns.slots import NONE, slice_of
 
-from .msccl.read.model import XmlAlgo, XmlBlock, XmlTransfer
+if TYPE_CHECKING:
+    from .msccl.read.model import XmlAlgo, XmlBlock, XmlTransfer
 
 Value = str | int | float | bool | None
 Sheet = Mapping[str, Value]

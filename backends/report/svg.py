@@ -12,7 +12,7 @@ from html import escape
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats
+from weft.dsl.base.arrays import Floats, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.topology import NodeKind, Topology
@@ -278,7 +278,7 @@ def _short(name: str) -> str:
 
 def program_chart(run: ProgramTimeline) -> SvgPart:
     """Return the chart of thread blocks, with their activities and waits."""
-    blocks = np.unique(run.block).tolist()
+    blocks = distinct_values(run.block).tolist()
     large = len(run.phase) > MOST_MARKS
     rows = []
     for block in blocks[:MOST_ROWS]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats
+from weft.dsl.base.arrays import Floats, distinct_values
 from weft.dsl.base.tables import facts, microseconds, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.schedule import Schedule
@@ -126,7 +126,7 @@ def program_run_text(run: ProgramTimeline) -> str:
             f"rank {run.table.program.block_rank[b]} block {run.table.program.block_index[b]}",
             *(f"{spent[b, a] / whole:.0%}" if whole else "-" for a in used),
         )
-        for b in np.unique(run.block).tolist()
+        for b in distinct_values(run.block).tolist()
     ]
     title = "of the time" + (" that is not left out" if run.skipped else "")
     return head + "\n\n" + cut_table(title, table(("", *(a.words for a in used)), rows))

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats
+from weft.dsl.base.arrays import Floats, distinct_values
 from weft.dsl.nouns.program import Instr, Op
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
@@ -233,7 +233,7 @@ def add_program(trace: TraceFile, run: ProgramTimeline, group: str = "") -> None
     marks: dict[int, Mark] = {}
     phases = _phases(run)
     process = rank = -1
-    for block in np.unique(run.block).tolist():
+    for block in distinct_values(run.block).tolist():
         if run.table.program.block_rank[block] != rank:
             rank = int(run.table.program.block_rank[block])
             name = run.topology.nodes[rank].name
@@ -323,7 +323,7 @@ def _add_links(trace: TraceFile, run: ProgramTimeline, group: str) -> None:
         np.concatenate([run.message_start_us, run.message_end_us]),
         np.concatenate([run.bytes[run.message_of], -run.bytes[run.message_of]]),
     )
-    for row in np.unique(run.held_row).tolist():
+    for row in distinct_values(run.held_row).tolist():
         held = np.flatnonzero(run.held_row == row)
         place = trace.track(process, resource_name(run.topology, row))
         for at in held[np.argsort(run.message_start_us[owner[held]], kind="stable")].tolist():

@@ -1,8 +1,8 @@
-"""Types of NumPy arrays, named by what their elements are."""
+"""Types of NumPy arrays, named by what their elements are, and their distinct values."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,3 +16,19 @@ Words = npt.NDArray[np.uint64]
 """Sets of small numbers as bits, 64 to a word; or hashes."""
 
 AnyArray = npt.NDArray[Any]
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def distinct_values(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Return the distinct values of an array of any shape, ascending; it has no NaN.
+
+    ``np.unique``, which loads ``numpy.ma`` (11 ms, a fortieth of a small command).
+
+    >>> distinct_values(np.array([[3, 1], [1, 3]])).tolist()
+    [1, 3]
+    """
+    ordered = np.sort(values, axis=None)
+    differs = np.ones(len(ordered), np.bool_)
+    differs[1:] = ordered[1:] != ordered[:-1]
+    return ordered[differs]

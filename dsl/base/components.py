@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import Ints, Ints32
+from .arrays import Ints, Ints32, distinct_values
 
 _FEW = 128
 
@@ -39,7 +39,9 @@ def strong_components(nodes: int, source: Ints | Ints32, target: Ints | Ints32) 
     import igraph  # takes 40 ms to load, longer than a graph of few nodes
 
     # Parallel edges change nothing, and to read an edge takes as long as to find its component.
-    edges = np.stack(np.divmod(np.unique(source.astype(np.int64) * nodes + target), nodes), axis=1)
+    edges = np.stack(
+        np.divmod(distinct_values(source.astype(np.int64) * nodes + target), nodes), axis=1
+    )
     graph = igraph.Graph(n=nodes, edges=edges, directed=True)
     return np.array(graph.connected_components(mode="strong").membership, np.int64)
 

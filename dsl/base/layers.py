@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from .arrays import Bools, Ints, Ints32
+from .arrays import Bools, Ints, Ints32, distinct_values
 from .lazy_dataclass import dataclass
 
 _NARROW = 16
@@ -180,7 +180,7 @@ class WaitClocks:
         ``block``: of each item. ``column``: of each block, its position on its rank.
         """
         self.block, self.column = block, column
-        self.waiting = np.unique(after)
+        self.waiting = distinct_values(after)
         width = int(column.max(initial=0)) + 1
         # The last row is that of items before any wait: -1, nothing is done.
         self.table = np.full((len(self.waiting) + 1, width), -1, np.int32)

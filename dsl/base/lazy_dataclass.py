@@ -92,7 +92,7 @@ def _written_at_call(
 
 def _write(made: type[Any], init: bool, options: Mapping[str, bool]) -> Mapping[str, Any]:
     """Return ``__init__``, or all other methods, of a standard dataclass of the same fields."""
-    names = {"__module__": made.__module__, "__qualname__": made.__qualname__}
+    names = {"__module__": __name__, "__qualname__": made.__qualname__, "__doc__": made.__doc__}
     if hasattr(made, "__post_init__"):
         names["__post_init__"] = ""  # that there is one is all that is asked: self's is called
     twin = make_dataclass(

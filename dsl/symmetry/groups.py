@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..base.arrays import Ints, Ints32
+from ..base.arrays import Ints, Ints32, distinct_values
 from ..base.lazy_dataclass import dataclass
 
 Permutation = Ints32 | Ints
@@ -129,7 +129,7 @@ def cycle_lengths(image: Permutation) -> Ints:
         label = np.minimum(label, label[jump])
         jump = jump[jump]
     sizes = np.bincount(label)
-    return np.unique(sizes[sizes > 0])
+    return distinct_values(sizes[sizes > 0])
 
 
 def power(image: Some, exponent: int) -> Some:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -18,7 +18,6 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
-from ..joint.union import joint_union
 from ..steiner.packing import cast_packing
 from . import distance, report
 from .cast_partition import cast_partition
@@ -341,6 +340,8 @@ def _of_union(topology: Topology, collective: Collective, found: BandwidthBound)
     """
     if found.us_per_byte == found.attainable:
         return found
+    from ..joint.union import joint_union  # the joint bound takes 25 ms to load
+
     union = joint_union(topology, collective)
     if union is None:
         return found
@@ -592,7 +593,7 @@ def _any_cut(topology: Topology, collective: Collective, effort: BoundEffort) ->
         return _NOTHING
 
     def across(inside: Bools) -> int:
-        return len(np.unique(chunk[inside[holder] & ~inside[dest]]))
+        return len(distinct_values(chunk[inside[holder] & ~inside[dest]]))
 
     finder = CutFinder.of(topology, across)
     cuts = [*host_cuts(topology, across, effort.cut_ranks)]

@@ -42,7 +42,7 @@ from functools import partial
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
@@ -199,7 +199,7 @@ def of_cut(
         for through in (False, True)
     ]
     away = models[0].away()
-    heads = _some(np.unique(away[(held > 0) & (away >= 0)]), effort.heads)
+    heads = _some(distinct_values(away[(held > 0) & (away >= 0)]), effort.heads)
     for head in heads[-1:] if wants.joint else heads:
         far = np.flatnonzero((held > 0) & (away >= head))
         chunks = wants.joint or int(held[far].sum())
@@ -262,7 +262,7 @@ class _CutWindows:
 
     def away(self) -> Ints:
         """For each rank the least α to the cut, -1 where there is none."""
-        tails = np.unique(self._lengths.src[self._links])
+        tails = distinct_values(self._lengths.src[self._links])
         back = self._lengths.turned().least(np.ones(len(self._lengths.alpha), bool), tails)
         return back[: self._topology.ranks]
 
@@ -297,7 +297,7 @@ class _CutWindows:
             return found
         reach = lengths.from_each(self._outer, entries)[:, targets]
         wait = np.where(reach < 0, np.iinfo(np.int64).max, reach + cost[:, None])
-        for rho in np.unique(wait[wait < np.iinfo(np.int64).max]).tolist():
+        for rho in distinct_values(wait[wait < np.iinfo(np.int64).max]).tolist():
             most = int((wait < rho).sum(axis=1).max())
             if rho > found[0][0] and most < len(targets):
                 found.append((rho, -(-len(targets) // most)))

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
@@ -113,7 +113,7 @@ def host_cuts(
     """
     finder = CutFinder.of(topology, across)
     host = np.array([-1 if x.host is None else x.host for x in topology.nodes])
-    groups = [host == h for h in np.unique(host[host >= 0])]
+    groups = [host == h for h in distinct_values(host[host >= 0])]
     if topology.ranks <= most_ranks:
         groups += [~_all_but(topology, v) for v in range(topology.ranks)]
     sides = [side for group in groups for side in (group, ~group)]

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, distinct_values
 from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.shortest import distances
@@ -38,7 +38,7 @@ def required_matrix(collective: Collective, demand: ClassDemand | None) -> Bools
     if is_allreduce(collective):
         gives = np.array([bool(s) for s in collective.contributions])[collective.pre.sets]
         needs = np.zeros((collective.ranks, collective.ranks), bool)
-        needs[np.unique(collective.pre.ranks[gives])] = True
+        needs[distinct_values(collective.pre.ranks[gives])] = True
         np.fill_diagonal(needs, False)
         return needs
     _, _, holder, dest = wanted_items(collective)

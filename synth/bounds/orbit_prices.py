@@ -17,7 +17,7 @@ from math import lcm
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints, Ints32
+from weft.dsl.base.arrays import Floats, Ints, Ints32, distinct_values
 from weft.dsl.base.errors import NothingFound, WeftError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -102,7 +102,7 @@ def _machine(topology: Topology, demand: ClassDemand, effort: BoundEffort) -> So
         return None
     if demand.uniform and topology.symmetries:
         orbit = alike(topology, effort.few_ranks)
-        if len(np.unique(orbit)) <= effort.price_sources:
+        if len(distinct_values(orbit)) <= effort.price_sources:
             return SourceTrees.of_orbits(topology, orbit, demand.uniform)
         return None
     if len(demand.sources()) > effort.price_sources:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.symmetry import orbits, verified
 
@@ -22,4 +22,4 @@ def alike(topology: Topology, few: int) -> Ints:
 
 def representatives(topology: Topology, few: int) -> Ints:
     """The smallest rank of every orbit (:func:`alike`), ascending."""
-    return np.unique(alike(topology, few))
+    return distinct_values(alike(topology, few))

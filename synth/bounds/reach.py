@@ -33,7 +33,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
@@ -189,7 +189,7 @@ def _near(apart: Ints, starts: Sequence[int]) -> Iterator[Bools]:
     seen: set[bytes] = set()
     both = np.maximum(apart, apart.T)
     for start in dict.fromkeys(starts):
-        for radius in np.unique(both[start]).tolist():
+        for radius in distinct_values(both[start]).tolist():
             ball = both[start] <= radius
             for inside in (ball, ~ball):
                 if inside.any() and not inside.all() and inside.tobytes() not in seen:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
-from ..joint.union import UnionSolution
 from ..prices.arborescence import TreePrices
 from ..steiner.packing import PairPrices
 from .capacity import Crossing
@@ -19,6 +19,9 @@ from .distance import Path
 from .flow import ResourcePrices
 from .mix import Mix
 from .partition import Partition
+
+if TYPE_CHECKING:
+    from ..joint.union import UnionSolution
 
 _SHOWN = 24
 

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_bytes
@@ -144,7 +144,7 @@ class _ChunkBounds:
             (self.wanted & inside).any(axis=1) & ~(self.held & inside).any(axis=1)
         )
         count = int(entering.sum())
-        kinds = np.unique(self.kind[entering])
+        kinds = distinct_values(self.kind[entering])
         usable = self.usable[kinds].any(axis=0)
         doors = np.flatnonzero(usable & ~inside[m.src] & inside[m.dst])
         if not count or not len(doors):
@@ -152,7 +152,7 @@ class _ChunkBounds:
         held = self._resources(doors)
         outside = self.held[entering].any(axis=0)
         distance = self.distance[kinds].min(axis=0)
-        startup = int(distance[outside][:, np.unique(m.src[doors])].min())
+        startup = int(distance[outside][:, distinct_values(m.src[doors])].min())
         busy = _shared_out(count, list(held.values()))
         alpha = int(m.alpha[doors].min())
         tail, last = self._tail(distance, self._wanting(inside, entering), doors, held)
@@ -196,7 +196,7 @@ class _ChunkBounds:
         self, distance: Floats, wanting: Ints, doors: Ints, held: dict[int, int]
     ) -> tuple[int, int]:
         """Least ticks from the entry of the last chunk to its last destination, and that rank."""
-        entries = np.unique(self.machine.dst[doors])
+        entries = distinct_values(self.machine.dst[doors])
         if not len(wanting):
             return 0, -1
         way = distance[np.ix_(entries, wanting)]

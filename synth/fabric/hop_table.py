@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.hops import find_hops
@@ -59,7 +59,7 @@ class HopTable:
     @property
     def uniform(self) -> bool:
         """True if every hop has its own resource and all times are equal: starts are on a grid."""
-        alone = len(self.resource) == self.hops and len(np.unique(self.resource)) == self.hops
+        alone = len(self.resource) == self.hops and len(distinct_values(self.resource)) == self.hops
         return bool(
             alone and len(set(self.hold.tolist())) <= 1 and len(set(self.alpha.tolist())) <= 1
         )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.components import components
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.hops import islands
@@ -92,12 +92,12 @@ class Hosts:
 
     def rows_of(self, b: int) -> Ints:
         """The resources that links within a host load, sorted."""
-        return np.unique(self.machine.resources_of(self.links_of[b])[1])
+        return distinct_values(self.machine.resources_of(self.links_of[b])[1])
 
     def shape(self, b: int) -> bytes:
         """Key of a host's inner structure in its own numbering: equal for equal hosts."""
         links, rows = self.links_of[b], self.rows_of(b)
-        nodes = np.unique(
+        nodes = distinct_values(
             np.concatenate([self.members[b], self.machine.src[links], self.machine.dst[links]])
         )
         at, row = self.machine.resources_of(links)
@@ -156,12 +156,12 @@ def _islands(topology: Topology) -> Ints | None:
     """Components of the links above a bandwidth: the coarsest ones that leave no GPU alone."""
     width = np.array([float(x.bandwidth) for x in topology.links])
     ends, n = topology.link_ends(), len(topology.nodes)
-    for least in np.unique(width)[1:].tolist():
+    for least in distinct_values(width)[1:].tolist():
         fast = width >= least
         if len(islands(topology.without_links(np.flatnonzero(~fast).tolist()))) < 2:
             continue
         labels = components(n, *ends[fast].T)
-        used = np.unique(labels[: topology.ranks])
+        used = distinct_values(labels[: topology.ranks])
         host = np.where(np.isin(labels, used), np.searchsorted(used, labels), -1)
         sizes = np.bincount(host[: topology.ranks])
         if 1 < len(sizes) and sizes.min() > 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
 
@@ -58,7 +58,7 @@ def _widest(matrix: Ints) -> Ints:
     """Return the column of each row in a perfect matching whose least entry is largest."""
     from scipy.optimize import linear_sum_assignment
 
-    values = np.unique(matrix[matrix > 0])
+    values = distinct_values(matrix[matrix > 0])
     low, high = 0, len(values) - 1
     best: Ints | None = None
     while low <= high:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Floats, Ints
+from weft.dsl.base.arrays import AnyArray, Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.deliveries import shard_collective
@@ -286,7 +286,7 @@ def _balanced(blocks: Ints, quota: Ints) -> list[Ints]:
     over_end = over.cumsum()
     at = np.searchsorted(over_end, room_end)
     borders = line_start[at] + keep[at] + room_end - (over_end - over)[at]
-    cuts = np.unique(np.concatenate([[0], item_end, line_start + keep, borders]))
+    cuts = distinct_values(np.concatenate([[0], item_end, line_start + keep, borders]))
     start, grains = cuts[:-1], np.diff(cuts)
     item = np.searchsorted(item_end, start, side="right")
     row = item // size
@@ -315,7 +315,7 @@ def _staged(sent: list[Ints], quota: Ints, stages: Sequence[Stage], size: int) -
     order = np.argsort(borders)
     borders, stage = borders[order], np.repeat(stage, size)[order]
     ends = grains.cumsum()
-    cuts = np.unique(np.concatenate([[0], ends, borders]))
+    cuts = distinct_values(np.concatenate([[0], ends, borders]))
     piece = np.searchsorted(ends, cuts[:-1], side="right")
     when = stage[np.searchsorted(borders, cuts[:-1], side="right")]
     return [source[piece], target[piece], rail[piece], np.diff(cuts), when]

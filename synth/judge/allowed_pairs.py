@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools
+from weft.dsl.base.arrays import Bools, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.sketch import Forbid, Only, Relay, Sketch, Symmetry
@@ -78,7 +78,7 @@ def off_relays(topology: Topology, sketch: Sketch, starts: Bools) -> Bools:
     host = np.unique(np.array([str(h) for h in topology.host_of]), return_inverse=True)[1]
     away = host[:, None] != host[None, :]
     bad = np.zeros((ranks, ranks), bool)
-    for home in np.unique(host[starts]).tolist() if rules else ():
+    for home in distinct_values(host[starts]).tolist() if rules else ():
         mine = np.flatnonzero(starts & (host == home)).tolist()
         free = np.zeros((ranks, ranks), bool)
         for start in mine:

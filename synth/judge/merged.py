@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from weft.dsl.base.arrays import distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import ROOTED, Collective, Kind, make
 from weft.dsl.nouns.merged import MergedPart, launch_cycle
@@ -110,7 +111,9 @@ def part_collective(schedule: Schedule, one: MergedPart) -> Collective:
             raise UserError("contributions of ranks that are not in its group")
     grains = whole.grains[one.first : one.last]
     offsets = [rows.offsets.astype(np.int64) - one.offset for rows in sides]
-    common = int(np.gcd.reduce([*grains, *(x for column in offsets for x in np.unique(column))]))
+    common = int(
+        np.gcd.reduce([*grains, *(x for column in offsets for x in distinct_values(column))])
+    )
     number = {index: i for i, index in enumerate(named)}
     ranks = np.array([place.get(r, -1) for r in range(whole.ranks)])
     placed = [

@@ -26,7 +26,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
+from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words, distinct_values
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import any_twice, rows_of
@@ -500,6 +500,6 @@ def _group_places(c: Collective) -> Ints:
     places: list[Ints] = []
     for group in c.local_reduce:
         chunks = np.array(group, np.int64)
-        ranks = np.unique(c.post.ranks[np.isin(c.post.chunks, chunks)])
+        ranks = distinct_values(c.post.ranks[np.isin(c.post.chunks, chunks)])
         places.append((chunks[:, None] * c.ranks + ranks).ravel())
     return np.concatenate(places) if places else np.zeros(0, np.int64)

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
@@ -217,7 +217,7 @@ def _own_first(s: Schedule, rule: Relay | OwnFirst, relayed: Bools, own: Bools) 
     when = s.step if s.start_us is None else s.start_us
     pair = s.src.astype(np.int64) * s.topology.ranks + s.dst
     late = np.zeros(len(s), bool)
-    for key in np.unique(pair[relayed]).tolist():
+    for key in distinct_values(pair[relayed]).tolist():
         mine = np.flatnonzero(pair == key)
         foreign = when[mine][~own[mine]]
         if len(foreign):

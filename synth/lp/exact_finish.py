@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from .certified import common_denominator
@@ -66,7 +66,7 @@ class FamilyProgram:
         """Return whether no weight is negative and every family has its exact demand."""
         if any(w < 0 for w in weights):
             return False
-        got = dict.fromkeys(np.unique(self.families).tolist(), Fraction(0))
+        got = dict.fromkeys(distinct_values(self.families).tolist(), Fraction(0))
         for k, w in zip(family.tolist(), weights, strict=True):
             got[k] += w
         if not self.joint:
@@ -112,7 +112,7 @@ def rounded(program: FamilyProgram, family: Ints, x: Floats, unit: int = 1 << 20
     What is lost to rounding goes to the largest tree of each family.
     """
     times = np.bincount(program.families)
-    order = np.unique(program.families)
+    order = distinct_values(program.families)
     total = np.array([int(times[k]) * unit for k in order])
     whole = np.floor(np.maximum(x, 0) * unit).astype(np.int64)
     if program.joint:
@@ -139,7 +139,7 @@ def near(x: Floats, family: Ints, demand: tuple[Fraction, ...] | None) -> list[F
         unit = _GRID
     whole = [Fraction(int(n), unit) for n in np.rint(x * unit)]
     wanted = list(demand) if demand else _shares(whole, family)
-    for k in np.unique(family).tolist():
+    for k in distinct_values(family).tolist():
         mine = np.flatnonzero(family == k).tolist()
         most = max(mine, key=lambda t: whole[t])
         whole[most] += wanted[k] - sum((whole[t] for t in mine), Fraction(0))
@@ -191,7 +191,7 @@ def _family_system(
     program: FamilyProgram, loads: Ints, family: Ints, room: list[Fraction], target: Fraction | None
 ) -> tuple[Any, list[Fraction]]:
     """Equations of the families, then of the tight rows; columns: trees, shares, the time."""
-    order = np.unique(program.families)
+    order = distinct_values(program.families)
     times = np.bincount(program.families)
     n, half = len(family), len(order) // 2 if program.joint else 0
     timed = target is None
@@ -320,7 +320,7 @@ def _split_system(
     more = int(program.room is None)
     equations = []
     groups = program.group[unknown]
-    for g in np.unique(groups).tolist():
+    for g in distinct_values(groups).tolist():
         row = [Fraction(int(k == g)) for k in groups.tolist()] + [Fraction(0)] * more
         equations.append([*row, Fraction(int(program.count[g]))])
     by_row = program.uses.tocsr()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints, Words
+from weft.dsl.base.arrays import Floats, Ints, Words, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
 
@@ -63,7 +63,7 @@ def quotient(
     for _ in range(effort.quotient_rounds):
         rows = _mix(rows ^ _gather(matrix, columns))
         columns = _mix(columns ^ _gather(by_column, rows))
-        seen = (len(np.unique(rows)), len(np.unique(columns)))
+        seen = (len(distinct_values(rows)), len(distinct_values(columns)))
         if seen[1] > effort.quotient_share * len(columns):
             return None
         if seen == counts:

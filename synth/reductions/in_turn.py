@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
@@ -90,7 +90,7 @@ class _CellCuts:
             cell = p.part.cells[unit]
             owners.append(cell.ravel())
             marks.append(np.repeat(end, cell.shape[1]))
-        key = np.unique(np.concatenate(owners) * (grains + 1) + np.concatenate(marks))
+        key = distinct_values(np.concatenate(owners) * (grains + 1) + np.concatenate(marks))
         owner, ends = np.divmod(key, grains + 1)
         return _CellCuts(grains, np.searchsorted(owner, np.arange(cells + 1)), ends)
 

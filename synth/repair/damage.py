@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.machines.failures import Degraded
@@ -62,7 +62,7 @@ class Damage:
         moved = left.link_image[schedule.route_links]
         hit = np.zeros(len(schedule), bool)
         hit[np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))[moved < 0]] = True
-        broken = np.unique(schedule.chunk[hit]).tolist()
+        broken = distinct_values(schedule.chunk[hit]).tolist()
         return Damage(schedule, left, moved, hit, ByChunk.of(schedule), tuple(broken))
 
     def route(self, row: int) -> tuple[int, ...]:

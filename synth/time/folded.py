@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, Ints32
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints, Ints32, distinct_values
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import packed, rows_of
@@ -124,7 +124,7 @@ def _chunks_apart(s: Schedule, block: int) -> bool:
     images: Ints32 = s.chunk.reshape(-1, block)
     chunks, first = np.unique(images[:, 0], return_index=True)
     table = images[first]
-    if len(np.unique(table)) < table.size:
+    if len(distinct_values(table)) < table.size:
         return False
     grains = s.collective.grains
     if len(grains) and not _constant(grains[table.ravel()], block):
@@ -173,4 +173,4 @@ def _meet_nowhere(part: Schedule, group: Orbits, least: Ints) -> bool:
     if not (size[group.row_orbit[rows]] == group.order).all():
         return False
     transfer = np.repeat(np.arange(len(part)), np.diff(begin))
-    return len(np.unique(packed(transfer, least[rows]))) == len(rows)
+    return len(distinct_values(packed(transfer, least[rows]))) == len(rows)

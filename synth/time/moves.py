@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32
+from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, distinct_values
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
@@ -143,7 +143,7 @@ def _legs(s: Schedule, places: int) -> _Legs:
         cast * copies + node + nodes * np.where(plain[node], _turn(cast, node), passing)
         for node, passing in zip((tail, head), _passes(cast, tail, head), strict=True)
     ]
-    inner = np.unique(np.concatenate(named)[_switch(tail, head, ranks)])
+    inner = distinct_values(np.concatenate(named)[_switch(tail, head, ranks)])
     source, target = (
         np.where(node < ranks, here + node, places + np.searchsorted(inner, name))
         for node, name in zip((tail, head), named, strict=True)

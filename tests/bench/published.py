@@ -24,7 +24,7 @@ from published_numbers import PUBLISHED, Published, Rival
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.importers import read_any
+from weft.dsl.importers.recognized import read_any
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
 from weft.dsl.machines.spec import parse_spec

@@ -31,7 +31,7 @@ from weft.backends.tune.variants import LANES, Variant
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import format_bytes
 from weft.dsl.catalogue import topology
-from weft.dsl.importers import read_any
+from weft.dsl.importers.recognized import read_any
 from weft.dsl.machines.failures import degraded, find
 from weft.dsl.machines.spec import parse_spec
 from weft.dsl.nouns.collective import make

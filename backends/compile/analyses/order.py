@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.layers import WaitClocks, depths
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -47,7 +47,7 @@ class ProgramOrder:
         depth = depth or code.protocol.fifo_operations
         send, recv, credit = messages(code, depth)
         large = code.count[send] > depth
-        gated = np.unique(np.concatenate([send[large], recv[large]]))
+        gated = distinct_values(np.concatenate([send[large], recv[large]]))
         gate = np.arange(size)
         gate[gated] = size + np.arange(len(gated))
         owed = credit != NOBODY

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import numbered
@@ -132,7 +132,7 @@ def _levels(m: Messages, connection: Ints, group: Ints, order: Ints, narrow: Boo
     level[order] = group - group[first]
     hard = np.flatnonzero(narrow[m.step])
     if len(hard):
-        chunks = np.unique(m.chunk[hard])
+        chunks = distinct_values(m.chunk[hard])
         level[hard] = np.searchsorted(chunks, m.chunk[hard])
     return level
 

@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Protocol
@@ -134,7 +134,7 @@ def _fusing_lanes(m: Messages, pair: Ints, depth: int, most: int) -> Ints:
     lane = position * lanes // np.maximum(total, lanes)
     kept = lane[incoming] == lane[outgoing]
     # Of several that send on what one brought, one is fused.
-    fused, possible = len(np.unique(incoming[kept])), len(np.unique(incoming))
+    fused, possible = len(distinct_values(incoming[kept])), len(distinct_values(incoming))
     worth = 2 * possible >= len(m) and 4 * fused >= 3 * possible
     return lane if worth else np.zeros(len(m), np.int64)
 
@@ -167,7 +167,7 @@ def _peer_group(src: Ints, dst: Ints, ranks: int, limit: int) -> Ints:
 
 def _degree(src: Ints, dst: Ints, ranks: int) -> int:
     """Return the most peers of a rank on one side."""
-    pairs = np.unique(src * ranks + dst)
+    pairs = distinct_values(src * ranks + dst)
     return int(max(np.bincount(pairs // ranks).max(), np.bincount(pairs % ranks).max()))
 
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools
+from weft.dsl.base.arrays import Bools, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import (
     BUFFER_NUMBER,
@@ -57,7 +57,7 @@ def _fenced(program: Program, late: Bools) -> Program:
     lengths = program.lengths + np.bincount(program.block[late], minlength=program.blocks)
     grown = program.take(rows, lengths)
     # A scratch slot for each block with a copy, behind those of its rank.
-    owners = np.unique(program.block[late])
+    owners = distinct_values(program.block[late])
     added = np.bincount(program.block_rank[owners], minlength=program.rank_count)
     scratch = program.chunks[:, 2]
     slot = np.zeros(program.blocks, np.int64)

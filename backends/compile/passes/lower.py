@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -166,7 +166,7 @@ class _Places:
         c = schedule.collective
         pre, post = _keys(c, c.pre), _keys(c, c.post)
         src = schedule.src.astype(np.int64) * c.chunks + schedule.chunk
-        places = _Places(c, np.unique(np.concatenate([pre, post, src, arrivals.place])))
+        places = _Places(c, distinct_values(np.concatenate([pre, post, src, arrivals.place])))
         offsets = INPUT + c.pre.offsets.astype(np.int64)
         initial = Aliases.of(c, in_place).names(c.pre.ranks.astype(np.int64), offsets)
         places.initial[places.index(pre)] = initial

@@ -26,7 +26,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import OP_NUMBER, Op, Program, Protocol, offsets, table
 from weft.dsl.nouns.runtime import Target
@@ -180,7 +180,7 @@ def _sums(flow: Flow, send_block: Ints, recv_block: Ints) -> tuple[Ints, Ints, I
     wide = max(int(send_block.max()), int(recv_block.max())) + 1
     ends = [(m.src, send_block), (m.dst, recv_block)]
     places = [(rank * flow.instances + m.instance) * wide + block for rank, block in ends]
-    owner, blocks = np.divmod(np.unique(np.concatenate(places)), wide)
+    owner, blocks = np.divmod(distinct_values(np.concatenate(places)), wide)
     owner, first, many = np.unique(owner, return_index=True, return_counts=True)
     group = np.searchsorted(owner, m.dst[adds] * flow.instances + m.instance[adds])
     stretches = np.minimum(m.count[adds], many[group])

@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 
@@ -216,7 +216,7 @@ def _result(graph: MessageGraph, collective: Collective) -> Iterator[Finding]:
     for nodes, rows, count in terms.waves():
         held.put(nodes, held.sums(rows, count))
     where, row = terms.ends(graph)
-    if len(np.unique(where)) != len(where):
+    if len(distinct_values(where)) != len(where):
         yield _error("result", "two values end in one place of the output", int(where[0] >> 32))
         return
     found = held.take(row).at(where, wanted.rank << 32 | wanted.offset)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.arrays import AnyArray, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind, make
@@ -88,7 +88,7 @@ class Exam:
             return None
         p, bad = self.units.post, 0
         text = None
-        for offset in np.unique(p.offsets[p.ranks == rank]).tolist():
+        for offset in distinct_values(p.offsets[p.ranks == rank]).tolist():
             rows = np.flatnonzero((p.ranks == rank) & (p.offsets == offset))
             found = result[offset * self.length : (offset + 1) * self.length]
             wanted, error = self._sum(p, rows)

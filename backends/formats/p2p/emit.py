@@ -15,8 +15,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
+from weft.dsl.base.arrays import distinct_values
 from weft.dsl.base.files import SCHEMA
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
@@ -205,7 +204,7 @@ def shape_of(script: Script) -> dict[str, Any]:
 
 def _some(placement: Placement, ranks: int) -> tuple[int, ...] | None:
     """Return the ranks that it names; None for all."""
-    named = tuple(np.unique(placement.ranks).tolist())
+    named = tuple(distinct_values(placement.ranks).tolist())
     return None if len(named) == ranks else named
 
 

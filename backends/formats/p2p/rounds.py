@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import numbered
@@ -70,7 +70,7 @@ def script_of(flow: Flow, name: str) -> Script:
         UserError: it is too long for a file.
     """
     m, local = flow.messages, flow.local
-    steps = np.unique(m.step)
+    steps = distinct_values(m.step)
     scratch = Slots(flow.scratch)
     order = np.lexsort((m.recv, m.send, m.turn, m.dst, m.src, m.step))
     number = np.searchsorted(steps, m.step) + 1

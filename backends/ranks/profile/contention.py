@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.special import bdtrc
 
-from weft.dsl.base.arrays import Floats
+from weft.dsl.base.arrays import Floats, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from .model import AlphaBeta, Flow, Shared
@@ -99,7 +99,7 @@ def _candidates(
     usual = float(np.median(standard_errors(slower))) if len(slower) else 0.0
     for rows in kinds.values():
         label = classes(together[rows], SLOWED - 1)
-        for name in np.unique(label):
+        for name in distinct_values(label):
             some = [rows[i] for i in np.flatnonzero(label == name)]
             slowed = pooled(slower[some]).at_least(usual / np.sqrt(len(some)))
             certain = _certain(slower[some], slowed)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.arrays import Floats, Ints, distinct_values
 
 from .model import AlphaBeta, Flow, LinkClass
 from .noise import MAD, classes
@@ -32,7 +32,7 @@ def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tup
     label = classes(small) * len(flows) + _within(classes(small), large)
     medians = np.median(us, axis=0)
     found = []
-    for name in np.unique(label):
+    for name in distinct_values(label):
         inside = np.flatnonzero(label == name).tolist()
         line = line_of(np.tile(sizes, len(inside)), medians[inside].ravel())
         found.append(LinkClass(tuple(flows[i] for i in inside), line))
@@ -42,7 +42,7 @@ def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tup
 def _within(label: npt.NDArray[np.intp], samples: Floats) -> npt.NDArray[np.intp]:
     """Classes of the samples within each class that is there already."""
     result = np.zeros(len(label), np.intp)
-    for name in np.unique(label):
+    for name in distinct_values(label):
         inside = np.flatnonzero(label == name)
         result[inside] = classes(samples[inside])
     return result

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
 TICKS = 20_000
@@ -89,7 +89,7 @@ def lane(
         best = set(sorted(shown, key=lambda i: -rows[i].busy)[:room])
         shown = [i for i in shown if i in best]
     kept = first_items(bars, most)
-    whole = len(kept) == len(np.unique(bars.item))
+    whole = len(kept) == len(distinct_values(bars.item))
     by_row = np.lexsort((bars.start, bars.row))
     few = bars.of(by_row[np.isin(bars.item[by_row], kept)])
     edges = np.searchsorted(few.row, np.arange(len(rows) + 1))
@@ -111,8 +111,8 @@ def lane(
         "what": what,
         "rows": lines,
         "whole": whole,
-        "kinds": [[int(k), WORDS[int(k)]] for k in np.unique(bars.kind)],
-        "items": len(np.unique(bars.item)),
+        "kinds": [[int(k), WORDS[int(k)]] for k in distinct_values(bars.kind)],
+        "items": len(distinct_values(bars.item)),
         "kept": len(kept),
         "hidden": max(0, hidden),
     }

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.components import components
 from weft.dsl.base.errors import BadAlgorithm, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -412,7 +412,7 @@ def grid_of_phases(problem: Problem) -> RankGrid | None:
     shape = tuple(int(x) + 1 for x in place.max(axis=1))
     strides = [prod(shape[:axis]) for axis in range(len(shape))]
     number = place.T @ strides
-    if prod(shape) != ranks or len(np.unique(number)) != ranks:
+    if prod(shape) != ranks or len(distinct_values(number)) != ranks:
         return None
     return RankGrid(shape, tuple(np.argsort(number).tolist()))
 

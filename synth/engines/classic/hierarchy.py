@@ -16,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats
+from weft.dsl.base.arrays import Floats, distinct_values
 from weft.dsl.base.assignment import best_assignment
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.nouns.hops import gpu_neighbours, islands
@@ -77,7 +77,7 @@ def _classes(costs: Floats) -> list[Partition]:
     n = len(costs)
     far = np.maximum(costs, costs.T)
     found: list[Partition] = []
-    for threshold in np.unique(far[np.isfinite(far) & (far > 0)]).tolist():
+    for threshold in distinct_values(far[np.isfinite(far) & (far > 0)]).tolist():
         near = far <= threshold * (1 + 1e-9)
         np.fill_diagonal(near, True)
         # Near must be an equivalence: all members of a group see the same ranks.

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.arrays import Floats, Ints, distinct_values
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -207,7 +207,7 @@ def _best_ring(
     best = tuple(range(n))
     floors = np.zeros((n, n))
     for where in (np.full((n, n), True), inside):
-        levels = np.unique(pairs.bandwidth[where & (pairs.bandwidth > 0)])
+        levels = distinct_values(pairs.bandwidth[where & (pairs.bandwidth > 0)])
         low, high = 0, len(levels)  # the least level that is too much is in (low, high]
         while low < high:
             middle = (low + high) // 2
@@ -244,7 +244,7 @@ def _circuit(
         model.one_of([x for u, v, x in arcs if host_of[u] == host != host_of[v]])
         model.one_of([x for u, v, x in arcs if host_of[v] == host != host_of[u]])
     nanoseconds = np.rint(pairs.latency * 1000)
-    if len(np.unique(nanoseconds[fits])) > 1:
+    if len(distinct_values(nanoseconds[fits])) > 1:
         model.minimize([(x, int(nanoseconds[u, v])) for u, v, x in arcs])
     steps = round(effort.ring_seconds * STEPS * max(1.0, n / 32))
     answer = _answered(_Question(model, steps, meter))

@@ -25,7 +25,7 @@ from math import prod
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.components import components
 from weft.dsl.nouns.hops import gpu_neighbours
 from weft.dsl.nouns.topology import Topology
@@ -99,7 +99,7 @@ def _checked(place: Ints, edges: Ints, degree: int) -> RankGrid | None:
     differ = (place[:, edges[:, 0]] != place[:, edges[:, 1]]).sum(axis=0)
     ranks = place.shape[1]
     # Neighbours differ in one coordinate only, and there are as many as ranks that do.
-    if prod(shape) != ranks or len(np.unique(number)) != ranks or (differ != 1).any():
+    if prod(shape) != ranks or len(distinct_values(number)) != ranks or (differ != 1).any():
         return None
     if degree != sum(size - 1 for size in shape):
         return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.hops import Hops
 from weft.dsl.nouns.topology import Topology
@@ -101,7 +101,7 @@ class Space:
         stricter than the rule: NO then proves nothing.
         """
         pairs = {(h.src, h.dst) for h in self.hops.hops}
-        free = len(np.unique(self.pair_class)) == self.pair_class.size
+        free = len(distinct_values(self.pair_class)) == self.pair_class.size
         return self.hops.complete and (free or len(pairs) == len(self.hops.hops))
 
     @property

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..sketched.field import SearchInstance
@@ -190,7 +190,7 @@ def _epoch(field: SearchInstance, limit: int, most: int, parts: int) -> int:
     arrives, hold = field.hops.arrives, field.hops.hold
     longest = int(arrives.min())
     shortest = max(1, -(-limit // most))
-    kinds = {int(x) for x in (*np.unique(arrives), *np.unique(hold), longest)}
+    kinds = {int(x) for x in (*distinct_values(arrives), *distinct_values(hold), longest)}
     tries = {max(1, x // p) for x in kinds for p in range(1, parts + 1)}
     fits = sorted((t for t in tries if shortest <= t <= longest), reverse=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints, Ints32, Words
+from weft.dsl.base.arrays import Ints, Ints32, Words, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
@@ -47,8 +47,8 @@ def demand_of(collective: Collective) -> ChunkDemand:
     columns = (c.pre.ranks, c.pre.chunks, c.post.ranks, c.post.chunks)
     held_by, held, wanted_by, wanted = (x.astype(np.int64) for x in columns)
     if c.kind is Kind.CUSTOM:  # a place may be named twice, with two offsets
-        held_by, held = np.divmod(np.unique(held_by * c.chunks + held), c.chunks)
-        wanted_by, wanted = np.divmod(np.unique(wanted_by * c.chunks + wanted), c.chunks)
+        held_by, held = np.divmod(distinct_values(held_by * c.chunks + held), c.chunks)
+        wanted_by, wanted = np.divmod(distinct_values(wanted_by * c.chunks + wanted), c.chunks)
     lacks = ~np.isin(wanted_by * c.chunks + wanted, held_by * c.chunks + held)
     return ChunkDemand(c.ranks, c.chunks, held_by, held, wanted_by[lacks], wanted[lacks])
 

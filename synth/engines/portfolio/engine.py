@@ -10,9 +10,10 @@ Work is counted (:mod:`weft.synth.base.meter`): the result is the same on every 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from fractions import Fraction
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from weft.dsl.base.errors import (
@@ -43,7 +44,6 @@ from ...time.latency import latency_us
 from ...time.order import LARGE, arranged
 from ...time.schedule_time import simulate, simulation_steps
 from ..packing.trees.demands import moves_pairs
-from .parts import InHalves, InPhases
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
 """Message sizes in bytes that the frontier of a large machine is judged at; answers name them."""
@@ -157,27 +157,52 @@ class Portfolio:
             budget,
             observer,
             budget.meter(observer.cancelled),
-            self._runners(problem, joined),
+            self._engines_of(problem, joined),
             self.effort,
         )
         race.run()
         return race.outcome()
 
-    def _runners(self, problem: Problem, joined: tuple[str, ...]) -> list[Engine]:
+    def _engines_of(self, problem: Problem, joined: tuple[str, ...]) -> list[_DeferredEngine]:
         names = self.engines or tuple(_likely(problem, self.effort))
-        made: list[Engine] = [ENGINES.make(name) for name in names]
+        made = [_DeferredEngine(name, partial(ENGINES.make, name)) for name in names]
         if not self.engines:
-            made += _plugins()
-        made = [engine for engine in made if _can_run(engine)]
+            made += [_DeferredEngine.of(engine) for engine in _plugins()]
         if phases_of(problem) is not None:  # the best engine for each phase
-            return [*(e for e in made if _takes(e, problem)), InPhases(self.solve_part, joined)]
+            from .parts import InPhases  # with it the classic algorithms are loaded
+
+            ready = (entry.engine for entry in made)
+            takes = [_DeferredEngine.of(e) for e in ready if e is not None and _takes(e, problem)]
+            return [*takes, _DeferredEngine.of(InPhases(self.solve_part, joined))]
         if problem.objective is Objective.TIME and not self.engines and len(made) > 1:
+            from .parts import InHalves, InPhases
+
             joiners = [InPhases(self.solve_part, joined), InHalves(self.solve_part, joined)]
-            made += [e for e in joiners if e.name not in joined and _takes(e, problem)]
+            left = (e for e in joiners if e.name not in joined and _takes(e, problem))
+            made += map(_DeferredEngine.of, left)
         if problem.topology.ranks >= self.effort.greedy_ranks:
             # Matching looks at every pair of ranks: compositions of quicker answers come first.
-            made.sort(key=lambda engine: engine.name == "greedy")
+            made.sort(key=lambda entry: entry.name == "greedy")
         return made
+
+
+@dataclass(frozen=True, eq=False)
+class _DeferredEngine:
+    """An engine of the race, which is made, and its modules loaded, when its turn comes."""
+
+    name: str
+    make: Callable[[], Engine]
+
+    @classmethod
+    def of(cls, engine: Engine) -> _DeferredEngine:
+        """Return a entry of an engine that is there."""
+        return cls(engine.name, lambda: engine)
+
+    @cached_property
+    def engine(self) -> Engine | None:
+        """The engine; None if it cannot run here."""
+        made = self.make()
+        return made if _can_run(made) else None
 
 
 def _likely(problem: Problem, effort: PortfolioEffort) -> Iterator[str]:
@@ -258,7 +283,7 @@ class _Race:
     budget: Budget
     observer: Observer
     meter: Meter
-    engines: list[Engine]
+    engines: list[_DeferredEngine]
     effort: PortfolioEffort
     found: list[Point] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -281,13 +306,13 @@ class _Race:
         left, values = self.engines, [math.inf]
         while left and not self._stale(values):
             cut_short = []
-            for engine in left:
+            for entry in left:
                 if self._enough(steps, first=len(values) == 1):
                     return
-                if self.found and self._needless(engine):
+                if (self.found and self._needless(entry.name)) or entry.engine is None:
                     continue
-                if self._cut_short(engine, self._share(steps, first=len(values) == 1)):
-                    cut_short.append(engine)
+                if self._cut_short(entry.engine, self._share(steps, first=len(values) == 1)):
+                    cut_short.append(entry)
                 if self.over is not None or self.interrupted:
                     return
             left, steps = cut_short, effort.deeper * steps
@@ -401,20 +426,20 @@ class _Race:
             case _:
                 return False
 
-    def _needless(self, engine: Engine) -> bool:
+    def _needless(self, engine: str) -> bool:
         """Return True if an engine can gain little: halves, classic algorithms for pairs of many
         ranks, phases of very many, or matching after the best rate, where the bound is near;
         matching of very many chunks from one rank to one other at all."""
         many = self.problem.topology.ranks >= self.effort.classic_ranks
         if beyond_transfers(self.problem, self._value()):
-            return engine.name not in WITH_CASTS or self._over_bound() <= self.effort.near
-        if engine.name == "classic" and many and moves_pairs(self.problem.collective):
+            return engine not in WITH_CASTS or self._over_bound() <= self.effort.near
+        if engine == "classic" and many and moves_pairs(self.problem.collective):
             return self._over_bound() <= self.effort.classic_near
-        if engine.name == "halves":
+        if engine == "halves":
             return self._over_bound() <= self.effort.halves_near
-        if engine.name == "phases" and self.problem.topology.ranks >= self.effort.greedy_ranks:
+        if engine == "phases" and self.problem.topology.ranks >= self.effort.greedy_ranks:
             return self._over_bound() <= self.effort.near
-        if engine.name != "greedy":
+        if engine != "greedy":
             return False
         collective = self.problem.collective
         if collective.chunks > self.effort.greedy_chunks and moves_pairs(collective):

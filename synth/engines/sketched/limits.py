@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import hop_distances, latency_distances, latency_units
@@ -79,7 +79,7 @@ def _longest(topology: Topology, rule: MaxDetour) -> Ints:
     if rule.measure is Measure.ALPHA:
         shortest, scale = latency_distances(topology), latency_units(topology)[1]
     found = np.full(shortest.shape, UNLIMITED, np.int64)
-    for distance in np.unique(shortest[shortest >= 0]).tolist():
+    for distance in distinct_values(shortest[shortest >= 0]).tolist():
         longest = math.floor(rule.longest(Fraction(distance, scale)) * scale)
         found[shortest == distance] = longest
     return found

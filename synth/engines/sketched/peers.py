@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.sketch import Sketch, SwitchPolicy
 from weft.dsl.nouns.topology import Topology
@@ -56,7 +56,7 @@ def _through(topology: Topology, machine: HopTable, switch: int) -> Bools:
 
 
 def _chosen(machine: HopTable, through: Bools, limit: int, most_sets: int) -> Bools:
-    members = np.unique(np.concatenate([machine.src[through], machine.dst[through]]))
+    members = distinct_values(np.concatenate([machine.src[through], machine.dst[through]]))
     place = np.searchsorted(members, np.arange(machine.ranks))
     ahead = (place[machine.dst] - place[machine.src]) % max(1, len(members))
     found: Bools = np.isin(ahead, _distances(len(members), limit, most_sets))

@@ -5,10 +5,9 @@ from __future__ import annotations
 # --- in every file from here on ---
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
-
-from weft.dsl.base.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

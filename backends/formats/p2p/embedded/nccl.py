@@ -9,11 +9,9 @@ import sys  # isort: skip
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
-
-from weft.dsl.base.lazy_dataclass import dataclass
 
 Ends = Sequence[tuple[Any, int]]
 Item = tuple[str, Any, Any, Any]

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind
 
@@ -139,7 +139,7 @@ def _narrow(wanted: TreeDemand, found: RoutedTrees) -> Ints:
         return np.zeros(0, np.int64)
     part = loads[:, np.flatnonzero(busy)].max(axis=1).toarray().ravel() * wanted.weights
     much = part > wanted.effort.coarse * wanted.room[busy].min()
-    return np.unique(found.tree_set.roots[much])
+    return distinct_values(found.tree_set.roots[much])
 
 
 def _waves(wanted: TreeDemand, found: RoutedTrees) -> Ints:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
@@ -77,9 +77,11 @@ def peers_of(packing: Packing) -> int:
     n = packing.topology.ranks
     if not packing.trees:
         return 0
-    pairs = np.unique(np.concatenate([t.src.astype(np.int64) * n + t.dst for t in packing.trees]))
+    pairs = distinct_values(
+        np.concatenate([t.src.astype(np.int64) * n + t.dst for t in packing.trees])
+    )
     src, dst = packing.images[:, pairs // n], packing.images[:, pairs % n]
-    every = np.unique(src.astype(np.int64).ravel() * n + dst.ravel())
+    every = distinct_values(src.astype(np.int64).ravel() * n + dst.ravel())
     return int(max(np.bincount(every // n).max(), np.bincount(every % n).max()))
 
 

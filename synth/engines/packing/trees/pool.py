@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.arrays import Floats, Ints, distinct_values
 from weft.dsl.base.errors import NothingFound
 from weft.dsl.base.lazy_dataclass import dataclass
 
@@ -203,7 +203,7 @@ class Master:
 
     @property
     def _order(self) -> Ints:
-        return np.unique(self.families)
+        return distinct_values(self.families)
 
     def _program(self, columns: Columns) -> Congestion:
         from scipy.sparse import csr_array  # takes 100 ms to load

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.arrays import Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meets import MET
@@ -190,7 +190,7 @@ class TreeSearch:
         Most prices are zero, and what is free is used at random: every resource gets a floor.
         """
         inc = self.task.increments
-        families = np.unique(self.task.families)
+        families = distinct_values(self.task.families)
         half = len(self.task.orbits.representatives)
         most = self.effort.variants
         variants = int(np.clip(most // len(families), 2, most // 2))

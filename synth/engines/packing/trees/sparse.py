@@ -12,7 +12,7 @@ from math import lcm
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats
+from weft.dsl.base.arrays import Floats, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ....base.meets import MET
@@ -60,7 +60,7 @@ def least_congestion(search: TreeSearch, weights: Weights, copies: int) -> float
     tight = np.flatnonzero(weights.prices > 1e-7)
     price, inc = weights.prices[tight], increments(search, copies)[tight]
     most = 2.0
-    steps = np.unique(
+    steps = distinct_values(
         np.concatenate([[1.0], *(np.arange(1, most / x + 1) * x for x in inc.tolist())])
     )
     for congestion in steps[(steps >= 1) & (steps <= most)].tolist():

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
@@ -143,7 +143,7 @@ class TreeTask:
     @property
     def anchor(self) -> int:
         """The single root, or -1."""
-        roots = np.unique(self.families)
+        roots = distinct_values(self.families)
         return int(self.machines[0].net.sources[roots[0]]) if len(roots) == 1 else -1
 
     def us_per_byte(self, time: Fraction) -> Fraction:

@@ -8,7 +8,7 @@ from math import lcm
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
@@ -28,7 +28,7 @@ def packing_of(task: TreeTask, columns: Columns, weights: list[Fraction]) -> Pac
     half = len(task.orbits.representatives)
     order = np.argsort(columns.family, kind="stable").tolist()
     trees: list[PackedTree] = []
-    for k in np.unique(task.families).tolist():
+    for k in distinct_values(task.families).tolist():
         mine = [(t, weights[t]) for t in order if int(columns.family[t]) == k]
         if not task.joint:
             chunks = [(int(c), Fraction(1)) for c in task.chunks[task.families == k]]
