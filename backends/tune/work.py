@@ -252,12 +252,16 @@ class Stand:
             return False
         return True
 
-    def worthwhile(self, timer: Timer, protocol: Protocol, size: int) -> bool:
+    def worthwhile(
+        self, timer: Timer, protocol: Protocol, size: int, best: float = math.inf
+    ) -> bool:
         """Return True if what is timed may be competitive at a size under a protocol.
 
-        Not if it cuts a small message, which need not be cut, into less than elements: a runtime
-        would not take it. Nor under a protocol of small payloads, if it loops over a large message
-        for so long that what it gains in latency is nothing beside what its flags take.
+        ``best``: µs that are known to be reached. Not if it cuts a small message, which need not be
+        cut, into less than elements: a runtime would not take it. Nor if it loops, and its bytes
+        hold some link for as long as the best takes, in however many instances; nor under a
+        protocol of small payloads, if it loops over a large message for so long that what it gains
+        in latency is nothing beside what its flags take.
         """
         if isinstance(timer, CastTimer):
             return timer.least <= size <= timer.most
@@ -265,10 +269,10 @@ class Stand:
         whole = collective.message_chunks // collective.factor
         if size < ELEMENT * program.message_chunks and program.message_chunks > whole:
             return False
-        if protocol is Protocol.SIMPLE:
-            return True
         turns = self.model.cut(replace(program, protocol=protocol), size).iterations
-        return turns * program.instructions <= LONGEST_LOOP
+        if turns > 1 and timer.clock.least_us(size, protocol) >= best:
+            return False
+        return protocol is Protocol.SIMPLE or turns * program.instructions <= LONGEST_LOOP
 
     def turn_bytes(self, variant: Variant) -> int:
         """Return the bytes of a message that a turn of a program's loop moves; 0: it has none."""
@@ -591,9 +595,10 @@ def _times(
                 timer = timer or stand.timer(base, room=True)
                 if timer is None:
                     return None
-                if not stand.worthwhile(timer, protocol, size):
+                best = found.least(size)
+                if not stand.worthwhile(timer, protocol, size, best):
                     continue
-                limit = ratio * found.least(size)
+                limit = ratio * best
                 us = timer.clock.time_us(size, protocol, limit=limit, most_operations=MOST_EXPLORED)
                 found.add(variant, size, us)
             now[size][protocol] = us
@@ -615,10 +620,8 @@ def clock(given: Mapping[str, Any]) -> list[float | None]:
         return [None] * len(sizes)
     found: list[float | None] = []
     for size, limit in zip(sizes, given.get("limits") or [None] * len(sizes), strict=True):
-        us = math.inf
-        if stand.worthwhile(timer, variant.protocol, size):
-            us = timer.clock.time_us(
-                size, limit=math.inf if limit is None else limit, most_operations=MOST_TIMED
-            )
+        us, most = math.inf, math.inf if limit is None else limit
+        if stand.worthwhile(timer, variant.protocol, size, most):
+            us = timer.clock.time_us(size, limit=most, most_operations=MOST_TIMED)
         found.append(us if us < math.inf else None)
     return found

@@ -35,7 +35,7 @@ from weft.dsl.nouns.topology import Topology
 from . import program_kernel as k
 from .calibrated import named_model
 from .program_machine import Activity, Machine
-from .program_tables import FEW_OPERATIONS, FITS, PreparedProgram
+from .program_tables import FEW_OPERATIONS, FITS, PreparedProgram, bytes_moved
 from .runtime_model import Cut, RuntimeModel
 from .schedule_time import SimulatedTime, bus_factor
 from .steady import FEWEST_TURNS, Steady
@@ -193,6 +193,17 @@ class ProgramClock:
         except CheckFailed as error:
             error.where = f"a message of {format_bytes(message_bytes)}"
             raise
+
+    def least_us(self, message_bytes: int, protocol: Protocol) -> float:
+        """Return µs that no run takes less than: what its bytes hold the busiest resource for.
+
+        Of one program, more instances move the same bytes.
+        """
+        cut = self._prepared.cut(message_bytes, protocol)
+        ticks = self._prepared.ticks(cut, protocol)
+        us = ticks.row[0].astype(float) / ticks.unit  # of a piece of a chunk, on each resource
+        pieces = bytes_moved(self._prepared, cut) / float(cut.piece)
+        return float((pieces * us).max(initial=0.0))
 
     def simulate(
         self,

@@ -195,7 +195,7 @@ class _DeferredEngine:
 
     @classmethod
     def of(cls, engine: Engine) -> _DeferredEngine:
-        """Return a entry of an engine that is there."""
+        """Return the entry of an engine that is there."""
         return cls(engine.name, lambda: engine)
 
     @cached_property

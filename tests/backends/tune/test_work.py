@@ -62,6 +62,10 @@ def stand(machine: str, kind: str, engine: str) -> dict[str, object]:
     }
 
 
+SMALL, LARGE = 1 << 12, 1 << 27
+"""Messages of one turn of the loop, and of several."""
+
+
 def at(sizes: list[int], best: list[float | None]) -> dict[str, object]:
     """Argument of explore for some sizes, for a schedule that was not timed yet."""
     return {
@@ -125,13 +129,22 @@ def test_exploring_times_more_instances_while_that_helps() -> None:
 
 def test_a_size_that_cannot_be_won_is_not_looked_at_again() -> None:
     given = {**stand("ring:4", "allgather", "classic{algorithm=ring}"), "protocols": ["Simple"]}
-    assert explore({**given, **at([1 << 24], [1e-3]), "deep": True}) == []
-    one = explore({**given, **at([1 << 24], [None]), "deep": False})[0]["us"][0]
+    assert explore({**given, **at([SMALL], [1e-3]), "deep": True}) == []
+    one = explore({**given, **at([SMALL], [None]), "deep": False})[0]["us"][0]
     # What takes so many times the best is given up.
     many = KEPT_TIMES * PROMISING[1]
-    rows = explore({**given, **at([1 << 24], [one / (many - 0.01)]), "deep": False})
+    rows = explore({**given, **at([SMALL], [one / (many - 0.01)]), "deep": False})
     assert 1 in {Variant.of(r).instances for r in rows}
-    assert explore({**given, **at([1 << 24], [one / (many + 0.01)]), "deep": False}) == []
+    assert explore({**given, **at([SMALL], [one / (many + 0.01)]), "deep": False}) == []
+
+
+def test_a_program_is_not_run_whose_bytes_alone_take_longer_than_the_best() -> None:
+    """However many instances: they would gain up to :data:`PROMISING`, but not on the links."""
+    given = {**stand("ring:4", "allgather", "classic{algorithm=ring}"), "protocols": ["Simple"]}
+    rows = explore({**given, **at([LARGE], [None]), "deep": True})
+    best = min(row["us"][0] for row in rows if row["us"][0] is not None)
+    assert explore({**given, **at([LARGE], [best / 1.1]), "deep": True}) == []
+    assert explore({**given, **at([SMALL], [best / 1.1]), "deep": True}) != []
 
 
 def test_the_forms_of_others_come_first() -> None:

@@ -52,7 +52,7 @@ def assert_same(
     protocol: Protocol | None = None,
     most: int = 100_000,
 ) -> ProgramSimulation:
-    """Both machines, in every number."""
+    """Both machines, in every number; and no run is below the load of its busiest resource."""
     slow, quick = (
         simulate_prepared(
             PreparedProgram(p, machine, model), size, protocol, most_operations=most, few=few
@@ -69,6 +69,8 @@ def assert_same(
         slow.operations,
         slow.cut,
     )
+    least = ProgramClock(p, machine, model).least_us(size, protocol or p.protocol)
+    assert not quick.exact or least <= quick.time_us * (1 + 1e-9)
     return quick
 
 
@@ -246,6 +248,13 @@ def test_a_clock_tells_what_each_simulation_does(protocol: Protocol | None) -> N
         again = clock.simulate(size, protocol)
         assert np.array_equal(again.spent_us, run.spent_us)
         assert (again.cut, again.simulated) == (run.cut, run.simulated)
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_large_message_takes_hardly_more_than_its_bytes_hold_a_link(protocol: Protocol) -> None:
+    clock = ProgramClock(ring_allreduce(6), topology("ring:6"), MSCCL)
+    taken, least = (ask(1 << 30, protocol) for ask in (clock.time_us, clock.least_us))
+    assert least <= taken <= 1.3 * least
 
 
 def test_a_clock_refuses_as_the_simulation_does() -> None:
