@@ -23,7 +23,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 def distinct_values(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """Return the distinct values of an array of any shape, ascending; it has no NaN.
 
-    ``np.unique``, which loads ``numpy.ma`` (11 ms, a fortieth of a small command).
+    Sorting is several times faster than ``np.unique``, which also loads ``numpy.ma`` (11 ms).
 
     >>> distinct_values(np.array([[3, 1], [1, 3]])).tolist()
     [1, 3]

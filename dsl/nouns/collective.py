@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base.arrays import Ints, Ints32
+from ..base.arrays import Ints, Ints32, distinct_values
 from ..base.errors import BadFile, UnknownName, UserError, an
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.integers import integer
@@ -116,7 +116,7 @@ class Collective:
         held, wanted = (
             replace(p, sets=same[p.sets].astype(np.int32)) for p in (self.pre, self.post)
         )
-        return bool(np.setdiff1d(_chunk_sets(self, wanted), _chunk_sets(self, held)).size)
+        return not np.isin(_chunk_sets(self, wanted), _chunk_sets(self, held)).all()
 
     @property
     def message_chunks(self) -> int:
@@ -694,19 +694,12 @@ def _contributed(c: Collective, p: Placement) -> Ints:
     ends = np.cumsum(repeats)
     inside = np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
     who = flat[np.repeat(start, repeats) + inside]
-    return _distinct(np.repeat(chunk, repeats) * c.ranks + who)
+    return distinct_values(np.repeat(chunk, repeats) * c.ranks + who)
 
 
 def _chunk_sets(c: Collective, p: Placement) -> Ints:
     """Return the distinct (chunk, set) pairs as keys ``chunk * sets + set``, ascending."""
-    return _distinct(p.chunks.astype(np.int64) * len(c.contributions) + p.sets)
-
-
-def _distinct(keys: Ints) -> Ints:
-    """Return the distinct keys, ascending. Sorting is several times faster than np.unique here."""
-    ordered = np.sort(keys)
-    once: Ints = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
-    return once
+    return distinct_values(p.chunks.astype(np.int64) * len(c.contributions) + p.sets)
 
 
 def _validate_offsets(c: Collective, what: str) -> None:
