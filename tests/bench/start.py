@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from plain_loop import USUAL_S, plain_loop_s
 from rich.console import Console
 from rich.table import Table
 
@@ -112,7 +113,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of the commands to run")
     asked = parser.parse_args()
     head = ("command", "first CPU s", "wall s", "warm CPU s", "wall s", "peer CPU s, /warm")
-    table = Table(*head, title=f"start-up: first of {asked.runs} runs, and the median of the rest")
+    title = f"start-up: first of {asked.runs} runs, and the median of the rest"
+    loop = f"a plain loop took {plain_loop_s():.2f} CPU s; usual are {USUAL_S}"
+    table = Table(*head, title=f"{title}; {loop}")
     for words, peer in COMMANDS.items():
         if asked.only in words:
             table.add_row(*row(words, peer, max(2, asked.runs)))

@@ -1,0 +1,22 @@
+"""How fast this machine is now: CPU seconds of a plain Python loop, to hold other seconds against.
+
+The CPU seconds of one command differ by a factor of two between hours on a shared machine; those of
+this loop differ with them.
+"""
+
+from __future__ import annotations
+
+import time
+
+TURNS = 10_000_000
+
+USUAL_S = 0.73
+"""CPU seconds of the loop on an idle core of an EPYC, CPython 3.11: limits are for such a core."""
+
+
+def plain_loop_s() -> float:
+    """Return the CPU seconds of the loop, now."""
+    begun, total = time.process_time(), 0
+    for i in range(TURNS):
+        total += i * i
+    return time.process_time() - begun
