@@ -248,8 +248,11 @@ HEAD = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", help=", ".join(dict.fromkeys(g.name for g in GAPS)))
+    known = tuple(dict.fromkeys(gap.name for gap in GAPS))
+    parser.add_argument("names", nargs="*", help=", ".join(known))
     args = parser.parse_args()
+    if unknown := [name for name in args.names if name not in known]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(known)}")
     table = Table(*HEAD, title="times over the bound, by data sheets")
     for gap in GAPS:
         if not args.names or gap.name in args.names:

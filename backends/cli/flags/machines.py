@@ -117,7 +117,8 @@ class ListFlags(Flags):
     """Flags of ``weft list``."""
 
     EXAMPLES: ClassVar[str] = (
-        "examples:\n  weft list engines\n  weft list algorithms\n  weft list backends --json"
+        "examples:\n  weft list engines\n  weft list algorithms\n  weft list backends --json\n"
+        "machines: weft topo list; sketches: weft sketch list"
     )
 
     kind: str = flag(
