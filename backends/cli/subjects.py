@@ -157,7 +157,7 @@ def _named(name: str) -> Subject:
         return Subject(noun_of(FileKind.TOPOLOGY), "", name, named=name)
     from weft.dsl.language import load as sketch_files  # Lark takes 100 ms to load
 
-    sketches = tuple(sketch_files.sketch_names())
+    sketches = sketch_files.catalogue_names()
     plain = split_arguments(name)[0]
     if plain in sketches:
         found = sketch_files.find_sketch(plain)

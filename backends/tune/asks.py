@@ -10,7 +10,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.language.elaborate import elaborate, machine_of
-from weft.dsl.language.load import find_sketch, sketch_names
+from weft.dsl.language.load import catalogue_names, find_sketch
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.library import FOUND_IN_SWITCHES
@@ -229,7 +229,7 @@ def fitting_sketches(topology: Topology, collective: Collective) -> list[Named]:
     """Return the sketches of the catalogue that name this machine, and this collective or none."""
 
     found = []
-    for name in sketch_names():
+    for name in catalogue_names():
         source = find_sketch(name)
         tree = parse(source.text, source.name)
         for arguments in ({}, {"nodes": topology.hosts}):

@@ -44,7 +44,7 @@ def load_sketch(name_or_path: str) -> SketchTree:
 def find_sketch(name_or_path: str) -> Source:
     """Return the text that :func:`load_sketch` parses, unchanged."""
     name = require_type(name_or_path, str, "sketch", 'weft.load_sketch("ndv2_relay")').strip()
-    if name in _names():
+    if name in catalogue_names():
         return Source(f"sketches/{name}{SUFFIX}", _catalogue_text(name))
     if name == "-":
         return Source("<stdin>", read_text(name))
@@ -52,12 +52,12 @@ def find_sketch(name_or_path: str) -> Source:
         return Source(name, read_text(name))
     if os.sep in name or name.endswith(SUFFIX):
         raise BadFile("no such file", where=name)
-    raise UnknownName("sketch", name, _names())
+    raise UnknownName("sketch", name, catalogue_names())
 
 
 def sketch_names() -> dict[str, str]:
     """Return the sketches of the catalogue with the comment at the head of each."""
-    return {name: about(load_sketch(name)) for name in _names()}
+    return {name: about(load_sketch(name)) for name in catalogue_names()}
 
 
 def about(tree: SketchTree) -> str:
@@ -66,7 +66,8 @@ def about(tree: SketchTree) -> str:
 
 
 @cache
-def _names() -> tuple[str, ...]:
+def catalogue_names() -> tuple[str, ...]:
+    """Return the names of the sketches of the catalogue; none of them is parsed."""
     folder = resources.files("weft") / "sketches"
     files = (file.name for file in folder.iterdir())
     return tuple(sorted(f.removesuffix(SUFFIX) for f in files if f.endswith(SUFFIX)))

@@ -159,7 +159,12 @@ class Bounds:
 
 @kept()
 def fewest_steps(topology: Topology, collective: Collective) -> int:
-    """Return the hops of the farthest required pair, ``Bounds.steps``, and no other bound."""
+    """Return the hops of the farthest required pair, ``Bounds.steps``, and no other bound.
+
+    Raises:
+        BadTopology: different numbers of ranks, or no path from a rank to one that needs its data.
+    """
+    _require_same_ranks(topology, collective)
     whole = collective.plain() if collective.sizes else collective
     needs = distance.required_matrix(whole, copying_demand(whole))
     orbits = representatives(topology, BOUND_EFFORT.few_ranks)
@@ -192,11 +197,7 @@ def bounds(
     Raises:
         BadTopology: different numbers of ranks, or no path from a rank to one that needs its data.
     """
-    if collective.ranks != topology.ranks:
-        raise BadTopology(
-            f"the collective is for {collective.ranks} ranks, {topology.name} has {topology.ranks}",
-            hint="restrict the topology to the process group first",
-        )
+    _require_same_ranks(topology, collective)
     if collective.sizes:
         collective = collective.plain()
     demand = copying_demand(collective)
@@ -225,6 +226,14 @@ def bounds(
     starts = [latency.nodes[0], latency.nodes[-1], *speakers[: effort.side_ranks].tolist()]
     others = [lower_bound_us(found, size) for size in SIZES]
     return replace(found, reach=reaches(topology, collective, starts, effort, others))
+
+
+def _require_same_ranks(topology: Topology, collective: Collective) -> None:
+    if collective.ranks != topology.ranks:
+        raise BadTopology(
+            f"the collective is for {collective.ranks} ranks, {topology.name} has {topology.ranks}",
+            hint="restrict the topology to the process group first",
+        )
 
 
 def _composites(

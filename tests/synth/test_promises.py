@@ -8,7 +8,7 @@ import pytest
 from enough import Enough
 
 from weft.dsl.language.elaborate import elaborate, machine_of
-from weft.dsl.language.load import Promise, load_sketch, promised, sketch_names
+from weft.dsl.language.load import Promise, catalogue_names, load_sketch, promised
 from weft.dsl.nouns.collective import Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
@@ -32,7 +32,7 @@ def least_us(problem: Problem, promise: Promise) -> float:
     return float(lower_bound_us(bounds(machine, collective), promise.bytes))
 
 
-@pytest.mark.parametrize("name", sorted(sketch_names()))
+@pytest.mark.parametrize("name", sorted(catalogue_names()))
 def test_a_shipped_sketch_keeps_its_promise(name: str) -> None:
     tree = load_sketch(name)
     promise, machine = promised(tree), machine_of(tree, {})

@@ -24,15 +24,15 @@ from weft.dsl.nouns.program import Block, Instr, Program, Protocol, RankProgram,
 def test_a_sample_of_mutants() -> None:
     seen: Counter[str] = Counter()
     shown = []
-    for verdict in mutants(1_000_000, 300, 100):
+    for verdict in mutants(1_000_000, 200, 100):
         assert verdict.agrees, f"{verdict.word}: {verdict.detail}\n{verdict.subject}"
         seen[verdict.word] += 1
         if verdict.word.startswith("race"):
             shown += exhibits(verdict.subject)
     # Enough of each: the checker neither accepts all nor rejects all.
-    assert seen["right"] > 60
-    assert seen["wrong, seen"] > 60
-    assert sum(s.pairs for s in shown) > 12
+    assert seen["right"] > 40
+    assert seen["wrong, seen"] > 40
+    assert sum(s.pairs for s in shown) > 8
     assert all(s.possible == s.pairs for s in shown), "an unordered pair that is ordered"
     # Two blocks that write the same value are called a race too.
     assert seen["race of equal values"] <= seen.total() // 100

@@ -39,13 +39,13 @@ def test_a_parameter_is_a_number() -> None:
     assert str(caught.value.where) == "--sketch:1:11"
 
 
-def test_the_catalogue_is_listed_shown_and_canonical(weft: Weft) -> None:
+def test_the_catalogue_is_listed_and_shown(weft: Weft) -> None:
     listed = weft("sketch", "list", "--json").json["sketches"]
     names = [s["name"] for s in listed]
     assert {"dgx1_double_links", "dgx2_relay"} <= set(names)
     assert all(s["summary"] for s in listed)
     assert all(0 <= s["promise"]["gap"] < 0.5 and s["promise"]["bytes"] for s in listed)
-    for name in names:
+    for name in ("dgx1_double_links", "dgx2_relay", "ndv2_phases"):  # all: dsl/language/test_load
         text = weft("sketch", "show", name).out
         assert f"sketch {name}" in text
         assert weft("sketch", "fmt", "-", stdin=text).out == text

@@ -70,7 +70,7 @@ def unpacked(row):
     ("spec", "name", "kind", "segments"),
     [
         ("dgx1", "ring", "allgather", 1),
-        ("dgx2:nodes=2", "ring", "allreduce", 1),
+        ("dgx-a100:nodes=2,nics=8,4", "ring", "allreduce", 1),
         ("ndv2:nodes=2", "pairwise", "alltoall", 1),
         ("dgx1", "ring", "allgather", 3),
         ("", "", "", 1),

@@ -11,12 +11,12 @@ from taccl_files import SKETCHES
 from weft.dsl.catalogue import names, topology
 from weft.dsl.language.elaborate import elaborate, machine_text
 from weft.dsl.language.lint import allowed_pairs, lint
-from weft.dsl.language.load import load_sketch, sketch_names
+from weft.dsl.language.load import catalogue_names, load_sketch
 from weft.dsl.language.machine import SketchMachine
 from weft.dsl.nouns.sketch import Chunks, Phases, Relay, Sketch, SwitchPolicy, Symmetry
 
 SCALING = sorted(
-    name for name in sketch_names() if "nodes" in {p.name for p in load_sketch(name).parameters}
+    name for name in catalogue_names() if "nodes" in {p.name for p in load_sketch(name).parameters}
 )
 
 # TACCL's name, ours, and our parameters.
@@ -36,7 +36,7 @@ TACCL = {
 
 
 def test_every_machine_of_the_catalogue_has_a_sketch() -> None:
-    machines = {machine_text(load_sketch(name)).partition(":")[0] for name in sketch_names()}
+    machines = {machine_text(load_sketch(name)).partition(":")[0] for name in catalogue_names()}
     assert machines == {entry.name for entry in names()}
 
 

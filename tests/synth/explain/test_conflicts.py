@@ -6,7 +6,7 @@ import pytest
 
 from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate, machine_of
-from weft.dsl.language.load import load_sketch, sketch_names
+from weft.dsl.language.load import catalogue_names, load_sketch
 from weft.dsl.language.parse import parse
 from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.sketch import Rule, Sketch
@@ -173,7 +173,7 @@ def test_what_is_possible_is_no_conflict(machine: str, collective: str, lines: l
     assert find_conflict(*problem(machine, collective, lines)) is None
 
 
-@pytest.mark.parametrize("name", sketch_names())
+@pytest.mark.parametrize("name", catalogue_names())
 def test_no_sketch_of_the_catalogue_has_a_conflict(name: str) -> None:
     tree = load_sketch(name)
     box = machine_of(tree, {})

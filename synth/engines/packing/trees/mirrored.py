@@ -18,7 +18,8 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import orbits_of
 
-from ....bounds import bounds
+from ....bounds.bounds import bandwidth_bound
+from ....bounds.effort import BOUND_EFFORT
 from .model import PackedTree, Packing
 from .templates import busiest, pair
 
@@ -34,7 +35,7 @@ def mirrored(packing: Packing, collective: Collective) -> Packing | None:
         return None
     share = Fraction(1, topology.ranks)
     trees = tuple(pair(_turned(t, opposite), t, share * t.weight) for t in packing.trees)
-    found = bounds(topology, collective)
+    found = bandwidth_bound(topology, collective, BOUND_EFFORT)
     time = busiest(topology, orbits_of(topology), trees)
     return replace(
         packing,

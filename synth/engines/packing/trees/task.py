@@ -14,7 +14,8 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
 from ....base.engine import Certificate
-from ....bounds import bounds
+from ....bounds.bounds import bandwidth_bound, fewest_steps
+from ....bounds.effort import BOUND_EFFORT
 from ....fabric.fabric import ResourceOrbits
 from .effort import TREE_EFFORT, TreeEffort
 from .machine import TreeMachine
@@ -90,7 +91,8 @@ class TreeTask:
         """
 
         kind = collective.kind
-        found = bounds(topology, collective)
+        fewest_steps(topology, collective)  # raises where ranks cannot reach each other
+        found = bandwidth_bound(topology, collective, BOUND_EFFORT)
         per_chunk = collective.message_chunks * BYTES_PER_US_PER_GBPS
         symmetric = alike and kind in SYMMETRIC
         orbits = orbits_of(topology) if symmetric else without_symmetry(topology)

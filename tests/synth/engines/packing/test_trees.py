@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from examples import examples
@@ -17,7 +18,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth.base.meter import STEPS, Meter
-from weft.synth.bounds import bounds
+from weft.synth.bounds.bounds import bandwidth_bound
 from weft.synth.bounds.trees import tree_time
 from weft.synth.engines.packing.trees.mirrored import mirrored
 from weft.synth.engines.packing.trees.model import (
@@ -56,6 +57,9 @@ SMALL = (
     "torus:3x4,dead=0-1",
     "torus:2x3x3",
 )
+
+ALIKE = ("ring:5", "star:5", "full:4", "mesh:3x3", "hypercube:3", "amd4", "torus:2x3x3")
+"""Of these the most symmetric; an allgather on them grows trees for every root."""
 
 
 Hops = list[tuple[int, int, bool, tuple[int, ...]]]
@@ -133,13 +137,18 @@ def wanted(machine: Topology, kind: str) -> Collective:
     return make(kind, machine.ranks, roots=roots.get(kind, ()))
 
 
-@pytest.mark.parametrize("spec", SMALL)
-@pytest.mark.parametrize("kind", ["allgather", "broadcast", "allreduce"])
-def test_the_best_packing_attains_the_bound(spec: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        *product(["allgather"], SMALL),
+        *product(["broadcast", "allreduce"], (x for x in SMALL if x not in ALIKE)),
+    ],
+)
+def test_the_best_packing_attains_the_bound(kind: str, spec: str) -> None:
     machine = topology(spec)
     best, *others = pack(machine, wanted(machine, kind))
     check(best)
-    assert best.bound == bounds(machine, best.collective).us_per_byte
+    assert best.bound == bandwidth_bound(machine, best.collective).us_per_byte
     assert best.optimal, float(best.bound / best.us_per_byte)
     for one in others:
         assert one.us_per_byte >= best.us_per_byte
