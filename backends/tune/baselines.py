@@ -250,14 +250,15 @@ class _BaselineSite:
                 yield replace(one, longer=longer, ceilings=self._ring_ceilings())
             return
         rings = _few(Site(self.topology).rings, self.topology.ranks)
-        if not (write := _ring_writer(self.kind, rings)):
+        if not _ring_writer(self.kind, rings):
             return
         name = f"{len(rings)} ring{'s' if len(rings) > 1 else ''}"
         parts = self.topology.ranks if self.kind is Kind.ALLREDUCE else 1
         ceilings = self._ring_ceilings()
         for pieces in PIECES if self.kind in ROOTED else (1,):
             if len(rings) * self.topology.ranks * pieces <= MOST_MOVES:
-                program = _program(self.topology, self.kind, parts * len(rings) * pieces, write)
+                chunks = parts * len(rings) * pieces
+                program = _ring_program(self.kind, self.topology.ranks, rings, chunks)
                 yield from self._baseline(name, program, len(rings), ceilings=ceilings)
 
     def trees(self, rings: Sequence[Baseline]) -> Iterator[Baseline]:
@@ -279,7 +280,7 @@ class _BaselineSite:
         ceilings = self._tree_ceilings(rings[0]) if rings and self.runtime == NCCL else {}
         for pieces in TREE_PIECES:
             if pieces == 1 or 2 * self.topology.ranks * count * pieces <= MOST_TREE_MOVES:
-                program = _program(self.topology, self.kind, count * pieces, write)
+                program = _program(self.kind, self.topology.ranks, count * pieces, write)
                 yield from self._baseline("tree", program, count, ceilings=ceilings, tree=True)
 
     def pairs(self) -> Iterator[Baseline]:
@@ -292,7 +293,8 @@ class _BaselineSite:
 
         inside = self.topology.hosts == 1  # between hosts it is the NIC's cost of a message
         peer = (inside and model_number(self.topology, "peer", self.runtime)) or 0.0
-        for one in self._baseline("pairs", _program(self.topology, self.kind, 1, write), PAIRS):
+        program = _program(self.kind, self.topology.ranks, 1, write)
+        for one in self._baseline("pairs", program, PAIRS):
             protocols = one.protocols if inside else (Protocol.SIMPLE,)
             yield replace(one, protocols=protocols, more_us=peer * (self.topology.ranks - 1))
 
@@ -352,13 +354,19 @@ def _few(rings: tuple[lanes.Ring, ...], ranks: int) -> tuple[lanes.Ring, ...]:
     return rings[: max(1, min(FEWEST_CHANNELS, FEW_MOVES // each))]
 
 
-def _program(
-    topology: Topology, kind: Kind, chunks: int, write: Callable[[Builder], None]
-) -> Program:
+def _program(kind: Kind, ranks: int, chunks: int, write: Callable[[Builder], None]) -> Program:
     roots = (0,) if kind in ROOTED else ()
-    builder = Builder(make(kind, topology.ranks, chunks=chunks, roots=roots), name=str(kind))
+    builder = Builder(make(kind, ranks, chunks=chunks, roots=roots), name=str(kind))
     write(builder)
     return lower_algorithm(builder.algorithm(), CompileOptions(target=KERNELS))
+
+
+@kept(most=8)
+def _ring_program(kind: Kind, ranks: int, rings: tuple[lanes.Ring, ...], chunks: int) -> Program:
+    """Return the program of rings: one for all numbers of a machine, which a fit changes often."""
+    write = _ring_writer(kind, rings)
+    assert write is not None
+    return _program(kind, ranks, chunks, write)
 
 
 def _ring_writer(kind: Kind, rings: Sequence[lanes.Ring]) -> Callable[[Builder], None] | None:

@@ -26,10 +26,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.errors import UserError, require_type
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import (
+    NOBODY,
     NOP,
     OPS,
     SENDS,
@@ -109,16 +110,28 @@ def _counts_fit(program: Program, target: Target) -> bool:
         (blocks, target.max_blocks),
         (steps, target.max_steps),
         (nodes, target.max_nodes),
-        (program.wait_id, target.max_dependence),
         (program.count, target.max_count),
         (last, target.max_offset),
     )
     if any(int(values.max(initial=0)) > most for values, most in pairs):
         return False
+    if not _waits_fit(program, target):
+        return False
     if not executed.all() or (program.count[program.op != NOP] < 1).any():
         return False
     publishes = target.send_publishes or program.protocol is Protocol.SIMPLE
     return publishes or not SENDS[program.op[program.wait]].any()
+
+
+def _waits_fit(program: Program, target: Target) -> bool:
+    """Return True if waits can name their blocks, once those have the low numbers of their rank
+    (:func:`_low_targets_first`)."""
+    if int(program.wait_id.max(initial=0)) <= target.max_dependence:
+        return True
+    named = distinct_values(program.wait_block)
+    if named[0] == NOBODY:
+        return False
+    return int(np.bincount(program.block_rank[named]).max()) <= target.max_dependence + 1
 
 
 def _sizes(program: Program) -> tuple[Ints, Ints, Ints]:
