@@ -69,11 +69,12 @@ def test_a_file_for_symmetric_memory_says_what_executed_it(weft, tmp_path):
     assert "torchrun" in refused.err
 
 
-@pytest.mark.parametrize("on", RUNTIMES)
-def test_a_failed_run_is_a_no(weft, ring, on):
-    path = ring(on, 2)
-    path.write_text(faulty(on, path.read_text(), 1, "raises"))
-    ran = weft("run", path, "--on", on, "--size", "1KiB", "--dtype", "int32", "--json")
+@pytest.mark.mpi
+@pytest.mark.skipif(no_mpi, reason="no MPI")
+def test_a_failed_run_is_a_no(weft, ring):
+    path = ring("mpi", 2)
+    path.write_text(faulty("mpi", path.read_text(), 1, "raises"))
+    ran = weft("run", path, "--on", "mpi", "--size", "1KiB", "--dtype", "int32", "--json")
     assert ran.code == 1
     assert "rank 1: ArithmeticError: out of luck" in ran.json["error"]["message"]
 
@@ -113,32 +114,70 @@ def test_what_is_missing_is_named(weft, triangle, monkeypatch):
         assert f"weft[{on}]" in ran.err
 
 
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node")
-
-JOIN = {
-    "mpi": lambda n: [starters.mpiexec(), "-n", str(n), sys.executable, "-m", "mpi4py", "-m"],
-    "torch": lambda n: [*TORCHRUN, str(n), "-m"],
-}
-
-
-def start(on: str, ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [*JOIN[on](ranks), "weft.backends.cli", "run", *map(str, arguments), "--on", on]
+def start(command: list[str], *arguments: object) -> subprocess.CompletedProcess[str]:
+    """What somebody else starts who knows nothing of weft."""
     environment = {**os.environ, "MPIEXEC_TIMEOUT": "100", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS, env=environment)
+    words = [*command, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=HANGS, env=environment)
 
 
-@pytest.mark.parametrize("on", RUNTIMES)
-def test_ranks_that_somebody_else_started_are_joined(ring, on):
-    done = start(on, 2, ring(on, 2), "--size", "1KiB", "--dtype", "int32", "--json")
+def of_mpiexec(ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    python = (sys.executable, "-m", "mpi4py", "-m", "weft.backends.cli", "run")
+    return start([starters.mpiexec(), "-n", str(ranks), *python], *arguments, "--on", "mpi")
+
+
+FEW = ("--size", "1KiB", "--dtype", "int32", "--json")
+
+
+def right(done: subprocess.CompletedProcess[str]) -> bool:
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    assert json.loads(line)["sizes"][0]["ok"]
+    return bool(json.loads(line)["sizes"][0]["ok"])
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(no_mpi, reason="no MPI")
+def test_ranks_that_mpiexec_started_are_joined(ring):
+    assert right(of_mpiexec(2, ring("mpi", 2), *FEW))
+
+
+BY_HAND_AND_JOINED = """
+import os, runpy, sys
+import torch.distributed  # takes seconds, so once for both
+from weft.backends.cli import main
+port, *arguments = sys.argv[1:]
+by_hand = os.fork()
+if not by_hand:
+    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE")
+    os.environ["MASTER_PORT"] = port  # a job of its own
+    try:
+        runpy.run_path(arguments[0], run_name="__main__")
+        sys.stdout.flush()
+        os._exit(0)
+    finally:
+        os._exit(1)
+sys.exit(os.waitpid(by_hand, 0)[1] or main(["run", *arguments, "--on", "torch"]))
+"""
+
+
+@pytest.mark.skipif(no_torch, reason="no torch")
+def test_ranks_of_torchrun_run_a_file_by_hand_and_are_joined(ring, tmp_path):
+    """Both on ranks that are started once: torchrun and each of them take seconds to load torch."""
+    script = tmp_path / "both.py"
+    script.write_text(BY_HAND_AND_JOINED)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    done = start(torchrun, script, port, ring("torch", 2), *FEW)
+    assert right(done)
+    assert done.stdout.count("µs   right") == 5
 
 
 @pytest.mark.mpi
 @pytest.mark.skipif(no_mpi, reason="no MPI")
 def test_a_joined_job_of_another_size_is_refused(ring):
-    done = start("mpi", 3, ring("mpi"), "--size", "1KiB")
+    done = of_mpiexec(3, ring("mpi"), "--size", "1KiB")
     assert done.returncode == 1
     assert "the program is for 4 ranks; this job has 3" in done.stderr
 
@@ -150,38 +189,3 @@ def test_a_rank_is_known_by_its_environment(monkeypatch):
     assert not joined.is_joined("torch")
     monkeypatch.setenv("PMI_RANK", "0")
     assert joined.is_joined("mpi")
-
-
-BY_HAND = """
-import os, runpy, sys
-import torch.distributed  # takes seconds, so once for both
-ranks = []
-for rank in range(2):
-    ranks.append(os.fork())
-    if not ranks[-1]:
-        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
-        try:
-            runpy.run_path(sys.argv[1], run_name="__main__")
-            sys.stdout.flush()
-            os._exit(0)
-        finally:
-            os._exit(1)
-sys.exit(any([os.waitpid(pid, 0)[1] for pid in ranks]))
-"""
-"""Ranks as torchrun starts them, by variables of the environment."""
-
-
-@pytest.mark.skipif(no_torch, reason="no torch")
-def test_a_torch_file_runs_by_hand(ring):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    done = subprocess.run(
-        [sys.executable, "-c", BY_HAND, ring("torch", 2)],
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-        env={**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("right") == 5

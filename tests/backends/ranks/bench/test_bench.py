@@ -52,13 +52,22 @@ def synthesized(weft: Weft, folder: Path, machine: str, kind: str, *root: object
 
 
 @needs_mpi
-def test_rings_against_mpi(weft):
-    ring = "classic:ring{collective=allreduce,ranks=2}"
-    ran = weft("bench", ring, ring, "--on", "mpi", "-t", "full:2", *FEW)
-    assert ran.code == 0, ran.err
-    data = ran.json
+def test_rings_against_mpi_and_a_wrong_result_is_told(weft, tmp_path):
+    """Beside two right ones a file that is right by its rounds, and whose arithmetic is not."""
+    ring, wrong = "classic:ring{collective=allreduce,ranks=2}", tmp_path / "wrong.py"
+    assert weft("compile", ring, "--to", "mpi", "-o", wrong).code == 0
+    right, edited = "COMBINE[op](a, b, out=out)", "COMBINE[op](a, a, out=out)"
+    text = wrong.read_text()
+    assert text.count(right) == 1
+    wrong.write_text(text.replace(right, edited))
+    ran = weft("bench", ring, ring, wrong, "--on", "mpi", "-t", "full:2", *FEW)
+    assert ran.code == 1
+    assert "warning: wrong, 3KiB: element 0 of rank 0 is " in ran.err
+    sizes = ran.json["sizes"]
+    assert [x["name"] for x in sizes if x["wrong"]] == ["wrong"] * 2
+    data = {"sizes": [x for x in sizes if not x["wrong"]]}
     rings(data, [f"ring{{collective=allreduce,ranks=2}} ({i})" for i in (1, 2)], "MPI")
-    assert all(("predicted_us" in x) == (x["name"] != "MPI") for x in data["sizes"])
+    assert all(("predicted_us" in x) == (x["name"] != "MPI") for x in sizes)
 
 
 @needs_mpi
@@ -87,37 +96,6 @@ def test_every_collective_of_torch_is_called_right(weft, tmp_path):
     assert [ran.code for ran in found] == [0] * len(plans), found
     for name, ran in zip(kinds + classics, found, strict=True):
         rings(ran.json, [name], "torch")
-
-
-@needs_mpi
-def test_a_wrong_result_is_told(tmp_path):
-    """A file that is right by its rounds, and whose arithmetic is not."""
-    from weft.backends.formats.p2p.compile import compile_script
-    from weft.backends.formats.p2p.format import MpiFile
-    from weft.backends.ranks.bench.job import Bench, Contestant
-    from weft.backends.ranks.launcher import run_program
-    from weft.synth.engines.classic.text import named_algorithm
-
-    script = compile_script(named_algorithm("classic:ring{collective=allreduce,ranks=2}").algorithm)
-    text = (
-        MpiFile().write(script).replace("COMBINE[op](a, b, out=out)", "COMBINE[op](a, a, out=out)")
-    )
-    bench = Bench(
-        (Contestant("ring", text, "allreduce"),),
-        make("allreduce", 2),
-        (300,),
-        "int32",
-        2,
-        5.0,
-        20.0,
-    )
-    rows = run_program(
-        "weft.backends.ranks.bench.ranks", "mpi", 2, bench.to_json(), 60, lambda _: None
-    )
-    assert [(x.name, bool(x.wrong)) for x in entries(rows, bench.units, {})] == [
-        ("ring", True),
-        ("MPI", False),
-    ]
 
 
 def test_plans_of_two_collectives(weft):
