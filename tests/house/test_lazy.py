@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from importlib.util import find_spec
 
 import pytest
 from until import HANGS
+
+from sources import sources
 
 SOLVERS = {"cupy", "flint", "jax", "mpi4py", "numba", "ortools", "pulp", "torch", "z3"}
 HEAVY = SOLVERS | {"igraph", "jinja2", "lark", "networkx", "numpy", "rich", "scipy"}
@@ -46,3 +49,30 @@ def test_the_command_line_answers_without_loading_anything_heavy(argument: str) 
     call = f"import sys; sys.argv = ['weft', {argument!r}]; "
     modules = loaded(call + "from weft.backends.cli import main; sys.exit(main())")
     assert modules & HEAVY == set()
+
+
+UNUSED = {
+    "bound -t dgx1 -c allgather": {"weft.dsl.importers.recognized", "weft.synth.joint.bound"},
+    "synth -t dgx1 -c allgather": {"weft.synth.engines.packing.engine", "weft.synth.joint.bound"},
+}
+"""What a command does not load: readers of files, engines whose turn does not come."""
+
+
+@pytest.mark.parametrize("words", UNUSED)
+def test_a_small_command_loads_what_it_uses(words: str) -> None:
+    call = f"import sys; sys.argv = ['weft', *{words.split()!r}]; "
+    modules = loaded(call + "from weft.backends.cli import main; sys.exit(main())")
+    assert modules & (UNUSED[words] | {"numpy.ma", "numba", "networkx", "scipy.sparse"}) == set()
+
+
+def test_modules_take_the_dataclass_that_is_quick_to_define() -> None:
+    """But for the parts of emitted files, which run without weft."""
+    standard = [
+        str(source.path)
+        for source in sources("dsl", "synth", "backends")
+        if "embedded" not in source.path.parts and source.path.name != "lazy_dataclass.py"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"
+        if "dataclass" in {name.name for name in node.names}
+    ]
+    assert standard == []
