@@ -25,7 +25,6 @@ Any other exception that escapes is a bug of weft (exit code 70).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
@@ -211,6 +210,8 @@ def an(noun: str) -> str:
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return a hint with the nearest known names, or with all of them if none is near."""
     names = sorted(set(map(str, known)))  # members of an enumeration sort by value
+    import difflib  # 3 ms: only where a name is wrong
+
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         return "did you mean " + " or ".join(repr(n) for n in near) + "?"

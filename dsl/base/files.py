@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import difflib
 import errno
 import json
 import math
@@ -485,6 +484,8 @@ class Fields:
 
     def _slip(self, key: str) -> str:
         """Return a hint naming an unread key that is similar to the missing one."""
+        import difflib  # 3 ms: only where a name is wrong
+
         others = [k for k in self._data if k not in self._known]
         near = difflib.get_close_matches(key, others, n=1, cutoff=0.75)
         return f"{near[0]!r} is there instead" if near else ""
