@@ -26,8 +26,6 @@ QUICK = (
     "packing",
     "--protocols",
     "Simple",
-    "--placement",
-    "out",
     "--effort",
     "0.5",
     "-q",
@@ -119,7 +117,7 @@ def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
 
 def test_nothing_is_lost_with_what_was_not_used(tmp_path: Path) -> None:
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
-    words = ("-t", "line:3", "-c", "broadcast", "--sizes", "4KiB")
+    words = ("-t", "line:3", "-c", "broadcast", "--sizes", "4KiB:8KiB")
     assert main(["tune", *words, *QUICK, "-o", old]) == 0
     assert main(["resynth", old, "--down", "gpu1->gpu0", *QUICK, "-o", new]) == 0
     (was,), (made,) = read(old).tuned, read(new).tuned
@@ -148,7 +146,7 @@ def test_a_file_of_another_collective_or_machine_is_refused(
 
 def test_protocols_are_those_that_are_asked_for(library: str, tmp_path: Path) -> None:
     words = ("--down", "gpu0-gpu1", "-o", str(tmp_path / "new"), "--protocols", "LL")
-    quick = (*QUICK[:2], *QUICK[4:])
+    quick = ("-e", "packing", "--effort", "0.5", "-q", "--jobs", "1", *DATASHEET)
     assert main(["resynth", library, *words, *quick]) == 0
     assert {plan.protocol for one in read(tmp_path / "new").tuned for plan in one.plans} == {"LL"}
 
