@@ -129,7 +129,7 @@ def test_seconds_of_processes_that_run_count() -> None:
 
 
 def late(pool: Executor) -> None:
-    answers = pool.answers(f"{BODIES}:sleeps", [0, 9999, 0], deadline=10.0)
+    answers = pool.answers(f"{BODIES}:sleeps", [0, 9999, 0], deadline=15.0)
     assert [a.ending for a in answers] == [Ending.DONE, Ending.LATE, Ending.DONE]
     with pytest.raises(NothingFound, match="deadline"):
         answers[1].get()

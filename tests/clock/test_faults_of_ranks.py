@@ -20,7 +20,7 @@ from weft.dsl.base.errors import CheckFailed
 
 pytestmark = pytest.mark.clock
 
-TIMEOUT = 4.0
+TIMEOUT = 6.0
 """Seconds that ranks wait for each other: long, since a busy machine must not look like a fault."""
 
 WORDS = {

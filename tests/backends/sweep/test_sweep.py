@@ -305,7 +305,10 @@ LONG = (
 """Two jobs that end at once, and two that no solver ends in a minute."""
 
 
-def test_ctrl_c_ends_the_solvers_and_keeps_what_is_done(weft: Weft, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_solvers_and_keeps_what_is_done(
+    weft: Weft, tmp_path: Path, number: signal.Signals
+) -> None:
     out = tmp_path / "out"
     command = [*WEFT, *LONG, "-o", str(out)]
     with subprocess.Popen(
@@ -319,7 +322,7 @@ def test_ctrl_c_ends_the_solvers_and_keeps_what_is_done(weft: Weft, tmp_path: Pa
         small_ones = ended(out)
         solvers = descendants(process.pid)
         assert solvers
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         told, said = process.communicate(timeout=HANGS)
     assert not any(Path(f"/proc/{pid}/exe").exists() for pid in solvers)
     assert process.returncode == 0, said
@@ -339,8 +342,7 @@ def ended(out: Path) -> list[str]:
     return [x["key"] for x in journal(out) if x["event"] == "ended"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_before_anything_is_done_is_130(tmp_path: Path, number: signal.Signals) -> None:
+def test_ctrl_c_before_anything_is_done_is_130(tmp_path: Path) -> None:
     command = [*WEFT, *LONG, "-o", str(tmp_path / "out")]
     command.remove("ring:3")
     command.remove("-t")
@@ -357,7 +359,7 @@ def test_ctrl_c_before_anything_is_done_is_130(tmp_path: Path, number: signal.Si
     ) as process:
         folder = tmp_path / "out"
         until(lambda: (folder / "journal.jsonl").exists() and bool(starts(folder)))
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 130, said
 
