@@ -119,7 +119,7 @@ dist: $(STAMP) ## build wheel and sdist, and compare them with what git tracks
 dev: $(STAMP) ## make .venv and install weft into it, editable
 
 clean: ## remove what was built, except .venv
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # hatchling first and no build isolation: so the build backend is under the lock as well.
