@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 GB = 10**9
 IRREGULAR = "dgx-a100:nodes=16,nics=8,8,4,2,8,8,4,2,8,4,4,2,8,8,1,2"
 BROKEN = "torus:16x16,dead=0-1,77-78,100-116"
-HURT = "torus:16x8,dead=0-1,37-38,60-61,90-98"
+HURT = "torus:16x8,dead=0-1,37-38,60-61,90-106"
 
 
 @dataclass(frozen=True)
