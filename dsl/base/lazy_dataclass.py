@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(plain=None, /, **options):
-        """Decorate a class as ``dataclasses.dataclass`` does; ``unsafe_hash`` is not known."""
+        """Decorate a class as ``dataclasses.dataclass`` does.
+
+        Without ``unsafe_hash`` and ``InitVar``; frozen classes refuse changes in any case.
+        """
         chosen = {**_DEFAULTS, **options}
         if plain is None:
             return lambda decorated: _decorated(decorated, chosen)
@@ -47,6 +50,7 @@ def _decorated(plain: type[Any], options: Mapping[str, bool]) -> type[Any]:
     names = tuple(name for name in _wanted(options) if not own.get(name))
     for name in names:
         setattr(made, name, _written_at_call(made, name, names, options))
+    made.__signature__ = _SIGNATURE
     if "__eq__" in names and "__hash__" not in vars(made):
         made.__hash__ = None  # as by default where __eq__ is defined and objects can change
     if options["frozen"]:
@@ -80,14 +84,37 @@ def _written_at_call(
     """Return a method that puts the real one in its place, and calls it."""
     wanted = {"__init__"} if name == "__init__" else set(names) - {"__init__"}
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def write() -> Any:
         written = _write(made, name == "__init__", options)
         for each in wanted:
-            setattr(made, each, written[each])
-        return written[name](self, *args, **kwargs)
+            if hasattr(vars(made).get(each), _WRITE):  # nobody has put another there meanwhile
+                setattr(made, each, written[each])
+        return written[name]
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return write()(self, *args, **kwargs)
 
     method.__name__, method.__qualname__ = name, f"{made.__qualname__}.{name}"
+    setattr(method, _WRITE, write)
     return method
+
+
+_WRITE = "__write__"
+"""Attribute of a method that is not written yet: what writes it."""
+
+
+class _Signature:
+    """The ``__signature__`` of a class: none, so that its ``__init__`` is asked, which is written
+    first."""
+
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        for base in owner.__mro__:
+            if hasattr(init := vars(base).get("__init__"), _WRITE):
+                getattr(init, _WRITE)()
+        raise AttributeError("__signature__")
+
+
+_SIGNATURE = _Signature()
 
 
 def _write(made: type[Any], init: bool, options: Mapping[str, bool]) -> Mapping[str, Any]:
@@ -95,10 +122,12 @@ def _write(made: type[Any], init: bool, options: Mapping[str, bool]) -> Mapping[
     names = {"__module__": __name__, "__qualname__": made.__qualname__, "__doc__": made.__doc__}
     if hasattr(made, "__post_init__"):
         names["__post_init__"] = ""  # that there is one is all that is asked: self's is called
+    every = fields(made)
     twin = make_dataclass(
         made.__name__,
-        [(field.name, field.type, field) for field in fields(made)],
+        [(field.name, field.type, field) for field in every],
         namespace=names,
+        slots=init and not all(field.init for field in every),  # which have no default on the class
         init=init,
         repr=not init and options["repr"],
         eq=not init and options["eq"],

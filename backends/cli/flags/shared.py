@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
-from weft.dsl.base.environment import SOLVER_MEMORY
+from weft.dsl.base.environment import SOLVER_MEMORY, parse_memory
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import parse_bytes
 
 from .values import Once, amount, ranks, seconds, sizes, valued, whole
 
@@ -255,7 +254,7 @@ def solver_memory(**spec: Any) -> Any:
         "most memory of one solver process; a question that needs more is given up "
         f"(default: ${SOLVER_MEMORY}, or no limit)"
     )
-    return flag("--solver-memory", metavar="SIZE", parse=parse_bytes, help=text, **spec)
+    return flag("--solver-memory", metavar="SIZE", parse=parse_memory, help=text, **spec)
 
 
 def count(name: str, most: int, help: str, default: int | None = None, **spec: Any) -> Any:

@@ -234,6 +234,8 @@ def finish(
             console.say(
                 "Next", f"weft deploy {args.output}: what makes a runtime use it, and proof"
             )
+        else:
+            console.say("Hint", "nothing was written: -o FOLDER keeps the library")
         console.result(
             "\n\n".join(filter(None, (tables(library), more))),
             {

@@ -164,10 +164,13 @@ class Portfolio:
         return race.outcome()
 
     def _engines_of(self, problem: Problem, joined: tuple[str, ...]) -> list[_DeferredEngine]:
-        names = self.engines or tuple(_likely(problem, self.effort))
-        made = [_DeferredEngine(name, partial(ENGINES.make, name)) for name in names]
-        if not self.engines:
-            made += [_DeferredEngine.of(engine) for engine in _plugins()]
+        if self.engines:  # a wrong one is told before any is asked
+            named = (ENGINES.make(name) for name in self.engines)
+            made = [_DeferredEngine.of(engine) for engine in named if _can_run(engine)]
+        else:
+            likely = _likely(problem, self.effort)
+            made = [_DeferredEngine(name, partial(ENGINES.make, name)) for name in likely]
+            made += [_DeferredEngine.of(engine) for engine in _plugins() if _can_run(engine)]
         if phases_of(problem) is not None:  # the best engine for each phase
             from .parts import InPhases  # with it the classic algorithms are loaded
 
@@ -188,7 +191,7 @@ class Portfolio:
 
 @dataclass(frozen=True, eq=False)
 class _DeferredEngine:
-    """An engine of the race, which is made, and its modules loaded, when its turn comes."""
+    """An engine of the race. Ours are made, and their modules loaded, when their turn comes."""
 
     name: str
     make: Callable[[], Engine]

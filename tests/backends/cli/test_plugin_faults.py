@@ -316,6 +316,10 @@ def test_a_field_without_a_default_keeps_it_out_of_the_default_race(
     refused = weft(*SYNTH, "-e", "toy")
     assert refused.code == 2
     assert "toy needs the option 'size'" in refused.err
+    # Named, it is told before any engine searches, not when its turn comes or never.
+    named = weft(*SYNTH, "-e", "portfolio{engines=classic+toy}")
+    assert named.code == 2
+    assert "toy needs the option 'size'" in named.err
     assert weft(*SYNTH, "-e", "toy{size=3}").code == 0
 
 

@@ -486,9 +486,12 @@ def test_solver_memory_is_a_limit_for_one_command(
     """So little that no solver starts: its question is given up, which the answer says."""
     monkeypatch.delenv(SOLVER_MEMORY, raising=False)
     question = ("synth", "-t", "dgx1", "-c", "allgather", "-e", "exact", "--effort", 0.1)
-    ran = weft(*question, "--solver-memory", "1MiB")
+    little = weft(*question, "--solver-memory", "20MB")
+    assert little.code == Exit.WRONG_QUESTION
+    assert "a solver takes 24MiB to start, and 20MB is less" in little.err
+    ran = weft(*question, "--solver-memory", "24MiB")
     assert ran.code == Exit.NOTHING_FOUND
-    assert "its memory is limited to 1MiB" in ran.err
+    assert "its memory is limited to 24MiB" in ran.err
     assert "given up" in ran.err
     assert SOLVER_MEMORY not in os.environ
     wrong = weft(*question, "--solver-memory", "much")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 
-from sources import ROOT
+from sources import ROOT, Source, sources
 from weft.backends.kernels import MODULES, declared, types_of
 from weft.dsl.base import jit
 
@@ -31,6 +32,24 @@ def test_declared_kernels_exist_and_take_as_many_arguments() -> None:
         for kernel, lists in kernels.items():
             wanted = len(inspect.signature(getattr(module, kernel)).parameters)
             assert [len(types_of(module, text)) for text in lists] == [wanted] * len(lists), kernel
+
+
+def test_kernels_that_other_modules_import_are_declared() -> None:
+    """Only kernels that kernels alone call are a part of their callers' machine code."""
+    for source in sources("dsl", "synth", "backends"):
+        for node in ast.walk(source.tree) if source.module not in BY_NAME else ():
+            if (
+                isinstance(node, ast.ImportFrom)
+                and (home := imported_from(source, node)) in BY_NAME
+            ):
+                kernels = {alias.name for alias in node.names} & set(jit.marked(BY_NAME[home]))
+                assert kernels <= set(declared().get(home, {})), source.module
+
+
+def imported_from(source: Source, node: ast.ImportFrom) -> str:
+    """Return the full name of the module that a statement imports from."""
+    above = source.package.split(".")[: 1 - node.level or None] if node.level else []
+    return ".".join([*above, *filter(None, [node.module])])
 
 
 def test_named_tuples_have_their_fields() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import itertools
 import pickle
 from collections.abc import Callable
@@ -26,6 +27,7 @@ def _decorated(decorator: Callable[..., Any], options: dict[str, bool]) -> Any:
         dst: int = 3
         via: list[int] = dataclasses.field(default_factory=list, compare=False, repr=False)
         total: int = dataclasses.field(init=False, default=0)
+        lanes: int = dataclasses.field(init=False, default=4)
         width: ClassVar[int] = 8
 
         def __post_init__(self) -> None:
@@ -51,9 +53,9 @@ ASKED: list[Callable[[Any], object]] = [
     lambda hop: hop(src=1, wrong=2) and None,
     lambda hop: hop(src=-1) and None,
     lambda hop: hop(src=1) == hop(src=1, via=[4]),
-    lambda hop: hop(src=1) == (1, 3, 4),
+    lambda hop: hop(src=1) == (1, 3, 4, 4),
     lambda hop: hop(src=1) != hop(src=2),
-    lambda hop: hash(hop(src=1)) == hash((1, 3, 4)),
+    lambda hop: hash(hop(src=1)) == hash((1, 3, 4, 4)),
     lambda hop: sorted([hop(src=2), hop(src=1)]) == [hop(src=1), hop(src=2)],
     lambda hop: hop(src=1) <= hop(src=2),
     lambda hop: setattr(hop(src=1), "dst", 5),
@@ -65,6 +67,8 @@ ASKED: list[Callable[[Any], object]] = [
     lambda hop: copy.deepcopy(hop(src=1, via=[9])).via,
     lambda hop: hasattr(hop(src=1), "__dict__"),
     lambda hop: hop.__dataclass_params__.frozen,
+    lambda hop: str(inspect.signature(hop)),
+    lambda hop: hop(src=1).lanes,
 ]
 
 
@@ -138,3 +142,29 @@ def test_methods_that_a_class_defines_stay() -> None:
     assert Own(1) == Own(2)
     assert repr(Own(1)) == "own"
     assert hash(Own(1)) == hash((1,))
+
+
+def test_a_signature_is_that_of_the_class_asked() -> None:
+    assert (
+        str(inspect.signature(Named))
+        == "(node: 'int', number: 'int' = 0, name: 'str' = '') -> None"
+    )
+
+    class Wide(Port):
+        def __init__(self, lanes: int) -> None:
+            super().__init__(lanes)
+
+    assert str(inspect.signature(Wide)) == "(lanes: 'int') -> 'None'"
+    assert Wide(3).node == 3
+
+
+def test_a_method_that_was_replaced_before_the_first_call_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @lazy
+    class Count:
+        n: int = 0
+
+    monkeypatch.setattr(Count, "__repr__", lambda self: "patched")
+    assert Count() == Count()
+    assert repr(Count()) == "patched"
