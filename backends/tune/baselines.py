@@ -250,7 +250,7 @@ class _BaselineSite:
                 yield replace(one, longer=longer, ceilings=self._ring_ceilings())
             return
         rings = _few(Site(self.topology).rings, self.topology.ranks)
-        if not _ring_writer(self.kind, rings):
+        if self.kind not in RING_WRITERS:
             return
         name = f"{len(rings)} ring{'s' if len(rings) > 1 else ''}"
         parts = self.topology.ranks if self.kind is Kind.ALLREDUCE else 1
@@ -364,20 +364,17 @@ def _program(kind: Kind, ranks: int, chunks: int, write: Callable[[Builder], Non
 @kept(most=8)
 def _ring_program(kind: Kind, ranks: int, rings: tuple[lanes.Ring, ...], chunks: int) -> Program:
     """Return the program of rings: one for all numbers of a machine, which a fit changes often."""
-    write = _ring_writer(kind, rings)
-    assert write is not None
-    return _program(kind, ranks, chunks, write)
+    return _program(kind, ranks, chunks, lambda p: RING_WRITERS[kind](p, rings))
 
 
-def _ring_writer(kind: Kind, rings: Sequence[lanes.Ring]) -> Callable[[Builder], None] | None:
-    writers = {
-        Kind.ALLREDUCE: lanes.allreduce,
-        Kind.ALLGATHER: lanes.allgather,
-        Kind.REDUCE_SCATTER: lanes.reduce_scatter,
-        Kind.BROADCAST: lanes.broadcast,
-        Kind.REDUCE: lanes.reduce,
-    }
-    return (lambda p: writers[kind](p, rings)) if kind in writers else None
+RING_WRITERS = {
+    Kind.ALLREDUCE: lanes.allreduce,
+    Kind.ALLGATHER: lanes.allgather,
+    Kind.REDUCE_SCATTER: lanes.reduce_scatter,
+    Kind.BROADCAST: lanes.broadcast,
+    Kind.REDUCE: lanes.reduce,
+}
+"""Collectives that NCCL does by rings, each with what writes the program of them."""
 
 
 @kept()

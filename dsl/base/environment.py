@@ -29,7 +29,7 @@ def parse_memory(text: str) -> int:
     if most < LEAST_MEMORY:
         least = format_bytes(LEAST_MEMORY)
         raise UserError(
-            f"a solver takes {least} to start, and {text} is less", hint="without it is no limit"
+            f"a solver takes {least} to start, and {text} is less", hint="leave it out for no limit"
         )
     return most
 

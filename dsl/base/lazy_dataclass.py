@@ -20,7 +20,8 @@ else:
     def dataclass(plain=None, /, **options):
         """Decorate a class as ``dataclasses.dataclass`` does.
 
-        Without ``unsafe_hash`` and ``InitVar``; frozen classes refuse changes in any case.
+        But for ``unsafe_hash`` and ``InitVar``, which are not supported, and for a
+        ``__setattr__`` of its own in a frozen class, which is replaced.
         """
         chosen = {**_DEFAULTS, **options}
         if plain is None:
@@ -104,8 +105,7 @@ _WRITE = "__write__"
 
 
 class _Signature:
-    """The ``__signature__`` of a class: none, so that its ``__init__`` is asked, which is written
-    first."""
+    """Descriptor ``__signature__``: writes ``__init__``, from which :mod:`inspect` reads it."""
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
         for base in owner.__mro__:

@@ -1,7 +1,7 @@
 """Machine descriptions of other programs: the importer that recognizes a text reads it.
 
-Each importer records its assumptions in the topology's
-notes (none of these formats has α or the fabric between hosts).
+Each importer records its assumptions in the topology's notes (none of these formats has α or the
+fabric between hosts).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast this machine is now: CPU seconds of a plain Python loop, to hold other seconds against.
+"""CPU seconds of a plain Python loop: the speed of this machine now, beside other measurements.
 
 The CPU seconds of one command differ by a factor of two between hours on a shared machine; those of
 this loop differ with them.

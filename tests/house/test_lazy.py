@@ -55,7 +55,7 @@ UNUSED = {
     "bound -t dgx1 -c allgather": {"weft.dsl.importers.recognized", "weft.synth.joint.bound"},
     "synth -t dgx1 -c allgather": {"weft.synth.engines.packing.engine", "weft.synth.joint.bound"},
 }
-"""What a command does not load: readers of files, engines whose turn does not come."""
+"""Modules that commands must not load: readers of files, engines whose turn does not come."""
 
 
 @pytest.mark.parametrize("words", UNUSED)

@@ -115,7 +115,7 @@ def test_what_is_missing_is_named(weft, triangle, monkeypatch):
 
 
 def start(command: list[str], *arguments: object) -> subprocess.CompletedProcess[str]:
-    """What somebody else starts who knows nothing of weft."""
+    """Run a command as a user would, without weft's launcher."""
     environment = {**os.environ, "MPIEXEC_TIMEOUT": "100", "OMP_NUM_THREADS": "1"}
     words = [*command, *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, timeout=HANGS, env=environment)
