@@ -15,7 +15,6 @@ FOLDERS = ("dsl", "synth", "backends")
 """Whose files are the code; topologies and sketches are data, and stand in the jobs themselves."""
 
 PACKAGES = (
-    "igraph",
     "numba",
     "numpy",
     "ortools",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import Ints, Ints32, distinct_values
+from .arrays import Ints, Ints32
 
 _FEW = 128
 
@@ -36,14 +36,12 @@ def strong_components(nodes: int, source: Ints | Ints32, target: Ints | Ints32) 
     """
     if nodes <= _FEW:
         return _by_squaring(nodes, source, target)
-    import igraph  # takes 40 ms to load, longer than a graph of few nodes
+    # SciPy takes longer to load than a graph of few nodes.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    # Parallel edges change nothing, and to read an edge takes as long as to find its component.
-    edges = np.stack(
-        np.divmod(distinct_values(source.astype(np.int64) * nodes + target), nodes), axis=1
-    )
-    graph = igraph.Graph(n=nodes, edges=edges, directed=True)
-    return np.array(graph.connected_components(mode="strong").membership, np.int64)
+    edges = coo_array((np.ones(len(source), bool), (source, target)), (nodes, nodes))
+    return connected_components(edges, connection="strong")[1].astype(np.int64)
 
 
 def _by_squaring(nodes: int, source: Ints | Ints32, target: Ints | Ints32) -> Ints:

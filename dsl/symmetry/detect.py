@@ -1,4 +1,4 @@
-"""Search for a group acting semiregularly on the ranks: declared, usual numberings, or BLISS.
+"""Search for a group acting semiregularly on the ranks: declared, usual numberings, or searched.
 
 Colour refinement first bounds the order of such a group: it divides the size of every class of
 ranks, so that one rank unlike all others (with a dead cable) ends the search. Every image is
@@ -17,7 +17,7 @@ from ..nouns.topology import Topology
 from .groups import Group, grow, multiple, semiregular_powers, trivial
 from .refine import numbering, stable
 from .structure import Structure, structure_of
-from .symmetry import Image, extended, orbits, plausible, usual_moves
+from .symmetry import Image, automorphisms, extended, orbits, plausible, usual_moves
 
 LIMIT = 65536
 """Largest order of a group."""
@@ -45,21 +45,14 @@ SIGHTS = 300
 """Most rotations, mirror images and bit flips of the ranks that are tried."""
 
 
-def regular_group(topology: Topology, *, limit: int = LIMIT) -> Ints32:
-    """Return the images of all nodes under a group that acts semiregularly on the ranks.
-
-    Shape (elements, nodes), the identity first: no other element fixes a rank, and every element
-    is a verified automorphism. The search is cheap and not exhaustive: the declared symmetries that
-    hold and their powers, then rotations, mirror images and bit flips of the usual GPU numberings,
-    then the automorphism group (BLISS: Junttila and Kaski, ALENEX 2007). Without symmetry, the
-    identity alone. At most ``limit`` elements, fewer on huge machines
-    (``CELLS``).
-    """
-    return search(topology, structure_of(topology), limit=limit).elements
-
-
 def search(topology: Topology, made: Structure, *, limit: int = LIMIT) -> Group:
-    """Return the group of which :func:`regular_group` returns the elements."""
+    """Return a group whose elements are verified automorphisms and, but the identity, fix no rank.
+
+    The search is cheap and not exhaustive: the declared symmetries that hold and their powers, then
+    rotations, mirror images and bit flips of the usual GPU numberings, then elements drawn from the
+    automorphism group. Without symmetry, the identity alone. At most ``limit`` elements, fewer on
+    huge machines (``CELLS``).
+    """
     nodes, links, _ = made.sizes
     limit = max(1, min(limit, CELLS // sum(made.sizes)))
     group = trivial(made.ranks, nodes)
@@ -102,37 +95,6 @@ def surviving(whole: Topology, left: Topology, dead: set[int]) -> tuple[Image, .
     images = (element.astype(np.int64) for element in group.elements[keeps])
     kept = _grown(rest, trivial(made.ranks, nodes), images, int(keeps.sum()), limit)
     return tuple(tuple(image.tolist()) for image in kept.generators)
-
-
-def automorphisms(made: Structure) -> tuple[Ints, ...]:
-    """Return generators of the full automorphism group, as images of the nodes, each verified.
-
-    Links and resources become vertices of their own, coloured by their class. Generators that
-    only swap equal links are left out.
-    """
-    import igraph
-
-    nodes, links, resources = made.sizes
-    src, dst = made.ends.T
-    link = nodes + np.arange(links)
-    tails = np.concatenate((src, link, nodes + made.held[:, 1]))
-    heads = np.concatenate((link, dst, nodes + links + made.held[:, 0]))
-    graph = igraph.Graph(
-        n=nodes + links + resources, edges=np.stack((tails, heads), axis=1), directed=True
-    )
-    base = int(made.node_class.max()) + 1
-    middle = base + int(made.link_class.max(initial=-1)) + 1
-    colours = (made.node_class, base + made.link_class, middle + made.resource_class)
-    found: list[list[int]] = graph.automorphism_group(
-        sh="fm", color=np.concatenate(colours).tolist()
-    )
-    images = (np.asarray(image[:nodes], np.int64) for image in found)
-    still = np.arange(nodes)
-    return tuple(
-        image
-        for image in images
-        if not np.array_equal(image, still) and made.act(image) is not None
-    )
 
 
 def _declared(topology: Topology) -> Iterator[Ints]:

@@ -68,10 +68,7 @@ def numbering(made: Structure) -> Ints:
         if (sizes == 1).all():
             break
         chosen = int(np.argmin(np.where(sizes > 1, sizes, len(colours) + 1)))
-        # The individualized node comes before the rest of its class.
-        start = 2 * colours + 1
-        start[chosen] -= 1
-        finer = _alone(made, start, near=NEAR)
+        finer = individualized(made, colours, np.array([chosen]), near=NEAR)
         # The last two hosts are separated at once: one is the first part of all its classes.
         first = np.full(len(colours), len(colours))
         np.minimum.at(first, colours, finer)
@@ -80,6 +77,14 @@ def numbering(made: Structure) -> Ints:
         part[fresh] = (finer - first[colours])[:ranks][fresh]
         colours = finer
     return np.lexsort((colours[:ranks], part, step))
+
+
+def individualized(made: Structure, colours: Ints, members: Ints, *, near: int = 0) -> Ints:
+    """Return the stable colours after nodes get one each, before the rest of their class."""
+    count = len(members)
+    start = (count + 1) * colours + count
+    start[members] += np.arange(count) - count
+    return _alone(made, start, near=near)
 
 
 def _alone(made: Structure, colours: Ints, *, near: int = 0) -> Ints:

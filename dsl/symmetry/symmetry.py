@@ -8,13 +8,14 @@ engine solve one rank's part and copy it to the whole orbit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, repeat
 
 import numpy as np
 
 from ..base.arrays import Ints
 from ..nouns.topology import Topology
 from .groups import multiple
-from .refine import kinds, refine, stable
+from .refine import individualized, kinds, refine, stable
 from .structure import Structure, permutation, structure_of
 
 Image = tuple[int, ...]
@@ -22,6 +23,9 @@ Image = tuple[int, ...]
 
 Moved = Sequence[int] | Ints
 """An image as a sequence or an array."""
+
+SEARCHED_LINKS = 40_000_000
+"""Links of refined copies after which :func:`automorphisms` ends with a subgroup: a few CPU s."""
 
 GUESSED = 1024
 """Largest number of ranks for which undeclared symmetries are guessed (:func:`guess`)."""
@@ -83,12 +87,73 @@ def extended(made: Structure, rank_image: Ints) -> Ints | None:
     # A rank and its image start with the same colour, other nodes with the colour of their kind.
     colours[0, :ranks] = np.arange(ranks)
     colours[1, rank_image] = np.arange(ranks)
-    return _matched(made, colours)
+    return _matched(made, colours, _copies(made))
 
 
-def _matched(made: Structure, colours: Ints) -> Ints | None:
-    """Return an automorphism from the first copy to the second, by depth-first search."""
-    refined = refine(made, colours)
+def automorphisms(made: Structure) -> tuple[Ints, ...]:
+    """Return generators of the automorphism group, as images of the nodes, each verified.
+
+    A strong generating set (Sims 1970) by individualization and refinement (McKay and Piperno,
+    J. Symb. Comput. 2014): nodes are fixed one by one until all have a colour of their own. Then,
+    from the last fixed node back to the first, one automorphism that fixes all nodes before it is
+    searched for each orbit of its class that it is not known to reach. Classes whose members can
+    be swapped freely are fixed at once. Swaps of equal links are left out. If ``SEARCHED_LINKS``
+    do not suffice, the generators are those of a subgroup.
+    """
+    nodes, copies = made.sizes[0], _copies(made)
+    path, colours = [], stable(made)
+    while len(members := _smallest_class(colours[:nodes])) and next(copies, False):
+        swaps = _swaps(made, members)
+        path.append((members, colours, swaps))
+        colours = individualized(made, colours, members if swaps else members[:1])
+    found: list[Ints] = []
+    orbit = np.arange(nodes)
+    for members, colours, swaps in reversed(path):
+        found += swaps
+        orbit = orbits((orbit, *swaps), nodes)
+        node = members[0]
+        for other in members[1:]:
+            # One member of each orbit: the others are reached, or not, together with it.
+            if orbit[other] == orbit[node] or orbit[other] != other:
+                continue
+            pair = np.stack((colours, colours))
+            pair[0, node] = pair[1, other] = colours.max() + 1
+            if (image := _matched(made, pair, copies)) is not None:
+                found.append(image)
+                orbit = orbits((orbit, image), nodes)
+    return tuple(found)
+
+
+def _copies(made: Structure) -> Iterator[bool]:
+    """Yield True for each pair of copies of the machine that a search may refine."""
+    return repeat(True, SEARCHED_LINKS // (2 * (len(made.link_class) + 1)))
+
+
+def _smallest_class(colours: Ints) -> Ints:
+    """Return the members of the smallest class of at least two nodes; none if all are apart."""
+    sizes = np.bincount(colours)[colours]
+    least = np.where(sizes > 1, sizes, len(colours) + 1).argmin()
+    return np.flatnonzero((colours == colours[least]) & (sizes > 1))
+
+
+def _swaps(made: Structure, members: Ints) -> list[Ints]:
+    """Return the swaps of neighbours in a class, or none if one of them is no automorphism."""
+    swaps = []
+    for pair in pairwise(members):
+        swap = np.arange(made.sizes[0])
+        swap[list(pair)] = pair[::-1]
+        if made.act(swap) is None:
+            return []
+        swaps.append(swap)
+    return swaps
+
+
+def _matched(made: Structure, colours: Ints, copies: Iterator[bool]) -> Ints | None:
+    """Return an automorphism from the first copy to the second, by depth-first search.
+
+    None if there is none, or if no further copies may be refined.
+    """
+    refined = refine(made, colours) if next(copies, False) else None
     if refined is None:
         return None
     before, after = refined[:, : made.sizes[0]]
@@ -104,7 +169,7 @@ def _matched(made: Structure, colours: Ints) -> Ints | None:
     for candidate in np.flatnonzero(after == before[doubtful[0]]):
         split = refined.copy()
         split[0, doubtful[0]] = split[1, candidate] = fresh
-        if (found := _matched(made, split)) is not None:
+        if (found := _matched(made, split, copies)) is not None:
             return found
     return None
 

@@ -26,8 +26,8 @@ from weft.dsl.machines.failures import Degraded, Down, cut_off, degraded
 from weft.dsl.machines.nics import nics_of
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.symmetry.detect import automorphisms
 from weft.dsl.symmetry.structure import structure_of
+from weft.dsl.symmetry.symmetry import automorphisms
 
 from ..bounds.bounds import Bounds, bounds, lower_bound_us
 from ..fabric.fabric import fabric_of

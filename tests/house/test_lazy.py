@@ -13,7 +13,7 @@ from until import HANGS
 from sources import sources
 
 SOLVERS = {"cupy", "flint", "jax", "mpi4py", "numba", "ortools", "pulp", "torch", "z3"}
-HEAVY = SOLVERS | {"igraph", "jinja2", "lark", "networkx", "numpy", "rich", "scipy"}
+HEAVY = SOLVERS | {"jinja2", "lark", "networkx", "numpy", "rich", "scipy"}
 
 REPORT = "import sys; sys.stderr.write('\\nLOADED ' + ' '.join(sys.modules))"
 

@@ -25,7 +25,6 @@ from .list import describe
 NEEDED = {
     "defusedxml": "defusedxml",
     "flint": "python-flint",
-    "igraph": "igraph",
     "jinja2": "jinja2",
     "lark": "lark",
     "networkx": "networkx",

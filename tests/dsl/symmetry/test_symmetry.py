@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Link, Node, NodeKind, Resource, Topology
+from weft.dsl.symmetry.structure import structure_of
 from weft.dsl.symmetry.symmetry import (
+    automorphisms,
     extend,
     generate,
     guess,
@@ -62,6 +64,20 @@ def test_small_machines_agree_with_the_definition(made: Topology) -> None:
             whole = (*image, *rest)
             same = described(simple, whole) == described(simple, tuple(range(size)))
             assert is_automorphism(simple, whole) == same
+
+
+@settings(max_examples=examples(15))
+@given(machines())
+def test_generators_generate_every_automorphism(made: Topology) -> None:
+    gpus, size = made.ranks, len(made.nodes)
+    every = {
+        (*image, *rest)
+        for image in permutations(range(gpus))
+        for rest in permutations(range(gpus, size))
+        if is_automorphism(made, (*image, *rest))
+    }
+    found = automorphisms(structure_of(made))
+    assert set(generate(found, limit=len(every)) or [tuple(range(size))]) == every
 
 
 @settings(max_examples=examples(15))
