@@ -4,6 +4,7 @@ A task of the cluster is a supervisor: it gives its job to a process of its own,
 kills it when it is cancelled. Dask itself cannot stop what runs inside a native solver.
 Dask does the rest: it sends tasks to workers that have room, and those of a worker that dies to
 others. Workers run the same weft as the client, down to the last byte; others are refused.
+A scheduler that dies forgets its tasks: once it and a worker are back, open jobs go to it again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,15 @@ TOGETHER = 0.02
 WORKERS = 20.0
 """Seconds in which there must be a worker."""
 
+RETURN = 90.0
+"""Seconds in which a scheduler that died, and a worker, must be back."""
+
+RETRY = 0.5
+"""Seconds between attempts to reach a scheduler that died."""
+
+RESUMES = 10
+"""Most times that one client resumes its jobs after a scheduler died."""
+
 _ADDRESS = re.compile(r"(tcp|tls)://\[?(?P<host>[^/\[\]]+?)\]?:(?P<port>\d{1,5})")
 _INSTALL = "install it, and the same weft on all hosts: pip install 'weft[dask]'"
 _HOW = (
@@ -60,11 +70,19 @@ def cluster(address: str, *, threads: int = 1, code: str | None = None) -> Clust
         UserError: no scheduler answers, there are no workers, or they run another version.
     """
     try:
-        import distributed
+        import distributed  # noqa: F401
     except ModuleNotFoundError:
         raise Missing("a cluster needs the Python package 'distributed'", hint=_INSTALL) from None
+    expected = code or fingerprint()
+    return Cluster(_connected(address, expected), address, threads, expected)
+
+
+def _connected(address: str, code: str) -> Any:
+    """Return a client of a scheduler that has workers with our code, and no others."""
+    from distributed import Client
+
     _require_answer(address)
-    connect: Any = distributed.Client
+    connect: Any = Client
     with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -72,12 +90,11 @@ def cluster(address: str, *, threads: int = 1, code: str | None = None) -> Clust
         except (OSError, TimeoutError, ValueError) as error:
             raise _no_scheduler(address, error) from None
     try:
-        expected = code or fingerprint()
-        _check_workers(client, address, expected)
-        return Cluster(client, threads, expected)
+        _check_workers(client, address, code)
     except BaseException:
         client.close()
         raise
+    return client
 
 
 def _require_answer(address: str) -> None:
@@ -151,21 +168,29 @@ _LOGGERS = (
 class Cluster(Executor):
     """A client of a Dask scheduler; see :func:`cluster`."""
 
-    def __init__(self, client: Any, threads: int, code: str) -> None:
+    def __init__(self, client: Any, address: str, threads: int, code: str) -> None:
         self._client = client
+        self._address = address
+        self._threads = threads
+        self._code = code
         self._name = f"weft-{uuid.uuid4().hex[:12]}"
         self._numbers = itertools.count()
         self._handles: dict[str, JobHandle] = {}
         self._futures: dict[str | None, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._unwanted: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._forgotten = threading.Event()
+        self._closing = threading.Event()
         self._tasks = _supervise()
         self._silence = ExitStack()
         self._silence.enter_context(_quiet())
-        client.register_plugin(self._tasks.Processes(self._name, threads, code))
-        client.subscribe_topic(self._name, self._hear)
-        self._canceller = threading.Thread(target=self._cancel_many, daemon=True)
-        self._canceller.start()
+        self._prepare(client)
+        self._helpers = [
+            threading.Thread(target=work, daemon=True)
+            for work in (self._cancel_many, self._resume_many)
+        ]
+        for thread in self._helpers:
+            thread.start()
 
     def submit(
         self, job: Job, *, deadline: float | None = None, told: Told | None = None
@@ -175,18 +200,7 @@ class Cluster(Executor):
         handle = JobHandle(job, deadline, told, on_cancel=lambda: self._cancel(key))
         with self._lock:
             self._handles[key] = handle
-            future = self._submit(
-                self._tasks.perform,
-                self._name,
-                key,
-                job.function,
-                job.text,
-                deadline,
-                key=key,
-                pure=False,
-            )
-            self._futures[key] = future
-        future.add_done_callback(lambda done: self._ended(key, done))
+            self._send(key, handle)
         return handle
 
     def close(self) -> None:
@@ -195,8 +209,11 @@ class Cluster(Executor):
             left = list(self._handles.values())
         for handle in left:
             handle.cancel()
+        self._closing.set()
+        self._forgotten.set()
         self._unwanted.put(None)
-        self._canceller.join(CONNECTING)
+        for thread in self._helpers:
+            thread.join(CONNECTING)
         with self._silence:
             with contextlib.suppress(Exception):
                 self._client.unregister_worker_plugin(self._name)
@@ -221,10 +238,77 @@ class Cluster(Executor):
             with contextlib.suppress(Exception):  # a scheduler that is gone has cancelled them
                 self._client.cancel(futures)
 
-    def _submit(self, *task: Any, **how: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # large jobs are expected
-            return self._client.submit(*task, **how)
+    def _prepare(self, client: Any) -> None:
+        """Prepare the workers of a scheduler, those that join later included."""
+        client.register_plugin(self._tasks.Processes(self._name, self._threads, self._code))
+        client.subscribe_topic(self._name, self._hear)
+
+    def _send(self, key: str, handle: JobHandle) -> None:
+        """Submit a job to the scheduler of now."""
+        job = handle.job
+        what = (self._name, key, job.function, job.text, handle.deadline)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # large jobs are expected
+                future = self._client.submit(self._tasks.perform, *what, key=key, pure=False)
+        except Exception:  # Dask has no exception of its own for a client whose scheduler is gone
+            self._forgotten.set()
+            return
+        self._futures[key] = future
+        future.add_done_callback(lambda done: self._ended(key, done))
+
+    def _resume_many(self) -> None:
+        """Run the resuming thread: wait for a scheduler that died, and submit all jobs again."""
+        for _ in range(RESUMES):
+            self._forgotten.wait()
+            if self._closing.is_set():
+                return
+            client = self._returned()
+            if client is None:
+                break
+            # Not under the lock: events, which need it, come in the thread that answers this.
+            self._prepare(client)
+            with self._lock:
+                self._forgotten.clear()
+                self._futures.clear()  # answers of the old client are passed over
+                before, self._client = self._client, client
+                for key, handle in self._handles.items():
+                    self._send(key, handle)
+            with contextlib.suppress(Exception):
+                before.close()
+        fault = {
+            "message": f"the scheduler forgot it, and was not back with a worker in {RETURN:g} s",
+            "hint": "start the scheduler and its workers, then the same command again",
+        }
+        while not self._closing.is_set():
+            self._forgotten.wait()
+            self._drop(lambda _: JobResult(Ending.LOST, fault=fault))
+            self._forgotten.clear()
+
+    def _returned(self) -> Any:
+        """Return a client of the scheduler once it is back with a worker, or None."""
+        until = time.monotonic() + RETURN
+        while time.monotonic() < until and not self._closing.wait(RETRY):
+            self._drop(
+                lambda handle: (
+                    JobResult(Ending.CANCELLED, starts=handle.starts)
+                    if handle.unwanted.is_set()
+                    else None
+                )
+            )
+            with contextlib.suppress(UserError):
+                return _connected(self._address, self._code)
+        return None
+
+    def _drop(self, answer: Callable[[JobHandle], JobResult | None]) -> None:
+        """End the jobs for which there is an answer."""
+        with self._lock:
+            ended = [(k, a) for k, h in self._handles.items() if (a := answer(h)) is not None]
+            handles = [(self._handles.pop(key), answer) for key, answer in ended]
+            for key, _ in ended:
+                self._futures.pop(key, None)
+        for handle, its in handles:
+            handle.end(its)
 
     def _hear(self, event: Any) -> None:
         """Handle an event of a worker: it began a job, or lost its process."""
@@ -237,9 +321,21 @@ class Cluster(Executor):
     def _ended(self, key: str, future: Any) -> None:
         """Called in a thread of the client's when a task is done."""
         with self._lock:
-            handle = self._handles.pop(key)
-            self._futures.pop(key)
+            if self._futures.get(key) is not future:
+                return
+            del self._futures[key]
+            handle = self._handles[key]
+            if self._is_forgotten(handle, future):
+                self._forgotten.set()
+                return
+            del self._handles[key]
         handle.end(self._answer(handle, future))
+
+    def _is_forgotten(self, handle: JobHandle, future: Any) -> bool:
+        """Return True if the scheduler died, and not the job, nor was it cancelled."""
+        if handle.unwanted.is_set() or self._closing.is_set() or future.status == "finished":
+            return False
+        return future.status != "error" or isinstance(future.exception(), self._tasks.Unprepared)
 
     def _answer(self, handle: JobHandle, future: Any) -> JobResult:
         if future.status == "finished":
@@ -254,9 +350,6 @@ class Cluster(Executor):
             )
         if handle.unwanted.is_set():
             return JobResult(Ending.CANCELLED, starts=handle.starts)
-        if future.status != "error":
-            fault = {"message": "the cluster forgot it: is its scheduler gone?"}
-            return JobResult(Ending.LOST, fault=fault)
         error = future.exception()
         if type(error).__name__ == "KilledWorker":
             fault = {

@@ -24,6 +24,10 @@ def probe() -> dict[str, str]:
     return {"fingerprint": fingerprint(), "weft": __version__, "python": platform.python_version()}
 
 
+class Unprepared(WeftError):
+    """A worker lacks the plugin of a client: its scheduler is another than the client prepared."""
+
+
 class Processes(WorkerPlugin):
     """The processes that a worker keeps for one client; they end with it.
 
@@ -77,7 +81,7 @@ def perform(name: str, key: str, function: str, text: str, deadline: float | Non
     worker = get_worker()
     plugin = worker.plugins.get(name)
     if not isinstance(plugin, Processes):
-        raise WeftError("the worker is not prepared", hint="start the command again")
+        raise Unprepared("the worker is not prepared", hint="start the command again")
 
     def told(event: Event, where: str) -> None:
         worker.log_event(name, {"key": key, "event": str(event), "where": where})

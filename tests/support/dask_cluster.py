@@ -23,6 +23,7 @@ class DaskCluster:
     address: str
     folder: Path
     environment: dict[str, str]
+    scheduler: subprocess.Popen[bytes]
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def add_worker(self) -> None:
@@ -51,6 +52,20 @@ class DaskCluster:
         self.workers[place].kill()
         self.workers[place].wait()
 
+    def kill_scheduler(self) -> None:
+        """Its workers end by themselves, as they do without a supervisor."""
+        self.scheduler.kill()
+        for process in (self.scheduler, *self.workers):
+            process.wait()
+
+    def start_scheduler(self, workers: int) -> None:
+        """At the address where it was."""
+        port = int(self.address.rpartition(":")[2])
+        self.scheduler = _scheduler(self.folder, port, self.environment)
+        _wait_for_port(port)
+        for _ in range(workers):
+            self.add_worker()
+
     def solvers(self) -> list[int]:
         """The processes in which jobs run, on all workers."""
         return [p for w in self.workers for p in descendants(w.pid) if _is_solver(p)]
@@ -63,29 +78,23 @@ def dask_cluster(folder: Path, workers: int = 2) -> Iterator[DaskCluster]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with (folder / "scheduler.log").open("wb") as log:
-        scheduler = _start(
-            [
-                "distributed.cli.dask_scheduler",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(port),
-                "--no-dashboard",
-            ],
-            environment,
-            log,
-        )
-    cluster = DaskCluster(f"tcp://127.0.0.1:{port}", folder, environment)
+    scheduler = _scheduler(folder, port, environment)
+    cluster = DaskCluster(f"tcp://127.0.0.1:{port}", folder, environment, scheduler)
     try:
         _wait_for_port(port)
         for _ in range(workers):
             cluster.add_worker()
         yield cluster
     finally:
-        for process in [*cluster.workers, scheduler]:
+        for process in [*cluster.workers, cluster.scheduler]:
             end_tree(process.pid)
             process.wait()
+
+
+def _scheduler(folder: Path, port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    words = ["--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+    with (folder / "scheduler.log").open("ab") as log:
+        return _start(["distributed.cli.dask_scheduler", *words], environment, log)
 
 
 def _start(words: list[str], environment: dict[str, str], log: object) -> subprocess.Popen[bytes]:

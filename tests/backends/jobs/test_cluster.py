@@ -109,6 +109,38 @@ def test_a_killed_worker_costs_its_running_job_only(
     dask.add_worker()
 
 
+def test_a_scheduler_that_comes_back_loses_no_job(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    log(str(journal), "begin")
+    with dask_cluster(tmp_path, workers=1) as dask, cluster(dask.address) as pool:
+        bodies = [Job.of(f"{BODIES}:logged", [str(journal), str(i), 0.2]) for i in range(8)]
+        handles = [pool.submit(body) for body in bodies[:6]]
+        until(lambda: sum(handle.ended() for handle in handles) >= 2)
+        answered = [i for i, handle in enumerate(handles) if handle.ended()]
+        dask.kill_scheduler()
+        handles += [pool.submit(body) for body in bodies[6:]]
+        handles[5].cancel()
+        assert handles[5].answer(HANGS).ending is Ending.CANCELLED
+        dask.start_scheduler(workers=1)
+        kept = [i for i in range(8) if i != 5]
+        assert [handles[i].answer(HANGS).value for i in kept] == [str(i) for i in kept]
+    lines = journal.read_text().split("\n")
+    assert [lines.count(f"start {i}") for i in answered] == [1] * len(answered)
+
+
+def test_a_scheduler_that_stays_away_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.backends.jobs.cluster.RETURN", 1.0)
+    with dask_cluster(tmp_path, workers=1) as dask, cluster(dask.address) as pool:
+        handles = [pool.submit(Job.of(f"{BODIES}:sleeps", 2 * HANGS)) for _ in range(2)]
+        dask.kill_scheduler()
+        answers = [handle.answer(HANGS) for handle in handles]
+        answers.append(pool.submit(Job.of(f"{BODIES}:double", 1)).answer(HANGS))
+    assert {answer.ending for answer in answers} == {Ending.LOST}
+    assert "not back" in str(answers[0].fault)
+
+
 def test_nobody_there_is_told_at_once() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
