@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from until import until
 
@@ -97,11 +98,11 @@ def _scheduler(folder: Path, port: int, environment: dict[str, str]) -> subproce
         return _start(["distributed.cli.dask_scheduler", *words], environment, log)
 
 
-def _start(words: list[str], environment: dict[str, str], log: object) -> subprocess.Popen[bytes]:
+def _start(words: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", *words],
         env=environment,
-        stdout=log,  # type: ignore[call-overload, no-any-return]
+        stdout=log,
         stderr=log,
         start_new_session=True,
     )
