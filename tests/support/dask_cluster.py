@@ -98,7 +98,9 @@ def _scheduler(folder: Path, port: int, environment: dict[str, str]) -> subproce
         return _start(["distributed.cli.dask_scheduler", *words], environment, log)
 
 
-def _start(words: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(
+    words: list[str], environment: dict[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", *words],
         env=environment,
