@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tomllib
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.resources import files
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,6 +16,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from until import HANGS
 
 import weft
@@ -154,3 +156,34 @@ def test_the_lock_pins_exactly_and_names_no_place() -> None:
     pins = [line for line in lines if line and not line.startswith("#")]
     assert pins
     assert [pin for pin in pins if pin.count("==") != 1 or "@" in pin or "/" in pin] == []
+
+
+def needed_packages() -> dict[str, str]:
+    """Packages that an installation brings, with all that their metadata says of licences."""
+    open_ones, found = list(config()["project"]["dependencies"]), dict[str, str]()
+    while open_ones:
+        needed = Requirement(open_ones.pop())
+        name = canonicalize_name(needed.name)
+        if name in found or (needed.marker and not needed.marker.evaluate({"extra": ""})):
+            continue
+        there = distribution(needed.name)
+        about = there.metadata
+        terms = [about["License-Expression"] or "", (about["License"] or "").partition("\n")[0]]
+        terms += [x for x in about.get_all("Classifier") or [] if x.startswith("License")]
+        found[name] = " ".join(terms)
+        open_ones += there.requires or []
+    return found
+
+
+def test_every_needed_package_stands_in_the_table_of_licences() -> None:
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").partition("## Licences")[2]
+    rows = re.findall(r"^\| ([a-z0-9-]+) \| [^|]+ \| ([^|]+) \|$", text, re.M)
+    listed = {name: terms for name, terms in rows if name != "package"}
+    found = needed_packages()
+    assert listed.keys() == found.keys()
+    # Metadata write one licence in several ways; its family they all name.
+    family = re.compile(r"\b(?:A|L)?GPL|MPL|MIT|BSD|Apache|PSF|Python Software")
+    for name, terms in found.items():
+        families = {"PSF" if x.startswith("P") else x for x in family.findall(terms)}
+        assert families == set(family.findall(listed[name])), (name, terms)
+        assert not families & {"GPL", "AGPL"}, name
