@@ -1,12 +1,7 @@
-"""Unique objects and rows, each with the index array that restores the full sequence.
+"""Rows across columns of integers: equal ones, unique ones, and rows of different lengths.
 
-A program of a million instructions has few different ones, shared where equal (they are frozen
-values). Readers and writers of whole programs handle each distinct one once; the rest is an array
-of numbers.
-
->>> once, which = distinct(["a", "b", "a"])
->>> [once[i] for i in which]
-['a', 'b', 'a']
+A program of a million instructions has few different ones. Readers and writers of whole programs
+handle each distinct one once; the rest is an array of numbers.
 """
 
 from __future__ import annotations
@@ -20,16 +15,6 @@ import numpy as np
 from .arrays import AnyArray, Ints, Ints32
 
 T = TypeVar("T")
-
-
-def distinct(items: Sequence[T]) -> tuple[list[T], Ints]:
-    """Return the distinct objects by identity, and the index of each item among them.
-
-    O(items log items) in arrays; the objects are not compared by value.
-    """
-    names = np.fromiter(map(id, items), np.int64, len(items))
-    _, first, which = np.unique(names, return_index=True, return_inverse=True)
-    return [items[i] for i in first.tolist()], which.reshape(-1)
 
 
 def numbered(*columns: Ints) -> Ints:
@@ -169,7 +154,7 @@ def rows_of(start: Ints, which: Ints) -> tuple[Ints, Ints]:
 
 
 def pick(once: Sequence[T], which: AnyArray) -> list[T]:
-    """Return the items from :func:`distinct`'s objects and indices, its inverse.
+    """Return the items at some indices.
 
     >>> pick("ab", np.array([1, 0, 1]))
     ['b', 'a', 'b']

@@ -31,11 +31,6 @@ def slice_of(slot: int) -> Slice:
     return Slice(BUFFERS[slot >> 32], slot & 0xFFFFFFFF)
 
 
-def slot_of(part: Slice) -> int:
-    """Return the first slot of a slice."""
-    return BASE[part.buffer] + part.offset
-
-
 @dataclass(frozen=True, slots=True)
 class Aliases:
     """Canonical name of every slot: in place, that of the output where the buffers alias.

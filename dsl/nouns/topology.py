@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.arrays import Ints
-from ..base.errors import BadFile, BadTopology, UnknownName, UserError
+from ..base.errors import BadFile, BadTopology, UserError
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
@@ -130,17 +130,6 @@ class Topology(Viewed):
     def hosts(self) -> int:
         """Return the number of hosts (at least one)."""
         return max(1, len({h for h in self.host_of if h is not None}))
-
-    def node_index(self, name: str) -> int:
-        """Return the index of a node by name.
-
-        Raises:
-            UnknownName: no such node.
-        """
-        for index, node in enumerate(self.nodes):
-            if node.name == name:
-                return index
-        raise UnknownName("node", name, (n.name for n in self.nodes))
 
     def link_ends(self) -> Ints:
         """Return source and destination node of every link, shape (links, 2)."""

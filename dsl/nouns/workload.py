@@ -348,10 +348,6 @@ class Workload:
         """Return the ranks on which a computation runs."""
         return operation.ranks or tuple(range(max(self.ranks, 1)))
 
-    def with_notes(self, notes: Iterable[str]) -> Workload:
-        """Return it with more notes."""
-        return replace(self, notes=(*self.notes, *notes))
-
     def renumbered(self, order: Sequence[int]) -> Workload:
         """Return it with rank ``order[i]`` in the place of rank i, and without its axes.
 

@@ -66,7 +66,7 @@ class LinearProgram:
         upper: bounds of the columns, :data:`UNBOUNDED` where there is none. They make the
             certificate robust, so state those that are known.
 
-    Scale rational rows to integers row by row (:func:`integer_rows`), the cost as a whole.
+    Scale rational rows to integers row by row, the cost as a whole.
 
     Raises:
         UserError: entries that are not integers, shapes that do not fit, or numbers so large
@@ -189,16 +189,6 @@ def proved_bound(
             return None
         value += _exact_dot(lp.upper[negative], reduced[negative])
     return Fraction(int(value), denominator)
-
-
-def integer_rows(matrix: list[list[Fraction]], rhs: list[Fraction]) -> tuple[SparseMatrix, Ints]:
-    """Small rational rows scaled to integers, each by its own denominator (dense input)."""
-    scaled = []
-    for row, b in zip(matrix, rhs, strict=True):
-        unit = math.lcm(b.denominator, *(a.denominator for a in row))
-        scaled.append([int(a * unit) for a in (*row, b)])
-    table = np.array(scaled, np.int64).reshape(len(scaled), -1)
-    return SparseMatrix.given(table[:, :-1]), table[:, -1].copy()
 
 
 # --- the float solver -------------------------------------------------------------------------

@@ -342,7 +342,7 @@ def test_fabrics_join_the_nics_as_they_say(fabric: str, switches: int, reach: bo
 
 def test_an_oversubscribed_spine_has_that_much_less() -> None:
     made = topology("dgx-a100:nodes=4,fabric=pods:2,oversub=4")
-    spine = made.node_index("spine")
+    spine = [n.name for n in made.nodes].index("spine")
     assert {float(x.bandwidth) for x in made.links if x.dst == spine} == {16 * 25 / 4}
 
 

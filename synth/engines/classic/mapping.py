@@ -21,7 +21,6 @@ from weft.dsl.base.arrays import Floats, Ints, distinct_values
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import links_from
 from weft.dsl.nouns.topology import Topology
 
@@ -30,7 +29,6 @@ from ...solvers import cp_sat
 from ...solvers.cp_sat import CpAnswer, CpModel
 from ...solvers.pool import listener_of
 from .effort import CLASSIC_EFFORT, ClassicEffort
-from .model import Flat, RankPattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,20 +131,6 @@ def chain_order(
         chain = (root, *(rank for rank in chain if rank != root))
     _check_hops(topology, pairs, chain, "chain")
     return chain
-
-
-def order_for(one: Flat, topology: Topology, root: int = 0) -> tuple[int, ...]:
-    """The order in which an algorithm of the catalogue fits a machine best.
-
-    Raises:
-        BadTopology: the machine has no ring, or chain, for one that needs it.
-    """
-    if one.shape is RankPattern.RING:
-        return ring_order(topology)
-    if one.shape is RankPattern.CHAIN:
-        backwards = one.kind is Kind.REDUCE
-        return chain_order(topology.reversed() if backwards else topology, root)
-    return tree_order(topology)
 
 
 def tree_order(topology: Topology) -> tuple[int, ...]:

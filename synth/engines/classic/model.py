@@ -91,7 +91,7 @@ class Flat:
         defined: '' where it works on so many ranks, else why not.
         parts: into how many pieces the unit of the collective is cut, at least.
         pipelined: whether more pieces make a pipeline.
-        shape: what :func:`~weft.synth.engines.classic.mapping.order_for` looks for on a machine.
+        shape: pattern in which the ranks are laid on a machine.
     """
 
     name: str

@@ -16,7 +16,7 @@ from weft.dsl import catalogue as catalog
 from weft.dsl.nouns.program import Protocol
 from weft.synth.engines.classic.catalog import classic, classic_algorithm
 from weft.synth.engines.classic.flat import FLAT
-from weft.synth.engines.classic.mapping import order_for
+from weft.synth.engines.classic.mapping import ring_order
 from weft.synth.engines.classic.model import Flat
 from weft.synth.time.program_time import simulate_program
 from weft.synth.time.runtime_model import MSCCL
@@ -82,7 +82,7 @@ def test_a_ring_laid_along_the_cables_takes_its_formula(
     topology = catalog.topology(machine)
     one, size = classic(name, "allreduce"), 1_000_000
     made = classic_algorithm(
-        name, "allreduce", topology.ranks, order=order_for(one, topology), in_place=True
+        name, "allreduce", topology.ranks, order=ring_order(topology), in_place=True
     )
     options = CompileOptions(in_place=True, passes=NO_FUSION)
     found = simulate_program(lower_algorithm(made, options), topology, size, MSCCL).time_us

@@ -105,7 +105,7 @@ def test_a_grid_with_a_dead_cable_is_one_and_a_ring_is_none() -> None:
 
 def test_nics_are_called_as_their_machine_calls_them() -> None:
     machine = topology("dgx1:nodes=2")
-    at = machine.node_index("nic0.0")
+    at = [n.name for n in machine.nodes].index("nic0.0")
     named = replace(machine.nodes[at], names=("0000:07:00.0", "mlx5_3"))
     nodes = (*machine.nodes[:at], named, *machine.nodes[at + 1 :])
     assert node_label(replace(machine, nodes=nodes), at) == "nic0.0 mlx5_3"

@@ -104,7 +104,7 @@ def test_boxes_are_joined_by_their_data_nics(sample: tuple[Path, Server]) -> Non
     group = generate(verified(made))
     assert group is not None
     assert is_semiregular(group, made.ranks)
-    fabric = made.node_index("fabric")
+    fabric = [n.name for n in made.nodes].index("fabric")
     ports = [float(x.bandwidth) for x in made.links if x.dst == fabric]
     assert sorted(ports) == sorted(2 * [card.speed / 8000 for card in server.cards])
 

@@ -72,7 +72,7 @@ def test_two_ndv2_have_sixteen_gpus(tmp_path: Path) -> None:
     assert any("here it is a GPU" in note for note in made.notes)
     shipped = machine(tmp_path, ":as_shipped=on", name="NDv2", chassis=2)
     assert shipped.ranks == 15
-    place = shipped.node_index("switch-gpu0")
+    place = [n.name for n in shipped.nodes].index("switch-gpu0")
     assert shipped.nodes[place].multicast
     # What GPU 0 had: four cables, its link to rank 9 (now 8), and that from rank 8 (now 7) to 1.
     assert {x.dst for x in shipped.links if x.src == place} == {0, 1, 2, 3, 8}

@@ -17,7 +17,6 @@ from weft.synth.lp.certified import (
     LinearProgram,
     certified_minimum,
     common_denominator,
-    integer_rows,
     proved_bound,
 )
 
@@ -93,12 +92,6 @@ def test_huge_coefficients_are_summed_exactly():
     vector = ints((1 << 55) + 3, (1 << 55) - 5)
     want = [big * int(vector[0]) - big * int(vector[1]), int(vector[0]) + big * int(vector[1])]
     assert rational_lp._exact_product(SparseMatrix.given(matrix), vector).tolist() == want
-
-
-def test_integer_rows():
-    matrix, rhs = integer_rows([[Fraction(1, 2), Fraction(1, 3)]], [Fraction(1, 4)])
-    assert matrix.toarray().tolist() == [[6, 4]]
-    assert rhs.tolist() == [3]
 
 
 @given(st.lists(st.fractions(-3, 3, max_denominator=97), min_size=1, max_size=4))
