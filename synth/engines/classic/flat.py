@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weft.dsl.nouns.collective import Kind
 
 from . import allpairs, bruck, double_tree, doubling, pairwise, pat, ring, swing, tree
-from .model import Flat, RankPattern, even_number, per_rank, power_of_two
+from .model import Flat, even_number, per_rank, power_of_two
 
 RING = "Patarasuk & Yuan, JPDC 69 (2009)"
 TWO_WAY = "Patarasuk & Yuan, JPDC 69 (2009), in both directions"
@@ -40,11 +40,8 @@ FLAT = (
         _RING,
         RING,
         parts=per_rank,
-        shape=RankPattern.RING,
     ),
-    Flat(
-        "ring", Kind.ALLGATHER, ring.allgather, ring.half_cost, _RING, RING, shape=RankPattern.RING
-    ),
+    Flat("ring", Kind.ALLGATHER, ring.allgather, ring.half_cost, _RING, RING),
     Flat(
         "ring",
         Kind.REDUCE_SCATTER,
@@ -52,7 +49,6 @@ FLAT = (
         ring.half_cost,
         _RING,
         RING,
-        shape=RankPattern.RING,
     ),
     Flat(
         "ring",
@@ -62,7 +58,6 @@ FLAT = (
         _RING,
         PIPELINE,
         pipelined=True,
-        shape=RankPattern.CHAIN,
     ),
     Flat(
         "biring",
@@ -73,7 +68,6 @@ FLAT = (
         TWO_WAY,
         ring.two_way,
         ring.allreduce_halves,
-        shape=RankPattern.RING,
     ),
     Flat(
         "biring",
@@ -84,7 +78,6 @@ FLAT = (
         TWO_WAY,
         ring.two_way,
         ring.halves_if_even,
-        shape=RankPattern.RING,
     ),
     Flat(
         "biring",
@@ -95,7 +88,6 @@ FLAT = (
         TWO_WAY,
         ring.two_way,
         ring.halves_if_even,
-        shape=RankPattern.RING,
     ),
     Flat(
         "biring",
@@ -107,7 +99,6 @@ FLAT = (
         ring.two_way,
         double_tree.halves,
         pipelined=True,
-        shape=RankPattern.RING,
     ),
     Flat(
         "chain",
@@ -117,7 +108,6 @@ FLAT = (
         _LINE,
         PIPELINE,
         pipelined=True,
-        shape=RankPattern.CHAIN,
     ),
     Flat(
         "chain",
@@ -127,7 +117,6 @@ FLAT = (
         _LINE,
         PIPELINE,
         pipelined=True,
-        shape=RankPattern.CHAIN,
     ),
     Flat("binomial", Kind.BROADCAST, tree.broadcast, tree.whole_cost, _HUB, MPICH),
     Flat("binomial", Kind.REDUCE, tree.reduce, tree.whole_cost, _HUB, MPICH),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from fractions import Fraction
 
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -68,14 +67,6 @@ def per_rank(ranks: int) -> int:
     return ranks
 
 
-class RankPattern(StrEnum):
-    """Meaning of the rank order to an algorithm: which ranks exchange data."""
-
-    RING = "ring"  #: each sends to the next, the last to the first
-    CHAIN = "chain"  #: each sends to the next
-    TREE = "tree"  #: partners have numbers that are close, or differ in few bits
-
-
 @dataclass(frozen=True, slots=True)
 class Flat:
     """One algorithm for one collective.
@@ -91,7 +82,6 @@ class Flat:
         defined: '' where it works on so many ranks, else why not.
         parts: into how many pieces the unit of the collective is cut, at least.
         pipelined: whether more pieces make a pipeline.
-        shape: pattern in which the ranks are laid on a machine.
     """
 
     name: str
@@ -103,4 +93,3 @@ class Flat:
     defined: Callable[[int], str] = any_number
     parts: Callable[[int], int] = one
     pipelined: bool = False
-    shape: RankPattern = RankPattern.TREE
