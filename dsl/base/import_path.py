@@ -1,4 +1,4 @@
-"""Folders that Python imports from: never the working folder, whatever is named like a module there.
+"""Folders that Python imports from: never the working one, whatever lies there under any name.
 
 Loaded before all else of the command, so it imports next to nothing itself.
 """
