@@ -133,7 +133,7 @@ def started(program: Path, **places: str) -> subprocess.Popen[str]:
     known = {"NUMBA_CACHE_DIR": str(program / "cache"), "PYTHONPATH": path}
     return subprocess.Popen(
         [sys.executable, str(program / "main.py")],
-        env={**os.environ, **known, **places},
+        env={key: text for key, text in {**os.environ, **known, **places}.items() if text},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
