@@ -1,6 +1,7 @@
 """Defaults of options from ``weft.toml``, or ``[tool.weft]`` in ``pyproject.toml``.
 
-The nearest file upward from the current folder counts, and no other::
+The nearest file upward from the current folder counts, and no other; it is sought as far as the
+root of the repository or the home folder, and only in folders that belong to the user::
 
     topology = "dgx1"        # for every verb that has the option
     [synth]
@@ -10,7 +11,8 @@ The nearest file upward from the current folder counts, and no other::
 
 A machine and a collective for every verb are left out where a file states them (``weft bound
 FILE``, ``weft run FILE``). Defaults become words of the command line, so that they are read as
-typed ones are; an option that is typed leaves its default out.
+typed ones are; an option that is typed leaves its default out. A repository that was only fetched
+may bring such a file: it cannot name an output, a Python file, or a cluster to talk to.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from __future__ import annotations
 import os
 import re
 from argparse import Action, ArgumentParser, _SubParsersAction
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import UserError, suggest
-from weft.dsl.base.files import read_text
+from weft.dsl.base.files import parse_toml, read_text
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from .console import Console
@@ -34,6 +36,10 @@ VARIABLE = "WEFT_CONFIG"
 """Environment variable: the file instead of the nearest one; empty: none."""
 
 NEVER = ("--help", "--version")
+
+TYPED_ONLY = ("output", "force", "cache", "cluster", "preload")
+"""Options that a file may not set, beside those that name an output: they decide which files are
+written, whom weft trusts, and what is loaded into other programs."""
 
 PROBLEM = ("topology", "group", "collective", "root", "roots")
 """Options that say what a file on the command line says too."""
@@ -57,7 +63,9 @@ def defaults_words() -> str:
     Raises:
         UserError: it is not TOML.
     """
-    found = _settings()
+    found = _settings(unread := [])
+    if found is None and unread:
+        return f"none: {unread[0]}"
     if found is None:
         return "none: no weft.toml, and no [tool.weft], here or above"
     keys = ", ".join(
@@ -77,7 +85,9 @@ def with_defaults(
     """
     if {"-h", *NEVER} & set(arguments):
         return list(arguments), None
-    found = _settings()
+    found = _settings(unread := [])
+    for text in unread:
+        console.warn(text)
     if found is None:
         return list(arguments), None
     verbs, of_verb = _verb(parser, arguments)
@@ -151,6 +161,8 @@ class _Settings:
 
     def _words(self, of_verb: ArgumentParser, action: Action, key: str, value: Any) -> list[str]:
         option = f"--{key}"
+        if key in TYPED_ONLY or getattr(action, "writes", False):
+            raise self.wrong(key, f"{option} is not read from a file", f"type {option}, or {_OFF}")
         if action.nargs == 0:
             many = type(action).__name__ == "_CountAction" and type(value) is int
             if not many and not isinstance(value, bool):
@@ -163,6 +175,9 @@ class _Settings:
         for one in value if several else [value]:
             if not isinstance(one, str | int | float) or isinstance(one, bool):
                 raise self.wrong(key, f"{option} takes a text or a number, not {one!r}")
+            if _PYTHON.search(str(one)):
+                hint = f"type {option} if you know what {one} does, or {_OFF}"
+                raise self.wrong(key, f"{option}: a file of defaults cannot name Python code", hint)
             try:
                 of_verb._check_value(action, of_verb._get_value(action, str(one)))
             except UserError as error:
@@ -175,35 +190,56 @@ class _Settings:
         named = re.compile(rf"^\s*(\[(tool\.weft\.)?)?{re.escape(key)}\b")
         lines = [at for at, line in enumerate(self.text.splitlines(), 1) if named.match(line)]
         where = f"{self.path}:{lines[0]}" if lines else self.path
-        return UserError(message, where=where, hint=hint or f"{VARIABLE}= (empty) ignores the file")
+        return UserError(message, where=where, hint=hint or _OFF)
 
 
-def _settings() -> _Settings | None:
+_OFF = f"{VARIABLE}= (empty) ignores the file"
+_PYTHON = re.compile(r"\.py\b")
+
+
+def _settings(unread: list[str]) -> _Settings | None:
+    """Return the settings that count here; say in ``unread`` which file is another user's."""
     named = os.environ.get(VARIABLE)
     if named is not None:
-        return _read(Path(named), needed=True) if named else None
-    here = Path.cwd()
-    for folder in (here, *here.parents):
+        return _read(Path(named)) if named else None
+    for folder in _searched():
         for name in ("weft.toml", "pyproject.toml"):
             path = folder / name
-            if path.is_file() and (found := _read(path)):
-                return found
+            if not os.path.isfile(path) or (name != "weft.toml" and not _mentions_weft(path)):
+                continue
+            if not (_is_ours(folder) and _is_ours(path)):
+                hint = f"{VARIABLE}={path} reads it"
+                unread.append(f"{path} is not read: it, or its folder, is another user's; {hint}")
+            else:
+                return _read(path)
     return None
 
 
-def _read(path: Path, needed: bool = False) -> _Settings | None:
-    """Return the settings of a file; None for a ``pyproject.toml`` that says nothing of weft."""
-    project = path.name == "pyproject.toml"
-    if project and not needed and not _mentions_weft(path):
-        return None
-    import tomllib  # a tenth of what `weft --help` takes, and few folders have a file
-
-    text = read_text(str(path))
+def _searched() -> Iterator[Path]:
+    """Yield the folders from this one upward: to the first that is another user's, the root of a
+    repository, or the home folder."""
     try:
-        table: Any = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"not TOML: {error}", where=str(path)) from None
-    for key in ("tool", "weft") if project else ():
+        here = Path.cwd()
+    except OSError:  # it was removed
+        return
+    for folder in (here, *here.parents):
+        yield folder
+        if not _is_ours(folder) or (folder / ".git").exists() or folder == Path.home():
+            return
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _read(path: Path) -> _Settings:
+    """Return the settings of a file; an empty table if ``[tool.weft]`` is not there."""
+    text = read_text(path)
+    table: Any = parse_toml(text, str(path))
+    for key in ("tool", "weft") if path.name == "pyproject.toml" else ():
         table = table.get(key, {}) if isinstance(table, Mapping) else None
     if not isinstance(table, Mapping):
         raise UserError("[tool.weft] is not a table", where=str(path))

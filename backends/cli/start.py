@@ -7,9 +7,13 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
+from weft.dsl.base.import_path import module_folders
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: that of the process) and return its exit code."""
+    if argv is None:
+        sys.path[:] = module_folders()  # `python -m` and an empty PYTHONPATH mean the working one
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by who started it: no file may get its number
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))

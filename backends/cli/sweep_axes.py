@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.dsl.base.errors import BadFile, UnknownName, UserError
-from weft.dsl.base.files import Fields, read_text
+from weft.dsl.base.files import Fields, parse_toml, read_text
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.units import SizeRange
@@ -176,11 +175,7 @@ class _File:
 def _read(path: str) -> _File:
     """Read the file of a sweep; every key is known, or an error suggests the right one."""
     where = "<stdin>" if path == "-" else path
-    try:
-        data = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise BadFile(f"not TOML: {error}", where=where) from None
-    fields = Fields(data, where)
+    fields = Fields(parse_toml(read_text(path), where), where)
     axes: dict[str, Any] = {
         name: _texts(fields.get(name, list, []), name, where)
         for name in ("topologies", "collectives", "sketches", "engines")

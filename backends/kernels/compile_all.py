@@ -7,7 +7,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from weft.dsl.base.jit import fast, marked
+from weft.dsl.base.jit import fast, load_numba, marked
 
 from .declared import MODULES, declared, types_of
 
@@ -38,6 +38,7 @@ def kernels() -> tuple[str, ...]:
 
 def missing() -> tuple[int, int]:
     """Return how many kernels have no machine code on the disk, and how many there are."""
+    load_numba()
     from numba.core.registry import cpu_target
 
     codegen = cpu_target.target_context.codegen()

@@ -12,7 +12,6 @@ import math
 import os
 import re
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -71,7 +70,7 @@ def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Comma
         more |= _SHARED_CORES
     if os.geteuid() == 0:
         more |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return Command((program, "-n", str(ranks), sys.executable, *arguments), more)
+    return Command((program, "-n", str(ranks), *python(*arguments).words), more)
 
 
 def torch(folder: Path, ranks: int, seconds: float) -> Command:

@@ -169,12 +169,10 @@ class AnsweringProcess:
                     pipe.close()
 
     def _start(self) -> None:
-        # As seen from here, also where a program has set its own path to modules.
-        path = os.pathsep.join(sys.path)
         self._errors = tempfile.TemporaryFile(prefix="weft-job-")
         self._reader = frames.FrameReader()
         # A fixed seed of hashes: no answer may hang on the order of a set.
-        surroundings = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", **self.environment}
+        surroundings = {"PYTHONHASHSEED": "0", **self.environment}
         command = Command(python("-c", self._code).words, surroundings)
         pipe = subprocess.PIPE
         self._process = start(command, stdin=pipe, stdout=pipe, stderr=self._errors)

@@ -434,6 +434,33 @@ def _check_characters(text: str, where: str) -> None:
             )
 
 
+def parse_toml(text: str, where: str, *, exact: bool = False) -> dict[str, Any]:
+    """Parse TOML; with ``exact`` decimals stay the texts that they are.
+
+    Raises:
+        BadFile: invalid TOML, an integer beyond 64 bits, or nested too deeply.
+    """
+    import tomllib  # a tenth of what `weft --help` takes, and few verbs read such a file
+
+    text = text.removeprefix(_BOM).replace("\r\n", "\n")
+    try:
+        data = tomllib.loads(text, parse_float=str if exact else float)
+    except RecursionError:
+        raise BadFile("nested too deeply", where=where) from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadFile(f"not TOML: {error}", where=where) from None
+    except ValueError:  # an integer with more digits than Python converts
+        raise BadFile("an integer beyond 64 bits", where=where) from None
+    rest: list[Any] = [data]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict | list):
+            rest += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, int) and value.bit_length() > 64:  # of hexadecimal digits
+            raise BadFile("an integer beyond 64 bits", where=where)
+    return data
+
+
 def kind_of(data: Any, where: str) -> str:
     """Return the noun of a JSON object, the value of its ``"weft"`` key; check its schema."""
     if not isinstance(data, dict) or not isinstance(data.get("weft"), str):

@@ -10,7 +10,9 @@ the same module with every marked function compiled, those of other modules too 
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import cache, wraps
@@ -106,8 +108,7 @@ def watched(module: ModuleType, **replaced: Any) -> Any:
 def _compiled(plain: Any, names: dict[str, Any]) -> Any:
     """A copy of a function that sees these globals, compiled."""
     # Loaded here: numba takes a third of a second, and plain kernels do without it.
-    from numba import njit
-
+    njit = load_numba().njit
     from .machine_code import MachineCode
 
     function = unwrap(plain)
@@ -120,6 +121,29 @@ def _compiled(plain: Any, names: dict[str, Any]) -> Any:
     # fails where it can write no file.
     made._cache = MachineCode(function.__module__, function.__name__, digest(function.__module__))
     return made
+
+
+@cache
+def load_numba() -> Any:
+    """Return numba, without the settings that it reads from a file in the working folder.
+
+    Such a file could name a folder of machine code to execute.
+    """
+    yaml = sys.modules.get("yaml")
+    guarded = os.path.exists(".numba_config.yaml")
+    with warnings.catch_warnings():
+        if guarded:
+            warnings.simplefilter("ignore")  # it says that it cannot read the file
+            sys.modules["yaml"] = None  # type: ignore[assignment]
+        try:
+            import numba.core.config as config
+        finally:
+            if guarded:
+                del sys.modules["yaml"]
+            if guarded and yaml is not None:
+                sys.modules["yaml"] = yaml
+    vars(config)["_config_fname"] = os.devnull  # where it looks again at each compilation
+    return sys.modules["numba"]
 
 
 @cache

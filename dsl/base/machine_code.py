@@ -7,7 +7,9 @@ found, rather than executed. Code for a generic processor runs on all of its arc
 brings such files, and ``weft doctor --warm`` makes them.
 
 Read from the folder of the package, from the user's and from a temporary one; written to the
-first of these that can be written. Without any, a process keeps what it compiles.
+first of these that can be written. Without any, a process keeps what it compiles. A file is code
+that is executed: it is loaded only where no other user may write, in the folder or above it; other
+places are left out with a warning. What a package's own folder brings is as safe as the package.
 
 Processes that need the same kernel at the same time compile it once: the others wait for the one
 that began. A lock of the system holds them, for a counted number of looks; then they compile too.
@@ -20,6 +22,7 @@ import hashlib
 import logging
 import os
 import pickle
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -52,6 +55,10 @@ LOOKS = 1200
 
 _SEAL = hashlib.sha256().digest_size
 
+UNSAFE = (
+    "machine code in %s is neither read nor written: another user may write there; "
+    "the loops are compiled anew"
+)
 COMPILING = (
     "compiling the loops for this machine: up to a minute, once ('weft doctor --warm' compiles all)"
 )
@@ -117,7 +124,7 @@ class MachineCode(_Cache):
             return
         lock = FileLock(path.with_suffix(".lock"))
         try:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(mode=0o755, exist_ok=True)
         except OSError:
             return
         if lock.take(LOOKS):
@@ -154,7 +161,7 @@ class MachineCode(_Cache):
 
     def _save(self, path: Path, code: bytes) -> None:
         with contextlib.suppress(OSError):
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(mode=0o755, exist_ok=True)
             for old in path.parent.glob(path.name.replace(self._sources, "*")):
                 old.unlink(missing_ok=True)  # of other sources
             _write(path, code)
@@ -180,40 +187,86 @@ def writable() -> Path | None:
 @cache
 def readable() -> tuple[Path, ...]:
     """The folders that may hold machine code."""
-    return tuple(folder for folder in _folders() if _trusted(folder))
+    found = []
+    for folder in _folders():
+        if not _trusted(folder):
+            if folder.parent.exists():
+                LOG.warning(UNSAFE, folder)
+        elif folder.is_dir():
+            found.append(folder)
+    return tuple(found)
 
 
 def _folders() -> Iterator[Path]:
     """``NUMBA_CACHE_DIR`` if it is set, then the package's, the user's and the temporary one."""
-    package = Path(__file__).absolute().parents[2]
+    package = _package()
     # Two installations may share the folders outside of them.
     own = f"weft-{hashlib.sha256(os.fsencode(package)).hexdigest()[:12]}"
-    if folder := vars(config)["CACHE_DIR"]:
+    # A relative place is what somebody unpacked in the working folder.
+    if os.path.isabs(folder := vars(config)["CACHE_DIR"]):
         yield Path(folder, own)
     yield package / FOLDER
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.path.isabs(user):
         yield Path(user, "weft", FOLDER, own)
-    yield Path(tempfile.gettempdir(), f"{own}-{os.getuid()}")
+    if (shared := tempfile.gettempdir()) != os.path.realpath(os.curdir):  # without any other
+        yield Path(shared, f"{own}-{os.geteuid()}")
+
+
+def _package() -> Path:
+    return Path(__file__).absolute().parents[2]
 
 
 def _trusted(folder: Path) -> bool:
-    """Return False for a folder in which another user could have put code for us to execute."""
+    """Return False for a folder in which another user could have put code for us to execute.
+
+    It is to be the user's own, and all above it his or root's; a folder that is not there yet will
+    be. In a folder as ``/tmp`` nobody replaces what is another's.
+    """
+    if folder == _package() / FOLDER:
+        return not folder.exists() or _is_ours(folder.lstat())
+    real = Path(os.path.realpath(folder))
+    for place in (folder, *folder.parents, real, *real.parents):
+        try:
+            found = place.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+        if found.st_uid not in (os.geteuid(), 0 if place not in (folder, real) else -1):
+            return False
+        kept = stat.S_ISLNK(found.st_mode) or (found.st_mode & stat.S_ISVTX and place != real)
+        if not kept and _others_write(found):
+            return False
+    return True
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    """Return True for what the user, or the owner of the package, has alone written."""
+    owners = (os.geteuid(), _package().stat().st_uid)
+    return found.st_uid in owners and not _others_write(found)
+
+
+def _others_write(found: os.stat_result) -> bool:
+    """Return True where other users may write; a group that has only its owner is none."""
+    if not found.st_mode & stat.S_IWGRP or found.st_mode & stat.S_IWOTH:
+        return bool(found.st_mode & stat.S_IWOTH)
+    import grp
+    import pwd
+
     try:
-        found = folder.lstat()
-    except OSError:
-        return False
-    return not _shared(folder) or (found.st_uid == os.getuid() and not found.st_mode & 0o077)
-
-
-def _shared(folder: Path) -> bool:
-    return folder.parent == Path(tempfile.gettempdir())
+        name, group = pwd.getpwuid(found.st_uid).pw_name, grp.getgrgid(found.st_gid)
+    except KeyError:
+        return True
+    return group.gr_name != name or not set(group.gr_mem) <= {name}
 
 
 def _can_write(folder: Path) -> bool:
-    mode = 0o700 if _shared(folder) else 0o777
     try:
-        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        if folder != _package() / FOLDER and not _trusted(folder):
+            return False
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o755 if folder == _package() / FOLDER else 0o700, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError:
         return False
@@ -223,7 +276,10 @@ def _can_write(folder: Path) -> bool:
 def _read(path: Path) -> Any:
     """The contents of a file; None if there is none, or it is damaged."""
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            if not (_is_ours(os.fstat(file.fileno())) and _is_ours(path.parent.lstat())):
+                return None
+            data = file.read()
     except OSError:
         return None
     if hashlib.sha256(data[_SEAL:]).digest() != data[:_SEAL]:

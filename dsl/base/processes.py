@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from .deadline import Deadline
+from .import_path import module_folders
 from .lazy_dataclass import dataclass
 
 Process = subprocess.Popen[bytes]
@@ -56,8 +57,11 @@ def cores() -> int:
 
 
 def python(*arguments: str, **environment: str) -> Command:
-    """Return the command that runs this Python with some arguments."""
-    return Command((sys.executable, *arguments), environment)
+    """Return the command that runs this Python with some arguments, not from the working folder.
+
+    It is the only place that names this Python: see :mod:`.import_path`.
+    """
+    return Command((sys.executable, "-P", *arguments), environment)
 
 
 def start(
@@ -68,7 +72,12 @@ def start(
     stderr: int | IO[bytes],
     folder: Path | None = None,
 ) -> Process:
-    """Start a process in a session of its own: Ctrl-C does not reach it, its owner ends it."""
+    """Start a process in a session of its own: Ctrl-C does not reach it, its owner ends it.
+
+    Python in it, and in all that it starts, imports from the folders that this process imports
+    from, and not from the working folder.
+    """
+    imports = {"PYTHONPATH": os.pathsep.join(module_folders()), "PYTHONSAFEPATH": "1"}
     return subprocess.Popen(
         command.words,
         cwd=folder,
@@ -76,7 +85,7 @@ def start(
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
-        env={**os.environ, **command.environment},
+        env={**os.environ, **imports, **command.environment},
     )
 
 

@@ -7,7 +7,6 @@ in the file's order. ``fabric=FILE`` places the hosts of a machine in it, ``host
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
@@ -15,7 +14,7 @@ from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 
 from ..base.errors import BadFile, UnknownName, UserError
-from ..base.files import Fields
+from ..base.files import Fields, parse_toml
 from ..base.lazy_dataclass import dataclass
 from ..base.units import exact, parse_microseconds
 
@@ -188,11 +187,7 @@ def read_fabric(text: str, name: str) -> FabricFile:
 
 
 def _leaf_spine(text: str, where: str) -> LeafSpine:
-    try:
-        data = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"), parse_float=str)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadFile(f"not TOML: {error}", where=where) from None
-    fields = Fields(data, where)
+    fields = Fields(parse_toml(text, where, exact=True), where)
     fields.get("schema", int, 1)
     each = fields.get("hosts_per_rack", int, 0)
     racks = fields.get("racks", (int, list), [])

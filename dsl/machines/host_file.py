@@ -7,7 +7,6 @@ The catalogue's files are ``topologies/*.toml``; user files have the same format
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache
@@ -15,7 +14,7 @@ from importlib import resources
 from typing import Any, TypeVar
 
 from ..base.errors import BadFile, UserError
-from ..base.files import SCHEMA, Fields
+from ..base.files import SCHEMA, Fields, parse_toml
 from ..base.units import exact, parse_bandwidth, parse_microseconds
 from ..nouns.capabilities import CAPABILITIES, read_limits
 from ..nouns.timing import MachineTiming, TimingNumber, flattened
@@ -50,13 +49,7 @@ def read_host(text: str, where: str) -> Host:
     Raises:
         BadFile: not TOML, an unknown key, a number without unit, an unknown GPU.
     """
-    try:
-        # Decimals are read as strings, to stay exact.
-        data = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"), parse_float=str)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadFile(f"not TOML: {error}", where=where) from None
-    except ValueError:  # an integer with more digits than Python converts
-        raise BadFile("an integer of thousands of digits", where=where) from None
+    data = parse_toml(text, where, exact=True)
     if data.get("schema") != SCHEMA:
         raise BadFile(
             f"schema {data.get('schema')!r} is not known",

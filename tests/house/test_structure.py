@@ -161,6 +161,11 @@ def solve(loads, width, sums):
         (doors.limit_tables, "A = 71\nB = 72", []),
         (doors.starters, "subprocess.Popen(x, start_new_session=True)", ["a.py:1: Popen"]),
         (doors.starters, "subprocess.Popen(x)", []),
+        (doors.bare_starts, "subprocess.run(['ps'])", ["a.py:1: run"]),
+        (doors.bare_starts, "x = (sys.executable, '-c')", ["a.py:1: sys.executable"]),
+        (doors.bare_starts, "os.execv(x, y)", ["a.py:1: execv"]),
+        (doors.bare_starts, "from multiprocessing import Pool", ["a.py:1: multiprocessing"]),
+        (doors.bare_starts, "Path(sys.executable).parent", []),
         (
             doors.option_grammars,
             "head, brace, tail = x.partition('{')",

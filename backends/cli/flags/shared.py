@@ -136,7 +136,8 @@ def add_flags(parser: argparse.ArgumentParser, flags: type[Flags]) -> None:
             spec["default"] = one.default
         if spec.get("action") == "store_true":
             del spec["default"]
-        groups[title].add_argument(*(names or (one.name,)), **spec)
+        action = groups[title].add_argument(*(names or (one.name,)), **spec)
+        setattr(action, "writes", one.metadata["writes"])  # noqa: B010 (no field of argparse's)
 
 
 def unset(of: type[Flags], name: str) -> Any:

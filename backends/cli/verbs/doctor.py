@@ -106,6 +106,9 @@ def _advise(args: DoctorFlags, console: Console) -> int:
 def _warm(console: Console) -> int:
     """Compile all kernels that have no machine code yet, on all cores."""
     # Loaded here: both load numba, without which the report must do.
+    from weft.dsl.base.jit import load_numba
+
+    load_numba()
     from weft.dsl.base.machine_code import writable
 
     from ...jobs.local import local

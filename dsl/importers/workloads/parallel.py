@@ -30,12 +30,11 @@ micro-batches; activations have 2 bytes, gradients 4 unless the file says otherw
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 from ...base.errors import BadFile
-from ...base.files import Fields
+from ...base.files import Fields, parse_toml
 from ...base.lazy_dataclass import dataclass
 from ...nouns.workload import Workload, WorkloadOperation, axis_groups
 from ...nouns.workload_file import placed
@@ -56,11 +55,7 @@ def read_settings(text: str, where: str, name: str) -> Workload:
     Raises:
         BadFile: not such a file, sizes that do not divide, or an order that is not one.
     """
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadFile(f"not TOML: {error}", where=where) from None
-    one = _ParallelSettings.of(data, where)
+    one = _ParallelSettings.of(parse_toml(text, where), where)
     operations = [*one.tensor(), *one.pipeline(), *one.data(), *one.experts()]
     if not operations:
         raise BadFile("every axis has one rank: nothing is sent", where=where)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command import Weft
@@ -117,3 +119,77 @@ def test_mistakes_are_named_with_their_line(
     assert told in ran.err
     assert f"{path}:{line}" in ran.err if line else str(path) in ran.err
     assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("verb", "text", "told"),
+    [
+        ("bound", 'collective = "elsewhere/evil.py"', "cannot name Python code"),
+        ("bound", 'topology = "evil.py:ring{ranks=4}"', "cannot name Python code"),
+        ("synth", 'sketch = "a.json+evil.py"', "cannot name Python code"),
+        ("synth", 'output = "out.json"', "--output is not read from a file"),
+        ("synth", "force = true", "--force is not read from a file"),
+        ("synth", '[synth]\nlog = "log.jsonl"', "--log is not read from a file"),
+        ("sweep", 'cluster = "tcp://elsewhere:8786"', "--cluster is not read from a file"),
+        ("sweep", 'cache = "forged"', "--cache is not read from a file"),
+        ("run", '[run]\ntrace = "trace.json"', "--trace is not read from a file"),
+    ],
+)
+def test_a_file_names_neither_code_nor_outputs(
+    weft: Weft, folder: Path, verb: str, text: str, told: str
+) -> None:
+    (folder / "inner" / "evil.py").write_text("open('executed', 'w')")
+    (folder / "weft.toml").write_text(text)
+    ran = weft(verb, *([] if verb == "bound" else ["-t", "ring:4"]))
+    assert ran.code == 2
+    assert told in ran.err
+    assert str(folder / "weft.toml") in ran.err
+    assert [file.name for file in (folder / "inner").iterdir()] == ["evil.py"]
+
+
+@pytest.mark.parametrize("end", ["repository", "home", "none"])
+def test_files_above_the_repository_or_the_home_folder_are_not_sought(
+    weft: Weft, folder: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "weft.toml").write_text('topology = "ring:4"\n')
+    if end == "repository":
+        (folder / "inner" / ".git").write_text("gitdir: elsewhere\n")
+    elif end == "home":
+        monkeypatch.setenv("HOME", str(folder / "inner"))
+    ran = weft("bound", "-c", "allgather")
+    assert ran.code == (0 if end == "none" else 2), ran.err
+
+
+@pytest.mark.parametrize("strange", ["weft.toml", "."])
+def test_a_file_of_another_user_is_not_read(
+    weft: Weft, folder: Path, strange: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "weft.toml").write_text('topology = "ring:4"\n')
+    stat = Path.stat
+
+    def of_another(path: Path, **options: bool) -> object:
+        stat(path, **options)
+        return SimpleNamespace(st_uid=os.geteuid() + (path == folder / strange))
+
+    monkeypatch.setattr(Path, "stat", of_another)
+    ran = weft("bound", "-c", "allgather")
+    assert ran.code == 2
+    assert f"warning: {folder / 'weft.toml'} is not read" in ran.err
+    assert "is not read" in weft("doctor").out
+    monkeypatch.setenv("WEFT_CONFIG", str(folder / "weft.toml"))
+    assert shown(weft, "-c", "allgather") == "ring:4"
+
+
+@pytest.mark.parametrize("number", ["9" * 4301, "0x" + "f" * 5000, "[" * 5000 + "]" * 5000])
+def test_numbers_and_nesting_beyond_limits_are_refused(
+    weft: Weft, folder: Path, number: str
+) -> None:
+    (folder / "weft.toml").write_text(f"seed = {number}\n")
+    ran = weft("synth", "-t", "ring:4")
+    assert ran.code == 2, ran.err
+    assert str(folder / "weft.toml") in ran.err
+
+
+def test_a_working_folder_that_was_removed_has_no_defaults(weft: Weft, folder: Path) -> None:
+    (folder / "inner").rmdir()
+    assert shown(weft, "-t", "ring:4", "-c", "allgather") == "ring:4"

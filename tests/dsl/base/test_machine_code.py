@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import pickle
 import shutil
 import stat
 import subprocess
@@ -15,7 +17,7 @@ import pytest
 
 from weft.dsl.base import machine_code
 from weft.dsl.base.file_lock import FileLock
-from weft.dsl.base.machine_code import COMPILING, MachineCode
+from weft.dsl.base.machine_code import COMPILING, UNSAFE, MachineCode
 
 LOOPS = """
 from weft.dsl.base.jit import compiled
@@ -81,13 +83,16 @@ def compiles() -> Iterator[Compiles]:
         assert parent.stdout is not None
         asked, answers = parent.stdin, parent.stdout
 
-        def run(program: Path, **places: str) -> bool:
+        def run(program: Path, expected: str | None = None, **places: str) -> bool:
             known = {"NUMBA_CACHE_DIR": str(program / "cache"), **places}
             print(json.dumps([str(program), known]), file=asked, flush=True)
             status = answers.readline()
             out, err = ((program / name).read_text() for name in ("out", "err"))
             assert status == "0\n", err
             assert out == "10\n"
+            if expected is not None:
+                assert err.startswith(UNSAFE % expected)
+                err = err.partition("\n")[2]
             assert err in ("", f"{COMPILING}\n")
             return bool(err)
 
@@ -123,12 +128,12 @@ def made(compiled: Path, program: Path) -> Path:
     return file
 
 
-def started(program: Path) -> subprocess.Popen[str]:
+def started(program: Path, **places: str) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(program), os.environ.get("PYTHONPATH", "")])
     known = {"NUMBA_CACHE_DIR": str(program / "cache"), "PYTHONPATH": path}
     return subprocess.Popen(
         [sys.executable, str(program / "main.py")],
-        env={**os.environ, **known},
+        env={key: text for key, text in {**os.environ, **known, **places}.items() if text},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -235,6 +240,85 @@ def test_without_a_folder_to_write_a_kernel_is_compiled_in_memory(
     (program / "main.py").write_text(script)
     assert compiles(program)
     assert files(program) == []
+
+
+class Hostile:
+    """Leaves a file where it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, (str(self._mark), "w")
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[None]:
+    """For a test in which machine code goes to the folder of the package."""
+    yield
+    shutil.rmtree(machine_code._package() / machine_code.FOLDER / "loops", ignore_errors=True)
+
+
+def hostile(made: Path, program: Path) -> Path:
+    """Replace machine code by what somebody else could put there; return the file it leaves."""
+    mark = program / "executed"
+    data = pickle.dumps(Hostile(mark))
+    made.write_bytes(hashlib.sha256(data).digest() + data)
+    return mark
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("what", ["folder", "above", "module", "file", ""])
+def test_what_another_user_could_have_written_is_not_executed(
+    program: Path, made: Path, compiles: Compiles, what: str
+) -> None:
+    """In the folder that ``NUMBA_CACHE_DIR`` names, above it or in it."""
+    mark = hostile(made, program)
+    (folder,) = (program / "cache").iterdir()
+    places = {"folder": folder, "above": folder.parent, "module": made.parent, "file": made}
+    if not what:
+        with pytest.raises(AssertionError, match="not readable"):
+            compiles(program)
+        assert mark.exists()
+        return
+    places[what].chmod(0o666 if what == "file" else 0o777)
+    compiles(program, expected=None if what in ("module", "file") else str(folder))
+    assert not mark.exists()
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("relative", [False, True])
+def test_the_working_folder_names_no_machine_code(
+    program: Path, made: Path, compiles: Compiles, relative: bool
+) -> None:
+    """Neither by a relative ``NUMBA_CACHE_DIR`` nor in the file of settings that numba reads."""
+    mark = hostile(made, program)
+    text = f"import os\nos.chdir({str(program)!r})\n{MAIN}"
+    if not relative:
+        text += "import numba.core.config\nassert not numba.core.config.CACHE_DIR"
+    (program / "main.py").write_text(text)
+    (program / ".numba_config.yaml").write_text(f"cache_dir: {program / 'cache'}\n")
+    if relative:
+        compiles(program, NUMBA_CACHE_DIR="cache")
+    else:
+        with started(program, NUMBA_CACHE_DIR="") as ran:
+            out, err = ran.communicate()
+            assert (out, ran.returncode) == ("10\n", 0), err
+    assert not mark.exists()
+
+
+def test_a_private_group_of_the_user_is_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = type("Group", (), {"gr_name": "me", "gr_mem": []})
+    monkeypatch.setattr("grp.getgrgid", lambda _: group)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: type("User", (), {"pw_name": "me"}))
+    tmp_path.chmod(0o775)
+    assert machine_code._trusted(tmp_path)
+    group.gr_mem.append("other")
+    assert not machine_code._trusted(tmp_path)
+    tmp_path.chmod(0o755)
+    assert machine_code._trusted(tmp_path / "not" / "there")
 
 
 def test_the_first_folder_that_can_be_written_is_taken(

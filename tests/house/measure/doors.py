@@ -35,6 +35,31 @@ def starters(source: Source) -> Iterator[str]:
             yield place(source, call, "Popen")
 
 
+STARTING = {"run", "Popen", "call", "check_call", "check_output"}
+
+
+def bare_starts(source: Source) -> Iterator[str]:
+    """Starts that `processes.start` does not guard from modules in the working folder.
+
+    Names of this Python (`sys.executable`) as a word to start, calls of `subprocess`, and what
+    else `os` and `multiprocessing` start.
+    """
+    if not any(mentions(source, word) for word in ("executable", "subprocess", "os.", "multipro")):
+        return
+    for node in walk(source.tree):
+        match node:
+            case ast.Import() | ast.ImportFrom() if "multiprocessing" in ast.unparse(node):
+                yield place(source, node, "multiprocessing")
+            case ast.Tuple() | ast.List() if "sys.executable" in map(ast.unparse, node.elts):
+                yield place(source, node, "sys.executable")
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="subprocess"), attr=name)):
+                if name in STARTING:
+                    yield place(source, node, name)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="os"), attr=name)):
+                if name.startswith(("exec", "spawn", "posix_spawn")) or name in ("system", "popen"):
+                    yield place(source, node, name)
+
+
 def option_grammars(source: Source) -> Iterator[str]:
     """Files that take a name with options apart by hand; one line per way that a file has.
 
@@ -75,6 +100,7 @@ def measured(tree: Tree) -> Iterator[Figure]:
     for key, label, pattern in (
         ("limit_tables", "tables of runtime limits", limit_tables),
         ("starters", "starters of processes", starters),
+        ("bare_starts", "starts of programs, in all", bare_starts),
         ("option_grammars", "places that parse a name with options", option_grammars),
     ):
         found = tuple(at for source in tree.code for at in pattern(source))
