@@ -14,9 +14,9 @@ from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import Missing
 
 from ..formats.p2p.data import Exam
-from ..formats.p2p.execute import arguments, loaded
+from ..formats.p2p.execute import arguments, loaded, wrong_result
 from .job import Case, Done, RankJob, RankReport
-from .rank import restored, wrong_result
+from .rank import restored
 
 SETTINGS = {
     "NCCL_MULTI_RANK_GPU_ENABLE": "1",

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-
 from weft.dsl.base.arrays import AnyArray
 
 from ..formats.p2p.data import Exam
-from ..formats.p2p.execute import arguments, loaded
+from ..formats.p2p.execute import arguments, loaded, wrong_result
 from .job import Case, Done, EmittedFile, RankJob
 from .recording import CallRecord, Watched
 
@@ -193,14 +191,3 @@ def restored(
         recv[...] = blank
     if send is not None and before is not None:
         send[...] = before
-
-
-def wrong_result(
-    exam: Exam, rank: int, send: AnyArray | None, recv: AnyArray | None, before: AnyArray | None
-) -> str | None:
-    """Return the error of a result, or None; ``before``: the input as it was before the call."""
-    wrong = exam.wrong(rank, recv)
-    if wrong or send is None or before is None:
-        return wrong
-    same = np.array_equal(send.view(np.uint8), before.view(np.uint8))
-    return None if same else f"the input of rank {rank} was overwritten"

@@ -92,9 +92,7 @@ def _run(program: Any, exam: Exam, in_place: bool) -> str | None:
         send, recv = arguments(exam, wire.rank, in_place)
         before = None if send is None or in_place else send.copy()
         call_on(wire, program, send, recv)
-        wrong = exam.wrong(wire.rank, recv)
-        if before is not None and send is not None and not np.array_equal(before, send):
-            wrong = wrong or f"the input of rank {wire.rank} was overwritten"
+        wrong = wrong_result(exam, wire.rank, send, recv, before)
         if wrong:
             wrongs.append(wrong)
 
@@ -107,6 +105,20 @@ def _run(program: Any, exam: Exam, in_place: bool) -> str | None:
         return wrongs[0]
     left = hub.left()
     return f"no rank received what rank {left[0][0]} sent" if left else None
+
+
+def wrong_result(
+    exam: Exam, rank: int, send: AnyArray | None, recv: AnyArray | None, before: AnyArray | None
+) -> str | None:
+    """Return the error of a result, or None; ``before``: the input as it was before the call.
+
+    The input is compared by its bytes: what a rank does not give is filled with NaN.
+    """
+    wrong = exam.wrong(rank, recv)
+    if wrong or send is None or before is None:
+        return wrong
+    same = np.array_equal(send.view(np.uint8), before.view(np.uint8))
+    return None if same else f"the input of rank {rank} was overwritten"
 
 
 def call_on(wire: Threads, program: Any, send: AnyArray | None, recv: AnyArray | None) -> None:

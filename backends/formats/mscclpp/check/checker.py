@@ -12,13 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ....check.findings import Finding, Severity, errors
-from ..plan.model import ExecutionPlan
+from ..plan.model import ExecutionPlan, chunk_units
 from .form import MAX_OPS, form
 from .graph import Key, PlanEvent, PlanGraph, PlanStep, build
-from .hazards import hazards
+from .hazards import cells, hazards
 from .past import Past
 
 MOST = 20
+MOST_FOLLOWED = 200_000
+"""Accesses of all sizes of a chunk that are followed together (some ten seconds)."""
+
+LEAST_SIZES = 8
+"""Sizes of a chunk that are followed, however many accesses a plan has."""
 
 
 def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ...]:
@@ -26,21 +31,45 @@ def check_plan(plan: ExecutionPlan, longest: int = MAX_OPS) -> tuple[Finding, ..
 
     ``longest``: the most operations of a thread block; the executor of MSCCL++ takes 64.
     """
-    found = list(form(plan, longest))
+    sizes, complete = chunk_units(plan)
+    sizes = [*sizes[-1:], *sizes[:-1]]  # first one at which every block has a share
+    found = list(form(plan, sizes, longest))
     if errors(found):
         return _sorted(found)
-    graph = build(plan)
-    found += _counts(plan, graph)
+    for turn, units in enumerate(sizes):
+        graph = build(plan, units)
+        if turn >= max(LEAST_SIZES, MOST_FOLLOWED // max(1, len(graph.accesses))):
+            complete = False
+            break
+        wrong = _followed(plan, graph)
+        if len(sizes) > 1:
+            where = f" (for instance where a chunk has {units * plan.alignment} bytes)"
+            wrong = [
+                replace(f, message=f.message + where) if f.severity is Severity.ERROR else f
+                for f in wrong
+            ]
+        found += [f for f in wrong if f not in found]
+        if errors(found):
+            return _sorted(found)
+    if not complete:
+        text = "thread blocks share chunks in more ways, at other sizes, than are followed here"
+        found.append(Finding("races", Severity.WARNING, text))
+    return _sorted(found)
+
+
+def _followed(plan: ExecutionPlan, graph: PlanGraph) -> list[Finding]:
+    """Return what is wrong with a plan of sound form, at one size of its chunks."""
+    found = list(_counts(plan, graph))
     if errors(found):
-        return _sorted(found)
+        return found
     found += _packets(graph)
     link(plan, graph)
     order = topological(graph)
     if len(order) < len(graph):
-        return _sorted([*found, _cycle(graph, set(order))])
+        return [*found, _cycle(graph, set(order))]
     if errors(found):
-        return _sorted(found)
-    return _sorted([*found, *_few(list(hazards(plan, graph)))])
+        return found
+    return [*found, *_few(list(hazards(plan, graph)))]
 
 
 def _sorted(found: list[Finding]) -> tuple[Finding, ...]:
@@ -120,29 +149,22 @@ def _counts(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
 
 def _packets(graph: PlanGraph) -> list[Finding]:
     """Order packets before their readers; each place is written once per launch, and then read."""
-    written: dict[tuple[int, int], list[tuple[int, PlanStep]]] = defaultdict(list)
-    read: set[tuple[int, int]] = set()
-    for a in graph.accesses:
-        if a.packets and a.writes:
-            for k in range(a.low, a.high):
-                written[a.owner, k].append((a.end, a.by))
+    packets = [a for a in graph.accesses if a.packets]
     found: list[Finding] = []
-    for a in graph.accesses:
-        if not a.packets or a.writes or a.late:
-            continue
-        for k in range(a.low, a.high):
-            read.add((a.owner, k))
-            if (a.owner, k) not in written:
-                found.append(at("deadlock", f"packets in s[{k}] are read and never written", a.by))
-                break
-            graph.strong[a.start] += [end for end, _ in written[a.owner, k]]
-    for (rank, k), ends in written.items():
-        if len(ends) > 1:
-            text = f"packets in s[{k}] of rank {rank} are written twice in a launch"
-            found.append(at("packets", f"{text}; also by {ends[0][1]}", ends[1][1]))
-        elif (rank, k) not in read:
-            text = f"packets in s[{k}] of rank {rank} are never read"
-            found.append(at("packets", text, ends[0][1], Severity.WARNING))
+    for (owner, low), here in cells([(a.owner, a.low, a.high) for a in packets]).items():
+        place = f"packets in s[{low // graph.units}]"
+        writers = [packets[k] for k in here if packets[k].writes]
+        readers = [packets[k] for k in here if not packets[k].writes and not packets[k].late]
+        for a in readers:
+            graph.strong[a.start] += [w.end for w in writers]
+        if readers and not writers:
+            found.append(at("deadlock", f"{place} are read and never written", readers[0].by))
+        elif len(writers) > 1:
+            text = f"{place} of rank {owner} are written twice in a launch"
+            found.append(at("packets", f"{text}; also by {writers[0].by}", writers[1].by))
+        elif writers and not readers:
+            text = f"{place} of rank {owner} are never read"
+            found.append(at("packets", text, writers[0].by, Severity.WARNING))
     return _few(found)
 
 

@@ -18,10 +18,12 @@ from ..plan.model import (
     GpuPlan,
     LocalChunks,
     Multicast,
+    Operand,
     Operation,
     PlanOp,
     RemoteChunks,
     ThreadBlock,
+    part,
 )
 from .switches import switch_groups
 
@@ -88,12 +90,13 @@ _PAIRED = PUTS | {PlanOp.GET, PlanOp.PUT_PACKETS}
 
 @dataclass(frozen=True, slots=True)
 class PlanPlace:
-    """Place of an operation in a plan."""
+    """Place of an operation in a plan; ``units``: the sizes of a chunk that are followed."""
 
     plan: ExecutionPlan
     rank: int
     block: int
     step: int
+    units: tuple[int, ...]
 
     @property
     def gpu(self) -> GpuPlan:
@@ -114,7 +117,7 @@ OLD_GPUS = "operations on switches do nothing before sm_90: a wrong result, and 
 """Warning on plans with switch channels: the executor of MSCCL++ runs them on any GPU."""
 
 
-def form(plan: ExecutionPlan, longest: int = MAX_OPS) -> Iterator[Finding]:
+def form(plan: ExecutionPlan, units: Sequence[int], longest: int = MAX_OPS) -> Iterator[Finding]:
     """Everything that can be told without following the plan; see :func:`.check_plan`."""
     yield from _head(plan)
     yield from switch_groups(plan, _moving(plan))
@@ -123,9 +126,10 @@ def form(plan: ExecutionPlan, longest: int = MAX_OPS) -> Iterator[Finding]:
         for b, block in enumerate(gpu.blocks):
             yield from _block(plan, rank, b, block, longest)
             for k, op in enumerate(block.ops):
-                yield from _operation(PlanPlace(plan, rank, b, k), op)
+                place = PlanPlace(plan, rank, b, k, tuple(units))
+                yield from _operation(place, op)
                 for inner in op.body:
-                    yield from _inner(PlanPlace(plan, rank, b, k), op, inner)
+                    yield from _inner(place, op, inner)
 
 
 def _head(plan: ExecutionPlan) -> Iterator[Finding]:
@@ -239,11 +243,13 @@ def _inner(place: PlanPlace, pipeline: Operation, op: Operation) -> Iterator[Fin
         return
     if pipeline.unit < 1 or pipeline.unit % VECTOR:
         yield place.finding("form", f"unit_size {pipeline.unit} is not a multiple of {VECTOR}")
+    parts = op.share[1] if op.share else 1
     for x in (*op.src, *op.dst):
-        if x.size < pipeline.chunks:
+        if x.size < pipeline.chunks * parts:
+            size = f"{x.size} chunks" + (f" for {parts} blocks" if op.share else "")
             yield place.finding(
                 "bounds",
-                f"`{op.op}` of {x.size} chunks in a pipeline over "
+                f"`{op.op}` of {size} in a pipeline over "
                 f"{pipeline.chunks}: late turns run past its end",
             )
     yield from _operation(place, op)
@@ -322,6 +328,14 @@ def _operands(place: PlanPlace, op: Operation) -> Iterator[Finding]:
         )
 
 
+def _beyond(place: PlanPlace, op: Operation, x: Operand, chunks: int) -> bool:
+    """Test whether a block's bytes of an operand are not all in a buffer."""
+    if x.index < 0 or x.size < 1 or x.index + x.size <= chunks:
+        return x.index < 0 or x.size < 1
+    spans = [(part(x, op, units), chunks * units) for units in place.units]
+    return any(low < high > end for (low, high), end in spans)
+
+
 def _bounds(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     sides = packet_sides(op)
     for x, packet in zip((*op.src, *op.dst), (*sides[0], *sides[1]), strict=True):
@@ -349,10 +363,10 @@ def _bounds(place: PlanPlace, op: Operation) -> Iterator[Finding]:
                 yield place.finding("ids", problem)
         else:
             buffer = x.buffer
-        size = size_of(gpu, buffer)
+        size = gpu.size_of(buffer)
         if place.plan.packets and buffer is Buffer.SCRATCH and not packet:
             size *= 2  # plain data has the room that packets would take
-        if x.index < 0 or x.size < 1 or x.index + x.size > size:
+        if _beyond(place, op, x, size):
             text = f"{name}{buffer}[{x.index} … {x.index + x.size - 1}]"
             yield place.finding(
                 "bounds", f"`{op.op}` addresses {text}; the buffer has {size} chunks"
@@ -374,8 +388,8 @@ def _switch_bounds(place: PlanPlace, op: Operation, x: Multicast) -> Iterator[Fi
         yield place.finding("traps", f"`{op.op}` to `{group.buffer}`: packets live in scratch")
     members = [r for r in group.ranks if 0 <= r < len(place.plan.gpus)]
     for r in members:
-        size = size_of(place.plan.gpus[r], group.buffer)
-        if x.index < 0 or x.size < 1 or x.index + x.size > size:
+        size = place.plan.gpus[r].size_of(group.buffer)
+        if _beyond(place, op, x, size):
             text = f"{group.buffer}[{x.index} … {x.index + x.size - 1}] of all its group"
             yield place.finding(
                 "bounds", f"`{op.op}` addresses {text}; that of rank {r} has {size} chunks"
@@ -425,13 +439,6 @@ _PACKET_SIDES: dict[PlanOp, tuple[int | None, int | None]] = {
 }
 
 
-def size_of(gpu: GpuPlan, buffer: Buffer) -> int:
-    """Return the declared chunks of a buffer."""
-    if buffer is Buffer.INPUT:
-        return gpu.input_chunks
-    return gpu.output_chunks if buffer is Buffer.OUTPUT else gpu.scratch_chunks
-
-
 def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     plan, warning = place.plan, Severity.WARNING
     if op.reduce_op not in (None, "sum"):
@@ -441,9 +448,10 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
             "traps",
             f"`{op.op}` under protocol Simple: scratch has no room for the flags of packets",
         )
-    packed = [x.buffer for x in op.src if isinstance(x, LocalChunks)]
-    if op.op is PlanOp.MULTICAST_STORE_PACKETS and packed != [Buffer.SCRATCH]:
-        yield place.finding("traps", f"`{op.op}` from `{packed[0]}`: packets live in scratch")
+    for x in op.src[:1] if op.op is PlanOp.MULTICAST_STORE_PACKETS else _packed(op):
+        if isinstance(x, LocalChunks) and x.buffer is not Buffer.SCRATCH:
+            word = "to" if x in op.dst else "from"
+            yield place.finding("traps", f"`{op.op}` {word} `{x.buffer}`: packets live in scratch")
     if op.op is PlanOp.FLUSH and not op.dst:
         yield place.finding("traps", "`flush` without operands does nothing; use `pwsf`", warning)
     if op.op is PlanOp.GET and any(x.index != y.index for x, y in zip(op.src, op.dst, strict=True)):
@@ -464,6 +472,11 @@ def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
                     f"`{op.op}` to a peer's scratch always means its "
                     "first half, with use_double_scratch_buffer",
                 )
+
+
+def _packed(op: Operation) -> tuple[Operand, ...]:
+    """Return where an operation packs data; of what it unpacks the kernel ignores the letter."""
+    return tuple(x for x, packets in zip(op.dst, packet_sides(op)[1], strict=True) if packets)
 
 
 def _is_scratch(place: PlanPlace, op: Operation, x: RemoteChunks | Multicast) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import field
 
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer
@@ -22,19 +22,20 @@ from ..plan.model import (
     ExecutionPlan,
     LocalChunks,
     Multicast,
-    Operand,
     Operation,
     PlanOp,
     RemoteChunks,
+    part,
 )
 from .form import PUTS, packet_sides
 
 
 @dataclass(slots=True, eq=False)
 class Access:
-    """An operation touches chunks ``low … high`` of a buffer of ``owner`` between two moments.
+    """An operation touches units ``low … high`` of a buffer of ``owner`` between two moments.
 
-    ``packets``: in units of packets, twice as far apart. ``late``: the network does it.
+    ``packets``: in units of packets, twice as far apart. ``late``: the network does it. ``chunk``:
+    where it begins, for messages.
     """
 
     owner: int
@@ -46,6 +47,7 @@ class Access:
     start: int
     end: int
     by: PlanStep
+    chunk: int
     late: bool = False
 
 
@@ -88,12 +90,14 @@ class PlanGraph:
     """Moments of a plan and their order.
 
     Attributes:
+        units: units of a chunk; with groups of blocks a chunk has several.
         strong, weak: for every moment those before it.
         step: the operation of each moment, where it has one.
         begin, finish: per rank, the first and last moments of its blocks.
         gives, takes: signals and waits by receiving channel, releases and acquires by semaphore.
     """
 
+    units: int = 1
     strong: list[list[int]] = field(default_factory=list)
     weak: list[list[int]] = field(default_factory=list)
     step: list[PlanStep | None] = field(default_factory=list)
@@ -117,9 +121,9 @@ class PlanGraph:
         return len(self.strong)
 
 
-def build(plan: ExecutionPlan) -> PlanGraph:
-    """Return the graph of a plan whose form is sound."""
-    graph = PlanGraph()
+def build(plan: ExecutionPlan, units: int = 1) -> PlanGraph:
+    """Return the graph of a plan whose form is sound, at chunks of so many alignment units."""
+    graph = PlanGraph(units)
     ends = _ends(plan)
     for rank, gpu in enumerate(plan.gpus):
         graph.begin.append([])
@@ -147,19 +151,14 @@ def _ends(plan: ExecutionPlan) -> _Ends:
     }
 
 
-def unrolled(ops: tuple[Operation, ...]) -> Iterator[tuple[int, Operation]]:
-    """Operations with their positions; a pipeline's body chunk by chunk."""
+def unrolled(ops: tuple[Operation, ...]) -> Iterator[tuple[int, Operation, int | None]]:
+    """Operations with their positions; a pipeline's body chunk by chunk, with its turn."""
     for index, op in enumerate(ops):
         if op.op is not PlanOp.PIPELINE:
-            yield index, op
+            yield index, op, None
             continue
         for turn in range(op.chunks):
-            for one in op.body:
-                yield index, replace(one, src=_shifted(one.src, turn), dst=_shifted(one.dst, turn))
-
-
-def _shifted(side: tuple[Operand, ...], turn: int) -> tuple[Operand, ...]:
-    return tuple(replace(x, index=x.index + turn, size=1) for x in side)
+            yield from ((index, one, turn) for one in op.body)
 
 
 class _PlanWalk:
@@ -178,11 +177,13 @@ class _PlanWalk:
         self.stored: list[int] = []  # ends of own copies of what was stored through switches
         self.settled: list[int] = []  # those before the last meeting: a release waits for them
         self.told = False  # whether there was a release since
+        self.turn: int | None = None  # of the pipeline it is in
         graph.begin[rank].append(self.met)
 
     def run(self) -> None:
         """Add everything the block does."""
-        for index, op in unrolled(self.block.ops):
+        for index, op, turn in unrolled(self.block.ops):
+            self.turn = turn
             step = PlanStep(self.rank, self.number, index, str(op.op))
             if op.op is PlanOp.NOP:
                 self._meet(self.graph.moment(step=step))
@@ -276,7 +277,7 @@ class _PlanWalk:
         packets: bool,
         late: bool = False,
     ) -> Access:
-        """Record that an operation touches chunks of its own GPU's or of a peer's buffer."""
+        """Record that an operation touches units of its own GPU's or of a peer's buffer."""
         owner, buffer = self.rank, Buffer.SCRATCH
         if isinstance(x, RemoteChunks):
             kind = op.channel or Channel.MEMORY
@@ -286,8 +287,9 @@ class _PlanWalk:
             buffer = x.buffer
         if packets:
             buffer = Buffer.SCRATCH
-        low, high = _part(x, op)
-        made = Access(owner, buffer, low, high, writes, packets, start, end, step, late)
+        low, high = part(x, op, self.graph.units, self.turn)
+        chunk = low // self.graph.units
+        made = Access(owner, buffer, low, high, writes, packets, start, end, step, chunk, late)
         self.graph.accesses.append(made)
         return made
 
@@ -305,19 +307,23 @@ class _PlanWalk:
         """Touch the buffers of all members, the own as well.
 
         What is stored comes back to the issuer through the switch, some time: its own threads see
-        it once a release has waited for it.
+        it once a release has waited for it. Packets that come back to where they were read are
+        there already, value and flag.
         """
         group = self.plan.gpus[self.rank].groups()[
             self.block.channel_ids(Channel.SWITCH)[x.channel_id]
         ]
-        low, high = _part(x, op)
+        low, high = part(x, op, self.graph.units, self.turn)
+        chunk = low // self.graph.units
         for owner in group.ranks:
+            if packets and owner == self.rank and op.src[0].index == x.index:
+                continue
             done = end
             if writes and owner == self.rank:
                 done = self.graph.moment(end, step=step)
                 self.stored.append(done)
             self.graph.accesses.append(
-                Access(owner, group.buffer, low, high, writes, packets, start, done, step)
+                Access(owner, group.buffer, low, high, writes, packets, start, done, step, chunk)
             )
 
     def _together(self, op: Operation, step: PlanStep) -> None:
@@ -327,13 +333,12 @@ class _PlanWalk:
         end = self.graph.moment(got, step=step)
         self.apart.append(end)
         sides = packet_sides(op)
-        copies = op.op is PlanOp.MULTICAST_STORE_PACKETS  # packets as they are: it waits for none
         for x, packets in zip(op.src, sides[0], strict=True):
-            at = (got, end) if packets and not copies else (start, end)
+            at = (got, end) if packets else (start, end)
             if isinstance(x, Multicast):
                 self._switch(x, op, step, *at, writes=False, packets=packets)
             else:
-                self._access(x, op, step, *at, writes=False, packets=packets, late=copies)
+                self._access(x, op, step, *at, writes=False, packets=packets)
         for x, packets in zip(op.dst, sides[1], strict=True):
             if isinstance(x, Multicast):
                 self._switch(x, op, step, got, end, writes=True, packets=packets)
@@ -375,14 +380,6 @@ class _PlanWalk:
                     posted, *(a.end for a in self.posted[number]), step=step
                 )
                 self._did(j, flushed)
-
-
-def _part(x: Operand, op: Operation) -> tuple[int, int]:
-    """Return the chunks of an operand that a block handles: all, or its share."""
-    if op.share is None or x.size % op.share[1]:
-        return x.index, x.index + x.size
-    part = x.size // op.share[1]
-    return x.index + op.share[0] * part, x.index + (op.share[0] + 1) * part
 
 
 def _join_barriers(graph: PlanGraph) -> None:

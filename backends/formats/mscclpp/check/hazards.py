@@ -6,8 +6,9 @@ them (:mod:`.past`): O(edges · accesses / 64), for as many ranks at a time as f
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from weft.dsl.nouns.program import Buffer
 
@@ -117,9 +118,29 @@ def _handshake(
 
 # --- one rank's buffers --------------------------------------------------------------------------
 
+Span = tuple[Hashable, int, int]
+"""A range of a space."""
 
-def _address(plan: ExecutionPlan, rank: int, a: Access) -> tuple[str, int, int]:
-    """Return a space and a range of cells in it, such that aliases are one."""
+
+def cells(spans: Sequence[Span]) -> dict[tuple[Hashable, int], list[int]]:
+    """Return which spans cover each cell: all between two neighbouring ends of spans of a space.
+
+    A cell is named by its space and its begin.
+    """
+    ends: dict[Hashable, set[int]] = defaultdict(set)
+    for space, low, high in spans:
+        ends[space] |= {low, high}
+    cuts = {space: sorted(some) for space, some in ends.items()}
+    covering: dict[tuple[Hashable, int], list[int]] = defaultdict(list)
+    for k, (space, low, high) in enumerate(spans):
+        at = cuts[space]
+        for begin in at[bisect_left(at, low) : bisect_left(at, high)]:
+            covering[space, begin].append(k)
+    return covering
+
+
+def _address(plan: ExecutionPlan, rank: int, a: Access, units: int) -> Span:
+    """Return a space and a range in it, such that aliases are one."""
     if a.packets:
         return "s", 2 * a.low, 2 * a.high
     if a.buffer is Buffer.SCRATCH:
@@ -131,7 +152,7 @@ def _address(plan: ExecutionPlan, rank: int, a: Access) -> tuple[str, int, int]:
         shift = rank * gpu.input_chunks if a.buffer is Buffer.INPUT else 0
     elif plan.collective in ("reducescatter", "reduce_scatter"):
         shift = rank * gpu.output_chunks if a.buffer is Buffer.OUTPUT else 0
-    return "u", a.low + shift, a.high + shift
+    return "u", a.low + shift * units, a.high + shift * units
 
 
 def _rank(
@@ -145,34 +166,34 @@ def _rank(
     at_end = 0
     for m in graph.finish[rank]:
         at_end |= ended[m]
-    cells: dict[tuple[str, int], list[int]] = defaultdict(list)
+    spans = [_address(plan, rank, a, graph.units) for a in accesses]
     for k, a in enumerate(accesses):
-        space, low, high = _address(plan, rank, a)
-        for cell in range(low, high):
-            cells[space, cell].append(k)
         if not a.packets and not at_end >> k & 1:
             if a.by.rank != rank:
                 verb = "writes into" if a.writes else "reads"
                 yield _finding(
                     "ending",
-                    f"{verb} {a.buffer}[{a.low}] of rank {rank}, which may end before that is done",
+                    f"{verb} {a.buffer}[{a.chunk}] of rank {rank}, which may end before that "
+                    "is done",
                     a.by,
                 )
             elif a.late:
                 yield _finding(
                     "ending",
-                    f"the network may read {a.buffer}[{a.low}] after the plan "
+                    f"the network may read {a.buffer}[{a.chunk}] after the plan "
                     "has ended: flush it, or wait for an answer",
                     a.by,
                 )
     told: set[tuple[int, int]] = set()
-    for (space, _), here in cells.items():
-        if space in "so":
+    for (space, _), here in cells(spans).items():
+        if space in ("s", "o"):
             yield from _stale(accesses, ended, here, rank, told)
         for j, y in enumerate(here):
             for x in here[:j]:
                 if (x, y) not in told and (
-                    problem := _conflict(accesses[x], accesses[y], ended, x, y)
+                    problem := _conflict(
+                        accesses[x], accesses[y], ended, x, y, same=spans[x] == spans[y]
+                    )
                 ):
                     told.add((x, y))
                     yield _finding(
@@ -201,18 +222,20 @@ def _stale(
 
 def _name(a: Access, rank: int) -> str:
     kind = "packets in " if a.packets else ""
-    return f"{kind}{a.buffer}[{a.low}] of rank {rank}"
+    return f"{kind}{a.buffer}[{a.chunk}] of rank {rank}"
 
 
-def _conflict(a: Access, b: Access, ended: dict[int, int], x: int, y: int) -> str | None:
-    """Return what is wrong between two accesses to one place, or None."""
+def _conflict(
+    a: Access, b: Access, ended: dict[int, int], x: int, y: int, *, same: bool
+) -> str | None:
+    """Return what is wrong between two accesses to one place, or None; ``same``: to all of it."""
     if a.packets != b.packets and (a.writes or b.writes):
         return "is a place of packets and of plain data, also for"
     if not a.writes and not b.writes:
         return None
     if a.packets and not any(one.late and not one.writes for one in (a, b)):
         return None  # flags order packets and their readers, but not who copies packets as data
-    if a.by == b.by and (a.low, a.high, a.buffer) == (b.low, b.high, b.buffer) and not a.late:
+    if a.by == b.by and same and not a.late:
         return None  # a thread reads an element before it writes that element
     if ended[b.start] >> x & 1 or ended[a.start] >> y & 1:
         return None

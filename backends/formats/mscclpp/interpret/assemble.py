@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from weft.dsl.nouns.program import Buffer
 
@@ -18,8 +17,9 @@ from ..plan.model import (
     PlanOp,
     RemoteChunks,
     ThreadBlock,
+    part,
 )
-from .memory import MemoryPlace, chunks_of
+from .memory import MemoryPlace
 from .micro import (
     Acquire,
     Arrived,
@@ -65,13 +65,14 @@ class Assembler:
         self.plan, self.elements = plan, elements
         self.wiring = Wiring(plan)
         self.operations = 0
+        self.turn: int | None = None  # of the pipeline that the operation is in
 
     def block(self, rank: int, block: ThreadBlock) -> tuple[list[Micro], list[int]]:
         """Return the micro-operations of a block, and for each the operation it belongs to."""
         code: list[Micro] = []
         origin: list[int] = []
         for k, op in enumerate(block.ops):
-            for one in _unrolled(op):
+            for one, self.turn in _unrolled(op):
                 made = list(self._operation(rank, block, one))
                 code += made
                 origin += [k] * len(made)
@@ -163,14 +164,11 @@ class Assembler:
     ) -> MemoryPlace:
         """Return the elements of an operand in a buffer of a GPU."""
         owner, buffer = where
-        low, high = x.index * self.elements, (x.index + x.size) * self.elements
-        if op.share:
-            k, parts = op.share
-            low, high = low + (high - low) * k // parts, low + (high - low) * (k + 1) // parts
-        have = chunks_of(self.plan.gpus[owner], buffer)
+        low, high = part(x, op, self.elements, self.turn)
+        have = self.plan.gpus[owner].size_of(buffer)
         if self.plan.packets and buffer is Buffer.SCRATCH and not packets:
             have *= 2  # plain data has the room that packets would take
-        if x.index < 0 or x.size < 1 or x.index + x.size > have:
+        if x.index < 0 or x.size < 1 or low < high > have * self.elements:
             raise Unfit(
                 f"`{op.op}` on rank {rank} addresses {buffer}[{x.index} … "
                 f"{x.index + x.size - 1}] of rank {owner}, which has "
@@ -209,22 +207,12 @@ def _is_packet(op: Operation, x: Operand, source: bool, k: int) -> bool:
     return False
 
 
-def _unrolled(op: Operation) -> Iterator[Operation]:
-    """Yield a pipeline's body, chunk by chunk, or any other operation unchanged."""
-    if op.op is not PlanOp.PIPELINE:
-        yield op
-        return
-
-    def piece(x: Operand, i: int) -> Operand:
-        return replace(x, index=x.index + i, size=1)
-
-    for i in range(op.chunks):
-        for one in op.body:
-            yield replace(
-                one,
-                src=tuple(piece(x, i) for x in one.src),
-                dst=tuple(piece(x, i) for x in one.dst),
-            )
+def _unrolled(op: Operation) -> Iterator[tuple[Operation, int | None]]:
+    """Yield a pipeline's body, chunk by chunk with its turn, or any other operation unchanged."""
+    if op.op is PlanOp.PIPELINE:
+        yield from ((one, turn) for turn in range(op.chunks) for one in op.body)
+    else:
+        yield op, None
 
 
 # --- operations ---------------------------------------------------------------------------------

@@ -101,14 +101,12 @@ class PlanMachine:
             if sink.packets:
                 self._wake(("packets", sink.rank, 0))
 
-    def multicast(
-        self, t: Thread, sinks: Sequence[MemoryPlace], share: slice, values: Any, marks: Any
-    ) -> None:
-        """Into all members' memory, the own too, some time; packets keep the marks they have."""
+    def multicast(self, t: Thread, sinks: Sequence[MemoryPlace], share: slice, values: Any) -> None:
+        """Into all members' memory, the own too, some time; packets get the launch's mark."""
         for sink in sinks:
             target, there = self.memory.views(sink, t.launch)
             some = None if there is None else there[share]
-            mark = 0 if marks is None else marks
+            mark = t.launch if sink.packets else 0
             write = Write(sink.rank, target[share], values.copy(), some, mark, sink.packets)
             self.travelling.append(write)
             t.writes.append(write)

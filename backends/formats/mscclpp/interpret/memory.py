@@ -18,7 +18,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.program import Buffer
 
 from ....execute.layout import BufferLayout
-from ..plan.model import ExecutionPlan, GpuPlan
+from ..plan.model import ExecutionPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,3 @@ class PlanMemory:
             return values[low:high:2], marks[low + 1 : high + 1 : 2]
         low, high = begin + place.start, begin + place.stop
         return values[low:high], marks[low:high]
-
-
-def chunks_of(gpu: GpuPlan, buffer: Buffer) -> int:
-    """Return the declared size of a buffer."""
-    sizes = {
-        Buffer.INPUT: gpu.input_chunks,
-        Buffer.OUTPUT: gpu.output_chunks,
-        Buffer.SCRATCH: gpu.scratch_chunks,
-    }
-    return sizes[buffer]

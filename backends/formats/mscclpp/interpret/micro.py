@@ -56,9 +56,7 @@ class Running(Protocol):
     def write(self, t: Thread, sink: MemoryPlace, share: slice, values: Any) -> None:
         """Write into own memory at once; into a peer's, some time."""
 
-    def multicast(
-        self, t: Thread, sinks: Sequence[MemoryPlace], share: slice, values: Any, marks: Any
-    ) -> None:
+    def multicast(self, t: Thread, sinks: Sequence[MemoryPlace], share: slice, values: Any) -> None:
         """Write through a switch into the memory of all members, the own too, some time."""
 
     def written_by(self, t: Thread) -> Carried:
@@ -258,7 +256,8 @@ def _sum(views: list[AnyArray]) -> AnyArray | None:
 
 @dataclass(slots=True, eq=False)
 class SwitchStore(Micro):
-    """Load the sum of all sources (or the one local source) and store it on all members."""
+    """Load the sum of all sources (or the one local source, packets once they are there) and store
+    it on all members."""
 
     number: int
     sources: tuple[MemoryPlace, ...]
@@ -267,13 +266,19 @@ class SwitchStore(Micro):
     def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         share = m.share(self.number, t)
-        found = [m.memory.views(p, t.launch) for p in self.sources]
         if t.saved is None:
+            found = [m.memory.views(p, t.launch) for p in self.sources]
+            packets = [
+                marks[share]
+                for p, (_, marks) in zip(self.sources, found, strict=True)
+                if p.packets and marks is not None
+            ]
+            if any((marks != t.launch).any() for marks in packets):
+                return ("packets", t.block.rank, 0)
             t.saved = _sum([values[share] for values, _ in found])
             if m.pauses():
                 return LATER
-        marks = found[0][1] if self.sources[0].packets else None
-        m.multicast(t, self.sinks, share, t.saved, None if marks is None else marks[share].copy())
+        m.multicast(t, self.sinks, share, t.saved)
         return None
 
 

@@ -24,6 +24,7 @@ from ..plan.model import (
     Operation,
     RemoteChunks,
     ThreadBlock,
+    chunk_units,
 )
 from ..plan.read import read_plan
 from .assemble import Unfit
@@ -164,6 +165,8 @@ def run_plan(
     if elements < 2 or orders < 1 or launches < 1:
         raise UserError("at least two elements per chunk, one order and one launch are needed")
     c = fit(collective, plan) if collective else collective_of(plan)
+    sizes, _ = chunk_units(plan)
+    elements = max(elements, sizes[-1])  # one is a unit of what groups of blocks split
     place = layout(c, [0] * c.ranks, in_place=plan.in_place)
     problem = _too_large(plan, place)
     if problem:

@@ -10,6 +10,8 @@ positions in its thread block's lists, which in turn hold positions in the GPU's
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import field
 from enum import StrEnum
 
@@ -98,7 +100,7 @@ class Operation:
         ids: channels, or semaphores, by position in the block's list; the thread with the number
             of its position handles each.
         barrier: (id, thread blocks that meet there).
-        share: (k, n): this block does the k-th of n equal parts of the operands.
+        share: (k, n): this block does the k-th of n parts of the operands' bytes; see :func:`part`.
         unit, chunks, body: a pipeline: the body on unit bytes at a time of so many chunks.
     """
 
@@ -176,6 +178,12 @@ class GpuPlan:
         """Return the peer of every channel of a type, by channel number."""
         return tuple(p for c in self.channels if c.kind is kind for p in c.peers)
 
+    def size_of(self, buffer: Buffer) -> int:
+        """Return the declared chunks of a buffer."""
+        if buffer is Buffer.INPUT:
+            return self.input_chunks
+        return self.output_chunks if buffer is Buffer.OUTPUT else self.scratch_chunks
+
     def groups(self) -> tuple[SwitchGroup, ...]:
         """Return the group behind every switch channel, by channel number."""
         return tuple(
@@ -214,3 +222,63 @@ class ExecutionPlan:
     def packets(self) -> bool:
         """Test whether scratch is doubled for packets: the only effect of the protocol."""
         return self.protocol == "LL"
+
+    def operations(self) -> Iterator[Operation]:
+        """Yield the operations of all blocks, and those in their pipelines."""
+        for block in (block for gpu in self.gpus for block in gpu.blocks):
+            yield from (one for op in block.ops for one in (op, *op.body))
+
+
+def part(x: Operand, op: Operation, units: int, turn: int | None = None) -> tuple[int, int]:
+    """Return the range of an operand that an operation of one block touches.
+
+    Args:
+        units: ``buffer_alignment`` units of a chunk. The loader splits the *bytes* of an operand in
+            these units between the blocks of a group, the first ones get what is left over
+            (``calcOffset``), so that half a chunk is a share, and so is nothing.
+        turn: of a pipeline, which handles a chunk of the block's share at a time.
+    """
+    size, (k, n) = x.size * units, op.share or (0, 1)
+    each, over = divmod(size, n)
+    low, high = (x.index * units + j * each + min(j, over) for j in (k, k + 1))
+    return (low, high) if turn is None else (low + turn * units, low + (turn + 1) * units)
+
+
+MOST_UNITS = 4096
+"""Sizes of a chunk, in units, that are looked through for another order of the blocks' cuts."""
+
+
+def chunk_units(plan: ExecutionPlan) -> tuple[list[int], bool]:
+    """Return sizes of a chunk, in alignment units, for all orders of the cuts of groups of blocks,
+    and whether these are all orders.
+
+    Which of two cuts comes first depends on the message: of one unit the first of two blocks gets
+    all. A cut lies k·(s·c // n) + min(k, s·c mod n) units into an operand of s chunks of c units,
+    at most n/4 above a line of slope k·s/n in c. So the order of all repeats with the least common
+    multiple of their n once c is large, and one size of each order up to there is returned.
+    """
+    cuts = {
+        (x.size, j, op.share[1])
+        for op in plan.operations()
+        if op.share and 0 <= op.share[0] < op.share[1]
+        for x in (*op.src, *op.dst)
+        for j in (op.share[0], op.share[0] + 1)
+        if x.size % op.share[1]
+    }
+    if not cuts:
+        return [1], True
+    period = math.lcm(*(n for _, _, n in cuts))
+    stable = period * max(n for _, _, n in cuts) // 4 + 1
+    gpu = plan.gpus[0]
+    counted = gpu.output_chunks if plan.collective == "allgather" else gpu.input_chunks
+    step = max(1, plan.alignment) * max(1, counted)
+    low, high = max(1, -(-plan.min_bytes // step)), plan.max_bytes // step
+    if low > stable:  # the same order at a smaller size
+        low, high = stable + (low - stable) % period, stable + (low - stable) % period + high - low
+    last = min(high, max(low, stable) + period)
+    orders: dict[tuple[tuple[int, int], ...], int] = {}
+    for units in range(low, min(last, low + MOST_UNITS) + 1):
+        places = [divmod(j * (s * units // n) + min(j, s * units % n), units) for s, j, n in cuts]
+        order = {within: k for k, within in enumerate(sorted({0, *(w for _, w in places)}))}
+        orders.setdefault(tuple((chunk, order[within]) for chunk, within in places), units)
+    return list(orders.values()) or [low], last <= low + MOST_UNITS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from plans import put_in
 
 from weft.backends.check.findings import errors
@@ -117,21 +118,116 @@ def alone(*blocks: tuple[Operation, ...], scratch: int = 4) -> ExecutionPlan:
     )
 
 
-def test_blocks_share_a_range_and_meet_at_a_barrier() -> None:
-    whole = LocalChunks(INPUT, 0, 4), LocalChunks(SCRATCH, 0, 4)
-    meet = Operation(PlanOp.BARRIER, barrier=(3, 2))
+def copies(share: tuple[int, int], *places: tuple[Buffer, int, int]) -> Operation:
+    """The share of a block in a copy from one place (buffer, index, size) to another."""
+    source, sink = (LocalChunks(*place) for place in places)
+    return replace(data(PlanOp.COPY, (source,), (sink,)), share=share)
 
-    def half(k: int) -> Operation:
-        return replace(data(PlanOp.COPY, whole[:1], whole[1:]), share=(k, 2))
 
-    out = data(PlanOp.COPY, (LocalChunks(SCRATCH, 0, 4),), (LocalChunks(OUTPUT, 0, 4),))
-    plan = alone((half(0), meet, out), (half(1), meet))
-    assert right(plan)
-    apart = alone((half(0), NOP, out), (half(1),))
+MEET = Operation(PlanOp.BARRIER, barrier=(3, 2))
+
+
+@pytest.mark.parametrize("parts", [(2, 2), (2, 3), (3, 2), (1, 5)])
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_blocks_share_bytes_and_meet_at_a_barrier(size: int, parts: tuple[int, int]) -> None:
+    """Each of two blocks copies some of the shares, of a chunk or of several."""
+
+    def code(block: int, meet: Operation) -> tuple[Operation, ...]:
+        where = (INPUT, 0, size), (SCRATCH, 0, size), (OUTPUT, 0, size)
+        into, out = (
+            [
+                copies((k, n), where[side], where[side + 1])
+                for k in range(n)
+                if (k + side) % 2 == block
+            ]
+            for side, n in enumerate(parts)
+        )
+        return (*into, meet, *out)
+
+    def plan(meet: Operation) -> ExecutionPlan:
+        made = alone(code(0, meet), code(1, meet), scratch=size)
+        return replace(made, gpus=(replace(made.gpus[0], input_chunks=size, output_chunks=size),))
+
+    assert right(plan(MEET))
+    apart = plan(NOP)
     assert reasons(apart) == {"races"}
     assert not run_plan(apart, orders=100).ok
-    assert reasons(alone((half(0), meet, out), (half(1),))) == {"barriers"}
-    assert "a barrier of 2 blocks" in str(errors(check_plan(alone((half(0), meet, out)))))
+    assert reasons(alone(code(0, MEET), code(1, NOP))) == {"barriers"}
+
+
+def halves(first: int, second: int) -> ExecutionPlan:
+    """An allgather by packets: two blocks send, and two unpack, a share of one chunk each."""
+    blocks = (ThreadBlock, ((MEMORY, (0,)),), ((MEMORY, (0,)),))
+
+    def gpu(r: int) -> GpuPlan:
+        send = Operation(
+            PlanOp.PUT_PACKETS,
+            MEMORY,
+            src=(LocalChunks(OUTPUT, r, 1),),
+            dst=(RemoteChunks(0, 0, 1),),
+        )
+        take = data(PlanOp.UNPACK, (LocalChunks(SCRATCH, 0, 1),), (LocalChunks(OUTPUT, 1 - r, 1),))
+        made = [
+            blocks[0]((replace(op, share=(k, 2)),), blocks[1], blocks[2])
+            for op, ks in ((send, (first, second)), (take, (0, 1)))
+            for k in ks
+        ]
+        peer = (PlanChannels(MEMORY, (1 - r,)),), (RemoteBuffer(1 - r, SCRATCH, (MEMORY,)),)
+        return GpuPlan(1, 2, 1, tuple(made), *peer)
+
+    return ExecutionPlan(
+        "halves", "allgather", "LL", True, (gpu(0), gpu(1)), double_scratch=True, max_bytes=1 << 20
+    )
+
+
+def test_half_a_chunk_is_a_share_and_the_same_half_twice_is_not() -> None:
+    assert right(halves(0, 1))
+    assert reasons(halves(0, 0)) == {"packets", "deadlock"}
+    assert reasons(halves(1, 1)) == {"packets", "deadlock"}
+
+
+def test_what_only_some_sizes_break_is_found_and_named() -> None:
+    """Of an odd number of units the first of two blocks gets one more than the other."""
+    first = copies((0, 2), (INPUT, 0, 3), (SCRATCH, 0, 3)), NOP
+    second = copies((1, 2), (INPUT, 0, 3), (SCRATCH, 0, 3)), NOP
+    out = copies((0, 4), (SCRATCH, 0, 3), (OUTPUT, 0, 3))
+    rest = [copies((k, 4), (SCRATCH, 0, 3), (OUTPUT, 0, 3)) for k in (1, 2, 3)]
+    plan = alone((*first, out, rest[0]), (*second, *rest[1:]), scratch=3)
+    plan = replace(plan, gpus=(replace(plan.gpus[0], input_chunks=3, output_chunks=3),))
+    assert "for instance where a chunk has" in str(errors(check_plan(plan)))
+    even = replace(plan, min_bytes=4 * 3 * 16, max_bytes=4 * 3 * 16)
+    assert right(even)
+
+
+def test_bounds_are_those_of_the_bytes_a_block_touches() -> None:
+    """An operand may be longer than its buffer if the block's own share is not."""
+    within = copies((0, 2), (INPUT, 0, 4), (OUTPUT, 0, 8))
+    within = replace(within, src=(LocalChunks(INPUT, 0, 8),))
+    assert right(alone((within,)))
+    assert reasons(alone((replace(within, share=(1, 2)),))) == {"bounds"}
+
+
+def test_shares_in_a_pipeline_take_turns_of_their_own() -> None:
+    def line(k: int, chunks: int = 2) -> tuple[Operation, ...]:
+        body = copies((k, 2), (INPUT, 0, 4), (OUTPUT, 0, 4))
+        return (Operation(PlanOp.PIPELINE, unit=16, chunks=chunks, body=(body,)),)
+
+    assert right(alone(line(0), line(1)))
+    assert reasons(alone(line(0), line(0))) == {"races"}
+    assert reasons(alone(line(0, 3), line(1, 3))) == {"bounds"}
+
+
+@pytest.mark.parametrize("op", [PlanOp.COPY, PlanOp.REDUCE])
+def test_one_operation_in_place_does_not_race_with_itself(op: PlanOp) -> None:
+    """It reads an element before it writes it; at another offset, another thread may not have."""
+
+    def plan(source: int) -> ExecutionPlan:
+        src = tuple(LocalChunks(INPUT, source, 2) for _ in range(1 + (op is PlanOp.REDUCE)))
+        ops = (data(op, src, (LocalChunks(OUTPUT, 0, 2),)),)
+        return replace(alone(ops), in_place=True)
+
+    assert not errors(check_plan(plan(0)))
+    assert reasons(plan(1)) == {"races"}
 
 
 def test_semaphores_count() -> None:
