@@ -28,6 +28,7 @@ from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
 from .compile import CompileOptions
+from .request import shape
 from .source import CompileSource, Emitter
 
 MOST_RANKS = 64
@@ -313,8 +314,8 @@ class Recompiled:
     @property
     def changed(self) -> dict[str, tuple[object, object]]:
         """What differs in the two programs: as it came, and compiled anew."""
-        pairs = zip(_shape(self.came).items(), _shape(self.made).items(), strict=True)
-        return {key: (one, other) for (key, one), (_, other) in pairs if one != other}
+        came, made = shape(self.came), shape(self.made)
+        return {key: (came[key], made[key]) for key in came if came[key] != made[key]}
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry ``recompiled`` of ``compile``."""
@@ -330,19 +331,6 @@ class Recompiled:
         }
 
 
-def _shape(program: Program) -> dict[str, object]:
-    """Return the numbers by which people know a program."""
-    blocks = np.diff(program.first_block)
-    return {
-        "protocol": str(program.protocol),
-        "chunks": program.message_chunks,
-        "instructions": program.instructions,
-        "channels": program.channels,
-        "thread blocks": int(blocks.max(initial=0)),
-        "in place": program.in_place,
-    }
-
-
 def compared(
     forms: Sequence[Program], clock: ProgramTimer, sizes: SizeRange
 ) -> list[tuple[int, list[float]]]:
@@ -355,9 +343,9 @@ def compared(
             us = [at.program_us(one) for one in forms]
         except CheckFailed:  # a form that hangs at a size that it is not for
             continue
-        if known := [x for x in us if x is not None]:
-            if len(known) == len(forms):
-                found.append((size, known))
+        known = [x for x in us if x is not None]
+        if len(known) == len(forms):
+            found.append((size, known))
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.progress import ProgressCallback, silent
+from weft.dsl.base.progress import silent
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.algorithm import Algorithm

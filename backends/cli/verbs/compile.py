@@ -149,7 +149,9 @@ def _tell_recompiled(found: Recompiled, args: CompileFlags, console: Console) ->
     if found.kept:
         console.say("Kept", "the program as it came, which is quicker than compiled anew")
         return
-    told = ", ".join(f"{key} {one} → {other}" for key, (one, other) in found.changed.items())
+    told = ", ".join(
+        f"{key.replace('_', ' ')} {one} → {other}" for key, (one, other) in found.changed.items()
+    )
     console.say("Changed", told or "waits and the order of thread blocks at most")
     if found.barred and found.slower > 1:
         console.warn(

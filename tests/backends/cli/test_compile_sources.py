@@ -131,7 +131,7 @@ def test_a_file_of_others_is_never_made_slower_without_a_word(
     else:
         assert f"warning: {us['made_us'] / us['came_us']:.2f} times as slow" in ran.err
         assert why in found["barred"]
-        assert found["changed"]["thread blocks"][0] == 5
+        assert found["changed"]["thread_blocks"][0] == 5
         assert "Changed  " in ran.err
 
 
