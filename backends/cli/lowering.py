@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from weft import __version__
 from weft.dsl.base.errors import UnknownName, UserError, an
 from weft.dsl.base.progress import ProgressCallback
 from weft.dsl.base.registry import PASSES
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Program, Protocol
@@ -20,6 +22,7 @@ from ..compile.source import CompileSource, of_algorithm, of_program, of_schedul
 from ..formats.format import DEFAULT, Format
 from ..formats.listings import program_text
 from .flags.files import CompileFlags, RunFlags
+from .machines import read_topology
 from .noun import FileKind, Subject, asked_of, not_whole
 from .program_noun import FormatNoun
 
@@ -65,6 +68,31 @@ def _artefact(subject: Subject, args: CompileFlags | RunFlags) -> CompileSource:
     if held.high is not None:
         sizes = SizeRange(max(1, held.low or 0), max(1, held.high))
     return of_program(program, sizes)
+
+
+def on_machine(source: CompileSource, subject: Subject, named: str | None) -> CompileSource:
+    """Return what is compiled with the machine that ``-t`` names; as it is where none is named.
+
+    Raises:
+        UserError: the file states its machine, or the one named has another number of ranks.
+    """
+    if named is None:
+        return source
+    if source.topology is not None:
+        raise UserError(
+            f"-t is for files that state no machine; this one is for {source.topology.name}",
+            where=subject.where,
+            hint="leave -t out",
+        )
+    topology, ranks = read_topology(named), source.collective.ranks
+    if topology.ranks != ranks:
+        raise UserError(
+            f"expected a machine of {count(ranks, 'rank')}, got {topology.ranks} of "
+            f"{topology.name}",
+            where=f"-t {named}",
+            hint="name the machine that the program is for",
+        )
+    return replace(source, topology=topology)
 
 
 def provenance_of(subject: Subject, source: CompileSource) -> tuple[str, ...]:

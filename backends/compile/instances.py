@@ -1,4 +1,4 @@
-"""Time of a compiled program by program simulation, and the choice of its instances by it.
+"""Time of a compiled program by program simulation, and the choice between forms of it.
 
 A schedule's own time leaves out what the runtime does: blocks that wait, FIFOs, the loop over long
 messages. All work here is bounded, in operations and not by a clock, so that the same question has
@@ -7,14 +7,14 @@ the same answer on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback
 from weft.dsl.base.tables import microseconds, number
@@ -28,6 +28,7 @@ from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
 from .compile import CompileOptions
+from .request import shape
 from .source import CompileSource, Emitter
 
 MOST_RANKS = 64
@@ -41,6 +42,9 @@ MOST_SERVED = 1_000_000
 TRIED = (2, 4, 8)
 WORTH_IT = 1.05
 """Least speed-up for which more instances are proposed: each takes thread blocks."""
+
+USUAL_SIZES = SizeRange(1 << 10, 1 << 30)
+"""Messages, in bytes, at whose ends forms of a program are compared where nothing names any."""
 
 SLOWER = 1.1
 """Ratio of a program's time to its schedule's above which more instances are tried."""
@@ -173,12 +177,14 @@ def clock_for(
 ) -> ProgramTimer | str:
     """Return the clock for what is compiled; in words what is missing, where there is none."""
     schedule, topology = source.schedule, source.topology
+    if isinstance(source.noun, Program):
+        sizes = sizes or source.sizes or USUAL_SIZES
     size = sizes.high if sizes else schedule.bytes if schedule else None
     runtime = backend.timed_runtime(target)
     if runtime is None:
         return f"the simulation knows the runtimes of msccl-xml, not of {backend.name}"
     if topology is None:
-        return "nothing names the machine"
+        return "nothing names the machine (-t MACHINE)"
     if size is None:
         return "no message size is given: --size names it"
     if topology.ranks > MOST_RANKS:
@@ -268,3 +274,85 @@ def all_instances(
 def quickest(tried: dict[int, float]) -> int:
     """Return the fastest instance count; the smaller on ties."""
     return min(tried, key=lambda n: (tried[n], n))
+
+
+# --- programs that came in, beside what they become -----------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recompiled:
+    """A program from elsewhere and the one compiled anew from it: both times, and which is kept.
+
+    Attributes:
+        came, made: the program as it came, and compiled anew.
+        us: bytes of a message, and µs of both at it; empty where they are not timed.
+        kept: the program as it came is written.
+        untimed: why nothing is timed. ``barred``: why the program as it came cannot be written.
+    """
+
+    came: Program
+    made: Program
+    us: tuple[tuple[int, float, float], ...] = ()
+    kept: bool = False
+    untimed: str = ""
+    barred: str = ""
+
+    @property
+    def times(self) -> str:
+        """Both times, in words."""
+        return "; ".join(
+            f"at {format_bytes(n)} {microseconds(came)} µs as it came, "
+            f"{microseconds(made)} µs compiled anew"
+            for n, came, made in self.us
+        )
+
+    @property
+    def slower(self) -> float:
+        """The largest ratio of the time of what is written to that of the program as it came."""
+        return 1.0 if self.kept else max((made / came for _, came, made in self.us), default=1.0)
+
+    @property
+    def changed(self) -> dict[str, tuple[object, object]]:
+        """What differs in the two programs: as it came, and compiled anew."""
+        came, made = shape(self.came), shape(self.made)
+        return {key: (came[key], made[key]) for key in came if came[key] != made[key]}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry ``recompiled`` of ``compile``."""
+        return {
+            "written": "as it came" if self.kept else "compiled anew",
+            "sizes": [
+                {"bytes": n, "came_us": number(came), "made_us": number(made)}
+                for n, came, made in self.us
+            ],
+            "changed": {key: list(pair) for key, pair in self.changed.items()},
+            **({"untimed": self.untimed} if self.untimed else {}),
+            **({"barred": self.barred} if self.barred else {}),
+        }
+
+
+def compared(
+    forms: Sequence[Program], clock: ProgramTimer, sizes: SizeRange
+) -> list[tuple[int, list[float]]]:
+    """Return bytes and the µs of each form at both ends of some sizes; ends at which one of the
+    forms cannot be timed are left out."""
+    found = []
+    for size in dict.fromkeys((sizes.low, sizes.high)):
+        at = replace(clock, message_bytes=size)
+        try:
+            us = [at.program_us(one) for one in forms]
+        except CheckFailed:  # a form that hangs at a size that it is not for
+            continue
+        known = [x for x in us if x is not None]
+        if len(known) == len(forms):
+            found.append((size, known))
+    return found
+
+
+def least_worst(times: Sequence[Sequence[float]]) -> int:
+    """Return the form that is least behind the best one at any size, the first one on ties.
+
+    ``times``: for each size the µs of each form.
+    """
+    behind = [max(us[i] / min(us) for us in times) for i in range(len(times[0]))]
+    return behind.index(min(behind))

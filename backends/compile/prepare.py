@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import silent
 from weft.dsl.base.registry import BACKENDS
@@ -23,7 +24,19 @@ from weft.synth.time.calibrated import USUAL_CHOICE, ModelChoice
 from ..check.checker import check_program
 from ..check.findings import require_good
 from .compile import AUTO, CompileOptions
-from .instances import ProgramTimer, ProgramTiming, all_instances, clock_for, quickest, timing_of
+from .instances import (
+    USUAL_SIZES,
+    ProgramTimer,
+    ProgramTiming,
+    Recompiled,
+    all_instances,
+    clock_for,
+    compared,
+    least_worst,
+    quickest,
+    timing_of,
+)
+from .pipeline import DEFAULT_PASSES
 from .request import ProvedArtefact, Request
 from .source import (
     FORMAT,
@@ -38,11 +51,15 @@ from .source import (
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
-    """An artefact and what was written into it, both judged; its simulated time, where known."""
+    """An artefact and what was written into it, both judged; its simulated time, where known.
+
+    ``recompiled``: of a program from elsewhere, what came in beside what it was made.
+    """
 
     made: ProvedArtefact
     remarks: tuple[ConversionRemark, ...] = ()
     timing: ProgramTiming | None = None
+    recompiled: Recompiled | None = None
 
     def __repr__(self) -> str:
         return f"<CompileResult: {self.made.lowered}>"
@@ -78,6 +95,7 @@ def artefact_of(
     """Compile, emit and judge: every pass is proved, the artefact is read back and checked.
 
     ``options.instances`` may be ``"auto"``: the number is chosen by simulation at the largest size.
+    A program from elsewhere is written as it came where that is quicker than what is made of it.
     ``about``: where the source is from and goes to, for formats that write it into the file.
     ``model``: by which programs are timed.
 
@@ -89,11 +107,52 @@ def artefact_of(
     tell = options.tell or silent
     settled = _settled(source, backend, proved(options), sizes, model)
     clock, options = settled.clock, settled.options
-    made = made_of(source, backend, options, sizes, about)
+    made, recompiled = made_of(source, backend, options, sizes, about), None
+    if isinstance(source.noun, Program):
+        made, recompiled = _quicker(made, source, backend, settled, sizes, about)
     timing = None
     if not isinstance(clock, str):
         timing = timing_of(made.code, source, backend, clock, options, settled.tried, tell)
-    return CompileResult(made, source.remarks, timing)
+    return CompileResult(made, source.remarks, timing, recompiled)
+
+
+def _quicker(
+    made: ProvedArtefact,
+    source: CompileSource,
+    backend: Emitter,
+    settled: _Settled,
+    sizes: SizeRange | None,
+    about: Request | None,
+) -> tuple[ProvedArtefact, Recompiled]:
+    """Return what a program was made, or the program as it came where that is quicker and may be
+    written; and both times."""
+    came, options, clock = source.noun, settled.options, settled.clock
+    assert isinstance(came, Program)
+    found = Recompiled(came, made.code if isinstance(made.code, Program) else came)
+    if isinstance(clock, str):
+        return made, replace(found, untimed=clock)
+    # On ties the one compiled anew, which is written as every other program.
+    us = compared((found.made, came), clock, sizes or source.sizes or USUAL_SIZES)
+    if not us:
+        return made, replace(found, untimed="a program cannot be simulated on this machine")
+    found = replace(found, us=tuple((n, one, other) for n, (other, one) in us))
+    if not least_worst([each for _, each in us]):
+        return made, found
+    if _shaped(options, came):
+        return made, replace(found, barred="flags say how it is compiled")
+    named = replace(came, name=options.name or came.name)
+    try:
+        kept = made_of(replace(source, compile=lambda _: named), backend, options, sizes, about)
+    except (CheckFailed, UserError) as error:
+        return made, replace(found, barred=error.message)
+    return kept, replace(found, kept=True)
+
+
+def _shaped(options: CompileOptions, came: Program) -> bool:
+    """Return True if options ask for another form than that of a program as it came."""
+    protocol = options.protocol in (None, came.protocol)
+    usual = options.instances is None and not options.lanes and options.passes == DEFAULT_PASSES
+    return not (protocol and usual)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,18 @@ class Request:
     provenance: tuple[str, ...] = ()
 
 
+def shape(program: Program) -> dict[str, Any]:
+    """Return the numbers by which people know a program, for ``--json``."""
+    return {
+        "protocol": str(program.protocol),
+        "in_place": program.in_place,
+        "chunks": program.message_chunks,
+        "channels": program.channels,
+        "thread_blocks": max(len(rank.blocks) for rank in program.ranks),
+        "instructions": program.instructions,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class ProvedArtefact:
     """An artefact, proved: its text, what was written (a program or a script), words about it.

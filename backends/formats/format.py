@@ -25,7 +25,7 @@ from weft.dsl.base.tables import count
 
 from ..check.checks import Check, of_findings, of_report
 from ..check.findings import errors, require_good
-from ..compile.request import ProvedArtefact, Request
+from ..compile.request import ProvedArtefact, Request, shape
 from .listings import program_sheets, program_text
 from .recognition import own_format
 
@@ -362,11 +362,11 @@ class Format:
         text = expect(str, self.emit_for(request, program), self, "emit")
         tell("check artefact")
         self._require_good(text, program, request.target.name)
-        blocks = max(len(rank.blocks) for rank in program.ranks)
+        known = shape(program)
         lowered = (
             f"{count(program.instructions, 'instruction')}, "
             f"{count(program.channels, 'channel')}, "
-            f"at most {count(blocks, 'thread block')} per rank"
+            f"at most {count(known['thread_blocks'], 'thread block')} per rank"
         )
         collective = program.collective
         facts = {
@@ -374,12 +374,7 @@ class Format:
             "ranks": collective.ranks,
             "to": request.to,
             "target": request.target.name,
-            "protocol": str(program.protocol),
-            "in_place": program.in_place,
-            "chunks": program.message_chunks,
-            "channels": program.channels,
-            "thread_blocks": blocks,
-            "instructions": program.instructions,
+            **known,
         }
         check = Check("program", True, "no error found")
         return ProvedArtefact(

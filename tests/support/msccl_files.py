@@ -253,6 +253,61 @@ def chain_allreduce(n: int, chunks: int, **changes: object) -> str:
     )
 
 
+def hierarchical_allreduce(local: int, hosts: int, copies: int, **changes: object) -> str:
+    """Allreduce in place on two levels, as msccl-tools writes them: rings in each host sum, a ring
+    across hosts sums and spreads, rings in each host spread; ``copies`` side by side.
+
+    Chunks are numbered (place in the host, host, copy). Each phase has blocks and channels of its
+    own, which wait for those of the phase before.
+    """
+
+    def slot(of: int, at: int, copy: int) -> str:
+        return f"i{(of % local * hosts + at % hosts) * copies + copy}"
+
+    gpus = []
+    for rank in range(local * hosts):
+        host, place = divmod(rank, local)
+        beside = [host * local + (place + step) % local for step in (1, -1)]
+        across = [(host + step) % hosts * local + place for step in (1, -1)]
+        tbs: list[Tb] = []
+        for copy in range(copies):
+            sums = len(tbs)  # the block that sums the chunks of host 0
+            far = sums + hosts
+            for at in range(hosts):
+                tb = Tb(*beside, at * copies + copy)
+                for k in range(local):
+                    kind = "s" if not k else "rrs" if k < local - 1 else "rrc"
+                    here = slot(place - 1 - k, at, copy)
+                    tb.step(kind, here, here, hasdep=int(k == local - 1))
+                tbs.append(tb)
+            tb = Tb(*across, 2 * hosts * copies + copy)
+            for k in range(2 * hosts - 1):
+                at = (host - 1 - k) % hosts
+                kind = "s" if not k else "rrs" if k < hosts - 1 else "rrcs"
+                kind = kind if k < hosts else "rcs" if k < 2 * hosts - 2 else "r"
+                here = slot(place, at, copy)
+                wait = (sums + at, local - 1) if k < hosts else (-1, -1)
+                tb.step(kind, here, here, dep=wait, hasdep=int(k >= hosts - 1))
+            tbs.append(tb)
+            for at in range(hosts):
+                tb = Tb(*beside, (hosts + at) * copies + copy)
+                for k in range(local):
+                    kind = "s" if not k else "rcs" if k < local - 1 else "r"
+                    here = slot(place - k, at, copy)
+                    wait = (far, hosts - 1 + (host - at) % hosts) if not k else (-1, -1)
+                    tb.step(kind, here, here, dep=wait)
+                tbs.append(tb)
+        chunks = local * hosts * copies
+        gpus.append(Gpu(chunks, chunks, 0, tbs))
+    channels = (2 * hosts + 1) * copies
+    return algo(
+        gpus,
+        "allreduce",
+        chunks,
+        **{"nchannels": channels, "inplace": 1, "outofplace": 0, **changes},
+    )
+
+
 def hostile_texts(size: int) -> list[str]:
     """Texts of about so many words that no reader may take more than linear time for."""
     return [

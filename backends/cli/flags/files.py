@@ -154,7 +154,7 @@ class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
   weft compile ring.py:allreduce{ranks=8} -o ring.xml
   weft compile 'classic:ring{collective=allreduce,ranks=8}' -o ring.xml
   weft compile 'classic:two_step{on=dgx-a100:nodes=2}' -o alltoall.xml
-  weft compile from-elsewhere.xml --target rccl -o for-rccl.xml"""
+  weft compile from-elsewhere.xml --target rccl -t mi300x --size 64MiB -o for-rccl.xml"""
 
     file: str = flag(
         metavar="FILE",
@@ -170,6 +170,10 @@ class CompileFlags(ModelFlags, CollectiveFlags, LoweringFlags):
     )
     instances: Any = instances(_instances, "; auto: whichever simulates fastest")
     size: SizeRange | None = shared.size()
+    topology: str | None = shared.topology(
+        help="the machine of a program or an algorithm, to time it: a program that is quicker as "
+        "it came is written so (a schedule states its machine)"
+    )
     output: str = shared.output("a file (default: -)", default="-")
     force: bool = shared.force()
     no_run: bool = flag(

@@ -18,6 +18,7 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import AUTO, MOST_EXECUTED, ORDERS, CompileFlags
 from ..lowering import (
+    on_machine,
     options_of,
     provenance_of,
     require_listed,
@@ -32,7 +33,7 @@ from ..subjects import read_subject
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
 
-    from ...compile.instances import ProgramTiming
+    from ...compile.instances import ProgramTiming, Recompiled
     from ...compile.prepare import CompileResult
     from ...compile.source import CompileSource
 
@@ -50,7 +51,7 @@ def run(args: CompileFlags, console: Console) -> int:
     subject = read_subject(args.file)
     if not (subject.noun.asks_collective and subject.compiled_form):
         refuse_collective(args, subject)
-    source = source_of(subject, args)
+    source = on_machine(source_of(subject, args), subject, args.topology)
     if source.topology is not None:
         backend = backend.on(source.topology)
     _tell_assumed(backend, source, console)
@@ -66,6 +67,8 @@ def run(args: CompileFlags, console: Console) -> int:
         console.say(label, told)
     if artefact.timing:
         _tell_time(artefact.timing, args, console)
+    if artefact.recompiled:
+        _tell_recompiled(artefact.recompiled, args, console)
     checks = [made.check.to_json()]
     console.say("Checked", made.checked)
     if not args.no_run:
@@ -84,6 +87,8 @@ def run(args: CompileFlags, console: Console) -> int:
             facts |= {**remark.facts, remark.label.lower(): remark.text(made.code)}
         if artefact.timing:
             facts["time"] = artefact.timing.to_json()
+        if artefact.recompiled:
+            facts["recompiled"] = artefact.recompiled.to_json()
         console.result("", facts | {"checks": checks})
     return Exit.DONE
 
@@ -132,6 +137,27 @@ def _tell_time(timing: ProgramTiming, args: CompileFlags, console: Console) -> N
     console.say("Timed", timing.text)
     if timing.hint:
         console.say("Hint", timing.hint)
+
+
+def _tell_recompiled(found: Recompiled, args: CompileFlags, console: Console) -> None:
+    """Print what compiling a program anew changed, and both times; a warning where it is slower."""
+    if found.untimed:
+        console.say("Compared", f"not: {found.untimed}; it may be slower than what came in")
+    else:
+        named = "" if args.size else " (--size names the messages)"
+        console.say("Compared", f"{found.times}{named}")
+    if found.kept:
+        console.say("Kept", "the program as it came, which is quicker than compiled anew")
+        return
+    told = ", ".join(
+        f"{key.replace('_', ' ')} {one} → {other}" for key, (one, other) in found.changed.items()
+    )
+    console.say("Changed", told or "waits and the order of thread blocks at most")
+    if found.barred and found.slower > 1:
+        console.warn(
+            f"{found.slower:.2f} times as slow as what came in, which is not written as it is: "
+            f"{found.barred}"
+        )
 
 
 def _tell_assumed(backend: Format, source: CompileSource, console: Console) -> None:

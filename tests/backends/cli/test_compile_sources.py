@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command import Weft
-from msccl_files import pairs_allreduce, ring_allreduce
+from msccl_files import hierarchical_allreduce, pairs_allreduce, ring_allreduce
 
 ALGORITHMS = """
 from weft import Allgather, Allreduce, program
@@ -90,6 +90,79 @@ def test_a_file_of_others_is_compiled_anew(weft: Weft, tmp_path: Path) -> None:
     assert 'minBytes="1024" maxBytes="65536"' in text
     assert 'name="test"' in text
     assert not any(f'type="{fused}"' in text for fused in ("rcs", "rrs", "rrc", "rrcs"))
+
+
+THEIRS = {"minBytes": None, "maxBytes": None, "outofplace": None}
+"""Attributes that msccl-tools leaves out."""
+
+
+@pytest.mark.parametrize(
+    ("copies", "flags", "written", "why"),
+    [
+        (2, (), "as it came", None),
+        (1, ("--target", "executor", "--name", "kept"), "as it came", None),
+        (1, ("--instances", "1"), "compiled anew", "flags say how it is compiled"),
+        (1, ("--target", "rccl"), "compiled anew", "rccl does not execute rrs"),
+    ],
+)
+def test_a_file_of_others_is_never_made_slower_without_a_word(
+    weft: Weft, tmp_path: Path, copies: int, flags: tuple[str, ...], written: str, why: str | None
+) -> None:
+    """Rings on two levels, whose waits are better than those that compiling anew makes."""
+    file, out = tmp_path / "theirs.xml", tmp_path / "ours.xml"
+    file.write_text(hierarchical_allreduce(8, 2, copies, **THEIRS))
+    asked = ("-t", "dgx-a100:nodes=2", "--size", "64MiB")
+    ran = weft("compile", file, *asked, *flags, "--no-run", "-o", out, "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json["recompiled"]
+    assert found["written"] == written
+    (us,) = found["sizes"]
+    target = flags[:2] if "--target" in flags else ()
+    timed = weft("simulate", out, *asked, *target, "--json").json["sizes"][0]["us"]
+    assert timed == (us["came_us"] if why is None else us["made_us"])
+    assert us["came_us"] < us["made_us"]
+    assert timed == ran.json["time"]["program_us"]
+    if not target:
+        timed = weft("simulate", file, *asked, "--json").json["sizes"][0]["us"]
+        assert timed == us["came_us"]
+    if why is None:
+        assert "Kept     the program as it came" in ran.err
+        assert f'name="{"kept" if "--name" in flags else "test"}"' in out.read_text()
+    else:
+        assert f"warning: {us['made_us'] / us['came_us']:.2f} times as slow" in ran.err
+        assert why in found["barred"]
+        assert found["changed"]["thread_blocks"][0] == 5
+        assert "Changed  " in ran.err
+
+
+def test_without_a_machine_nothing_is_compared_and_it_says_so(weft: Weft, tmp_path: Path) -> None:
+    file, out = tmp_path / "theirs.xml", tmp_path / "ours.xml"
+    file.write_text(ring_allreduce(4))
+    ran = weft("compile", file, "-o", out, "--json")
+    assert ran.json["recompiled"]["untimed"] == "nothing names the machine (-t MACHINE)"
+    assert "Compared not: nothing names the machine (-t MACHINE); it may be slower" in ran.err
+    ran = weft("compile", file, "-o", out, "-f", "-t", "ring:4", "--to", "mscclpp-json")
+    assert "Compared not: the simulation knows the runtimes of msccl-xml" in ran.err
+    file.write_text(ring_allreduce(4, minBytes=1 << 20, maxBytes=1 << 24))
+    ran = weft("compile", file, "-o", out, "-f", "-t", "ring:4", "--json")
+    assert [one["bytes"] for one in ran.json["recompiled"]["sizes"]] == [1 << 20, 1 << 24]
+
+
+@pytest.mark.parametrize(
+    ("source", "machine", "told"),
+    [
+        ("xml", "ring:5", "expected a machine of 4 ranks, got 5 of ring:5"),
+        ("schedule", "ring:3", "-t is for files that state no machine; this one is for"),
+    ],
+)
+def test_a_machine_that_says_nothing_is_refused(
+    weft: Weft, tmp_path: Path, triangle: Path, source: str, machine: str, told: str
+) -> None:
+    file = tmp_path / "theirs.xml"
+    file.write_text(ring_allreduce(4))
+    ran = weft("compile", triangle if source == "schedule" else file, "-t", machine)
+    assert ran.code == 2
+    assert told in ran.err
 
 
 def test_a_program_file_goes_both_ways(weft: Weft, tmp_path: Path) -> None:
