@@ -52,7 +52,7 @@ def test_two_quads_share_the_machine(quads):
 @pytest.mark.parametrize("relays", ["none", "all"])
 @pytest.mark.parametrize("kind", ["reduce", "gather", "broadcast", "scatter"])
 def test_a_rooted_collective_needs_links_in_one_direction_only(kind, relays):
-    """Rank 2 receives from 0 and sends to 1, the root; 3 only listens. Or all of it turned round."""
+    """Rank 2 receives from 0 and sends to 1, the root; or all of it turned round."""
     into = kind in ("reduce", "gather")
     ends = [(0, 2), (2, 1), (1, 3)] if into else [(2, 0), (1, 2), (3, 1)]
     links = tuple(Link(a, b, Fraction(25), Fraction(1)) for a, b in ends)
