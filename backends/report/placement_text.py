@@ -5,8 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from weft.dsl.base.tables import facts, number, table
+from weft.dsl.base.tables import count, facts, number, table
 from weft.synth.joint.axis_placement import AxisPlacement, PlacementRanking
+
+_ORDERS_SHOWN = 8
+"""Orders of one host in the table; ``--json`` has all that were solved."""
 
 
 def placement_facts(found: PlacementRanking) -> dict[str, Any]:
@@ -17,6 +20,7 @@ def placement_facts(found: PlacementRanking) -> dict[str, Any]:
             "us": number(one.us),
             "exact": None if one.us is None else str(one.us),
             "rank_order": list(one.order),
+            **({"reason": one.reason} if one.reason else {}),
         }
         for one in found.placements
     ]
@@ -34,23 +38,28 @@ def placement_text(found: PlacementRanking) -> str:
     inside = " × ".join(found.levels.names)
     usual = tuple(range(len(found.levels.gpus)))
     best = found.best_us
+    lost = sum(one.us is None for one in found.placements)
     head = [
         ("best", f"{float(best):,.3f} µs"),
         ("default", f"{_against(found.default_us, best)}: rank i on GPU i"),
-        ("worst", _against(found.worst_us, best)),
+        *([] if found.worst_us is None else [("worst", _against(found.worst_us, best))]),
     ]
+    if lost:
+        head.append(("no time", f"{count(lost, 'placement')}: a group has no path of its own"))
+    orders = len({one.matrix for one in found.placements}) < len(found.placements)
     rows = [
         (
-            *(" × ".join(map(str, row)) for row in one.matrix),
+            *((str(list(one.order)),) if orders else (" × ".join(map(str, x)) for x in one.matrix)),
             "-" if one.us is None else f"{float(one.us):,.1f}",
             "-" if one.us is None else f"{float(one.us / best):.2f}",
-            "default" if one.order == usual else "",
+            "default" if one.order == usual else one.reason,
         )
-        for one in found.placements
+        for at, one in enumerate(found.placements)
+        if at < _ORDERS_SHOWN or one.order == usual or not orders
     ]
-    names = (*(f"{name}: {inside}" for name, _ in found.axes), "µs", "over best", "")
+    columns = ("order of GPUs",) if orders else tuple(f"{name}: {inside}" for name, _ in found.axes)
     pasted = _pasted(found, found.placements[0])
-    return "\n".join([facts(head), "", table(names, rows), "", pasted])
+    return "\n".join([facts(head), "", table((*columns, "µs", "over best", ""), rows), "", pasted])
 
 
 def _against(us: Fraction | None, best: Fraction) -> str:

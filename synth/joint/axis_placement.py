@@ -9,18 +9,25 @@ time is the least in which the machine serves all collectives together (:mod:`.b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from math import gcd, prod
+from itertools import permutations
+from math import gcd, inf, prod
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
+from weft.dsl.nouns.collective import ROOTED, Kind
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import Workload
+from weft.dsl.nouns.workload import DEMANDS, Workload, WorkloadOperation
 from weft.dsl.symmetry.groups import divisors
+from weft.dsl.symmetry.orbits import orbits_of
+from weft.dsl.symmetry.symmetry import extend
 
+from ..base.effort import Effort, setting
 from .bound import joint_bound
 from .demands import demands_of
 from .pricing import Unreached
@@ -30,6 +37,18 @@ Matrix = tuple[tuple[int, ...], ...]
 
 Axes = Sequence[tuple[str, int]]
 """Names and sizes, the first one fastest, as :class:`Workload` numbers its ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementEffort(Effort):
+    """Limits of the search among the orders of one host."""
+
+    exact_ranks: int = setting(8, "GPUs of a host of which all orders are looked at", most=9)
+    solved: int = setting(600, "placements that are solved, and those of one kind alone, at most")
+
+
+PLACEMENT_EFFORT = PlacementEffort()
+"""Default limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +64,33 @@ class MachineLevels:
 class AxisPlacement:
     """A placement: rank i of the axes is GPU ``order[i]``.
 
-    ``us``: the joint bound of it; None where ranks of a group do not reach each other.
+    ``us``: the joint bound of it; None where ranks of a group do not reach each other, and
+    ``reason`` says of which.
     """
 
     matrix: Matrix
     order: tuple[int, ...]
     us: Fraction | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRanking:
     """All placements, the best first.
 
-    ``best_us`` and ``worst_us`` are of those that work, ``default_us`` of ``order[i] = i``, which
-    is what jobs do; it may be better than all of them where it is none of them.
+    ``best_us`` and ``worst_us`` (None where not all were solved) are of those that work,
+    ``default_us`` of ``order[i] = i``, which
+    is what jobs do; it may be better than all of them where it is none of them. ``notes``: what
+    was taken to be alike and is not.
     """
 
     axes: tuple[tuple[str, int], ...]
     levels: MachineLevels
     placements: tuple[AxisPlacement, ...]
     best_us: Fraction
-    worst_us: Fraction
+    worst_us: Fraction | None
     default_us: Fraction | None
+    notes: tuple[str, ...] = ()
 
 
 def machine_levels(topology: Topology) -> MachineLevels:
@@ -140,9 +164,15 @@ def rank_order(matrix: Matrix, gpus: Sequence[int]) -> tuple[int, ...]:
 
 
 def ranked_placements(
-    topology: Topology, workload: Workload, axes: Axes, most: int = 1 << 10
+    topology: Topology,
+    workload: Workload,
+    axes: Axes,
+    most: int = 1 << 10,
+    effort: PlacementEffort = PLACEMENT_EFFORT,
 ) -> PlacementRanking:
     """Return all placements of a workload's ranks, ranked by the joint bound.
+
+    Of one host whose GPUs are not alike these are the orders of its GPUs, else matrices.
 
     The order of the workload's operations is left out: all collectives start together.
 
@@ -159,6 +189,9 @@ def ranked_placements(
             f"{topology.name} has {count(topology.ranks, 'GPU')}",
             hint=f"the sizes of the axes must multiply to {topology.ranks}",
         )
+    differing = tuple(unlike(topology, levels))
+    if differing and len(levels.sizes) == 1 and topology.ranks <= effort.exact_ranks:
+        return _ranked_orders(topology, workload, axes, levels, effort)
     found: list[tuple[Matrix, tuple[int, ...]]] = []
     for matrix in matrices([size for _, size in axes], levels.sizes):
         if len(found) == most:
@@ -167,28 +200,183 @@ def ranked_placements(
     default = tuple(range(topology.ranks))
     orders = dict.fromkeys((default, *(order for _, order in found)))
     times = {order: placed_us(topology, workload, order) for order in orders}
-    scored = [AxisPlacement(*one, times[one[1]]) for one in found]
+    scored = [AxisPlacement(*one, *times[one[1]]) for one in found]
+    return _ranking(axes, levels, scored, times[default][0], notes=differing)
+
+
+def _ranking(
+    axes: Axes,
+    levels: MachineLevels,
+    scored: Sequence[AxisPlacement],
+    default_us: Fraction | None,
+    *,
+    whole: bool = True,
+    notes: tuple[str, ...] = (),
+) -> PlacementRanking:
+    """Return placements with their times in order; ``whole``: there are no others."""
     working = [one.us for one in scored if one.us is not None]
     if not working:
         raise UserError(
             "in no placement all groups reach their ranks",
             hint='"relays": "all" in the workload lets other ranks forward',
         )
-    ranked = tuple(sorted(scored, key=_goodness))
-    return PlacementRanking(tuple(axes), levels, ranked, min(working), max(working), times[default])
+    ranked = sorted(scored, key=lambda one: (one.us is None, one.us or Fraction(0), one.matrix))
+    worst = max(working) if whole else None
+    return PlacementRanking(
+        tuple(axes), levels, tuple(ranked), min(working), worst, default_us, notes
+    )
 
 
-def _goodness(one: AxisPlacement) -> tuple[bool, Fraction, Matrix]:
-    return one.us is None, one.us or Fraction(0), one.matrix
+# --- all orders of one host -----------------------------------------------------------------------
 
 
-def placed_us(topology: Topology, workload: Workload, order: Sequence[int]) -> Fraction | None:
+def _ranked_orders(
+    topology: Topology,
+    workload: Workload,
+    axes: Axes,
+    levels: MachineLevels,
+    effort: PlacementEffort,
+) -> PlacementRanking:
+    """Return the orders of the GPUs of one host that were solved, the best of all among them.
+
+    Orders that give each kind of collective the same sets of GPUs are one placement, and so are
+    those that a symmetry of the machine maps to each other. The largest time of one kind alone is
+    a lower bound on that of all; placements are solved from the lowest on, until it ends them.
+    """
+    kinds = _kinds_of(workload)
+    every = np.array(list(permutations(range(topology.ranks))), np.int64)
+    keys, first, place = np.unique(
+        np.hstack([_codes(one, every) for one in kinds]),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+    )
+    orders, number = every[first], {key.tobytes(): i for i, key in enumerate(keys)}
+    least = np.arange(len(orders))
+    for image in orbits_of(topology).images[:, : topology.ranks].astype(np.int64):
+        moved = np.hstack([_codes(one, image[orders]) for one in kinds])
+        least = np.minimum(least, [number[key.tobytes()] for key in moved])
+    alone = np.array([_alone_us(topology, workload, one, orders, effort) for one in kinds])
+    bounds = dict(zip(range(len(orders)), alone.max(axis=0).tolist(), strict=True))
+    default = int(least[place.ravel()[0]])
+    orders[default] = every[0]
+    different = sorted(set(least.tolist()), key=lambda at: (at != default, bounds[at], at))
+    solved: dict[int, AxisPlacement] = {}
+    best, left = None, None
+    for at in different:
+        if at != default and (
+            (best is not None and bounds[at] >= best) or len(solved) == effort.solved
+        ):
+            left = bounds[at]
+            break
+        order = tuple(orders[at].tolist())
+        solved[at] = AxisPlacement(
+            tuple((size,) for _, size in axes), order, *placed_us(topology, workload, order)
+        )
+        us = solved[at].us
+        best = us if best is None else best if us is None else min(best, us)
+    note = (
+        f"the GPUs of the host are not alike: {count(len(orders), 'placement')} of them, "
+        f"{len(different)} up to symmetry, {len(solved)} solved"
+        + (
+            ""
+            if left is None
+            else ", no other has a path"
+            if left == inf
+            else f", all others take {float(left):,.1f} µs or more"
+        )
+    )
+    usual = solved[default].us
+    rows = tuple(solved.values())
+    return _ranking(axes, levels, rows, usual, whole=left is None, notes=(note,))
+
+
+def _kinds_of(workload: Workload) -> list[list[WorkloadOperation]]:
+    """Return the operations that differ in their ranks only, together."""
+    found: dict[object, list[WorkloadOperation]] = {}
+    for one in workload.operations:
+        if one.needs_machine:
+            key = (one.kind, one.bytes, one.matrix, one.shards, one.relays, len(one.group))
+            found.setdefault(key, []).append(one)
+    return list(found.values())
+
+
+def _codes(kind: Sequence[WorkloadOperation], orders: Ints) -> Ints:
+    """Return numbers of what each order gives the operations of a kind, shape (orders, operations).
+
+    Equal rows are equal placements: where only its set of ranks matters to a collective that is
+    their mask, with the root of a rooted one; else the ranks are digits.
+    """
+    ranks = orders.shape[1]
+    columns = []
+    for one in kind:
+        if one.kind in (*DEMANDS, Kind.ALLTONEXT):
+            digits = orders[:, list(one.group or one.members)]
+            columns.append(digits @ ranks ** np.arange(digits.shape[1]))
+        else:
+            root = one.group[0] if one.root is None else one.root
+            rooted = orders[:, root] if one.kind in ROOTED else 0
+            columns.append((1 << orders[:, list(one.group)]).sum(axis=1) * ranks + rooted)
+    return np.sort(np.stack(columns, axis=1), axis=1)
+
+
+def _alone_us(
+    topology: Topology,
+    workload: Workload,
+    kind: Sequence[WorkloadOperation],
+    orders: Ints,
+    effort: PlacementEffort,
+) -> list[Fraction | float]:
+    """Return the time in µs of one kind alone in each order, infinite where it has no path.
+
+    Where it has more placements than are solved at most, 0: that is a lower bound, too.
+    """
+    codes, first, place = np.unique(
+        _codes(kind, orders), axis=0, return_index=True, return_inverse=True
+    )
+    if len(codes) > effort.solved:
+        return [Fraction(0)] * len(orders)
+    one = replace(
+        workload, operations=tuple(replace(x, after=()) for x in kind), size=workload.ranks
+    )
+    times = [placed_us(topology, one, orders[at].tolist())[0] for at in first]
+    return [inf if (us := times[at]) is None else us for at in place.ravel()]
+
+
+def placed_us(
+    topology: Topology, workload: Workload, order: Sequence[int]
+) -> tuple[Fraction | None, str]:
     """Return the joint bound in µs with rank i of the workload on GPU ``order[i]``.
 
-    None: ranks of a group do not reach each other.
+    None where ranks of a group do not reach each other, and which.
     """
     demands = demands_of(workload.renumbered(order), topology.ranks)
     try:
-        return joint_bound(topology, demands).us
-    except Unreached:
-        return None
+        return joint_bound(topology, demands).us, ""
+    except Unreached as error:
+        return None, error.message
+
+
+def unlike(topology: Topology, levels: MachineLevels) -> Iterator[str]:
+    """Yield what differs between parts of a level, which one placement takes to be alike.
+
+    Parts are alike if the machine is the same with any two neighbours changed for each other: of
+    the GPUs of a host in all hosts at once.
+    """
+    grid = np.array(levels.gpus).reshape(levels.sizes)
+    for level, (name, size) in enumerate(zip(levels.names, levels.sizes, strict=True)):
+        for at in range(size - 1):
+            turned = np.arange(size)
+            turned[[at, at + 1]] = at + 1, at
+            image = np.empty(topology.ranks, np.int64)
+            image[grid.ravel()] = grid.take(turned, axis=level).ravel()
+            if extend(topology, image) is None:
+                one, other = (int(grid.take(i, axis=level).flat[0]) for i in (at, at + 1))
+                what = "GPUs of a host" if name == "GPUs" else name
+                where = "" if name == "GPUs" else "those of "
+                yield (
+                    f"the {what} are not alike ({where}GPUs {one} and {other} are joined to the "
+                    "others in unlike ways), and a placement takes them to be: another order "
+                    "of them may be quicker or slower"
+                )
+                break

@@ -324,7 +324,7 @@ def _staged(sent: list[Ints], quota: Ints, stages: Sequence[Stage], size: int) -
 def _borders(quota: Ints, stages: Sequence[Stage]) -> tuple[Ints, Ints, Ints]:
     """Return pair of hosts, grains sent by then, and number, of each stage that a pair sends in."""
     hosts = len(quota)
-    columns = np.array([one.columns for one in stages]).reshape(-1, hosts)
+    columns = np.array([one.columns for one in stages], np.int64).reshape(-1, hosts)
     amounts = np.array([one.amounts for one in stages], np.int64).reshape(-1, hosts)
     number, row = np.nonzero(amounts)
     pair = row * hosts + columns[number, row]

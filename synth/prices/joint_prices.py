@@ -17,6 +17,7 @@ integers.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -144,11 +145,14 @@ class _Priced:
         if len(members) <= self.exact:  # all their subsets at once
             for back in (False, True):
                 self._steiner(one.forwarders, tuple(sorted(members)), back)
-        return min(
-            self._tree(one, v, rest, False) + self._tree(one, v, rest, True)
-            for v in one.forwarders
-            for rest in [tuple(w for w in members if w != v)]
-        )
+        found = []
+        for v in one.forwarders:
+            rest = tuple(w for w in members if w != v)
+            with contextlib.suppress(UserError):  # a root that not all reach
+                found.append(self._tree(one, v, rest, False) + self._tree(one, v, rest, True))
+        if not found:
+            raise UserError(f"ranks {members} do not reach each other")
+        return min(found)
 
     def _tree(
         self, one: PricedDemand, root: int, receivers: tuple[int, ...], backwards: bool
@@ -156,9 +160,13 @@ class _Priced:
         receivers = tuple(sorted(receivers))
         ranks = tuple(sorted({root, *receivers}))
         if set(ranks) >= set(one.forwarders):
-            return self._spanning(ranks, backwards)[ranks.index(root)]
+            return self._spanning_from(ranks.index(root), ranks, backwards)
         if len(receivers) <= self.exact:
-            return self._steiner(one.forwarders, receivers, backwards)[one.forwarders.index(root)]
+            table = self._steiner(one.forwarders, receivers, backwards)
+            price = table[one.forwarders.index(root)]
+            if price < 0:
+                raise UserError(f"rank {root} and ranks {receivers} do not reach each other")
+            return price
         key = ("ascent", one.forwarders, root, receivers, backwards)
         if key not in self.known:
             cost = _among(self.back if backwards else self.forth, one.forwarders)
@@ -179,6 +187,22 @@ class _Priced:
         found: list[int] = self.known[key]  # type: ignore[assignment]
         return found
 
+    def _spanning_from(self, root: int, ranks: tuple[int, ...], backwards: bool) -> int:
+        """Return the cost of the minimum arborescence from the rank at place ``root``.
+
+        Arcs into the root are in no such tree, so it may be reached for nothing: then the others
+        need not reach each other.
+        """
+        try:
+            return self._spanning(ranks, backwards)[root]
+        except UserError:
+            cost = _among(self.back if backwards else self.forth, ranks)
+            cost[:, root] = 0
+            try:
+                return tree_costs(cost)[root]
+            except ValueError:
+                raise UserError(f"ranks {ranks} are not all joined with {ranks[root]}") from None
+
     def _distances(self, forwarders: tuple[int, ...], backwards: bool) -> AnyArray:
         """Return the distances between all that forward, over all that forward; -1: none."""
         key = ("distance", forwarders, backwards)
@@ -191,7 +215,7 @@ class _Priced:
     def _steiner(
         self, forwarders: tuple[int, ...], receivers: tuple[int, ...], backwards: bool
     ) -> list[int]:
-        """Return the cost of the Steiner tree from every forwarder to the receivers."""
+        """Return the cost of the Steiner tree from every forwarder to the receivers; -1: none."""
         key = ("steiner", forwarders, backwards)
         if key not in self.known:
             self.known[key] = {}
@@ -247,11 +271,9 @@ def _steiner(
         while part > subset ^ part:
             best = np.minimum(best, found[part] + found[subset ^ part])
             part = (part - 1) & subset
-        found[subset] = _spread(arcs, best)
+        found[subset] = np.minimum(_spread(arcs, best), far)
         key = tuple(names[receivers[i]] for i in range(len(receivers)) if subset >> i & 1)
-        if (found[subset] >= far).any():
-            raise UserError(f"some rank does not reach ranks {key}")
-        tables[key] = [int(x) for x in found[subset]]
+        tables[key] = [int(x) if x < far else -1 for x in found[subset]]
 
 
 def _spread(arcs: AnyArray, best: AnyArray) -> AnyArray:

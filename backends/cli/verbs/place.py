@@ -25,9 +25,10 @@ def run(args: PlaceFlags, console: Console) -> int:
     notes = list(workload.notes)
     if workload.ordered:
         notes.append("all collectives start together: computations and order are left out")
+    found = ranked_placements(machine, workload, axes)
+    notes += found.notes
     for note in notes:
         console.say("Assumed", note)
-    found = ranked_placements(machine, workload, axes)
     facts = {"status": "ok", "topology": machine.name, **placement_facts(found), "notes": notes}
     console.result(placement_text(found), facts)
     return Exit.DONE

@@ -12,36 +12,93 @@ A TOML file::
     layers = 32
     hidden = 4096
     sequence = 4096
+    heads = 32                  # kv_heads = 8: grouped queries
+    gated = true                # three matrices in an MLP (SwiGLU), else two
+    vocabulary = 128256         # tied_embeddings = true: one matrix for both ends
+    parameters = 8.03e9         # instead of what these count
     [step]
     micro_batch = 1
     micro_batches = 8
 
-Formulas, with b, s, h the micro-batch, sequence and hidden size, L the layers of a stage and m the
-micro-batches; activations have 2 bytes, gradients 4 unless the file says otherwise:
+Megatron's and Hugging Face's names of these keys are taken, too. Formulas, with b, s, h the
+micro-batch, sequence and hidden size, L the layers of a stage and m the micro-batches; activations
+have 2 bytes, gradients 4 unless the file says otherwise:
 
 * tensor: 4 allreduces of b·s·h/cp for each layer and micro-batch (2 forward, 2 backward); with
   sequence parallelism each is an allgather and a reduce_scatter of that size;
-* data: the gradients of (attention and dense weights)/(tp·pp), once, over all ranks that differ in
-  dp, ep and cp; those of experts over the ranks that differ in dp only;
+* data: the gradients of (attention, norms, embeddings and dense weights of a stage)/tp, once, over
+  all ranks that differ in dp, ep and cp; those of experts over the ranks that differ in dp only;
 * pipeline: b·s·h/cp for each micro-batch and border, forward and backward, to the same place of the
-  next stage (1/tp of it with sequence parallelism);
-* experts: 4 alltoalls of b·s·top_k·h/cp for each MoE layer and micro-batch (2 forward, 2 backward).
+  next stage (1/tp of it with sequence parallelism); once the gradients of tied embeddings between
+  the first and the last stage;
+* experts: 4 alltoalls of b·s·top_k·h/cp for each MoE layer and micro-batch (2 forward, 2 backward),
+  1/tp of it with sequence parallelism, where a rank holds only its part of the tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
-from ...base.errors import BadFile
+from ...base.errors import BadFile, suggest
 from ...base.files import Fields, parse_toml
 from ...base.lazy_dataclass import dataclass
+from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import Workload, WorkloadOperation, axis_groups
 from ...nouns.workload_file import placed
 
 ORDER = "tp-cp-ep-dp-pp"
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
+
+# Keys of each table with their defaults. None: must be there; 0: follows from others.
+_PARALLEL = (*((axis, 1) for axis in AXES), ("order", ORDER))
+_STAGES = (("first_stage_layers", 0), ("last_stage_layers", 0))
+_MODEL = (
+    *(("layers", None), ("hidden", None), ("sequence", None)),
+    *(("heads", 0), ("kv_heads", 0), ("head_size", 0)),
+    *(("feed_forward", 0), ("gated", False), ("biases", False)),
+    *(("vocabulary", 0), ("tied_embeddings", False), ("parameters", 0)),
+    *(("experts", 0), ("top_k", 1), ("moe_layers", 0)),
+    *(("expert_feed_forward", 0), ("shared_experts", 0)),
+)
+_STEP = (
+    *(("micro_batch", 1), ("micro_batches", 1)),
+    *(("activation_bytes", 2), ("gradient_bytes", 4)),
+    *(("sequence_parallel", False), ("distributed_optimizer", False)),
+)
+_TABLES = (("parallel", (*_PARALLEL, *_STAGES)), ("model", _MODEL), ("step", _STEP))
+
+_SPELLINGS = (
+    "tp tensor_model_parallel_size tensor_parallel_size",
+    "pp pipeline_model_parallel_size pipeline_parallel_size",
+    "cp context_parallel_size",
+    "ep expert_model_parallel_size expert_parallel_size",
+    "dp data_parallel_size",
+    "first_stage_layers decoder_first_pipeline_num_layers num_layers_in_first_pipeline_stage",
+    "last_stage_layers decoder_last_pipeline_num_layers num_layers_in_last_pipeline_stage",
+    "layers num_layers num_hidden_layers n_layers",
+    "hidden hidden_size d_model dim",
+    "sequence seq_length sequence_length seq_len",
+    "heads num_attention_heads attention_heads n_heads num_heads",
+    "kv_heads num_query_groups num_key_value_heads n_kv_heads key_value_heads",
+    "head_size kv_channels head_dim",
+    "feed_forward ffn_hidden_size intermediate_size ffn_hidden",
+    "gated swiglu",
+    "biases add_bias_linear",
+    "vocabulary vocab_size padded_vocab_size vocab",
+    "tied_embeddings tie_word_embeddings tied",
+    "parameters num_parameters",
+    "experts num_experts num_local_experts n_routed_experts",
+    "top_k moe_router_topk num_experts_per_tok",
+    "expert_feed_forward moe_ffn_hidden_size moe_intermediate_size",
+    "shared_experts n_shared_experts",
+    "micro_batch micro_batch_size",
+    "micro_batches num_microbatches num_micro_batches",
+    "distributed_optimizer use_distributed_optimizer",
+)
+"""Names of one key: weft's, then those of Megatron-LM and of Hugging Face's configurations."""
 
 
 def looks_like_settings(text: str) -> bool:
@@ -53,63 +110,74 @@ def read_settings(text: str, where: str, name: str) -> Workload:
     """Return the workload of a step: an operation for each group of each class, all at once.
 
     Raises:
-        BadFile: not such a file, sizes that do not divide, or an order that is not one.
+        BadFile: not such a file, sizes that do not fit each other, or an order that is not one.
     """
-    one = _ParallelSettings.of(parse_toml(text, where), where)
+    one = _settings_of(parse_toml(text, where), where)
     operations = [*one.tensor(), *one.pipeline(), *one.data(), *one.experts()]
     if not operations:
         raise BadFile("every axis has one rank: nothing is sent", where=where)
     notes = (
         "a class is all that it sends in one step; all classes start together",
         f"ranks are numbered in the order {one.order}, the first axis is the fastest",
+        *one.notes(),
         *(("what context parallelism itself sends is left out",) if one.sizes["cp"] > 1 else ()),
     )
     return placed(lambda: Workload(name, tuple(operations), axes=one.axes, notes=notes), where)
 
 
 @dataclass(frozen=True, slots=True)
+class _Weights:
+    """How many weights a model has: a dense and a MoE layer without its experts, an MLP, both ends.
+
+    ``experts``: those of a MoE layer. ``first``, ``last``: beside the layers of these stages.
+    """
+
+    dense: int
+    routed: int
+    experts: int
+    first: int
+    last: int
+
+
+def _weights_of(m: Mapping[str, int]) -> _Weights:
+    """Return the numbers that Megatron-LM's GPT and Llama's checkpoints have.
+
+    An MLP has two matrices, or three if it is gated; a layer two norms, and the model a last one.
+    With biases, as in GPT, each matrix and norm has one, and positions are learned. Without a
+    vocabulary the layers are all that is known.
+    """
+    h, biased = m["hidden"], m["biases"]
+    queries, keys = m["heads"] * m["head_size"], m["kv_heads"] * m["head_size"]
+
+    def mlp(wide: int) -> int:
+        return (2 + m["gated"]) * h * wide + biased * ((1 + m["gated"]) * wide + h)
+
+    norm = h * (1 + biased)
+    attention = 2 * h * (queries + keys) + biased * (queries + 2 * keys + h) + 2 * norm
+    expert = mlp(m["expert_feed_forward"])
+    table = m["vocabulary"] * h
+    return _Weights(
+        dense=attention + mlp(m["feed_forward"]),
+        routed=attention + h * m["experts"] + m["shared_experts"] * expert,
+        experts=m["experts"] * expert,
+        first=table + biased * m["sequence"] * h if table else 0,
+        last=norm + (0 if m["tied_embeddings"] else table) if table else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class _ParallelSettings:
-    """The settings, with their defaults."""
+    """The settings, with their defaults; ``given``: keys that the file has itself.
+
+    ``stages``: layers of each stage, and how many of them are MoE layers.
+    """
 
     sizes: Mapping[str, int]
     order: str
     model: Mapping[str, int]
     step: Mapping[str, int]
-    where: str
-
-    @staticmethod
-    def of(data: Mapping[str, Any], where: str) -> _ParallelSettings:
-        fields = Fields(data, where)
-        parallel = Fields(fields.get("parallel", dict), f"{where}: parallel")
-        sizes = {axis: parallel.get(axis, int, 1) for axis in AXES}
-        order = parallel.get("order", str, ORDER)
-        parallel.finish(ignore=())
-        model = Fields(fields.get("model", dict), f"{where}: model")
-        hidden = model.get("hidden", int)
-        shape = {
-            "layers": model.get("layers", int),
-            "hidden": hidden,
-            "sequence": model.get("sequence", int),
-            "feed_forward": model.get("feed_forward", int, 4 * hidden),
-            "experts": model.get("experts", int, 0),
-            "top_k": model.get("top_k", int, 1),
-            "moe_layers": model.get("moe_layers", int, 0),
-        }
-        if shape["experts"] and not shape["moe_layers"]:
-            shape["moe_layers"] = shape["layers"]
-        model.finish(ignore=())
-        step = Fields(fields.get("step", dict, {}), f"{where}: step")
-        rest = {
-            "micro_batch": step.get("micro_batch", int, 1),
-            "micro_batches": step.get("micro_batches", int, 1),
-            "activation_bytes": step.get("activation_bytes", int, 2),
-            "gradient_bytes": step.get("gradient_bytes", int, 4),
-            "sequence_parallel": int(step.get("sequence_parallel", bool, False)),
-            "distributed_optimizer": int(step.get("distributed_optimizer", bool, False)),
-        }
-        step.finish(ignore=())
-        fields.finish(ignore=())
-        return _checked(_ParallelSettings(sizes, order, shape, rest, where))
+    given: frozenset[str]
+    stages: Sequence[tuple[int, int]]
 
     @property
     def axes(self) -> tuple[tuple[str, int], ...]:
@@ -117,62 +185,112 @@ class _ParallelSettings:
         sizes = {**self.sizes, "dp": self.sizes["dp"] // self.sizes["ep"]}
         return tuple((axis, sizes[axis]) for axis in self.order.split("-"))
 
+    def notes(self) -> Iterator[str]:
+        """Yield what was assumed of the model."""
+        m = self.model
+        if not m["parameters"]:
+            assumed = (
+                ("kv_heads", "as many heads of keys and values as of queries"),
+                ("gated", "two matrices in an MLP"),
+                ("vocabulary", "no embeddings"),
+            )
+            told = [words for key, words in assumed if key not in self.given]
+            change = "parameters = 7e9 states another number"
+            if told:
+                keys = ", ".join(key for key, _ in assumed if key not in self.given)
+                told, change = [f": with {', '.join(told)}"], f"{keys} or parameters change it"
+            yield f"the model has {self.counted():,} parameters{''.join(told)} ({change})"
+        else:
+            yield f"the model has {m['parameters']:,} parameters, as stated"
+        if len({layers for layers, _ in self.stages}) > 1:
+            layers = ", ".join(str(layers) for layers, _ in self.stages)
+            yield f"layers of stages: {layers} (first_stage_layers, last_stage_layers change it)"
+        if 0 < m["moe_layers"] < m["layers"]:
+            yield f"{m['moe_layers']} of {m['layers']} layers have experts, spread evenly"
+
+    def counted(self) -> int:
+        """Return how many parameters the shape of the model gives."""
+        m, w = self.model, _weights_of(self.model)
+        dense = m["layers"] - m["moe_layers"]
+        return dense * w.dense + m["moe_layers"] * (w.routed + w.experts) + w.first + w.last
+
     def _activation(self) -> int:
         """Bytes of the activations of one micro-batch on one rank of its sequence."""
         m, s = self.model, self.step
         elements = s["micro_batch"] * m["sequence"] * m["hidden"] // self.sizes["cp"]
         return elements * s["activation_bytes"]
 
+    def _held_activation(self) -> int:
+        """Bytes of those that a rank holds between layers: its part with sequence parallelism."""
+        parts = self.sizes["tp"] if self.step["sequence_parallel"] else 1
+        return self._activation() // parts
+
     def _classes(
-        self, name: str, kind: str, over: tuple[str, ...], size: int
+        self, name: str, kind: str, over: tuple[str, ...], sizes: Sequence[int]
     ) -> list[WorkloadOperation]:
+        """Return an operation for each group; ``sizes``: its bytes in each stage."""
+        names = [axis for axis, _ in self.axes]
+        stride = prod(size for _, size in self.axes[: names.index("pp")])
         groups = axis_groups(self.axes, over)
-        if not size or len(groups[0]) == 1:
+        if len(groups[0]) == 1:
             return []
+        stages = [group[0] // stride % self.sizes["pp"] for group in groups]
         return [
-            WorkloadOperation(f"{name}[{at}]", kind, group=group, bytes=size, of_class=name)
-            for at, group in enumerate(groups)
+            WorkloadOperation(f"{name}[{at}]", kind, group=group, bytes=sizes[stage], of_class=name)
+            for at, (group, stage) in enumerate(zip(groups, stages, strict=True))
+            if sizes[stage]
         ]
 
     def tensor(self) -> list[WorkloadOperation]:
         """Activations within a layer."""
-        layers = self.model["layers"] // self.sizes["pp"]
-        size = 4 * layers * self.step["micro_batches"] * self._activation()
+        layer = 4 * self.step["micro_batches"] * self._activation()
+        sizes = [layers * layer for layers, _ in self.stages]
         if not self.step["sequence_parallel"]:
-            return self._classes("tp", "allreduce", ("tp",), size)
+            return self._classes("tp", "allreduce", ("tp",), sizes)
         return [
-            *self._classes("tp gather", "allgather", ("tp",), size),
-            *self._classes("tp scatter", "reduce_scatter", ("tp",), size),
+            *self._classes("tp gather", "allgather", ("tp",), sizes),
+            *self._classes("tp scatter", "reduce_scatter", ("tp",), sizes),
         ]
+
+    def _stage_weights(self) -> list[tuple[int, int]]:
+        """Return how many dense and how many experts' weights each stage has.
+
+        A stated number of parameters leaves to the layers what experts and embeddings do not have.
+        """
+        m, w = self.model, _weights_of(self.model)
+        beside = w.first + w.last + m["moe_layers"] * w.experts
+        last = len(self.stages) - 1
+        found = []
+        for at, (layers, routed) in enumerate(self.stages):
+            dense = (layers - routed) * w.dense + routed * w.routed
+            if m["parameters"]:
+                dense = (m["parameters"] - beside) * layers // m["layers"]
+            copied = m["vocabulary"] * m["hidden"] if m["tied_embeddings"] and last else 0
+            ends = (w.first if at == 0 else 0) + (w.last + copied if at == last else 0)
+            found.append((dense + ends, routed * w.experts // self.sizes["ep"]))
+        return found
 
     def data(self) -> list[WorkloadOperation]:
         """Gradients of the weights."""
-        m, sizes = self.model, self.sizes
-        attention = 4 * m["hidden"] ** 2
-        feed_forward = 2 * m["hidden"] * m["feed_forward"]
-        dense = m["layers"] * attention + (m["layers"] - m["moe_layers"]) * feed_forward
-        expert = m["moe_layers"] * m["experts"] * feed_forward // sizes["ep"]
         width = self.step["gradient_bytes"]
-        parts = sizes["tp"] * sizes["pp"]
         found = []
-        for name, over, weights in (
-            ("dp", ("cp", "ep", "dp"), dense),
-            ("expert dp", ("dp",), expert),
-        ):
-            size = weights // parts * width
+        columns = zip(*self._stage_weights(), strict=True)
+        over = (("dp", ("cp", "ep", "dp")), ("expert dp", ("dp",)))
+        for (name, axes), weights in zip(over, columns, strict=True):
+            sizes = [one // self.sizes["tp"] * width for one in weights]
             if self.step["distributed_optimizer"]:
-                found += self._classes(f"{name} scatter", "reduce_scatter", over, size)
-                half = size * self.step["activation_bytes"] // width
-                found += self._classes(f"{name} gather", "allgather", over, half)
+                found += self._classes(f"{name} scatter", "reduce_scatter", axes, sizes)
+                halves = [size * self.step["activation_bytes"] // width for size in sizes]
+                found += self._classes(f"{name} gather", "allgather", axes, halves)
             else:
-                found += self._classes(name, "allreduce", over, size)
+                found += self._classes(name, "allreduce", axes, sizes)
         return found
 
     def pipeline(self) -> list[WorkloadOperation]:
-        """Activations from each stage to the next, and gradients back."""
-        size = self.step["micro_batches"] * self._activation()
-        if self.step["sequence_parallel"]:
-            size //= self.sizes["tp"]
+        """Activations from each stage to the next, and gradients back; and those of tied ends."""
+        size = self.step["micro_batches"] * self._held_activation()
+        m = self.model
+        table = m["vocabulary"] * m["hidden"] // self.sizes["tp"] * self.step["gradient_bytes"]
         found = []
         for at, group in enumerate(axis_groups(self.axes, ("pp",))):
             for stage in range(len(group) - 1):
@@ -182,38 +300,185 @@ class _ParallelSettings:
                     found.append(
                         WorkloadOperation(name, "transfer", group=pair, bytes=size, of_class="pp")
                     )
+            if m["tied_embeddings"] and table and len(group) > 1:
+                name, ends = f"embedding[{at}]", (group[0], group[-1])
+                found.append(
+                    WorkloadOperation(
+                        name, "allreduce", group=ends, bytes=table, of_class="embedding"
+                    )
+                )
         return found
 
     def experts(self) -> list[WorkloadOperation]:
         """Tokens to their experts, and back."""
-        layers = self.model["moe_layers"] // self.sizes["pp"]
-        tokens = self._activation() * self.model["top_k"]
-        size = 4 * layers * self.step["micro_batches"] * tokens
-        return self._classes("ep", "alltoall", ("ep",), size)
+        tokens = self._held_activation() * self.model["top_k"]
+        layer = 4 * self.step["micro_batches"] * tokens
+        return self._classes(
+            "ep", "alltoall", ("ep",), [routed * layer for _, routed in self.stages]
+        )
 
 
-def _checked(one: _ParallelSettings) -> _ParallelSettings:
+# --- reading --------------------------------------------------------------------------------------
+
+
+def _settings_of(data: Mapping[str, Any], where: str) -> _ParallelSettings:
     """Return settings whose sizes fit each other."""
-    for label, table in (("parallel", one.sizes), ("model", one.model), ("step", one.step)):
+    fields = Fields(data, where)
+    found: dict[str, dict[str, Any]] = {}
+    given: set[str] = set()
+    for label, keys in _TABLES:
+        table = _spelled(fields.get(label, dict, *(() if label != "step" else ({},))), where, label)
+        given |= set(table)
+        entries = Fields(table, f"{where}: {label}")
+        found[label] = {
+            key: entries.get(key, _kind(key, value), *(() if value is None else (value,)))
+            for key, value in keys
+        }
+    fields.finish(ignore=())
+    parallel = found["parallel"]
+    order = parallel.pop("order")
+    step = {key: int(value) for key, value in found["step"].items()}
+    for label, table in (("parallel", parallel), ("model", found["model"]), ("step", step)):
         for key, value in table.items():
-            least = 1 if label == "parallel" or key in ("layers", "hidden", "sequence") else 0
-            if not least <= value <= 1 << 40:
-                raise BadFile(f"{key} is {value}", where=f"{one.where}: {label}")
-    if sorted(one.order.split("-")) != sorted(AXES):
+            _require_range(key, value, f"{where}: {label}")
+    model = _model_of(found["model"], given, f"{where}: model")
+    _require_fit(parallel, order, model, where)
+    stages = _stages(parallel, model, where)
+    one = _ParallelSettings(parallel, order, model, step, frozenset(given), stages)
+    if model["parameters"] and min(dense for dense, _ in one._stage_weights()) < 0:
         raise BadFile(
-            f"the order {one.order!r} does not name each axis once",
-            where=f"{one.where}: parallel",
-            hint=f'order = "{ORDER}"',
-        )
-    if one.sizes["dp"] % one.sizes["ep"]:
-        raise BadFile(
-            f"dp = {one.sizes['dp']} is not a multiple of ep = {one.sizes['ep']}",
-            where=f"{one.where}: parallel",
-            hint="the ranks of ep are among those of dp",
-        )
-    if one.model["layers"] % one.sizes["pp"]:
-        raise BadFile(
-            f"{one.model['layers']} layers are not a multiple of pp = {one.sizes['pp']}",
-            where=one.where,
+            f"{model['parameters']:,} parameters are fewer than experts and embeddings have",
+            where=f"{where}: model",
+            hint=f"the layers as described have {one.counted():,} in all",
         )
     return one
+
+
+def _kind(key: str, default: int | str | bool | None) -> type | tuple[type, ...]:
+    if key == "parameters":
+        return (int, float)
+    return int if default is None else type(default)
+
+
+def _spelled(table: Mapping[str, Any], where: str, label: str) -> dict[str, Any]:
+    """Return a table with weft's names of keys.
+
+    Raises:
+        BadFile: a key that is not known, or two spellings of one.
+    """
+    names = {other: group.split()[0] for group in _SPELLINGS for other in group.split()}
+    homes = {key: name for name, keys in _TABLES for key, _ in keys}
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        plain = key.replace("-", "_").lower()
+        plain = names.get(plain, plain)
+        if homes.get(plain) != label:
+            known = [one for one, home in homes.items() if home == label]
+            hint = suggest(key, known) if plain not in homes else f"it belongs to [{homes[plain]}]"
+            raise BadFile(f"unknown key {key[:60]!r}", where=f"{where}: {label}", hint=hint)
+        if plain in found:
+            raise BadFile(f"{key!r} says {plain!r} a second time", where=f"{where}: {label}")
+        found[plain] = value
+    return found
+
+
+def _require_range(key: str, value: float, where: str) -> None:
+    least = 1 if key in (*AXES, "layers", "hidden", "sequence") else 0
+    if not least <= value <= 1 << 50 or value != int(value):
+        shown = "too large" if value >= 1 << 50 else value  # Python writes no 4,300 digits
+        hint = f"expected a whole number from {least}"
+        raise BadFile(f"{key} is {shown}", where=where, hint=hint)
+
+
+def _model_of(given: Mapping[str, Any], keys: set[str], where: str) -> dict[str, int]:
+    """Return the model's sizes, with what follows from others."""
+    m = {key: int(value) for key, value in given.items()}
+    if not m["heads"] and (m["kv_heads"] or m["head_size"]):
+        raise BadFile("kv_heads and head_size need heads", where=where, hint="heads = 64")
+    m["heads"] = m["heads"] or 1
+    m["kv_heads"] = m["kv_heads"] or m["heads"]
+    if not m["head_size"] and m["hidden"] % m["heads"]:
+        raise BadFile(
+            f"hidden = {m['hidden']} is not a multiple of heads = {m['heads']}",
+            where=where,
+            hint="head_size states the size of a head",
+        )
+    if m["heads"] % m["kv_heads"]:
+        raise BadFile(
+            f"heads = {m['heads']} is not a multiple of kv_heads = {m['kv_heads']}", where=where
+        )
+    m["head_size"] = m["head_size"] or m["hidden"] // m["heads"]
+    m["feed_forward"] = m["feed_forward"] or 4 * m["hidden"]
+    m["expert_feed_forward"] = m["expert_feed_forward"] or m["feed_forward"]
+    if m["experts"] and "moe_layers" not in keys:
+        m["moe_layers"] = m["layers"]
+    if m["moe_layers"] > m["layers"]:
+        raise BadFile(f"{m['moe_layers']} of {m['layers']} layers have experts", where=where)
+    return m
+
+
+def _require_fit(sizes: Mapping[str, int], order: str, m: Mapping[str, int], where: str) -> None:
+    """Refuse axes that do not fit each other or the model."""
+    where = f"{where}: parallel"
+    if sorted(order.split("-")) != sorted(AXES):
+        raise BadFile(
+            f"the order {order!r} does not name each axis once",
+            where=where,
+            hint=f'order = "{ORDER}"',
+        )
+    if sizes["dp"] % sizes["ep"]:
+        raise BadFile(
+            f"dp = {sizes['dp']} is not a multiple of ep = {sizes['ep']}",
+            where=where,
+            hint="the ranks of ep are among those of dp",
+        )
+    wide = m["heads"] if m["heads"] > 1 else m["hidden"]
+    for axis, most, what in (
+        ("tp", wide, "heads" if m["heads"] > 1 else "hidden"),
+        ("cp", m["sequence"], "sequence"),
+        ("pp", m["layers"], "layers"),
+        ("ep", m["experts"] or sizes["ep"], "experts"),
+    ):
+        if sizes[axis] > most:
+            raise BadFile(
+                f"{axis} = {sizes[axis]} is more than {what} = {most}: ranks would have nothing",
+                where=where,
+            )
+    ranks = prod(sizes[axis] for axis in AXES if axis != "ep")
+    if ranks > LARGEST_GROUP:
+        raise BadFile(f"the axes have {ranks} ranks, more than {LARGEST_GROUP}", where=where)
+
+
+def _stages(
+    sizes: Mapping[str, int], m: Mapping[str, int], where: str
+) -> tuple[tuple[int, int], ...]:
+    """Return the layers of each stage, and how many of them have experts.
+
+    Where layers do not divide, stages have one fewer: the last, which has the loss, the first,
+    which has the embedding, and then others from behind.
+
+    Raises:
+        BadFile: a stage without layers.
+    """
+    stages, layers = sizes["pp"], m["layers"]
+    ends = {0: sizes["first_stage_layers"], stages - 1: sizes["last_stage_layers"]}
+    fixed = {at: number for at, number in ends.items() if number}
+    free = [at for at in (stages - 1, 0, *range(stages - 2, 0, -1)) if at not in fixed]
+    free = list(dict.fromkeys(free))
+    left = layers - sum(fixed.values())
+    if left < len(free) or (left and not free):
+        raise BadFile(
+            f"{layers} layers do not fit pp = {stages} stages"
+            + "".join(f", {number} in stage {at}" for at, number in fixed.items()),
+            where=f"{where}: parallel",
+            hint="first_stage_layers, last_stage_layers and a layer for each other stage",
+        )
+    each, short = -(-left // len(free)) if free else 0, -left % len(free) if free else 0
+    counts = fixed | {at: each - (place < short) for place, at in enumerate(free)}
+    found, before = [], 0
+    for at in range(stages):
+        after = before + counts[at]
+        routed = after * m["moe_layers"] // layers - before * m["moe_layers"] // layers
+        found.append((counts[at], routed))
+        before = after
+    return tuple(found)

@@ -13,6 +13,7 @@ from weft.dsl.base.errors import NothingFound, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.merged import launch_cycle
 from weft.dsl.nouns.schedule import dump, load
+from weft.dsl.nouns.topology import Link, Topology, gpu
 from weft.dsl.nouns.workload import Forwarders, Shard, Workload, WorkloadOperation
 from weft.synth.base.engine import Budget
 from weft.synth.joint.bound import joint_bound
@@ -46,6 +47,23 @@ def test_two_quads_share_the_machine(quads):
     assert 4000 / 3 < quads.us < 1390
     assert quads.way == "trees"
     assert [one.name for one in quads.schedule.parts] == ["a", "b"]
+
+
+@pytest.mark.parametrize("relays", ["none", "all"])
+@pytest.mark.parametrize("kind", ["reduce", "gather", "broadcast", "scatter"])
+def test_a_rooted_collective_needs_links_in_one_direction_only(kind, relays):
+    """Rank 2 receives from 0 and sends to 1, the root; or all of it turned round."""
+    into = kind in ("reduce", "gather")
+    ends = [(0, 2), (2, 1), (1, 3)] if into else [(2, 0), (1, 2), (3, 1)]
+    links = tuple(Link(a, b, Fraction(25), Fraction(1)) for a, b in ends)
+    chip = Topology("one way", tuple(gpu(i) for i in range(4)), links)
+    one = planner(chip, [collective("x", kind, range(3), 3, root=1, relays=relays)])
+    assert one.bound.us == (120 if kind in ("reduce", "broadcast") else 80)
+    plan = one.plan()
+    assert verify(plan.schedule).ok
+    assert one.bound.us <= plan.us < 1.1 * one.bound.us
+    with pytest.raises(UserError, match="not all of its ranks are joined"):
+        planner(chip, [collective("x", kind, range(3), 3, root=0, relays=relays)])
 
 
 def sized(name, kind, ranks, size, **more):

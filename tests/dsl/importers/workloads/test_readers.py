@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -275,7 +276,8 @@ def test_settings_become_volumes_by_the_formulas(tmp_path: Path) -> None:
     assert by["tp[0]"].bytes == 4 * 2 * 3 * activation
     assert by["tp[0]"].group == (0, 1)
     assert by["dp[0]"].group == (0, 2, 4, 6)
-    assert by["dp[0]"].bytes == (4 * 4 * 64 + 2 * 2 * 8 * 32) // 4 * 4
+    attention, norms, router, mlp = 4 * 64, 2 * 8, 8 * 4, 2 * 8 * 32
+    assert by["dp[0]"].bytes == (2 * (attention + norms) + mlp + router) // 2 * 4
     assert by["expert dp[0]"].group == (0, 4)
     assert by["expert dp[0]"].bytes == 2 * 4 * 2 * 8 * 32 // 2 // 4 * 4
     assert by["ep[0]"].group == (0, 2)
@@ -290,9 +292,24 @@ def test_settings_become_volumes_by_the_formulas(tmp_path: Path) -> None:
     ("old", "new", "told"),
     [
         ("dp = 4", "dp = 3", "not a multiple of ep"),
-        ("layers = 4", "layers = 5", "not a multiple of pp"),
+        ("pp = 2", "pp = 5", "pp = 5 is more than layers = 4"),
+        ("pp = 2", "pp = 2\nfirst_stage_layers = 4", "4 layers do not fit pp = 2 stages, 4 in"),
+        ("pp = 2", "pp = 1\nlast_stage_layers = 3", "4 layers do not fit pp = 1 stages, 3 in"),
         ("tp = 2", "tp = 0", "tp is 0"),
+        ("tp = 2", f"tp = {'9' * 5000}", "not TOML: Exceeds the limit"),
+        ("tp = 2", f"tp = 0x{'9' * 5000}", "tp is too large"),
+        ("tp = 2", "tp = 100000", "tp = 100000 is more than hidden = 8: ranks would"),
+        ("dp = 4", "dp = 1000000", "4000000 ranks, more than 1048576"),
         ("tp = 2", "tp = 2\npt = 3", "unknown key 'pt'"),
+        ("tp = 2", "tp = 2\ntensor-parallel-size = 2", "says 'tp' a second time"),
+        ("tp = 2", "tp = 2\nsequence_parallel = true", r"it belongs to \[step\]"),
+        ("hidden = 8", "hidden = 8\nkv_head = 2", "did you mean 'kv_heads'"),
+        ("hidden = 8", "hidden = 8\nkv_heads = 2", "need heads"),
+        ("hidden = 8", "hidden = 8\nheads = 3", "not a multiple of heads"),
+        ("hidden = 8", "hidden = 8\nheads = 4\nkv_heads = 3", "not a multiple of kv_heads"),
+        ("hidden = 8", "hidden = 8\nparameters = 10", "fewer than experts and embeddings"),
+        ("hidden = 8", "hidden = 8\nparameters = nan", "parameters is nan"),
+        ("moe_layers = 2", "moe_layers = 5", "5 of 4 layers"),
         ("ep = 2\n", 'ep = 2\norder = "tp-dp"\n', "each axis once"),
         ("[model]", "[model", "not TOML"),
     ],
@@ -302,8 +319,103 @@ def test_settings_that_do_not_fit_are_refused(
 ) -> None:
     path = tmp_path / "megatron.toml"
     path.write_text(SETTINGS.replace(old, new, 1))
-    with pytest.raises(BadFile, match=told):
+    with pytest.raises(BadFile) as error:
         read(path)
+    assert re.search(told, f"{error.value.message} {error.value.hint}")
+
+
+def settings(folder: Path, model: str, parallel: str = "tp = 2", step: str = "") -> Workload:
+    path = folder / "job.toml"
+    path.write_text(f"[parallel]\n{parallel}\n[model]\n{model}\n[step]\n{step}\n")
+    return read(path)
+
+
+def model_of(numbers: str, more: str = "") -> str:
+    names = ("layers", "hidden", "heads", "kv_heads", "feed_forward", "vocabulary", "sequence")
+    pairs = zip(names, numbers.split(), strict=True)
+    return "\n".join(f"{name} = {number}" for name, number in pairs) + f"\n{more}"
+
+
+GATED, GPT = "gated = true", "biases = true\ntied_embeddings = true"
+MODELS = {
+    "Llama 2 7B": ("32 4096 32 32 11008 32000 4096", GATED, 6_738_415_616),
+    "Llama 2 70B": ("80 8192 64 8 28672 32000 4096", GATED, 68_976_648_192),
+    "Llama 3 8B": ("32 4096 32 8 14336 128256 8192", GATED, 8_030_261_248),
+    "Llama 3 70B": ("80 8192 64 8 28672 128256 8192", GATED, 70_553_706_496),
+    "Llama 3 405B": ("126 16384 128 8 53248 128256 8192", GATED, 405_853_388_800),
+    "Mixtral 8x7B": (
+        "32 4096 32 8 14336 32000 4096",
+        f"{GATED}\nexperts = 8\ntop_k = 2",
+        46_702_792_704,
+    ),
+    "Nemotron-4 340B": ("96 18432 96 8 73728 256000 4096", "", 341_025_638_400),
+    "GPT-3 175B": ("96 12288 96 96 49152 51200 2048", GPT, 174_615_846_912),
+}
+"""Published numbers of parameters."""
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_have_their_published_number_of_parameters(tmp_path: Path, name: str) -> None:
+    numbers, more, parameters = MODELS[name]
+    found = settings(tmp_path, model_of(numbers, more), "dp = 2")
+    assert any(f"the model has {parameters:,} parameters" in note for note in found.notes)
+    sizes = [one.bytes for one in found.operations if one.class_name in ("dp", "expert dp")]
+    assert sum(sizes) == 4 * parameters
+
+
+def test_gradients_of_stages_are_those_of_all_parameters_or_of_a_stated_number(
+    tmp_path: Path,
+) -> None:
+    parallel = "tp = 4\npp = 4\ndp = 4"
+    numbers, more, parameters = MODELS["Llama 3 70B"]
+    counted = settings(tmp_path, model_of(numbers, more), parallel)
+    stated = settings(
+        tmp_path,
+        "num_layers = 80\nhidden-size = 8192\nseq_length = 8192\nparameters = 70553706496.0",
+        parallel,
+    )
+    assert any("70,553,706,496 parameters, as stated" in note for note in stated.notes)
+    for found in (counted, stated):
+        sizes = [one.bytes for one in found.operations if one.class_name == "dp"]
+        assert sum(sizes) == 4 * parameters  # 16 groups: 17.64 GB on average
+    by = {one.name: one.bytes for one in counted.operations}
+    assert by["dp[0]"] - by["dp[4]"] == 128256 * 8192  # 4 bytes, a fourth on each tensor rank
+    tied = settings(tmp_path, model_of(numbers, f"{more}\ntied_embeddings = true"), parallel)
+    (ends,) = {one.bytes for one in tied.operations if one.class_name == "embedding"}
+    assert ends == 128256 * 8192
+    assert next(o for o in tied.operations if o.class_name == "embedding").group == (0, 48)
+
+
+@pytest.mark.parametrize(
+    ("layers", "parallel", "stages"),
+    [
+        (126, "pp = 16", [7, *[8] * 14, 7]),
+        (61, "pp = 16", [3, *[4] * 13, 3, 3]),
+        (7, "pp = 4", [2, 2, 2, 1]),
+        (32, "pp = 4\nfirst_stage_layers = 5\nlast_stage_layers = 7", [5, 10, 10, 7]),
+        (21, "pp = 4\nlast_stage_layers = 3", [6, 6, 6, 3]),
+        (5, "pp = 1\nlast_stage_layers = 5", [5]),
+    ],
+)
+def test_layers_that_do_not_divide_make_unequal_stages(
+    tmp_path: Path, layers: int, parallel: str, stages: list[int]
+) -> None:
+    shape = f"hidden = 64\nsequence = 32\nlayers = {layers}"
+    found = settings(tmp_path, shape, f"tp = 2\n{parallel}")
+    sizes = [one.bytes for one in found.operations if one.class_name == "tp"]
+    assert sizes == [4 * number * 64 * 32 * 2 for number in stages]
+    told = any(note.startswith("layers of stages: ") for note in found.notes)
+    assert told == (len(set(stages)) > 1)
+
+
+def test_sequence_parallelism_divides_the_tokens_of_experts(tmp_path: Path) -> None:
+    shape = "layers = 4\nhidden = 6144\nsequence = 4096\nexperts = 8\ntop_k = 2"
+    step = "micro_batches = 8\nsequence_parallel = true"
+    found = settings(tmp_path, shape, "tp = 8\nep = 4\ndp = 4", step)
+    sizes = {one.bytes for one in found.operations if one.class_name == "ep"}
+    assert sizes == {4 * 4 * 8 * 12_582_912}
+    whole = settings(tmp_path, shape, "tp = 8\nep = 4\ndp = 4", "micro_batches = 8")
+    assert {one.bytes for one in whole.operations if one.class_name == "ep"} == {12 << 30}
 
 
 def test_what_is_no_workload_is_told_so(tmp_path: Path) -> None:
