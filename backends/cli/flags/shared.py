@@ -149,7 +149,17 @@ def unset(of: type[Flags], name: str) -> Any:
 # --- flags of several verbs -----------------------------------------------------------------------
 
 
-WORKLOAD_FORMATS = ("weft", "csv", "chakra", "pytorch", "astra-sim", "optccl", "settings")
+WORKLOAD_FORMATS = (
+    "weft",
+    "csv",
+    "chakra",
+    "pytorch",
+    "kineto",
+    "param",
+    "astra-sim",
+    "optccl",
+    "settings",
+)
 """Values of ``--from``: formats of workloads."""
 
 
@@ -167,7 +177,7 @@ class WorkloadFlags(Flags):
         "--groups",
         metavar="FILE",
         group="reading",
-        help='process groups of Chakra traces: {"id": [ranks]}',
+        help='process groups of traces: {"id": [ranks]}',
     )
     ranks: int | None = flag(
         "--ranks",

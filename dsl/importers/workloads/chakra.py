@@ -1,24 +1,27 @@
 """Chakra execution traces as a workload: Protocol Buffers or JSON, a file for each rank.
 
-Sizes are ASTRA-sim's ``comm_size``. Process groups come from the node ``process_group:init``, or
-from ASTRA-sim's side file ``{"id": [ranks]}``; a collective without a group is of all ranks.
+``comm_size`` is what one rank puts in, as ASTRA-sim takes it. Nodes wait for their ``data_deps``:
+``ctrl_deps`` name the caller, which may be absent, and Chakra's feeder does not read them. Process
+groups come from the node ``process_group:init``, or from ASTRA-sim's side file ``{"id": [ranks]}``;
+a collective without a group is of all ranks.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import BadFile
-from ...base.files import parse_json, read_bytes, read_text
+from ...base.files import parse_json, read_text
 from ...base.lazy_dataclass import dataclass
+from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import WorkKind, Workload
 from ..chakra_et import COLL, COMP, RECV, SEND, Attribute, TraceNode, decoded
-from .files import trace_files
+from .files import trace_bytes, trace_files, trace_json
 from .traces import RankNode, workload_of_traces
 
 COMM_KINDS = (
@@ -35,24 +38,28 @@ COMM_KINDS = (
 )
 """By ``comm_type``; a barrier (9) moves nothing."""
 
+PARTS = ("allgather", "gather")
+"""Kinds whose input on a rank, the ``comm_size``, is one of n parts of the size M."""
+
 GROUPS_NODE = "process_group:init"
 
+Groups = Mapping[str, tuple[int, ...]]
 
-def read_chakra(path: str, groups: str | None = None) -> Workload:
-    """Return the workload of a set of traces; ``groups``: the side file with process groups.
+
+def read_chakra(path: str, side: Groups) -> Workload:
+    """Return the workload of a set of traces; ``side``: process groups of a side file.
 
     Raises:
         BadFile: traces are missing, cut off, or do not agree.
     """
     name, form, files = trace_files(path)
-    side = _side_file(groups) if groups is not None else {}
     reader = _TraceReader(side, tuple(files))
     ranks = {}
     for rank, file in files.items():
         where = str(file)
-        nodes = decoded(read_bytes(file), where).nodes if form == "et" else _json_nodes(file)
+        nodes = decoded(trace_bytes(file), where).nodes if form == "et" else _json_nodes(file)
         ranks[rank] = reader.nodes(rank, nodes, where)
-    return workload_of_traces(name, ranks, path, reader.notes())
+    return workload_of_traces(name, _with_peers(ranks, path), path, reader.notes())
 
 
 def is_chakra_json(data: Any) -> bool:
@@ -60,7 +67,7 @@ def is_chakra_json(data: Any) -> bool:
     return isinstance(data, dict) and isinstance(data.get("workload_graph"), list)
 
 
-def _side_file(path: str) -> dict[str, tuple[int, ...]]:
+def side_file(path: str) -> dict[str, tuple[int, ...]]:
     """Return the groups of a file ``{"id": [ranks]}``."""
     data = parse_json(read_text(path), path)
     if not isinstance(data, dict):
@@ -76,7 +83,7 @@ def _side_file(path: str) -> dict[str, tuple[int, ...]]:
 def _json_nodes(file: Path) -> tuple[TraceNode, ...]:
     """Return the nodes of a file of the JSON variant."""
     where = str(file)
-    data = parse_json(read_text(file), where)
+    data = trace_json(file)
     if not is_chakra_json(data):
         raise BadFile("no workload_graph: not a Chakra trace in JSON", where=where)
     found = []
@@ -117,26 +124,38 @@ class _TraceReader:
             raise BadFile("two nodes have one id", where=where)
         groups = {**_stated_groups(listed, len(self.ranks), where), **self.side}
         found = []
+        last = _before_on_stream(listed)
         for node in listed:
             place = f"{where}: node {node.id}"
-            lost = [x for x in (*node.ctrl_deps, *node.data_deps) if x not in known]
+            lost = [x for x in node.data_deps if x not in known]
             if lost:
                 raise BadFile(f"it waits for node {lost[0]}, which is not there", where=place)
-            found.append(self._node(rank, node, groups, place))
+            told = (
+                "ctrl_deps name the caller and order nothing: passed over, as Chakra's feeder does"
+            )
+            self._note(told, bool(node.ctrl_deps))
+            self._note("kernels of one stream follow each other by their ids", node.id in last)
+            needs = (*node.data_deps, *last.get(node.id, ()))
+            found.append(self._node(node, needs, groups, place))
         return found
 
     def _node(
-        self, rank: int, node: TraceNode, groups: Mapping[str, tuple[int, ...]], where: str
+        self, node: TraceNode, needs: tuple[int, ...], groups: Groups, where: str
     ) -> RankNode:
-        needs = (*node.ctrl_deps, *node.data_deps)
+        if node.type == COLL and node.attributes.get("is_cpu_op") and not _has_type(node):
+            self._note("collectives of the host only order: those of the GPU are counted")
+            return RankNode(node.id, node.name, needs)
         if node.type == COLL:
             return self._collective(node, needs, groups, where)
         if node.type in (SEND, RECV):
             end = "comm_dst" if node.type == SEND else "comm_src"
-            peer, size = (_number(node, key, where) for key in (end, "comm_size"))
             kind = "send" if node.type == SEND else "recv"
-            tag = int(node.attributes.get("comm_tag", 0))
-            return RankNode(node.id, node.name, needs, kind, bytes=size, peer=peer, tag=tag)
+            size = _number(node, "comm_size", where)
+            if end in node.attributes:
+                peer, tag = _number(node, end, where), int(node.attributes.get("comm_tag", 0))
+                return RankNode(node.id, node.name, needs, kind, bytes=size, peer=peer, tag=tag)
+            label, group = self._group(node, groups, where)
+            return RankNode(node.id, node.name, needs, kind, bytes=size, group=group, label=label)
         if node.type != COMP or node.attributes.get("is_cpu_op"):
             self._note("host and memory operations take no time here", node.type == COMP)
             return RankNode(node.id, node.name, needs)
@@ -150,7 +169,7 @@ class _TraceReader:
         self,
         node: TraceNode,
         needs: tuple[int, ...],
-        groups: Mapping[str, tuple[int, ...]],
+        groups: Groups,
         where: str,
     ) -> RankNode:
         number = _number(node, "comm_type", where)
@@ -160,26 +179,32 @@ class _TraceReader:
         if not kind:
             self._note("barriers move nothing, and are left out")
             return RankNode(node.id, node.name, needs)
-        label = str(node.attributes.get("pg_name", ""))
-        if not label:
-            self._note("collectives without a group are of all ranks")
-            group = self.ranks
-        elif label in groups:
-            group = groups[label]
-        else:
-            raise BadFile(
-                f"no file says which ranks are in process group {label!r}",
-                where=where,
-                hint='--groups FILE, with {"' + label + '": [0, 1, …]}',
-            )
-        size = _number(node, "comm_size", where)
-        self._note(f"comm_size of {kind} is the size M of the message")
+        label, group = self._group(node, groups, where)
+        size = _number(node, "comm_size", where) * (len(group) if kind in PARTS else 1)
+        meaning = (
+            "one rank's part: M is n times that" if kind in PARTS else "the size M of the message"
+        )
+        self._note(f"comm_size of {kind} is {meaning}")
         root = group[0] if kind in ("broadcast", "reduce", "gather", "scatter") else None
         if root is not None:
             self._note(f"{kind} starts or ends at the first rank of its group")
         named = f"{label}: {kind}" if label else kind
         return RankNode(
             node.id, node.name, needs, kind, bytes=size, group=group, root=root, label=named
+        )
+
+    def _group(self, node: TraceNode, groups: Groups, where: str) -> tuple[str, tuple[int, ...]]:
+        """Return name and ranks of a node's process group; without a name: all ranks."""
+        label = str(node.attributes.get("pg_name", ""))
+        if not label:
+            self._note("collectives without a group are of all ranks")
+            return label, self.ranks
+        if label in groups:
+            return label, groups[label]
+        raise BadFile(
+            f"no file says which ranks are in process group {label!r}",
+            where=where,
+            hint='--groups FILE, with {"' + label + '": [0, 1, …]}',
         )
 
     def _note(self, text: str, seen: bool = True) -> None:
@@ -194,8 +219,68 @@ class _TraceReader:
 def _number(node: TraceNode, key: str, where: str) -> int:
     value = node.attributes.get(key)
     if not isinstance(value, int) or value < 0:
-        raise BadFile(f"the attribute {key} is missing", where=where)
+        old = "Chakra's converters before 2024 do not write it: convert the trace with a newer one"
+        raise BadFile(f"the attribute {key} is missing", where=where, hint=old)
     return value
+
+
+def _has_type(node: TraceNode) -> bool:
+    return "comm_type" in node.attributes
+
+
+def _before_on_stream(nodes: Sequence[TraceNode]) -> dict[int, tuple[int, ...]]:
+    """Return, for kernels of the GPU, the one before on the same stream.
+
+    Ids count in the order of launches; where a node waits for a later id they do not, and nothing
+    is returned.
+    """
+    if any(x > node.id for node in nodes for x in node.data_deps):
+        return {}
+    last: dict[object, int] = {}
+    found: dict[int, tuple[int, ...]] = {}
+    for node in sorted(nodes, key=lambda node: node.id):
+        stream = node.attributes.get("stream")
+        if stream is None or node.attributes.get("is_cpu_op"):
+            continue
+        if stream in last:
+            found[node.id] = (last[stream],)
+        last[stream] = node.id
+    return found
+
+
+def _with_peers(ranks: Mapping[int, Sequence[RankNode]], where: str) -> dict[int, list[RankNode]]:
+    """Return the traces with both ends of messages that name their group only.
+
+    Raises:
+        BadFile: more than two of a group's ranks send or receive such messages.
+    """
+    ends: dict[tuple[int, ...], dict[str, set[int]]] = {}
+    for rank, nodes in ranks.items():
+        for node in nodes:
+            if node.kind in ("send", "recv") and node.group:
+                ends.setdefault(node.group, {"send": set(), "recv": set()})[node.kind].add(rank)
+
+    def peer(rank: int, node: RankNode) -> RankNode:
+        if node.kind not in ("send", "recv") or not node.group:
+            return node
+        group = node.group
+        others = (
+            set(group)
+            if len(group) == 2
+            else ends[group]["recv" if node.kind == "send" else "send"]
+        )
+        found = sorted(others - {rank})
+        both = ends[group]["send"] | ends[group]["recv"] | {rank}
+        if len(found) != 1 or len(both) != 2:
+            raise BadFile(
+                f"{node.name}: the trace does not say to which of {len(group)} ranks it goes",
+                where=f"{where}: rank {rank}, node {node.id}",
+                hint="comm_src, comm_dst and comm_tag are missing, as Chakra's converter of "
+                "PyTorch's traces leaves them out; a trace of PyTorch's own has the peer",
+            )
+        return replace(node, peer=found[0], group=())
+
+    return {rank: [peer(rank, node) for node in nodes] for rank, nodes in ranks.items()}
 
 
 def _stated_groups(
@@ -220,15 +305,30 @@ def groups_in(text: str, ranks: int, where: str) -> dict[str, tuple[int, ...]]:
         data = json.loads(text)
         if isinstance(data, list) and data and isinstance(data[0], str):
             data = json.loads(data[0])
-        found = {}
-        for one in data:
-            members = tuple(int(v) for v in one["ranks"])
-            size = int(one.get("group_size", ranks)) if not members else len(members)
-            found[str(one["pg_name"])] = members or tuple(range(size))
+        return groups_of(data, ranks)
     except (ValueError, TypeError, KeyError, IndexError):
         raise BadFile(
             "the list of process groups is cut off, or not one",
             where=where,
             hint="--groups FILE names them instead",
         ) from None
+
+
+def groups_of(data: Any, ranks: int) -> dict[str, tuple[int, ...]]:
+    """Return process groups by name, and by the number of their back end (schema 1.0.2).
+
+    ``ranks``: how many a group without a list has, where it does not say how many.
+
+    Raises:
+        ValueError, TypeError, KeyError: not a list of process groups.
+    """
+    found = {}
+    for one in data:
+        members = tuple(int(v) for v in one["ranks"])
+        size = int(one.get("group_size", one.get("pg_size", ranks)))
+        if size > LARGEST_GROUP:
+            raise ValueError(f"a group of {size} ranks")
+        found[str(one["pg_name"])] = members or tuple(range(size))
+        if "backend_id" in one:
+            found[str(one["backend_id"])] = found[str(one["pg_name"])]
     return found

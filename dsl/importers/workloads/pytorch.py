@@ -1,41 +1,136 @@
 """PyTorch execution traces (of ``ExecutionTraceObserver``) as a workload, as PARAM reads them.
 
 Collectives are the nodes ``record_param_comms``: inputs are the tensors, the request, the process
-group (a tuple of names from schema 1.0.3 on, before that the id of a back end), the peer, the name,
-and the splits of an alltoallv.
+group (a tuple of names from schema 1.0.3 on, before that the id of a back end), the peer or root in
+its group, the name, and the splits of an alltoallv. PARAM's own traces list calls with their sizes.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base.errors import BadFile, UserError
-from ...base.files import parse_json, read_text
 from ...base.lazy_dataclass import dataclass
+from ...nouns.collective import LARGEST_GROUP, ROOTED
 from ...nouns.workload import WorkKind, Workload, kind_named
-from .chakra import GROUPS_NODE, groups_in
-from .files import trace_files
+from .chakra import GROUPS_NODE, Groups, groups_in
 from .traces import RankNode, workload_of_traces
 
 NODE = "record_param_comms"
 
-BASES = {
-    "all_to_allv": "alltoallv",
-    "alltoall_base": "alltoall",
-    "_allgather_base": "allgather",
-    "all_gather_into_tensor": "allgather",
-    "allgather_into_tensor_coalesced": "allgather",
-    "_reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "allreduce_coalesced": "allreduce",
-}
-"""Names of collectives that are not spelled as ours."""
+NOTHING = ("", "wait", "barrier", "allreducebarrier", "init", "coalesced", "batchisendirecv")
+"""Names, without underscores, of calls that move nothing themselves."""
 
-NOTHING = ("wait", "barrier", "init")
+ENDINGS = ("coalesced", "single", "tensor", "into", "base", "oop")
+"""What names of a collective may end with beside its kind."""
+
+WIDTHS = {
+    1: "bool byte char uint8 int8 qint8 quint8 unsigned_char signed_char",
+    2: "half bfloat16 float16 short int16 uint16 short_int",
+    4: "float float32 int int32 uint32 qint32 complexhalf",
+    8: "double float64 long int64 uint64 long_int complexfloat complex64",
+    16: "complexdouble complex128",
+}
+"""Types of elements by their bytes; all that start with ``float8`` have one."""
+
+Trace = tuple[int, str, Any]
+"""Rank, place and JSON of a trace."""
+
+
+def call_kind(name: str, where: str) -> str:
+    """Return the kind of a collective, ``send``, ``recv``, or empty for what moves nothing.
+
+    Raises:
+        BadFile: a name that is not known.
+    """
+    plain = name.lower().replace("_", "").replace("-", "")
+    if plain in NOTHING:
+        return ""
+    if plain in ("send", "isend", "recv", "irecv"):
+        return plain.removeprefix("i")
+    for ending in ENDINGS:
+        plain = plain.removesuffix(ending)
+    try:
+        return kind_named(plain)
+    except UserError:
+        raise BadFile(f"unknown collective {name[:60]!r}", where=where) from None
+
+
+def width_of(dtype: object, where: str) -> int:
+    """Return the bytes of an element of a type, as PyTorch or PARAM call it.
+
+    Raises:
+        BadFile: a type that is not known.
+    """
+    name = str(dtype).lower().replace("c10::", "").removeprefix("torch.").replace(" ", "_")
+    if name.startswith("float8"):
+        return 1
+    for width, names in WIDTHS.items():
+        if name in names.split():
+            return width
+    raise BadFile(f"unknown type of elements {str(dtype)[:60]!r}", where=where)
+
+
+def strided(start: object, stride: object, size: object) -> tuple[int, ...]:
+    """Return the ranks of a group of ``size`` from ``start`` in equal steps; empty if unknown."""
+    if not (type(start) is int and type(stride) is int and type(size) is int):
+        return ()
+    if start < 0 or not 0 < size <= LARGEST_GROUP or (stride < 1 and size > 1):
+        return ()
+    return tuple(range(start, start + size * max(stride, 1), max(stride, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class TorchCall:
+    """One call of a collective or message on a rank.
+
+    Attributes:
+        kind: of a collective, or ``send`` or ``recv``.
+        sent, received: bytes of its tensors; 0 also where the trace does not say.
+        row: of an alltoallv, bytes to each rank of the group; empty where it is not known.
+        peer: the other rank of a message; the root of a rooted collective. -1: not known.
+    """
+
+    name: str
+    kind: str
+    group: tuple[int, ...]
+    sent: int
+    received: int
+    row: tuple[int, ...] = ()
+    peer: int = -1
+    label: str = ""
+    channel: tuple[object, ...] = ()
+
+    def node(self, number: int, needs: tuple[int, ...]) -> RankNode:
+        """Return the node of a rank's trace."""
+        if self.kind in ("send", "recv"):
+            size = max(self.sent, self.received)
+            return RankNode(number, self.name, needs, self.kind, bytes=size, peer=self.peer)
+        parts = len(self.group)
+        sent = self.kind == "gather" or (self.kind == "allgather" and not self.received)
+        size = max(
+            self.sent * (parts if sent else 1),
+            self.received * (parts if self.kind == "scatter" else 1),
+        )
+        if not size and self.kind != WorkKind.ALLTOALLV:
+            return RankNode(number, self.name, needs)
+        root = None
+        if self.kind in ROOTED:
+            root = self.peer if self.peer in self.group else self.group[0]
+        group = f"group {'-'.join(map(str, self.group[:2]))}… of {parts}"
+        return RankNode(
+            number,
+            self.name,
+            needs,
+            self.kind,
+            bytes=size,
+            group=self.group,
+            row=self.row,
+            root=root,
+            label=f"{self.label or group}: {self.kind}",
+            channel=self.channel,
+        )
 
 
 def is_pytorch(data: Any) -> bool:
@@ -48,40 +143,64 @@ def is_pytorch(data: Any) -> bool:
     )
 
 
-def read_pytorch(path: str) -> Workload:
-    """Return the workload of a set of traces.
+def is_param(data: Any) -> bool:
+    """Return True for a trace of PARAM: a list of calls and computations."""
+    first = data[0] if isinstance(data, list) and data else None
+    return isinstance(first, dict) and ("comms" in first or "compute" in first)
+
+
+def read_pytorch(
+    name: str, path: str, traces: Iterable[Trace], count: int, side: Groups
+) -> Workload:
+    """Return the workload of a set of traces, ``count`` in all; ``side``: groups of a side file.
 
     Raises:
         BadFile: traces are missing, or do not agree.
     """
-    name, form, files = trace_files(path)
-    if form != "json":
-        raise BadFile("PyTorch's execution traces are JSON", where=path)
-    held = {rank: _rows(file) for rank, file in files.items()}
-    ranks = {
-        rank: _nodes(rank, [row for row in rows if isinstance(row, dict)], len(files), where)
-        for rank, (where, rows) in held.items()
-    }
     notes = [
         "the collectives of a rank that share a process group follow each other; what the host "
         "waits for between them is not in the trace",
         "a trace of the host has no durations of computations: they are left out",
-        *(note for where, rows in held.values() for note in _left_out(where, rows)),
     ]
+    ranks = {}
+    for rank, where, data in traces:
+        if is_param(data):
+            ranks[rank] = _chained(_param_calls(data, count, where))
+            continue
+        if not is_pytorch(data):
+            raise BadFile("not an execution trace of PyTorch", where=where)
+        rows = data["nodes"]
+        notes += _left_out(where, rows)
+        nodes = [row for row in rows if isinstance(row, dict)]
+        ranks[rank] = _chained(_calls(nodes, count, side, where))
+    if not any(ranks.values()):
+        hint = "an observer sees them in processes with a process group, while they communicate"
+        raise BadFile("no rank calls a collective", where=path, hint=hint)
     return workload_of_traces(name, ranks, path, notes)
 
 
-def _rows(file: Path) -> tuple[str, list[Any]]:
-    """Return the file's name and what its list of nodes holds.
+def _chained(calls: Iterable[TorchCall | None]) -> list[RankNode]:
+    """Return the nodes of a rank's calls, each after the one before it in its group.
 
-    Raises:
-        BadFile: it is no execution trace.
+    None among them: the host waits. Messages that were posted since it did so go at once.
     """
-    where = str(file)
-    data = parse_json(read_text(file), where)
-    if not is_pytorch(data):
-        raise BadFile("not an execution trace of PyTorch", where=where)
-    return where, data["nodes"]
+    found: list[RankNode] = []
+    last: dict[tuple[int, ...], tuple[int, ...]] = {}
+    posted: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for call in calls:
+        if call is None:
+            last |= posted
+            posted.clear()
+            continue
+        number, group = len(found), call.group
+        before = last.get(group, ())
+        if call.kind in ("send", "recv"):
+            posted[group] = (*posted.get(group, ()), number)
+        else:
+            before += posted.pop(group, ())
+            last[group] = (number,)
+        found.append(call.node(number, before))
+    return found
 
 
 def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
@@ -89,33 +208,90 @@ def _left_out(where: str, rows: Sequence[Any]) -> Iterator[str]:
     bad = [at for at, row in enumerate(rows) if not isinstance(row, dict)]
     if bad:
         yield (
-            f"{len(bad)} of {len(rows)} nodes of {where} are no JSON objects, the first is "
+            f"{where}: {len(bad)} of {len(rows)} nodes are no JSON objects, the first is "
             f"nodes[{bad[0]}]: they are left out, and with them what they may have sent"
         )
 
 
-def _nodes(rank: int, rows: Sequence[Mapping[str, Any]], ranks: int, where: str) -> list[RankNode]:
-    """Return a rank's collectives and messages; ``where``: its file."""
-    groups: dict[str, tuple[int, ...]] = {}
+# --- execution traces -----------------------------------------------------------------------------
+
+
+def _calls(
+    rows: Sequence[Mapping[str, Any]], ranks: int, side: Groups, where: str
+) -> Iterator[TorchCall | None]:
+    """Yield a rank's calls, and None for what moves nothing; ``where``: its file.
+
+    Raises:
+        BadFile: a damaged node, or a group that nothing names.
+    """
+    groups: Groups = side
+    cut: BadFile | None = None
     for row in rows:
         if GROUPS_NODE in str(row.get("name")):
             values = _values(row, "inputs", f"{where}: node {row.get('id')}")
-            groups = groups_in(str(values[0]) if values else "", ranks, where)
-    found: list[RankNode] = []
-    last: dict[tuple[int, ...], int] = {}
+            try:
+                listed = groups_in(str(values[0]) if values else "", ranks, where)
+                groups = {**listed, **side}
+            except BadFile as error:  # of long lists; later nodes may say their groups themselves
+                cut = error
     for row in rows:
         if row.get("name") != NODE:
             continue
         place = f"{where}: node {row.get('id')}"
-        one = _Comm.of(row, place)
-        if one.name in NOTHING:
-            continue
-        group = one.members(groups, ranks, place)
-        before = (last[group],) if group in last else ()
-        node = one.node(len(found), rank, group, before, place)
-        last[group] = node.id
-        found.append(node)
-    return found
+        values, outputs = (_values(row, key, place) for key in ("inputs", "outputs"))
+        # wait and barrier have no tensor in front
+        shift = 1 if any(x in values[:5] for x in ("wait", "barrier")) else 0
+        try:
+            kind = call_kind(name := str(values[4 - shift]), place)
+            if not kind:
+                yield None
+                continue
+            given, local = values[2 - shift], values[3 - shift]
+            splits = values[5 - shift] if len(values) > 5 - shift else []
+            row_of = [int(x) for x in splits] if isinstance(splits, list) else []
+        except (IndexError, TypeError, ValueError):
+            raise BadFile("not the inputs of a collective", where=place) from None
+        label = str(given[0] if isinstance(given, list) and given else given)
+        group = groups.get(label) or _stated_ranks(row) or (() if groups or cut else range(ranks))
+        if not group:
+            told = f"process group {label!r} is not in {GROUPS_NODE}"
+            raise cut or BadFile(told, where=place, hint="--groups FILE names it")
+        yield _et_call(name, kind, tuple(group), local, row_of, values[:1], outputs[:1], place)
+
+
+def _et_call(
+    name: str,
+    kind: str,
+    group: tuple[int, ...],
+    local: object,
+    splits: Sequence[int],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    where: str,
+) -> TorchCall:
+    """Return a call; ``local``: the peer or root, counted in its group."""
+    elements, width = _size(inputs)
+    known = type(local) is int and 0 <= local < len(group)
+    if kind in ("send", "recv") and not known:
+        raise BadFile(f"peer {local} is not in its group", where=where)
+    row: tuple[int, ...] = ()
+    if kind == WorkKind.ALLTOALLV:
+        even = elements // max(1, len(group))
+        row = tuple(x * width for x in splits or [even] * len(group))
+        if len(row) != len(group):
+            raise BadFile(f"{len(row)} splits for {len(group)} ranks", where=where)
+    out, out_width = _size(outputs)
+    peer = group[local] if known and isinstance(local, int) else -1
+    return TorchCall(name, kind, group, elements * width, out * out_width, row, peer)
+
+
+def _stated_ranks(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the ranks that attributes of a node state (from schema 1.1.0 on); empty: none do."""
+    rows = row.get("attrs")
+    if not isinstance(rows, list):
+        return ()
+    held = {one.get("name"): one.get("value") for one in rows if isinstance(one, dict)}
+    return strided(*(held.get(x) for x in ("global_rank_start", "global_rank_stride", "pg_size")))
 
 
 def _values(row: Mapping[str, Any], key: str, where: str) -> list[Any]:
@@ -129,84 +305,6 @@ def _values(row: Mapping[str, Any], key: str, where: str) -> list[Any]:
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class _Comm:
-    """One node: name of the collective, group, peer, splits; elements and bytes of an element."""
-
-    name: str
-    group: Any
-    peer: int
-    splits: Sequence[int]
-    sent: tuple[int, int]
-    received: tuple[int, int]
-
-    @staticmethod
-    def of(row: Mapping[str, Any], where: str) -> _Comm:
-        values, outputs = (_values(row, key, where) for key in ("inputs", "outputs"))
-        # wait and barrier have no tensor in front
-        shift = 1 if any(x in values[:5] for x in ("wait", "barrier")) else 0
-        try:
-            name = str(values[4 - shift]).lower()
-            splits = values[5 - shift] if len(values) > 5 - shift else []
-            return _Comm(
-                BASES.get(name, name),
-                values[2 - shift],
-                values[3 - shift] if type(values[3 - shift]) is int else -1,
-                [int(x) for x in splits] if isinstance(splits, list) else [],
-                _size(values[:1] if not shift else []),
-                _size(outputs[:1]),
-            )
-        except (IndexError, TypeError, ValueError):
-            raise BadFile("not the inputs of a collective", where=where) from None
-
-    def members(
-        self, groups: Mapping[str, tuple[int, ...]], ranks: int, where: str
-    ) -> tuple[int, ...]:
-        """Return the ranks of the process group."""
-        name = self.group[0] if isinstance(self.group, list) and self.group else self.group
-        if str(name) in groups:
-            return groups[str(name)]
-        if not groups:
-            return tuple(range(ranks))
-        raise BadFile(f"process group {name!r} is not in {GROUPS_NODE}", where=where)
-
-    def node(
-        self, number: int, rank: int, group: tuple[int, ...], before: tuple[int, ...], where: str
-    ) -> RankNode:
-        """Return the node of a rank's trace."""
-        elements, width = self.sent
-        label = f"group {'-'.join(map(str, group[:2]))}… of {len(group)}"
-        if self.name in ("send", "recv"):
-            if not 0 <= self.peer < len(group):
-                raise BadFile(f"peer {self.peer} is not in its group", where=where)
-            size = elements * width
-            peer = group[self.peer]
-            return RankNode(number, self.name, before, self.name, bytes=size, peer=peer)
-        try:
-            kind = kind_named(re.sub(r"^_|_$", "", self.name))
-        except UserError as error:
-            raise BadFile(error.message, where=where, hint=error.hint) from None
-        row: tuple[int, ...] = ()
-        if kind == WorkKind.ALLTOALLV:
-            even = elements // max(1, len(group))
-            row = tuple(x * width for x in self.splits or [even] * len(group))
-            if len(row) != len(group):
-                raise BadFile(f"{len(row)} splits for {len(group)} ranks", where=where)
-        size = max(elements * width, self.received[0] * self.received[1])
-        root = group[0] if kind in ("broadcast", "reduce", "gather", "scatter") else None
-        return RankNode(
-            number,
-            self.name,
-            before,
-            kind,
-            bytes=0 if row else size,
-            group=group,
-            row=row,
-            root=root,
-            label=f"{label}: {kind}",
-        )
-
-
 def _size(values: Sequence[Any]) -> tuple[int, int]:
     """Return elements and bytes of one element of the tensors in a value, lists of them too."""
     tensors: list[list[Any]] = []
@@ -217,3 +315,46 @@ def _size(values: Sequence[Any]) -> tuple[int, int]:
         elif isinstance(one, list):
             todo += one
     return sum(x[3] for x in tensors), tensors[0][4] if tensors else 1
+
+
+# --- PARAM's own traces ---------------------------------------------------------------------------
+
+
+def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchCall | None]:
+    """Yield the calls of a rank's list, and None for what moves nothing.
+
+    Sizes are elements, peers and roots ranks of all.
+
+    Raises:
+        BadFile: an entry that is neither a call nor a computation.
+    """
+    groups: dict[object, tuple[int, ...]] = {}
+    for at, row in enumerate(rows):
+        place = f"{where}: entry {at}"
+        if not isinstance(row, dict) or not ("comms" in row or "compute" in row):
+            raise BadFile("expected an entry with comms or compute", where=place)
+        kind = call_kind(str(row["comms"]), place) if "comms" in row else ""
+        listed, world = row.get("global_ranks"), row.get("world_size")
+        group = tuple(listed) if isinstance(listed, list) and listed else ()
+        if not all(type(x) is int for x in group):
+            raise BadFile("global_ranks is not a list of ranks", where=place)
+        if group:
+            groups[row.get("pg_id")] = group
+        if not kind:
+            yield None
+            continue
+        group = group or groups.get(row.get("pg_id")) or strided(0, 1, world or ranks)
+        splits = row.get("in_split")
+        ends = {"send": "dst_rank", "recv": "src_rank"}
+        peer = row.get(ends.get(kind, "root"))
+        numbers = [row.get("in_msg_size", 0), row.get("out_msg_size", 0)]
+        numbers += splits if isinstance(splits, list) and kind == WorkKind.ALLTOALLV else []
+        if not group or not all(type(x) is int and x >= 0 for x in numbers):
+            raise BadFile("sizes, splits or ranks are not whole numbers", where=place)
+        width = width_of(row.get("dtype"), place)
+        sent, received, *parts = (x * width for x in numbers)
+        if kind == WorkKind.ALLTOALLV and len(parts) != len(group):
+            raise BadFile(f"{len(parts)} splits for {len(group)} ranks", where=place)
+        known = peer if type(peer) is int else -1
+        name = str(row["comms"])
+        yield TorchCall(name, kind, group, sent, received, tuple(parts), known)

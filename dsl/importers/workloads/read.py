@@ -8,19 +8,53 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import BadFile, UserError
-from ...base.files import parse_json, read_text
+from ...base.files import parse_json, read_bytes, read_text
 from ...base.lazy_dataclass import dataclass
 from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
 from .astra_text import looks_like_astra_text, read_astra_text
-from .chakra import is_chakra_json, read_chakra
+from .chakra import is_chakra_json, read_chakra, side_file
+from .files import MEMBER, trace_files, trace_json, traces_in
+from .kineto import RECORD, is_kineto, read_kineto
 from .optccl import is_optccl, read_optccl
 from .parallel import looks_like_settings, read_settings
-from .pytorch import is_pytorch, read_pytorch
+from .pytorch import is_param, is_pytorch, read_pytorch
 
-FORMATS = ("weft", "csv", "chakra", "pytorch", "astra-sim", "optccl", "settings")
-"""Names of formats, as ``--from`` takes them."""
+TRACES = ("chakra", "pytorch", "kineto", "param")
+"""Formats with a file for each rank."""
+
+BEGINNING = 32768
+"""Characters by which a file of another program is known."""
+
+CALLS = f"weft wants the calls of every rank in their order; {RECORD}"
+
+OTHERS = (
+    (rb"\0SQLite format 3", "a database, as nsys exports", CALLS),
+    (rb"\.(nsys-rep|qdrep)\0", "a report of Nsight Systems", CALLS),
+    (rb"\.xplane\.pb\0", "a profile of XLA", CALLS),
+    (rb"\bComm\. Op +Message Size", "DeepSpeed's table of sums of calls", CALLS),
+    (rb"\bNCCL (INFO|WARN|TRACE) ", "a log of NCCL_DEBUG", CALLS),
+    (rb"\0\x80[\x02-\x05]", "a pickle, which can run code, so weft loads none", CALLS),
+    (
+        rb"\bHloModule\b",
+        "a module of XLA (HLO)",
+        "weft wants its collectives as a table: name, kind, group, size, after",
+    ),
+    (
+        rb"\0\s*HYBRID_\w+ [^\n]*\b(ep|all_gpus|vpp|ga):",
+        "a workload of SimAI (AICB)",
+        "weft wants the settings that it was made from, in TOML: [parallel] beside [model]",
+    ),
+    (
+        rb"out-of-place +in-place",
+        "a measurement of nccl-tests, which is of one collective",
+        "weft verify-run and weft topo calibrate read it",
+    ),
+    (rb"(?s)\0(\x1f\x8b|PK\x03\x04|.{257}ustar)", "an archive", "unpack it, name the folder"),
+)
+"""Files that are not read: a pattern in their name, a zero and their beginning; what they are; what
+weft wants instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +63,7 @@ class WorkloadSource:
 
     Attributes:
         path: a file, a folder of traces, the prefix of traces, ``-``, or ``reshard:…``.
-        format: one of ``FORMATS``; None: by its content.
+        format: a value of ``--from``; None: by its content.
         groups: a file with process groups. ``ranks``: how many there are.
     """
 
@@ -52,13 +86,14 @@ def read_workload(source: WorkloadSource) -> Workload:
     """
     if source.format is None and is_reshard(source.path):
         return reshard_workload(source.path)
-    form = source.format or _trace_form(source.path)
-    if source.groups is not None and form not in (None, "chakra"):
-        raise UserError("only Chakra's traces take a file of groups", where=source.groups)
-    if form == "chakra":
-        return read_chakra(source.path, source.groups)
-    if form == "pytorch":
-        return read_pytorch(source.path)
+    known: dict[Path, Any] = {}
+    form = source.format or _trace_form(source.path, known)
+    if source.groups is not None and form not in (None, *TRACES):
+        raise UserError(
+            "only Chakra's, PyTorch's and PARAM's traces take a file of groups", where=source.groups
+        )
+    if form in TRACES:
+        return _read_traces(source, form, known)
     if form is None and "=" in source.path and not Path(source.path).exists():
         raise BadFile(
             "no such file",
@@ -66,31 +101,97 @@ def read_workload(source: WorkloadSource) -> Workload:
             hint="tp = 8, pp = 4, … go into a file, under [parallel], beside [model]",
         )
     where = "<stdin>" if source.path == "-" else source.path
-    return workload_in(read_text(source.path), where, source)
+    try:
+        text = read_text(source.path)
+    except BadFile:
+        if source.path != "-":
+            _require_own(read_bytes(source.path)[:BEGINNING], where)
+        raise
+    return workload_in(text, where, source)
 
 
-def _trace_form(path: str) -> str | None:
-    """Return the format of a set of traces; None for a single file of another format."""
+def _require_own(start: bytes, where: str) -> None:
+    """Raise BadFile for a file of another program that is not read, by its name and beginning."""
+    for pattern, what, wanted in OTHERS:
+        if re.search(pattern, where.encode(errors="replace") + b"\0" + start):
+            raise BadFile(f"this is {what}", where=where, hint=wanted)
+
+
+def _read_traces(source: WorkloadSource, form: str, known: dict[Path, Any]) -> Workload:
+    """Return the workload of a set of traces; ``known``: files that were parsed already."""
+    side = side_file(source.groups) if source.groups is not None else {}
+    place = Path(source.path)
+    if form == "chakra":
+        return read_chakra(source.path, side)
+    named = MEMBER.fullmatch(place.name) or not place.is_file()
+    if form == "kineto" and (place.is_dir() or not named):
+        files = sorted(x for x in place.iterdir() if _is_trace(x)) if place.is_dir() else [place]
+        held = dict(enumerate(files))
+        traces = (
+            (_rank_in(held[at].name, len(held)), where, data)
+            for at, where, data in traces_in(held, known)
+        )
+        return read_kineto(place.stem, source.path, traces, side)
+    if not named:
+        return read_pytorch(place.stem, source.path, traces_in({0: place}, known), 1, side)
+    name, suffix, files_of = trace_files(source.path)
+    if suffix != "json":
+        raise BadFile("PyTorch's traces are JSON", where=source.path)
+    traces_of = traces_in(files_of, known)
+    if form == "kineto":
+        return read_kineto(name, source.path, traces_of, side)
+    return read_pytorch(name, source.path, traces_of, len(files_of), side)
+
+
+def _is_trace(file: Path) -> bool:
+    """Return True for a visible file that is named as traces are."""
+    name = file.name.removesuffix(".gz")
+    return not name.startswith(".") and name.endswith((".et", ".json")) and file.is_file()
+
+
+def _rank_in(name: str, files: int) -> int | None:
+    """Return the rank that a file's name states; 0 for the only file, which may state none."""
+    found = re.search(r"rank[._-]?(?P<rank>\d{1,7})", name) or MEMBER.fullmatch(name)
+    return int(found["rank"]) if found else 0 if files == 1 else None
+
+
+def _trace_form(path: str, known: dict[Path, Any]) -> str | None:
+    """Return the format of a set of traces; None for a single file of another format.
+
+    ``known`` gets the JSON that was parsed for it.
+    """
     place = Path(path)
-    if path.endswith(".et") or (path != "-" and not place.exists()):
-        return "chakra" if path.endswith(".et") or _has_traces(place) else None
+    plain = path.removesuffix(".gz")
+    if plain.endswith(".et") or (path != "-" and not place.exists()):
+        return "chakra" if plain.endswith(".et") or _has_traces(place) else None
     if place.is_dir():
-        one = next((x for x in sorted(place.iterdir()) if x.suffix in (".et", ".json")), None)
-        if one is None:
-            raise BadFile("a folder without traces", where=path)
-        return "chakra" if one.suffix == ".et" else _json_form(one)
-    return _json_form(place) if place.suffix == ".json" and place.is_file() else None
+        for one in sorted(x for x in place.iterdir() if _is_trace(x)):
+            if one.name.removesuffix(".gz").endswith(".et"):
+                return "chakra"
+            if form := _json_form(known.setdefault(one, trace_json(one))):
+                return form
+        hint = "traces of Chakra, PyTorch, its profiler or PARAM, one for each rank"
+        raise BadFile("a folder without traces", where=path, hint=hint)
+    if not place.is_file() or not plain.endswith(".json"):
+        return None
+    return _json_form(known.setdefault(place, trace_json(place)))
 
 
 def _has_traces(prefix: Path) -> bool:
     return prefix.parent.is_dir() and any(prefix.parent.glob(f"{prefix.name}.*.et"))
 
 
-def _json_form(file: Path) -> str | None:
-    data = parse_json(read_text(file), str(file))
-    if is_pytorch(data):
-        return "pytorch"
-    return "chakra" if is_chakra_json(data) else None
+def _json_form(data: Any) -> str | None:
+    """Return the format of a trace in JSON; None if it is not one."""
+    for form, accepts in (
+        ("pytorch", is_pytorch),
+        ("kineto", is_kineto),
+        ("param", is_param),
+        ("chakra", is_chakra_json),
+    ):
+        if accepts(data):
+            return form
+    return None
 
 
 def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> Workload:
@@ -104,10 +205,16 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
     form = given.format or named or text_form(text)
     if form is None and re.match(r"\s*[\[{]", text):
         form = "json"
+    if form is None or (form == "astra-sim" and given.format is None):
+        _require_own(text[:BEGINNING].encode(errors="replace"), where)
     data: Any = None
     if form in ("weft", "optccl", "json"):
         data = parse_json(text, where)
         form = "optccl" if is_optccl(data) else "weft"
+        if trace := _json_form(data):
+            raise BadFile(
+                f"this is a trace of one rank ({trace})", where=where, hint="name its file, not -"
+            )
     readers: dict[str, Callable[[], Workload]] = {
         "weft": lambda: load(data, where, given.name),
         "optccl": lambda: read_optccl(data, where, given.name),
@@ -119,15 +226,15 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
         raise BadFile(
             "not a workload",
             where=where,
-            hint="weft's JSON or CSV, Chakra or PyTorch traces, ASTRA-sim's text, OptCCL's JSON, "
-            "or TOML with [parallel]",
+            hint="weft's JSON or CSV, traces of Chakra, PyTorch, its profiler or PARAM, a text of "
+            "ASTRA-sim, OptCCL's JSON, or TOML with [parallel]",
         )
     return readers[form]()
 
 
 def of_another_tool(data: Any) -> bool:
     """Return True for JSON of a workload in the format of another tool."""
-    return is_optccl(data) or is_pytorch(data) or is_chakra_json(data)
+    return is_optccl(data) or _json_form(data) is not None
 
 
 def text_form(text: str) -> str | None:

@@ -1,17 +1,19 @@
 """Traces of single ranks as one workload: collectives are matched, messages are paired.
 
 The k-th collective of a group on one rank is the k-th of that group on all of its ranks; the k-th
-message from one rank to another with one tag is the k-th that is received so.
+message from one rank to another with one tag is the k-th that is received so. A message waits for
+what its sender did before, and not for its receiver; what follows the receive waits for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
 
 from ...base.errors import BadFile
 from ...base.lazy_dataclass import dataclass
+from ...nouns.collective import Kind
 from ...nouns.workload import WorkKind, Workload, WorkloadOperation
 from ...nouns.workload_file import placed
 
@@ -26,6 +28,7 @@ class RankNode:
         kind: a kind of operation, ``send``, ``recv``, or empty for what only orders others.
         group: of a collective; ``row``: bytes to each of its ranks, of an ``alltoallv``.
         peer, tag: of a message; ``label``: what its group is called.
+        channel: of a collective, tells apart those of one group that do not follow each other.
     """
 
     id: int
@@ -40,6 +43,7 @@ class RankNode:
     peer: int = -1
     tag: int = 0
     label: str = ""
+    channel: tuple[object, ...] = ()
 
 
 @dataclass(slots=True)
@@ -50,14 +54,23 @@ class _Matched:
 
 
 def workload_of_traces(
-    name: str, ranks: Mapping[int, Sequence[RankNode]], where: str, notes: Sequence[str]
+    name: str,
+    ranks: Mapping[int, Sequence[RankNode]],
+    where: str,
+    notes: Sequence[str],
+    *,
+    size: int = 0,
 ) -> Workload:
     """Return the workload of the traces of all ranks.
+
+    ``size``: where some ranks have no trace, the number of all; the others of a group are then
+    taken to do what those with a trace do. 0: all must be there.
 
     Raises:
         BadFile: ranks are missing, or do not agree.
     """
-    _require_all(ranks, where)
+    if not size:
+        _require_all(ranks, where)
     alike = _alike(ranks)
     found: dict[Key, _Matched] = {}
     keys: dict[tuple[int, int], Key] = {}
@@ -72,15 +85,16 @@ def workload_of_traces(
                 ] = node
     names = _names(found)
     before = _Before(ranks, keys)
+    held = frozenset(ranks)
     operations = [
-        _operation(names[key], key, one, before.of(key, one, names), where)
+        _operation(names[key], key, one, before.of(key, one, names), held, where)
         for key, one in found.items()
     ]
     said = list(notes)
     if alike:
         said.append("computations that are equal on all ranks are taken together")
     return placed(
-        lambda: Workload(name, tuple(operations), notes=tuple(said), size=len(ranks)), where
+        lambda: Workload(name, tuple(operations), notes=tuple(said), size=size or len(ranks)), where
     )
 
 
@@ -123,7 +137,7 @@ def _key(rank: int, node: RankNode, count: dict[Key, int], alike: set[int]) -> K
     elif node.kind == "recv":
         key = ("message", node.peer, rank, node.tag)
     else:
-        key = ("collective", node.group)
+        key = ("collective", node.group, *node.channel)
     count[key] = count.get(key, 0) + 1
     return (*key, count[key])
 
@@ -151,34 +165,56 @@ class _Before:
     ranks: Mapping[int, Sequence[RankNode]]
     keys: Mapping[tuple[int, int], Key]
     by_id: dict[int, dict[int, RankNode]] = field(default_factory=dict)
+    found: dict[tuple[int, int], dict[Key, None]] = field(default_factory=dict)
 
     def of(self, key: Key, one: _Matched, names: Mapping[Key, str]) -> tuple[str, ...]:
         """Return the names of the operations that an operation waits for."""
         found: dict[str, None] = {}
         for at, node in one.nodes.items():
-            rank = at if at >= 0 else -1 - at
-            for other in self._through(rank, node):
+            if at < 0 and len(one.nodes) > 1:  # a message waits for its sender only
+                continue
+            for other in self._waits(at if at >= 0 else -1 - at, node.id):
                 if other != key:
                     found[names[other]] = None
         return tuple(found)
 
-    def _through(self, rank: int, node: RankNode) -> Iterable[Key]:
+    def _waits(self, rank: int, node: int) -> Iterable[Key]:
+        """Return the operations that a node waits for, those behind nodes that only order too."""
         if rank not in self.by_id:
             self.by_id[rank] = {one.id: one for one in self.ranks[rank]}
-        todo, seen = list(node.needs), set(node.needs)
-        for other in todo:
-            if (rank, other) in self.keys:
-                yield self.keys[rank, other]
-                continue
-            more = [x for x in self.by_id[rank][other].needs if x not in seen]
-            seen.update(more)
-            todo += more
+        stack = [node]
+        while stack:
+            at = stack[-1]
+            passed = [x for x in self.by_id[rank][at].needs if self._is_passed(rank, x)]
+            fresh = [x for x in passed if (rank, x) not in self.found]
+            if (rank, at) not in self.found:
+                self.found[rank, at] = {}  # also ends a circle of nodes that only order
+                if fresh:
+                    stack += fresh
+                    continue
+            stack.pop()
+            held = self.found[rank, at]
+            for other in self.by_id[rank][at].needs:
+                if (rank, other) in self.keys:
+                    held[self.keys[rank, other]] = None
+                if other in passed:
+                    held |= self.found[rank, other]
+        return self.found[rank, node]
+
+    def _is_passed(self, rank: int, node: int) -> bool:
+        """Return True for what only orders, and for receives: messages do not wait for them."""
+        return (rank, node) not in self.keys or self.by_id[rank][node].kind == "recv"
 
 
 def _operation(
-    name: str, key: Key, one: _Matched, after: tuple[str, ...], where: str
+    name: str,
+    key: Key,
+    one: _Matched,
+    after: tuple[str, ...],
+    held: Collection[int],
+    where: str,
 ) -> WorkloadOperation:
-    """Return an operation, after its ranks were found to agree."""
+    """Return an operation, after its ranks were found to agree; ``held``: ranks with a trace."""
     node = next(iter(one.nodes.values()))
     at = f"{where}: {name}"
     if key[0] == "compute":
@@ -187,26 +223,30 @@ def _operation(
             lambda: WorkloadOperation(name, "compute", ranks=ranks, us=node.us, after=after), at
         )
     if key[0] == "message":
-        return _transfer(name, key, one, after, at)
-    lost = [rank for rank in node.group if rank not in one.nodes]
+        return _transfer(name, key, one, after, held, at)
+    lost = [rank for rank in node.group if rank not in one.nodes and rank in held]
     if lost:
         raise BadFile(f"rank {lost[0]} takes no part in it, though it is in the group", where=at)
+    vector = node.kind == WorkKind.ALLTOALLV
     for rank, other in one.nodes.items():
-        if (other.kind, other.bytes, other.root) != (node.kind, node.bytes, node.root):
+        alike = vector or other.bytes == node.bytes
+        if (other.kind, other.root) != (node.kind, node.root) or not alike:
             raise BadFile(
                 f"rank {rank} has {other.kind} of {other.bytes} bytes, others {node.kind} of "
                 f"{node.bytes}",
                 where=at,
                 hint="the k-th collective of a group must be the same on all its ranks",
             )
-    matrix = tuple(one.nodes[rank].row for rank in node.group) if node.row else ()
+    rows = [one.nodes[rank].row for rank in node.group if rank in one.nodes]
+    matrix = tuple(rows) if all(rows) and len(rows) == len(node.group) else ()
+    kind = Kind.ALLTOALL if vector and not matrix else node.kind
     label = node.label or f"{node.kind} of {len(node.group)}"
     return placed(
         lambda: WorkloadOperation(
             name,
-            node.kind,
+            kind,
             group=node.group,
-            bytes=0 if matrix else node.bytes,
+            bytes=0 if matrix else max(x.bytes for x in one.nodes.values()),
             matrix=matrix,
             root=node.root,
             of_class=label,
@@ -217,15 +257,20 @@ def _operation(
 
 
 def _transfer(
-    name: str, key: Key, one: _Matched, after: tuple[str, ...], where: str
+    name: str,
+    key: Key,
+    one: _Matched,
+    after: tuple[str, ...],
+    held: Collection[int],
+    where: str,
 ) -> WorkloadOperation:
     src, dst = key[1], key[2]
     assert isinstance(src, int)
     assert isinstance(dst, int)
-    if len(one.nodes) != 2:
+    if (src in held and src not in one.nodes) or (dst in held and -1 - dst not in one.nodes):
         missing = "received" if src in one.nodes else "sent"
         raise BadFile(f"a message from rank {src} to rank {dst} is never {missing}", where=where)
-    node = one.nodes[src]
+    node = one.nodes.get(src) or one.nodes[-1 - dst]
     return placed(
         lambda: WorkloadOperation(
             name, "transfer", group=(src, dst), bytes=node.bytes, of_class="messages", after=after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,90 @@ def test_damaged_or_incomplete_traces_have_one_message(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def message(number: int, end: str, peer: int, *needs: int, **more: Any) -> TraceNode:
+    attributes = {f"comm_{end}": peer, "comm_size": 64, "comm_tag": 0, **more}
+    kind = SEND if end == "dst" else RECV
+    return TraceNode(number, kind, f"m{number}", data_deps=needs, attributes=attributes)
+
+
+@pytest.mark.parametrize(("kind", "times"), [(0, 1), (2, 4), (3, 4), (6, 1), (7, 1), (8, 1)])
+def test_comm_size_is_what_one_rank_puts_in(tmp_path: Path, kind: int, times: int) -> None:
+    traces(tmp_path, [[collective(0, kind, 1 << 20)] for _ in range(4)])
+    assert read(tmp_path).operations[0].bytes == times << 20
+
+
+def test_a_message_waits_for_its_sender_and_what_follows_it_for_both(tmp_path: Path) -> None:
+    """A ring of two rounds with one tag: each rank sends, then receives, then sends on."""
+    ring = [
+        [
+            message(0, "dst", (rank + 1) % 3),
+            message(1, "src", (rank - 1) % 3, 0),
+            message(2, "dst", (rank + 1) % 3, 1),
+            message(3, "src", (rank - 1) % 3, 2),
+            TraceNode(4, COMP, "work", data_deps=(3,), duration_us=1),
+        ]
+        for rank in range(3)
+    ]
+    traces(tmp_path, ring)
+    found = read(tmp_path)
+    by = {one.name: one for one in found.operations}
+    moved = [one for one in found.operations if one.kind == "transfer"]
+    assert len(moved) == 6
+    first = {one.group: one.name for one in moved if not one.after}
+    assert sorted(first) == [(0, 1), (1, 2), (2, 0)]
+    second = {one.group: one for one in moved if one.after}
+    assert set(second[0, 1].after) == {first[0, 1], first[2, 0]}
+    assert set(by["work"].after) >= {one.name for one in second.values()}
+
+
+def test_dependencies_on_callers_that_are_not_there_are_passed_over(tmp_path: Path) -> None:
+    host = TraceNode(5, COLL, "c10d::allreduce_", attributes={"is_cpu_op": 1})
+    work = TraceNode(6, COMP, "gemm", (3,), (5,), 50, {"is_cpu_op": 0, "stream": 7})
+    summed = collective(9, 0, 64, stream=7)
+    traces(tmp_path, [[host, work, summed]] * 2)
+    found = read(tmp_path)
+    assert [one.kind for one in found.operations] == ["compute", "allreduce"]
+    assert found.predecessors == ((), (0,))  # of one stream
+    assert any("ctrl_deps" in note for note in found.notes)
+    traces(tmp_path, [[replace(work, data_deps=(4,)), summed]] * 2)
+    with pytest.raises(BadFile, match="waits for node 4"):
+        read(tmp_path)
+    gpu = TraceNode(5, COLL, "ncclKernel", attributes={"is_cpu_op": 0})
+    traces(tmp_path, [[gpu]] * 2)
+    with pytest.raises(BadFile, match="comm_type is missing"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("groups", "ends", "pairs"),
+    [
+        ({"p": [0, 1]}, ["send recv", "recv send"], [(0, 1), (1, 0)]),
+        ({"p": [0, 1, 2]}, ["send", "", "recv"], [(0, 2)]),
+        ({"p": [0, 1, 2]}, ["send", "recv", "recv"], None),
+    ],
+)
+def test_messages_that_name_only_their_group_are_paired_if_one_way_is_possible(
+    tmp_path: Path,
+    groups: dict[str, list[int]],
+    ends: list[str],
+    pairs: list[tuple[int, int]] | None,
+) -> None:
+    def node(number: int, end: str) -> TraceNode:
+        kind = SEND if end == "send" else RECV
+        return TraceNode(number, kind, end, attributes={"comm_size": 64, "pg_name": "p"})
+
+    folder = tmp_path / "x"
+    folder.mkdir()
+    traces(folder, [[node(*one) for one in enumerate(text.split())] for text in ends])
+    (tmp_path / "groups.json").write_text(json.dumps(groups))
+    side = str(tmp_path / "groups.json")
+    if pairs is None:
+        with pytest.raises(BadFile, match="to which of 3 ranks"):
+            read(folder, groups=side)
+    else:
+        assert sorted(one.group for one in read(folder, groups=side).operations) == pairs
+
+
 # --- PyTorch --------------------------------------------------------------------------------------
 
 
@@ -163,6 +248,54 @@ def test_pytorch_traces_as_param_reads_them(tmp_path: Path) -> None:
     assert (sums.kind, sums.group, sums.bytes) == ("allreduce", (0, 1), 400)
     assert vector.matrix == ((40, 80), (44, 76))
     assert found.predecessors == ((), (0,))
+
+
+def calls(folder: Path, nodes: list[list[dict[str, Any]]], schema: str) -> Path:
+    for rank, mine in enumerate(nodes):
+        text = json.dumps({"schema": schema, "pid": 1, "nodes": mine})
+        (folder / f"et_{rank}.json").write_text(text)
+    return folder
+
+
+def test_groups_of_pytorch_by_back_end_or_by_start_and_stride(tmp_path: Path) -> None:
+    table = [{"pg_name": "0", "backend_id": 7001, "ranks": [], "group_size": 2}]
+    init = {"id": 1, "name": "## process_group:init ##", "inputs": {"values": [json.dumps(table)]}}
+    calls(tmp_path, [[init, comm(2, "allreduce", 8, 7001)]] * 2, "1.0.2-chakra.0.0.4")
+    assert read(tmp_path).operations[0].group == (0, 1)
+    init["inputs"] = {"values": [json.dumps(table)[:20]]}
+    calls(tmp_path, [[init, comm(2, "allreduce", 8, "0")]] * 2, "1.0.3-chakra.0.0.4")
+    with pytest.raises(BadFile, match="cut off"):
+        read(tmp_path)
+    stated = {"global_rank_start": 0, "global_rank_stride": 2, "pg_size": 2}
+    attrs = [{"name": key, "type": "uint64", "value": value} for key, value in stated.items()]
+    mine = [init, {**comm(2, "allreduce", 8, "0"), "attrs": attrs}]
+    calls(tmp_path, [mine, [init], mine], "1.1.0-chakra.0.0.4")
+    assert read(tmp_path).operations[0].group == (0, 2)
+
+
+def test_messages_of_pytorch_go_at_once_until_the_host_waits(tmp_path: Path) -> None:
+    def one(number: int, name: str, peer: int) -> dict[str, Any]:
+        node = comm(number, name, 4, "0")
+        node["inputs"]["values"][3] = peer
+        return node
+
+    wait = {"id": 9, "name": "record_param_comms"}
+    wait |= {"inputs": {"values": [5, "0", 0, "wait", [], []]}}
+    both = [[one(1, "recv", 1 - rank), one(2, "send", 1 - rank)] for rank in range(2)]
+    calls(
+        tmp_path,
+        [[*x, wait, one(3, "send", 1), one(4, "recv", 1)][: 5 - 2 * i] for i, x in enumerate(both)],
+        "1.1.1",
+    )
+    with pytest.raises(BadFile, match="never received"):
+        read(tmp_path)
+    calls(
+        tmp_path,
+        [[*both[0], wait, one(3, "send", 1)], [*both[1], wait, one(3, "recv", 0)]],
+        "1.1.1",
+    )
+    found = read(tmp_path)
+    assert [len(x) for x in found.predecessors] == [0, 0, 2]
 
 
 def test_pytorch_nodes_that_are_no_objects_are_counted(tmp_path: Path) -> None:
@@ -197,7 +330,7 @@ def test_text_workloads_of_astra_sim(tmp_path: Path) -> None:
     found = read(path, ranks=8)
     by = {one.name: one for one in found.operations}
     gather = by["one allgather forward"]
-    assert (gather.group, gather.bytes) == ((0, 1, 2, 3), 8388608)
+    assert (gather.group, gather.bytes) == ((0, 1, 2, 3), 4 * 8388608)
     assert gather.of_class == "model: allgather"
     assert by["two forward"].after == ("one allgather forward", "one allgather forward (2)")
     assert by["two allreduce weight gradients"].group == (0, 4)
@@ -210,6 +343,85 @@ def test_text_workloads_of_astra_sim(tmp_path: Path) -> None:
         path.write_text(TEXT.replace(old, new))
         with pytest.raises(BadFile, match=told):
             read(path, ranks=ranks)
+
+
+LAYER = "{name} -1 10 {forward} 20 {inputs} 30 {weights} 5"
+
+
+def text_of(head: str, *layers: tuple[str, str, str], more: tuple[str, ...] = ()) -> str:
+    rows = [
+        LAYER.format(name=f"l{i}", forward=f, inputs=g, weights=w) + (f" {more[i]}" if more else "")
+        for i, (f, g, w) in enumerate(layers)
+    ]
+    return "\n".join([head, str(len(layers)), *rows]) + "\n"
+
+
+NONE, SUM, GATHER, SWAP = "NONE 0", "ALLREDUCE 80", "ALLGATHER 80", "ALLTOALL 80"
+
+
+def after(found: Workload, name: str) -> list[str]:
+    return sorted({one.name: one for one in found.operations}[name].after)
+
+
+def test_recommendation_models_exchange_embeddings_beside_the_bottom(tmp_path: Path) -> None:
+    path = tmp_path / "dlrm.txt"
+    layers = ((SWAP, SWAP, NONE), (GATHER, GATHER, SUM), (NONE, NONE, SUM))
+    path.write_text(text_of("HYBRID_DLRM 1", *layers))
+    found = read(path, ranks=8)
+    sent = [one for one in found.operations if one.communicates]
+    assert sorted(one.kind for one in sent) == ["allreduce", "allreduce", "alltoall", "alltoall"]
+    assert all(one.group == tuple(range(8)) for one in sent)
+    assert after(found, "l1 forward") == ["l0 forward"]
+    assert after(found, "l2 forward") == ["l0 alltoall forward", "l1 forward"]
+    assert after(found, "l0 alltoall input gradients") == ["l2 input gradients"]
+    assert after(found, "l0 weight gradients") == [
+        "l0 alltoall input gradients",
+        "l1 input gradients",
+    ]
+    path.write_text(text_of("HYBRID_DLRM_ENHANCED DLRM_LAST_BOTTOM_LAYER: 1", *layers))
+    assert after(read(path, ranks=8), "l0 weight gradients") == ["l1 input gradients"]
+
+
+def test_kinds_of_parallelism_have_the_groups_of_astra_sim(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    layer = (GATHER, SUM, SUM)
+
+    def groups(head: str, more: tuple[str, ...] = ()) -> dict[str, tuple[tuple[int, ...], int]]:
+        path.write_text(text_of(head, layer, layer, more=more))
+        sent = [one for one in read(path, ranks=8).operations if one.communicates]
+        return {one.name: (one.group, one.bytes) for one in sent if "(" not in one.name}
+
+    everybody = tuple(range(8))
+    assert groups("DISTRIBUTED_INFERENCE")["l0 allgather forward"] == (everybody, 640)
+    assert "l0 allreduce weight gradients" not in groups("MODEL")
+    inner = groups("HYBRID_DATA_MODEL")
+    assert inner["l0 allgather forward"] == ((0, 1), 160)
+    assert inner["l0 allreduce weight gradients"] == ((0, 2, 4, 6), 80)
+    assert "l0 allreduce input gradients" not in inner
+    outer = groups("HYBRID_MODEL_DATA")
+    assert outer["l0 allgather forward"][0] == (0, 4)
+    assert outer["l0 allreduce weight gradients"][0] == (0, 1, 2, 3)
+    mixed = groups("HYBRID_CUSTOMIZED", ("MODEL", "HYBRID_MODEL_DATA"))
+    assert mixed["l0 allgather forward"][0] == everybody
+    assert mixed["l1 allreduce weight gradients"][0] == (0, 1)
+    assert "l0 allreduce input gradients" in groups(
+        "HYBRID_TRANSFORMER model_parallel_NPU_group: 4"
+    )
+
+
+def test_layers_without_a_checkpoint_are_computed_again(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    kind = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 4"
+    head = kind + " checkpoints: {} checkpoint_initiates: {}"
+    layers = [(SUM, NONE, SUM)] * 4
+    path.write_text(text_of(head.format("1 1", "1 3"), *layers))
+    found = read(path, ranks=8)
+    assert after(found, "l1 forward (2)") == [f"l3 allreduce forward{x}" for x in ("", " (2)")]
+    assert after(found, "l3 input gradients") == [f"l2 allreduce forward ({x})" for x in (3, 4)]
+    for wrong, told in ((("1 2", "1 1"), "no checkpoint"), (("3 0", "0"), "not layers")):
+        path.write_text(text_of(head.format(*wrong), *layers))
+        with pytest.raises(BadFile, match=told):
+            read(path, ranks=8)
 
 
 # --- OptCCL ---------------------------------------------------------------------------------------
@@ -445,6 +657,9 @@ def test_what_is_no_workload_is_told_so(tmp_path: Path) -> None:
     [
         ("astra-sim", "", "unknown kind"),
         ("astra-sim", "\n\n", "unknown kind"),
+        ("astra-sim", "HYBRID_DLRM\n1\na -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", "last layer of the"),
+        ("astra-sim", "HYBRID_CUSTOMIZED\n1\na -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", "13 columns"),
+        (None, "HYBRID_SOMETHING\n0\n", "unknown kind 'HYBRID_SOMETHING'"),
         ("astra-sim", "DATA", "line 2 says  layers"),
         ("astra-sim", "DATA\n\u00b2\n", "line 2 says"),
         ("astra-sim", "DATA\n" + "9" * 5000, "line 2 says"),
@@ -456,7 +671,7 @@ def test_what_is_no_workload_is_told_so(tmp_path: Path) -> None:
         ("csv", "name,kind,group,size,priority\na,transfer,0 1,5,1.5\n", "an integer, not 1.5"),
     ],
 )
-def test_damaged_texts_are_refused(tmp_path: Path, form: str, text: str, told: str) -> None:
+def test_damaged_texts_are_refused(tmp_path: Path, form: str | None, text: str, told: str) -> None:
     path = tmp_path / "text"
     path.write_text(text)
     with pytest.raises(BadFile, match=told):
