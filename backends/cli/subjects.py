@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
-from weft.dsl.base.files import kind_of, parse_json, read_text
+from weft.dsl.base.files import kind_of, looks_like_json, parse_json, read_text
 from weft.dsl.base.spans import Source
 from weft.dsl.base.spec import python_text
 from weft.dsl.catalogue import file_of, is_cluster, names
@@ -68,7 +68,7 @@ def _read(path: str, named: str, also: Collection[FileKind] = ()) -> Subject:
             hint="weft show SCHEDULE --format html --log LOG draws it",
         )
     data, fault = None, None
-    if Path(path).suffix != ".py" and re.match(r"\s*[\[{]", content):
+    if Path(path).suffix != ".py" and looks_like_json(content):
         try:
             data = parse_json(content, where)
         except BadFile as error:

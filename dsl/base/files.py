@@ -377,6 +377,14 @@ def _umask() -> int:
     return mask
 
 
+def looks_like_json(text: str) -> bool:
+    """Return True if a text begins as a JSON object, or as a list of objects, lists or texts.
+
+    Outputs of tools begin with ``[`` too: ``[user@host ~]$``, ``[0] #``, ``[P2P (Peer-to-Peer)``.
+    """
+    return re.match(r"\ufeff?\s*(?:\{|\[\s*[\[{\"\]])", text) is not None
+
+
 def parse_json(text: str, where: str) -> Any:
     """Parse JSON, refusing NaN, infinities, duplicate keys, lone surrogates and deep nesting.
 

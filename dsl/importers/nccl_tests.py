@@ -28,8 +28,8 @@ from ..nouns.collective import Kind
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Topology, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
+from . import terminal
 from .generations import family_of
-from .terminal import ESCAPES
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s+.*?\bon\s+(\S+)\s+device\b")
@@ -42,14 +42,6 @@ _FAILED = re.compile(
 _LOOPS = re.compile(r"\bwarmup iters: (\d{1,9}) iters: (\d+)")
 _END = re.compile(r"#\s+(?:Out of bounds values|Avg bus bandwidth)\b")
 
-_LABEL = re.compile(
-    r"(?:\[\d+(?:,\d+)?\](?:<std(?:out|err)>:?)?|\s*\d+:)[ \t]?"
-    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\s\]]*\]?[ \t]"
-    r"|>[ \t]?"
-)
-"""What launchers put before a line: ``[0] `` of Hydra, ``[1,0]<stdout>:`` of Open MPI, ``0: `` of
-Slurm; the time of a container's log; the mark of a quotation."""
-
 LONGEST_SHOWN = 200
 """Characters of a line that a message shows."""
 
@@ -57,9 +49,6 @@ MOST_SHOWN = 8
 """Sizes that a message shows."""
 
 LOG = logging.getLogger("weft.importers")
-
-MOST_LABELS = 3
-"""Labels that may stand before each other: a time, a pod and a rank."""
 
 _START = re.compile(r"#\s+(?:nThread\b|Collective test starting)")
 """First lines of the output of a test."""
@@ -166,26 +155,14 @@ def plain_lines(text: str) -> list[str]:
     A label is taken off where most lines have one: of a known form, or the same text on most lines
     as before the head of the table.
     """
-    lines = ESCAPES.sub("", text).replace("\r", "").splitlines()
-    for _ in range(MOST_LABELS):
-        bare = _without_labels(lines)
-        if bare == lines:
-            break
-        lines = bare
-    return lines
-
-
-def _without_labels(lines: list[str]) -> list[str]:
-    labels = [_LABEL.match(line) for line in lines]
-    if lines and 2 * sum(map(bool, labels)) >= len(lines):
-        return [line[m.end() :] if m else line for line, m in zip(lines, labels, strict=True)]
+    lines = terminal.plain_lines(text)
     heads = (m for line in lines if (m := _HEAD.search(line)) is not None)
     if (head := next(heads, None)) is None or not head.start():
         return lines
     label = head.string[: head.start()]
     if 2 * sum(line.startswith(label) for line in lines) < len(lines):
         return lines
-    return [line.removeprefix(label) for line in lines]
+    return terminal.plain_lines("\n".join(line.removeprefix(label) for line in lines))
 
 
 def runs_in(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..base.errors import BadFile, Missing, PluginFault, UserError
-from ..base.files import parse_json
+from ..base.files import looks_like_json, parse_json
 from ..base.lazy_dataclass import dataclass
 from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
@@ -119,10 +119,6 @@ def _importers() -> Iterator[Importer]:
             warn(f"{error.message}; the importer {name!r} is passed over", error.__cause__)
 
 
-def _is_json(text: str) -> bool:
-    return text.startswith(("{", "["))
-
-
 def _read_host(text: str, where: str, options: MachineSpec) -> Topology:
     return replace(build(read_host(text, where), options), name=options.title())
 
@@ -160,6 +156,6 @@ _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
     _BuiltInImporter(looks_like_nvlink_status, read_nvlink_status),
     _BuiltInImporter(looks_like_host, _read_host),
-    _BuiltInImporter(_is_json, _read_json),
+    _BuiltInImporter(looks_like_json, _read_json),
 )
 """Built-in importers in order of precedence: the first that recognizes a text reads it."""

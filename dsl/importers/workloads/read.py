@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import BadFile, UserError
-from ...base.files import parse_json, read_text
+from ...base.files import looks_like_json, parse_json, read_text
 from ...base.lazy_dataclass import dataclass
 from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
@@ -102,7 +101,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
     given = source or WorkloadSource(where)
     named = "settings" if Path(where).suffix == ".toml" else None
     form = given.format or named or text_form(text)
-    if form is None and re.match(r"\s*[\[{]", text):
+    if form is None and looks_like_json(text):
         form = "json"
     data: Any = None
     if form in ("weft", "optccl", "json"):
