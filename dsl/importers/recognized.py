@@ -25,6 +25,7 @@ from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graph
 from .nccl_graph import looks_like_graphs, read_nccl_graph
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml
+from .nvbandwidth import looks_like_nvbandwidth, read_nvbandwidth
 from .nvidia_smi import read_nvidia_smi, read_nvlink_status
 from .origin import machine_again
 from .p2p_test import looks_like_p2p_test, read_p2p_test
@@ -38,8 +39,8 @@ FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
     "TE-CCL input JSON (TopologyParams), "
     "NCCL or RCCL topology XML (<system>) and graph XML (<graphs>), GraphML, GML, the text of "
-    "nvidia-smi topo -m, nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, nccl-tests "
-    "or p2pBandwidthLatencyTest, a host in TOML"
+    "nvidia-smi topo -m, nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, "
+    "p2pBandwidthLatencyTest, nvbandwidth or nccl-tests (these two also in JSON), a host in TOML"
 )
 
 
@@ -151,6 +152,7 @@ _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(lambda text: text.startswith("<"), read_nccl_xml),
     _BuiltInImporter(looks_like_gml, read_gml),
     _BuiltInImporter(looks_like_p2p_test, read_p2p_test),
+    _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth),
     _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests),
     _BuiltInImporter(looks_like_amd_smi, read_amd_smi),
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
