@@ -159,5 +159,5 @@ def test_a_row_of_zeros_of_p2p_bandwidth_latency_test() -> None:
     assert (0, 2) not in rates(made)
     assert len(made.links) == 5
     assert any("1 directions were not measured" in note for note in made.notes)
-    with pytest.raises(BadFile, match="row or column of GPU 2 is 0.00"):
+    with pytest.raises(BadFile, match=r"row or column of GPU 2 is 0\.00"):
         read(whole.replace("  2 9.9 9.9 900.0", "  2 0.00 0.00 900.0"))
