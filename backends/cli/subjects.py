@@ -89,6 +89,10 @@ def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None)
     if (plugin := recognized(content, data, plugins=True)) is not None:
         return FormatNoun(plugin)
     if fault is not None:
+        from weft.dsl.importers.nccl_tests import looks_like_nccl_tests  # an object a line
+
+        if looks_like_nccl_tests(content):
+            return noun_of(FileKind.TOPOLOGY)
         raise fault
     if Path(path).suffix == ".py":
         return noun_of(_python_kind(content, where))
