@@ -20,8 +20,10 @@ from ..machines.hosts import build
 from ..machines.spec import MachineSpec
 from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
+from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml, read_ns3
 from .edge_list import read_edge_list
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
+from .msccl_tools import is_msccl_topology, read_msccl_topology
 from .nccl_graph import looks_like_graphs, read_nccl_graph
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml
@@ -37,7 +39,8 @@ from .teccl import looks_like_teccl, read_teccl
 
 FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
-    "TE-CCL input JSON (TopologyParams), "
+    "TE-CCL input JSON (TopologyParams), msccl-tools' topology JSON, ASTRA-sim's network.yml and "
+    "ns-3 topology, "
     "NCCL or RCCL topology XML (<system>) and graph XML (<graphs>), GraphML, GML, the text of "
     "nvidia-smi topo -m, nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, "
     "p2pBandwidthLatencyTest, nvbandwidth or nccl-tests (these two also in JSON), a host in TOML"
@@ -133,6 +136,8 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
             return read_edge_list(data, where, options)
         if "gpus_per_node" in data:
             return read_taccl(data, where, options)
+        if is_msccl_topology(data):
+            return read_msccl_topology(data, where, options)
         if looks_like_teccl(data):
             return read_teccl(data, where, options)
         if looks_like_sketch(data):
@@ -157,6 +162,8 @@ _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_amd_smi, read_amd_smi),
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
     _BuiltInImporter(looks_like_nvlink_status, read_nvlink_status),
+    _BuiltInImporter(looks_like_astra_yml, read_astra_yml),
+    _BuiltInImporter(looks_like_ns3, read_ns3),
     _BuiltInImporter(looks_like_host, _read_host),
     _BuiltInImporter(looks_like_json, _read_json),
 )
