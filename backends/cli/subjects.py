@@ -13,6 +13,7 @@ from weft.dsl.base.files import kind_of, looks_like_json, parse_json, read_text
 from weft.dsl.base.spans import Source
 from weft.dsl.base.spec import python_text
 from weft.dsl.catalogue import file_of, is_cluster, names
+from weft.dsl.importers.foreign import refuse_foreign
 from weft.dsl.importers.smi_matrix import looks_like_matrix
 from weft.dsl.importers.taccl_sketch import looks_like_sketch
 from weft.dsl.machines.host_file import looks_like_host
@@ -85,6 +86,8 @@ def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None)
         return FormatNoun(own)
     kind = None if fault else _sure_kind(path, content, data, where)
     if kind is not None:
+        if kind is FileKind.TOPOLOGY and data is None and content.lstrip().startswith("<"):
+            refuse_foreign(content, where)
         return noun_of(kind)
     if (plugin := recognized(content, data, plugins=True)) is not None:
         return FormatNoun(plugin)
@@ -97,11 +100,15 @@ def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None)
     if Path(path).suffix == ".py":
         return noun_of(_python_kind(content, where))
     if data is not None:
-        return noun_of(_json_kind(data, where))
+        kind = _json_kind(data, where)
+        if kind is FileKind.TOPOLOGY:
+            refuse_foreign(content, where)
+        return noun_of(kind)
     from weft.dsl.importers.recognized import is_topology  # all importers: 50 ms
 
     if is_topology(content):
         return noun_of(FileKind.TOPOLOGY)
+    refuse_foreign(content, where)
     raise _unknown(content, where)
 
 

@@ -20,8 +20,6 @@ from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import GUESSED, guess
 from .defaults import CABLE_ALPHA
 
-Number = (int, float, str)
-
 
 def is_msccl_topology(data: Any) -> bool:
     """Return True for an object that says that it is a topology of msccl-tools."""
@@ -86,7 +84,7 @@ def _switches(
 
 
 def _chunks(value: Any, where: str) -> Fraction:
-    if isinstance(value, bool) or not isinstance(value, Number):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadFile(f"{str(value)[:40]!r} is not a number of chunks", where=where)
     many = exact(value, where)
     if many < 0:

@@ -22,6 +22,7 @@ from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
 from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml, read_ns3
 from .edge_list import read_edge_list
+from .foreign import refuse_foreign
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
 from .msccl_tools import is_msccl_topology, read_msccl_topology
 from .nccl_graph import looks_like_graphs, read_nccl_graph
@@ -92,6 +93,7 @@ def read_any(text: str, where: str, options: MachineSpec) -> Topology:
             error.where = error.where or where
             raise
         return expect(Topology, made, importer, "read")
+    refuse_foreign(text, where)
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 
@@ -124,7 +126,17 @@ def _importers() -> Iterator[Importer]:
 
 
 def _read_host(text: str, where: str, options: MachineSpec) -> Topology:
-    return replace(build(read_host(text, where), options), name=options.title())
+    try:
+        host = read_host(text, where)
+    except BadFile:
+        refuse_foreign(text, where)  # key=value lines are no TOML yet
+        raise
+    return replace(build(host, options), name=options.title())
+
+
+def _read_xml(text: str, where: str, options: MachineSpec) -> Topology:
+    refuse_foreign(text, where)
+    return read_nccl_xml(text, where, options)
 
 
 def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
@@ -144,6 +156,7 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
             raise BadFile(
                 "expected a topology, got a TACCL sketch", where=where, hint=IMPORT_SKETCH
             )
+    refuse_foreign(text, where)
     raise BadFile(
         "not a file of weft's, nor a topology that an importer reads",
         where=where,
@@ -154,7 +167,7 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
 _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_graphml, read_graphml),
     _BuiltInImporter(looks_like_graphs, read_nccl_graph),
-    _BuiltInImporter(lambda text: text.startswith("<"), read_nccl_xml),
+    _BuiltInImporter(lambda text: text.startswith("<"), _read_xml),
     _BuiltInImporter(looks_like_gml, read_gml),
     _BuiltInImporter(looks_like_p2p_test, read_p2p_test),
     _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth),

@@ -12,6 +12,7 @@ from ...base.lazy_dataclass import dataclass
 from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
+from ..foreign import refuse_foreign
 from .astra_text import looks_like_astra_text, read_astra_text
 from .chakra import is_chakra_json, read_chakra
 from .optccl import is_optccl, read_optccl
@@ -115,6 +116,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
         "settings": lambda: read_settings(text, where, given.name),
     }
     if form is None or form not in readers:
+        refuse_foreign(text, where)
         raise BadFile(
             "not a workload",
             where=where,
