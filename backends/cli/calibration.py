@@ -104,10 +104,11 @@ def _times(
 
 def require_machine(run: NcclTestsRun, path: str, topology: Topology) -> None:
     """Raise UserError if a run was on another number of GPUs or hosts than a machine has."""
-    if len(run.hosts) != topology.ranks or len(set(run.hosts)) != topology.hosts:
-        hosts = count(len(set(run.hosts)), "host")
+    hosts = len(set(run.hosts)) if all(run.hosts) else topology.hosts  # JSON may not tell hosts
+    if (len(run.hosts), hosts) != (topology.ranks, topology.hosts):
         raise UserError(
-            f"{count(len(run.hosts), 'GPU')} in {hosts}, but {machine_line(topology)}",
+            f"{count(len(run.hosts), 'GPU')} in {count(hosts, 'host')}, but "
+            f"{machine_line(topology)}",
             where=path,
             hint="name the machine that ran it, such as dgx-a100:nodes=2, and of a larger one its "
             "ranks: --group 0..3,8..11",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology as topology_named
+from weft.dsl.importers.foreign import refuse_foreign
 from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.lint import lint
 from weft.dsl.language.load import find_sketch
@@ -52,7 +53,11 @@ def _tree(name: str, topology: Topology, kind: str, console: Console) -> SketchT
     """Return a sketch by name or from a file; one of TACCL or TE-CCL is translated."""
     source = find_sketch(name)
     if not source.text.lstrip().startswith("{"):
-        return parse(source.text, source.name)
+        try:
+            return parse(source.text, source.name)
+        except UserError:
+            refuse_foreign(source.text, source.name)
+            raise
 
     found = translated(source.text, source.name, topology, kind)
     for remark in found.remarks:

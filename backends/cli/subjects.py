@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
-from weft.dsl.base.files import kind_of, parse_json, read_text
+from weft.dsl.base.files import kind_of, looks_like_json, parse_json, read_text
 from weft.dsl.base.spans import Source
 from weft.dsl.base.spec import python_text
 from weft.dsl.catalogue import file_of, is_cluster, names
+from weft.dsl.importers.foreign import refuse_foreign
 from weft.dsl.importers.smi_matrix import looks_like_matrix
 from weft.dsl.importers.taccl_sketch import looks_like_sketch
 from weft.dsl.machines.host_file import looks_like_host
@@ -68,7 +69,7 @@ def _read(path: str, named: str, also: Collection[FileKind] = ()) -> Subject:
             hint="weft show SCHEDULE --format html --log LOG draws it",
         )
     data, fault = None, None
-    if Path(path).suffix != ".py" and re.match(r"\s*[\[{]", content):
+    if Path(path).suffix != ".py" and looks_like_json(content):
         try:
             data = parse_json(content, where)
         except BadFile as error:
@@ -85,19 +86,29 @@ def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None)
         return FormatNoun(own)
     kind = None if fault else _sure_kind(path, content, data, where)
     if kind is not None:
+        if kind is FileKind.TOPOLOGY and data is None and content.lstrip().startswith("<"):
+            refuse_foreign(content, where)
         return noun_of(kind)
     if (plugin := recognized(content, data, plugins=True)) is not None:
         return FormatNoun(plugin)
     if fault is not None:
+        from weft.dsl.importers.nccl_tests import looks_like_nccl_tests  # an object a line
+
+        if looks_like_nccl_tests(content):
+            return noun_of(FileKind.TOPOLOGY)
         raise fault
     if Path(path).suffix == ".py":
         return noun_of(_python_kind(content, where))
     if data is not None:
-        return noun_of(_json_kind(data, where))
+        kind = _json_kind(data, where)
+        if kind is FileKind.TOPOLOGY:
+            refuse_foreign(content, where)
+        return noun_of(kind)
     from weft.dsl.importers.recognized import is_topology  # all importers: 50 ms
 
     if is_topology(content):
         return noun_of(FileKind.TOPOLOGY)
+    refuse_foreign(content, where)
     raise _unknown(content, where)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from weft.dsl.base.errors import BadFile, UserError
-from weft.dsl.base.files import parse_json
+from weft.dsl.base.files import looks_like_json, parse_json
 from weft.dsl.importers.nccl_log import NcclLog, read_log
 from weft.dsl.importers.nccl_tests import (
     NcclTestsRun,
@@ -48,7 +48,7 @@ def tuner_times(text: str, path: str, words: Mapping[str, str]) -> list[TunerTim
             named = f"{run.test}_perf is no collective of weft" if run.test else "no test is named"
             raise UserError(named, where=path)
         return list(_of_run(run, run.kind, read_log(text), path, words))
-    if text.lstrip()[:1] in ("{", "["):
+    if looks_like_json(text):
         return list(_of_bench(parse_json(text, path), path, words))
     raise BadFile("neither output of nccl-tests nor of weft bench --json", where=path, hint=_HINT)
 

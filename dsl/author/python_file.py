@@ -7,14 +7,17 @@ from typing import Any
 
 from ..base.errors import BadFile, SyntaxProblem, UserError
 from ..base.spans import Source, Span
+from ..importers.foreign import PROGRAMS, refuse_foreign
 
 
 def run_python(source: Source) -> dict[str, Any]:
     """Execute a file and return the names that it defines.
 
     Raises:
-        SyntaxProblem: not Python. UserError: it raised an error of weft. BadFile: any other error.
+        SyntaxProblem: not Python. UserError: it raised an error of weft. BadFile: any other error,
+            or a program of another tool.
     """
+    refuse_foreign(source.text, source.name, PROGRAMS)
     names: dict[str, Any] = {"__name__": "__weft__", "__file__": source.name}
     try:
         code = compile(source.text, source.name, "exec")

@@ -39,6 +39,22 @@ _MARKS = (  # longest first: the mark of UTF-32-LE begins with that of UTF-16-LE
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
+_UNPACK = "unpack it first"
+_MAGIC = (
+    (b"\x89PNG", "a picture (PNG)", "weft reads the text itself, not a picture of it"),
+    (b"\xff\xd8\xff", "a picture (JPEG)", "weft reads the text itself, not a picture of it"),
+    (b"GIF8", "a picture (GIF)", "weft reads the text itself, not a picture of it"),
+    (b"%PDF", "a PDF", "weft reads the text itself: copy it out, with its columns"),
+    (b"PK\x03\x04", "a zip archive, or a document of an office program", _UNPACK),
+    (b"\x1f\x8b", "an archive of gzip", "zcat FILE | weft … - reads it"),
+    (b"BZh", "an archive of bzip2", _UNPACK),
+    (b"\xfd7zXZ", "an archive of xz", _UNPACK),
+    (b"\x28\xb5\x2f\xfd", "an archive of zstd", _UNPACK),
+    (b"\x7fELF", "a program", "weft reads its output"),
+    (b"\x80\x04", "a pickle of Python, which is never loaded", "write JSON instead"),
+)
+"""First bytes of files that are no text, what they are, and what to do."""
+
 _SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
     r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F]|[\ud800-\udfff])|\\."
@@ -141,6 +157,9 @@ def _not_text(raw: bytes, where: str) -> BadFile:
         if raw.startswith(mark):
             message = f"not a text file in UTF-8: it starts with the byte-order mark of {name}"
             return BadFile(message, where=where, hint="save it as UTF-8")
+    for magic, what, hint in _MAGIC:
+        if raw.startswith(magic):
+            return BadFile(f"not a text file (UTF-8): this is {what}", where=where, hint=hint)
     return BadFile("not a text file (UTF-8)", where=where)
 
 
@@ -375,6 +394,14 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def looks_like_json(text: str) -> bool:
+    """Return True if a text begins as a JSON object, or as a list of objects, lists or texts.
+
+    Outputs of tools begin with ``[`` too: ``[user@host ~]$``, ``[0] #``, ``[P2P (Peer-to-Peer)``.
+    """
+    return re.match(r"\ufeff?\s*(?:\{|\[\s*[\[{\"\]])", text) is not None
 
 
 def parse_json(text: str, where: str) -> Any:

@@ -35,7 +35,8 @@ from .host_plan import (
     with_assumed_nics,
     with_media,
 )
-from .smi_matrix import ONE_HOST, OWN_ROW, plain_lines
+from .smi_matrix import ONE_HOST, OWN_ROW
+from .terminal import plain_lines
 
 _TITLE = re.compile(
     r"\s*=+ *(Weight|Hops|Link Type) between two GPUs *=+\s*$"

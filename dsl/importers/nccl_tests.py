@@ -1,5 +1,8 @@
 """Reader of nccl-tests and rccl-tests output (sendrecv_perf, all_reduce_perf, …): sizes, times.
 
+Read are the table, the JSON of nccl-tests (``-J``: one object), and the JSON and CSV of rccl-tests
+(``-Z``: a record for each size and placement; since 2025 the records of JSON are one list).
+
 :func:`read_run` gives the measurements; :func:`read_nccl_tests` a machine that explains them.
 
 The machine is a star: every GPU has a port whose bandwidth is the bus bandwidth, fitted together
@@ -9,6 +12,7 @@ the latency of the whole collective.
 
 from __future__ import annotations
 
+import csv
 import logging
 import re
 from collections import Counter
@@ -18,18 +22,20 @@ from fractions import Fraction
 from itertools import pairwise
 from math import isfinite
 from statistics import median
+from typing import Any
 
 from ..base.errors import BadFile, UserError
+from ..base.files import looks_like_json, parse_json
 from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.units import BYTES_PER_US_PER_GBPS, LARGEST_MESSAGE, format_bytes
-from ..machines.spec import MachineSpec
+from ..machines.spec import MAX_GPUS, MachineSpec
 from ..nouns.collective import Kind
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Topology, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
+from . import terminal
 from .generations import family_of
-from .terminal import ESCAPES
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s+.*?\bon\s+(\S+)\s+device\b")
@@ -42,14 +48,6 @@ _FAILED = re.compile(
 _LOOPS = re.compile(r"\bwarmup iters: (\d{1,9}) iters: (\d+)")
 _END = re.compile(r"#\s+(?:Out of bounds values|Avg bus bandwidth)\b")
 
-_LABEL = re.compile(
-    r"(?:\[\d+(?:,\d+)?\](?:<std(?:out|err)>:?)?|\s*\d+:)[ \t]?"
-    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\s\]]*\]?[ \t]"
-    r"|>[ \t]?"
-)
-"""What launchers put before a line: ``[0] `` of Hydra, ``[1,0]<stdout>:`` of Open MPI, ``0: `` of
-Slurm; the time of a container's log; the mark of a quotation."""
-
 LONGEST_SHOWN = 200
 """Characters of a line that a message shows."""
 
@@ -57,9 +55,6 @@ MOST_SHOWN = 8
 """Sizes that a message shows."""
 
 LOG = logging.getLogger("weft.importers")
-
-MOST_LABELS = 3
-"""Labels that may stand before each other: a time, a pod and a rank."""
 
 _START = re.compile(r"#\s+(?:nThread\b|Collective test starting)")
 """First lines of the output of a test."""
@@ -105,11 +100,12 @@ FACTOR_ERROR = 0.02
 class _Measured:
     """Out-of-place columns of one row: bytes, µs, GB/s.
 
-    ``wrong``: of each half of the row, elements that were wrong, or the error. ``in_place_us``: of
-    the other half; None where there is none. ``redop``, ``root``: as printed, if they are columns.
+    ``line``: its number, or `` results[3]`` in JSON. ``wrong``: of each half of the row, elements
+    that were wrong, or the error. ``in_place_us``: of the other half; None where there is none.
+    ``redop``, ``root``: as printed, if they are columns.
     """
 
-    line: int
+    line: int | str
     bytes: int
     us: float
     algbw: float
@@ -118,6 +114,18 @@ class _Measured:
     in_place_us: float | None = None
     redop: str = ""
     root: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What an output says. ``hosts``: of each GPU, empty names where they are not told."""
+
+    test: str
+    hosts: list[str]
+    together: int
+    rows: list[_Measured]
+    devices: list[str]
+    warm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,8 @@ class NcclTestsRow:
 class NcclTestsRun:
     """Measurements of one program of nccl-tests.
 
-    ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank;
+    ``test``: its name, such as ``all_reduce`` (empty: not told); ``hosts``: of each rank (empty
+    names: not told);
     ``gpus_per_process``: at most; ``family``: of its GPUs (empty: not known);
     ``warm``: False where no call came before those that were timed; ``named``: False where the
     text does not name the test, and the columns tell it.
@@ -156,8 +165,10 @@ class NcclTestsRun:
 
 
 def looks_like_nccl_tests(text: str) -> bool:
-    """Return True if some line is the head of the table."""
-    return any(map(_HEAD.match, plain_lines(text[:200_000])))
+    """Return True if some line is the head of the table, or for the JSON and CSV of the tests."""
+    if looks_like_json(text):
+        return _BUS.search(text, 0, 200_000) is not None
+    return _is_csv(text) or any(map(_HEAD.match, plain_lines(text[:200_000])))
 
 
 def plain_lines(text: str) -> list[str]:
@@ -166,26 +177,14 @@ def plain_lines(text: str) -> list[str]:
     A label is taken off where most lines have one: of a known form, or the same text on most lines
     as before the head of the table.
     """
-    lines = ESCAPES.sub("", text).replace("\r", "").splitlines()
-    for _ in range(MOST_LABELS):
-        bare = _without_labels(lines)
-        if bare == lines:
-            break
-        lines = bare
-    return lines
-
-
-def _without_labels(lines: list[str]) -> list[str]:
-    labels = [_LABEL.match(line) for line in lines]
-    if lines and 2 * sum(map(bool, labels)) >= len(lines):
-        return [line[m.end() :] if m else line for line, m in zip(lines, labels, strict=True)]
+    lines = terminal.plain_lines(text)
     heads = (m for line in lines if (m := _HEAD.search(line)) is not None)
     if (head := next(heads, None)) is None or not head.start():
         return lines
     label = head.string[: head.start()]
     if 2 * sum(line.startswith(label) for line in lines) < len(lines):
         return lines
-    return [line.removeprefix(label) for line in lines]
+    return terminal.plain_lines("\n".join(line.removeprefix(label) for line in lines))
 
 
 def runs_in(text: str) -> list[str]:
@@ -194,6 +193,8 @@ def runs_in(text: str) -> list[str]:
 
     What stands before the first test belongs to it, as does what follows a test to that.
     """
+    if looks_like_json(text) or _is_csv(text):
+        return [text]
     lines = plain_lines(text)
     starts = [at for at, line in enumerate(lines) if _START.match(line)]
     begins = [0, *(at for at in starts[1:] if at - 1 not in starts)]  # newer ones begin twice
@@ -210,9 +211,9 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
     Raises:
         BadFile: no ranks, no row with data, or an invalid row, with its line.
     """
-    lines = plain_lines(text)
-    hosts = _hosts(lines, where)
-    rows = [row for row in _rows(lines, where) if row.bytes and row.us > 0]
+    told = _table(text, where)
+    hosts, name = told.hosts, told.test
+    rows = [row for row in told.rows if row.bytes and row.us > 0]
     if len({row.bytes for row in rows}) < 2:
         raise BadFile(
             "at least two sizes are needed to tell α from bandwidth",
@@ -220,10 +221,8 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
             hint="run the test with -b 8 -e 1G -f 2",
         )
     largest = max(rows, key=lambda row: row.bytes)
-    factor = largest.busbw / largest.algbw if largest.algbw else 1.0
+    factor = largest.busbw / largest.algbw if largest.algbw and largest.busbw else 1.0
     alpha, rate, off = _line(rows, factor)
-    test = _TEST.search(text)
-    name = test[1] if test else ""
     several = len(set(hosts)) > 1
     n = len(hosts)
     numbers = {host: i for i, host in enumerate(dict.fromkeys(hosts))}
@@ -235,7 +234,7 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
     width = Fraction(f"{rate:.2e}")
     links = tuple(x for i in range(n) for x in (Link(i, n, width, half), Link(n, i, width, half)))
     notes = _notes(name, several, off)
-    timing = MachineTiming(family_of(_devices(lines)))
+    timing = MachineTiming(family_of(told.devices))
     made = Topology(options.title(), nodes, links, notes=tuple(notes), timing=timing)
     return replace(made, symmetries=guess(made)) if n <= GUESSED else made
 
@@ -248,16 +247,9 @@ def read_run(text: str, where: str) -> NcclTestsRun:
             :func:`read_nccl_tests`; with the line.
     """
     require_passed(text, where)
-    lines = plain_lines(text)
-    hosts = _hosts(lines, where, once=True)
-    if not any(map(_END.match, lines)):
-        raise BadFile(
-            "the text ends before its summary (# Avg bus bandwidth): it is not whole",
-            where=f"{where}:{len(lines)}",
-            hint="keep the output of the test to its end",
-        )
+    table = _table(text, where, once=True)
     rows: list[_Measured] = []
-    for row in _rows(lines, where):
+    for row in table.rows:
         _check_row(row, rows, where)
         rows.append(row)
     untimed = [row for row in rows if row.bytes and not row.us]
@@ -265,31 +257,57 @@ def read_run(text: str, where: str) -> NcclTestsRun:
         sizes = ", ".join(format_bytes(row.bytes) for row in untimed[:MOST_SHOWN])
         more = ", …" if len(untimed) > MOST_SHOWN else ""
         LOG.warning(
-            "%s:%d: a time of 0.00 µs, which no call takes: %s left out (%s%s)",
+            "%s:%s: a time of 0.00 µs, which no call takes: %s left out (%s%s)",
             where,
             untimed[0].line,
             count(len(untimed), "row"),
             sizes,
             more,
         )
-    test = _TEST.search(text)
-    told = "" if test else _told_by_columns(rows, len(hosts))
-    pids = [_PID.search(line) for line in lines if _RANK.match(line)]
-    together = Counter(
-        (host, pid[1]) for host, pid in zip(hosts, pids, strict=True) if pid is not None
-    )
+    told = "" if table.test else _told_by_columns(rows, len(table.hosts))
     return NcclTestsRun(
-        test[1] if test else told,
-        tuple(hosts),
-        max(together.values(), default=1),
+        table.test or told,
+        tuple(table.hosts),
+        table.together,
         tuple(
             NcclTestsRow(r.bytes, r.us, f"{where}:{r.line}", r.in_place_us)
             for r in rows
             if r.bytes and r.us
         ),
-        family_of(_devices(lines)),
-        (loops := _LOOPS.search(text)) is None or int(loops[1]) > 0,
+        family_of(table.devices),
+        table.warm,
         not told,
+    )
+
+
+def _table(text: str, where: str, *, once: bool = False) -> _Table:
+    """Return what an output says; ``once``: it is of one run, whole to its end.
+
+    Raises:
+        BadFile: as :func:`read_run`, but for the order and the correctness of rows.
+    """
+    if looks_like_json(text) or _is_csv(text):
+        return _of_records(text, where)
+    lines = plain_lines(text)
+    hosts = _hosts(lines, where, once=once)
+    if once and not any(map(_END.match, lines)):
+        raise BadFile(
+            "the text ends before its summary (# Avg bus bandwidth): it is not whole",
+            where=f"{where}:{len(lines)}",
+            hint="keep the output of the test to its end",
+        )
+    test, loops = _TEST.search(text), _LOOPS.search(text)
+    pids = [_PID.search(line) for line in lines if _RANK.match(line)]
+    together = Counter(
+        (host, pid[1]) for host, pid in zip(hosts, pids, strict=False) if pid is not None
+    )
+    return _Table(
+        test[1] if test else "",
+        hosts,
+        max(together.values(), default=1),
+        list(_rows(lines, where)),
+        _devices(lines),
+        loops is None or int(loops[1]) > 0,
     )
 
 
@@ -519,3 +537,173 @@ def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> 
     named = dict(zip(head[:at], words, strict=False))
     redop, root = named.get("redop", ""), named.get("root", "")
     return _Measured(number, int(words[0]), us, algbw, busbw, wrong, believed, redop, root)
+
+
+# --- JSON and CSV ---------------------------------------------------------------------------------
+
+_BUS = re.compile(r'"(?:busBw|bus_bw)"\s*:')
+
+_NAMES = {name.replace("_", ""): name for name in (*TESTS, "sendrecv", "hypercube", "alltoallv")}
+"""Tests by what rccl-tests call them, in small letters: ``AllReduce``."""
+
+Record = dict[str, Any]
+
+
+def _is_csv(text: str) -> bool:
+    """Return True if the first line has the columns of the CSV of rccl-tests."""
+    first = text.lstrip("\ufeff \t\r\n")[:400].partition("\n")[0].lower().replace(" ", "")
+    return {"collective", "size", "inplace", "time", "busbw"} <= set(first.split(","))
+
+
+def _of_records(text: str, where: str) -> _Table:
+    """Return the table of JSON or CSV.
+
+    Raises:
+        BadFile: not one of their forms, or a number that is none.
+    """
+    if _is_csv(text):
+        return _of_rccl(list(_csv_records(text)), where)
+    lines = [(n, one) for n, line in enumerate(text.splitlines(), 1) if (one := line.strip(" \t,"))]
+    if all(one in ("[", "]") or (one[0] == "{" and one[-1] == "}") for _, one in lines):
+        found = [(n, _parsed(one, f"{where}:{n}")) for n, one in lines if one not in ("[", "]")]
+        if len(found) > 1 or "results" not in found[0][1]:
+            return _of_rccl(found, where)
+    data = parse_json(text, where)
+    if isinstance(data, dict) and isinstance(data.get("results"), list):
+        return _of_nccl(data, where)
+    if isinstance(data, list) and all(isinstance(one, dict) for one in data):
+        return _of_rccl(list(enumerate(data, 1)), where)
+    raise BadFile("the JSON has no results of nccl-tests or rccl-tests", where=where)
+
+
+def _parsed(text: str, where: str) -> Record:
+    try:
+        return dict(parse_json(text, where))
+    except BadFile as error:
+        raise BadFile(error.message, where=where) from None
+
+
+def _csv_records(text: str) -> Iterator[tuple[int, Record]]:
+    rows = csv.reader(text.lstrip("\ufeff").splitlines(), skipinitialspace=True)
+    head = next((row for row in rows if row), [])
+    yield from ((rows.line_num, dict(zip(head, row, strict=False))) for row in rows if row)
+
+
+def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _Table:
+    """Return the table of records, of which each is of a size and a placement.
+
+    A process is a rank there. Without MPI all GPUs are of one process; with it, ``nodes`` is 1 in
+    newer versions whatever the hosts are. Times of several cycles are their median.
+    """
+    halves: dict[int, tuple[list[_Half], list[_Half]]] = {}
+    lines: dict[int, int] = {}
+    kinds: dict[tuple[str, int, int, int, int], Record] = {}
+    for line, given in records:
+        place = f"{where}:{line}"
+        record = {key.strip().lstrip("#").lower(): value for key, value in given.items()}
+        numbers = [
+            int(_real(record, key, place, 1)) for key in ("gpus", "ranks", "gpusperrank", "nodes")
+        ]
+        gpus, processes, each, nodes = numbers
+        kinds[str(record.get("name", record.get("collective"))), gpus, processes, each, nodes] = {}
+        size = int(_real(record, "size", place))
+        lines.setdefault(size, line)
+        halves.setdefault(size, ([], []))[_real(record, "inplace", place) != 0].append(
+            _half(record, place, "time", "algbw", "busbw", "wrong")
+        )
+    if len(kinds) != 1:
+        what = "no records" if not kinds else "records of several tests or numbers of GPUs"
+        raise BadFile(what, where=where, hint="one file for each run")
+    ((name, gpus, processes, each, nodes),) = kinds
+    if not 0 < gpus * processes * each <= MAX_GPUS:
+        raise BadFile(f"{gpus * processes * each} GPUs", where=where)
+    per_host = processes * each // nodes if nodes > 1 else 0
+    named = "" if processes > 1 else "host"
+    hosts = [f"host{i // per_host}" if per_host else named for i in range(gpus * processes * each)]
+    rows = [
+        _measured(lines[size], size, _typical(out), _typical(inside), where)
+        for size, (out, inside) in halves.items()
+    ]
+    test = _NAMES.get(name.lower().replace("_", ""), name[:100])
+    return _Table(test, hosts, gpus * each, rows, [])
+
+
+def _of_nccl(data: Record, where: str) -> _Table:
+    """Return the table of one object. Its devices are the first of each process."""
+    config = data.get("config", data)
+    devices = config.get("devices", data.get("devices")) if isinstance(config, dict) else None
+    if not isinstance(devices, list) or not all(isinstance(one, dict) for one in devices):
+        raise BadFile("the JSON has no list of devices", where=where)
+    each = int(_real(config, "nthreads", where, 1)) * int(_real(config, "ngpus", where, 1))
+    ranks = [_real(one, "rank", where) for one in devices]
+    several = 1 if ranks[1:2] == [1] else each
+    hosts = [str(one.get("hostname", ""))[:100] for one in devices for _ in range(several)]
+    if not 2 <= len(hosts) <= MAX_GPUS:
+        raise BadFile(f"{count(len(hosts), 'GPU')} in the list of devices", where=where)
+    bounds = data.get("out_of_bounds")
+    if not isinstance(bounds, dict) or bounds.get("okay") not in ("true", True):
+        raise BadFile(
+            "the test failed, or has not come to its end", where=where, hint="out_of_bounds, okay"
+        )
+    rows = []
+    for number, one in enumerate(data["results"]):
+        line = f" results[{number}]"
+        place = f"{where}:{line}"
+        if not isinstance(one, dict):
+            raise BadFile("a result is an object", where=place)
+        out, inside = (
+            _half(half, place, "time", "alg_bw", "bus_bw", "nwrong") if half else None
+            for half in (one.get("out_of_place"), one.get("in_place"))
+        )
+        made = _measured(line, int(_real(one, "size", place)), out, inside, where)
+        rows.append(replace(made, redop=str(one.get("redop")), root=str(one.get("root")).strip()))
+    program = data.get("args")
+    test = _TEST.search(" ".join(map(str, program))) if isinstance(program, list) else None
+    names = [str(one.get("device_info", "")) for one in devices]
+    warm = _real(config, "warmup_iters", where, 1) > 0
+    return _Table(test[1] if test else "", hosts, each, rows, names, warm)
+
+
+_Half = tuple[float, float, float, str]
+"""Time, algbw, busbw, and errors."""
+
+
+def _half(record: Any, where: str, time: str, algbw: str, busbw: str, wrong: str) -> _Half:
+    if not isinstance(record, dict) or "cpu_time" in record:
+        hint = "run it without -C 1: cpu_time is that of the host" * isinstance(record, dict)
+        raise BadFile("no time of the GPUs", where=where, hint=hint)
+    us, own, bus = (_real(record, key, where) for key in (time, algbw, busbw))
+    errors = record.get(wrong)
+    return us, own, bus, "N/A" if errors is None else str(errors)[:_MOST_DIGITS]
+
+
+def _typical(halves: Sequence[_Half]) -> _Half | None:
+    """Return the median of several cycles, with an error if one has it."""
+    if not halves:
+        return None
+    errors = next((x[3] for x in halves if not _is_right(x[3])), halves[0][3])
+    return median(x[0] for x in halves), median(x[1] for x in halves), halves[0][2], errors
+
+
+def _measured(
+    line: int | str, size: int, out: _Half | None, inside: _Half | None, where: str
+) -> _Measured:
+    if out is None:
+        raise BadFile(f"{size} bytes were not timed out of place", where=f"{where}:{line}")
+    if not 0 <= size <= LARGEST_MESSAGE:
+        raise BadFile(f"a message of {size} bytes", where=f"{where}:{line}")
+    other = inside[0] if inside and SHORTEST_CALL_US <= inside[0] <= LONGEST_CALL_US else None
+    wrong = tuple(half[3] for half in (out, inside) if half)
+    return _Measured(line, size, *out[:3], wrong, other)
+
+
+def _real(record: Record, key: str, where: str, default: float | None = None) -> float:
+    """Return a finite number of a record, or the default where it is absent."""
+    value = record.get(key, default)
+    try:
+        number = float("nan" if isinstance(value, bool) or value is None else value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if not isfinite(number) or abs(number) > LARGEST_MESSAGE:
+        raise BadFile(f"{key}: expected a number, got {str(value)[:40]!r}", where=where)
+    return number

@@ -44,7 +44,7 @@ from .host_plan import (
     with_media,
 )
 from .smi_devices import SmiDevices, matrix_of_status, read_devices
-from .smi_matrix import PATHS, Matrix, read_matrix
+from .smi_matrix import CAPABILITIES, PATHS, Matrix, PeerStates, read_matrix
 
 Pairs = dict[tuple[int, int], int]
 """Number of NVLinks between GPUs a < b."""
@@ -150,7 +150,51 @@ def _asked(matrix: Matrix, options: MachineSpec) -> tuple[Matrix, list[str]]:
             f"the text ends before the rows of its last NICs ({matrix.cut}): the columns of the "
             "other rows serve; two of these NICs are taken to be far apart"
         )
-    return matrix.without(gone), notes
+    return matrix.without(gone), [*notes, *_peer_notes(matrix)]
+
+
+_STATES = {
+    "CNS": "chipset not supported",
+    "GNS": "GPU not supported",
+    "TNS": "topology not supported",
+    "NS": "not supported",
+    "DR": "disabled by a registry key",
+}
+"""Words of nvidia-smi for the states of access between GPUs."""
+
+
+def _peer_notes(matrix: Matrix) -> Iterator[str]:
+    """Say which GPUs have no access to each other, as ``nvidia-smi topo -p2p`` tells."""
+    every = matrix.gpus * (matrix.gpus - 1)
+    for peers in matrix.peers:
+        what = " and ".join(CAPABILITIES[letter] for letter in peers.capability)
+        title = f"nvidia-smi topo -p2p {peers.capability}".rstrip()
+        for state in dict.fromkeys(peers.states.values()):
+            pairs = [pair for pair, told in peers.states.items() if told == state]
+            listed = ", ".join(f"GPU{a}-GPU{b}" for a, b in pairs[:_SHOWN])
+            listed += f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+            where = "between all GPUs" if len(pairs) == every else f"for {listed}"
+            words = f"{state} ({_STATES[state]})" if state in _STATES else state
+            yield f"{title}: {words} {where}: {_no_access(what, peers, matrix, pairs)}"
+
+
+def _no_access(
+    what: str, peers: PeerStates, matrix: Matrix, pairs: Sequence[tuple[int, int]]
+) -> str:
+    """Return what follows where GPUs have no access to each other."""
+    cabled = all(matrix.cells[a][b].startswith("NV") for a, b in pairs if max(a, b) < matrix.gpus)
+    if peers.capability == "a" or (peers.capability == "n" and not cabled):
+        return f"no {what} between them"
+    if peers.capability == "p" and cabled:
+        return "their way is NVLink"
+    return (
+        "no peer access, their data goes through the memory of the host, slower than the links "
+        "here; back ends of peer access (mscclpp-json, torch-symm) do not run on them"
+    )
+
+
+_SHOWN = 8
+"""Pairs that a note lists."""
 
 
 def _served_note(matrix: Matrix, served: Mapping[int, Sequence[int]]) -> str:

@@ -8,10 +8,10 @@ readers in matrices titled *P2P Reads*, and writers in the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field, replace
 from fractions import Fraction
-from itertools import combinations, permutations
+from itertools import permutations
 from statistics import median
 
 from ..base.errors import BadFile
@@ -21,6 +21,7 @@ from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
 from .generations import family_of
+from .terminal import plain_lines, without_bars
 
 NOISE = 0.06
 """Typical relative noise of one run of a bandwidth test."""
@@ -33,9 +34,29 @@ _TITLE = re.compile(
     r"(?: \(P2P (Writes|Reads)\))? Matrix \((GB/s|us)\)\s*$"
 )
 _DEVICE = re.compile(r"\s*Device: \d+, (.+?), pciBusID")
-_COLUMNS = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d+)+)\s*$")
+_COLUMNS = re.compile(r"\s*(?:D\\D|GPU|CPU)?((?:\s+\d+|\b\d+)+)\s*$")
 
 Matrix = dict[tuple[int, int], float]
+"""Numbers by row and column; none for a pair that was not measured, 0.00 or N/A."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairRates:
+    """Measurements of pairs, indexed by sender and receiver, of ``gpus`` GPUs.
+
+    ``one``: GB/s of each direction alone; ``both``: of the two directions at once, together;
+    ``delays``: µs. ``names``: of the GPUs. ``hosts``: of each GPU, where there are several.
+    ``out``, ``into``: GB/s of each GPU to and from all others at once, where that was measured.
+    """
+
+    gpus: int
+    one: Matrix
+    both: Matrix | None
+    delays: Matrix | None
+    names: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    out: dict[int, float] = field(default_factory=dict)
+    into: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +72,7 @@ class _Titled:
 
 def looks_like_p2p_test(text: str) -> bool:
     """Return True if some line is the title of a matrix."""
-    return any(map(_TITLE.match, text[:200_000].splitlines()))
+    return any(map(_TITLE.match, without_bars(plain_lines(text[:200_000]))))
 
 
 def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
@@ -61,48 +82,81 @@ def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
         BadFile: no unidirectional bandwidths, a row that is short, missing or not numeric, matrices
             of different sizes; with the line.
     """
-    lines = text.replace("\r", "").splitlines()
+    lines = without_bars(plain_lines(text))
     matrices = dict(_matrices(lines, where))
-    one, enabled = _chosen(matrices, "Unidirectional", "Bandwidth", where)
-    gpus = 1 + max(a for a, _ in one)
-    if gpus < 2:
-        raise BadFile("there is one GPU only: no pairs were measured", where=where)
+    gpus, one, enabled = _chosen(matrices, "Unidirectional", "Bandwidth", where)
     both = _like(matrices, "Bidirectional", "Bandwidth", enabled, gpus, where)
     delays = _like(matrices, "", "Latency", enabled, gpus, where)
-    notes = [
-        f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}: "
-        "every pair alone, so what several pairs share is not known"
-    ]
-    if delays is None:
-        notes.append("there is no latency in the text: α is 0")
-    if both is None:
-        notes.append("both directions at once are not in the text: taken to be independent")
-    flows = list(permutations(range(gpus), 2))
-    width, delay = alike(one[f] for f in flows), alike((delays or {}).get(f, 0.0) for f in flows)
-    links = tuple(Link(*f, width[one[f]], delay[(delays or {}).get(f, 0.0)]) for f in flows)
+    names = tuple(m[1] for m in map(_DEVICE.match, lines) if m)
+    note = f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}"
+    made = measured_machine(PairRates(gpus, one, both, delays, names), where, options, note)
+    return replace(made, notes=(*made.notes, *_cannot(lines)))
+
+
+def measured_machine(rates: PairRates, where: str, options: MachineSpec, *notes: str) -> Topology:
+    """Return links for the pairs that were measured.
+
+    Raises:
+        BadFile: one GPU, or one of which no pair was measured.
+    """
+    flows = [flow for flow in permutations(range(rates.gpus), 2) if flow in rates.one]
+    if rates.gpus < 2:
+        raise BadFile("there is one GPU only: no pairs were measured", where=where)
+    joined = {a for a, _ in flows} & {b for _, b in flows}
+    if alone := [g for g in range(rates.gpus) if g not in joined]:
+        raise BadFile(
+            f"the row or column of GPU {alone[0]} is 0.00 or N/A: its pairs were not measured",
+            where=where,
+            hint="measure again, or without that GPU (CUDA_VISIBLE_DEVICES)",
+        )
+    notes = (*notes, *_absent(rates, len(flows)))
+    one, delays = rates.one, rates.delays or {}
+    width, delay = alike(one[f] for f in flows), alike(delays.get(f, 0.0) for f in flows)
+    links = tuple(Link(*f, width[one[f]], delay[delays.get(f, 0.0)]) for f in flows)
+    places = {host: i for i, host in enumerate(dict.fromkeys(rates.hosts))}
+    hosts = [places[host] for host in rates.hosts] if len(places) > 1 else [None] * rates.gpus
     made = Topology(
         options.title(),
-        tuple(map(gpu, range(gpus))),
+        tuple(map(gpu, range(rates.gpus), hosts)),
         links,
-        _shared(one, both, flows),
-        notes=(*notes, *_cannot(lines)),
-        timing=MachineTiming(family_of(m[1] for m in map(_DEVICE.match, lines) if m)),
+        tuple(_shared(rates, flows)),
+        notes=notes,
+        timing=MachineTiming(family_of(rates.names)),
     )
     return replace(made, symmetries=guess(made))
 
 
-def _shared(one: Matrix, both: Matrix | None, flows: list[tuple[int, int]]) -> tuple[Resource, ...]:
-    if both is None:
-        return ()
-    gpus = 1 + max(a for a, _ in flows)
+def _absent(rates: PairRates, flows: int) -> Iterator[str]:
+    """Say what is not in the text."""
+    if rates.delays is None:
+        yield "there is no latency in the text: α is 0"
+    if rates.both is None:
+        yield "both directions at once are not in the text: taken to be independent"
+    if not rates.out or not rates.into:
+        yield "every pair was measured alone, so what several pairs share is not known"
+    if lacking := rates.gpus * (rates.gpus - 1) - flows:
+        yield f"{lacking} directions were not measured (0.00 or N/A) and get no link"
+
+
+def _shared(rates: PairRates, flows: Sequence[tuple[int, int]]) -> Iterator[Resource]:
+    """Yield what two directions of a pair share, and the ports of GPUs."""
+    one, both = rates.one, rates.both
     place = {flow: i for i, flow in enumerate(flows)}
-    sums = {(a, b): (both[a, b] + both[b, a]) / 2 for a, b in combinations(range(gpus), 2)}
+    sums = {
+        (a, b): (both[a, b] + both[b, a]) / 2
+        for a, b in flows
+        if both and a < b and (b, a) in place and (a, b) in both and (b, a) in both
+    }
     least = {f: s for f, s in sums.items() if s < BOTH_WAYS * (one[f] + one[f[::-1]])}
     rate = alike(least.values())
-    return tuple(
-        Resource(f"pair {a}-{b}", (place[a, b], place[b, a]), rate[s])
-        for (a, b), s in least.items()
-    )
+    for (a, b), s in least.items():
+        yield Resource(f"pair {a}-{b}", (place[a, b], place[b, a]), rate[s])
+    for side, (way, ports) in enumerate((("out of", rates.out), ("into", rates.into))):
+        own = {g: [f for f in flows if f[side] == g] for g in ports}
+        narrow = {g: x for g, x in ports.items() if x < BOTH_WAYS * sum(one[f] for f in own[g])}
+        rate = alike(narrow.values())
+        for g, x in narrow.items():
+            yield Resource(f"{way} {g}", tuple(place[f] for f in own[g]), rate[x])
 
 
 def _cannot(lines: list[str]) -> list[str]:
@@ -112,57 +166,73 @@ def _cannot(lines: list[str]) -> list[str]:
 
 
 def _chosen(
-    matrices: dict[_Titled, Matrix], ways: str, what: str, where: str
-) -> tuple[Matrix, bool]:
+    matrices: dict[_Titled, tuple[int, Matrix]], ways: str, what: str, where: str
+) -> tuple[int, Matrix, bool]:
     for enabled in (True, False):
-        for title, matrix in matrices.items():
+        for title, (gpus, matrix) in matrices.items():
             if (title.ways, title.what, title.enabled) == (ways, what, enabled):
-                return _written(title, matrix), enabled
+                return gpus, turned(matrix, title.reads), enabled
     raise BadFile(
         f"the {ways.lower()} bandwidths are missing", where=where, hint="is the text complete?"
     )
 
 
 def _like(
-    matrices: dict[_Titled, Matrix], ways: str, what: str, enabled: bool, gpus: int, where: str
+    matrices: dict[_Titled, tuple[int, Matrix]],
+    ways: str,
+    what: str,
+    enabled: bool,
+    gpus: int,
+    where: str,
 ) -> Matrix | None:
     """Return the matrix of the same kind of access, of the same size."""
-    for title, matrix in matrices.items():
+    for title, (size, matrix) in matrices.items():
         if (title.ways, title.what, title.enabled) == (ways, what, enabled):
-            if len(matrix) != gpus**2:
+            if size != gpus:
                 raise BadFile(
                     f"the matrix is not of {gpus} GPUs, as the first one is",
                     where=f"{where}:{title.line}",
                 )
-            return _written(title, matrix)
+            return turned(matrix, title.reads)
     return None
 
 
-def _written(title: _Titled, matrix: Matrix) -> Matrix:
-    """Return the matrix indexed by sender and receiver."""
-    return {f[::-1]: x for f, x in matrix.items()} if title.reads else matrix
+def turned(matrix: Matrix, reads: bool) -> Matrix:
+    """Return the matrix indexed by sender and receiver; of reads the row is the receiver."""
+    return {f[::-1]: x for f, x in matrix.items()} if reads else matrix
 
 
-def _matrices(lines: list[str], where: str) -> Iterator[tuple[_Titled, Matrix]]:
+def _matrices(lines: list[str], where: str) -> Iterator[tuple[_Titled, tuple[int, Matrix]]]:
     for number, line in enumerate(lines, 1):
         found = _TITLE.match(line)
         if found:
             ways, access, what, method, _ = found.groups()
             title = _Titled(ways or "", access == "Enabled", what, method == "Reads", number)
-            yield title, _matrix(lines, number, where)
+            yield title, matrix_below(lines, number, where)
 
 
-def _matrix(lines: list[str], at: int, where: str) -> Matrix:
-    """Parse the rows below the title in line ``at`` (from 1); the first table if there are two."""
-    head = _COLUMNS.match(lines[at]) if at < len(lines) else None
+def matrix_below(
+    lines: Sequence[str], at: int, where: str, *, square: bool = True
+) -> tuple[int, Matrix]:
+    """Parse the rows below the title in line ``at`` (from 1); the first table if there are two.
+
+    ``square``: there is a row for each GPU, not one row alone. Returns the number of GPUs, and the
+    numbers.
+
+    Raises:
+        BadFile: a row that is short, missing or not numeric, with its line.
+    """
+    written = (i for i in range(at, len(lines)) if lines[i].strip())
+    top = next(written, at)
+    head = _COLUMNS.match(lines[top]) if top < len(lines) else None
     if head is None:
         raise BadFile("a line of column numbers is expected", where=f"{where}:{at + 1}")
-    gpus = len(head[2].split())
-    if head[2].split() != [str(i) for i in range(gpus)]:
-        raise BadFile("columns are numbered 0, 1, 2 …", where=f"{where}:{at + 1}")
+    gpus = len(head[1].split())
+    if head[1].split() != [str(i) for i in range(gpus)]:
+        raise BadFile("columns are numbered 0, 1, 2 …", where=f"{where}:{top + 1}")
     found: Matrix = {}
-    for row in range(gpus):
-        place = at + 1 + row
+    for row in range(gpus if square else 1):
+        place = next(written, len(lines))
         words = lines[place].split() if place < len(lines) else []
         if not words or words[0] != str(row):
             raise BadFile(
@@ -176,10 +246,22 @@ def _matrix(lines: list[str], at: int, where: str) -> Matrix:
                 where=f"{where}:{place + 1}",
             )
         for column, word in enumerate(words[1:]):
-            if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", word) or float(word) <= 0:
-                raise BadFile(f"{word!r} is not a positive number", where=f"{where}:{place + 1}")
-            found[row, column] = float(word)
-    return found
+            if (number := measured(word, f"{where}:{place + 1}")) is not None:
+                found[row, column] = number
+    return gpus, found
+
+
+def measured(word: str, where: str) -> float | None:
+    """Parse a cell; None for 0.00 and N/A, where nothing was measured.
+
+    Raises:
+        BadFile: not a number, or a negative one.
+    """
+    if word == "N/A":
+        return None
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", word):
+        raise BadFile(f"{word[:40]!r} is not a positive number", where=where)
+    return float(word) or None
 
 
 def alike(values: Iterable[float], noise: float = NOISE) -> dict[float, Fraction]:

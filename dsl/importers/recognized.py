@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..base.errors import BadFile, Missing, PluginFault, UserError
-from ..base.files import parse_json
+from ..base.files import looks_like_json, parse_json
 from ..base.lazy_dataclass import dataclass
 from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
@@ -20,11 +20,15 @@ from ..machines.hosts import build
 from ..machines.spec import MachineSpec
 from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
+from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml, read_ns3
 from .edge_list import read_edge_list
+from .foreign import refuse_foreign
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
+from .msccl_tools import is_msccl_topology, read_msccl_topology
 from .nccl_graph import looks_like_graphs, read_nccl_graph
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml
+from .nvbandwidth import looks_like_nvbandwidth, read_nvbandwidth
 from .nvidia_smi import read_nvidia_smi, read_nvlink_status
 from .origin import machine_again
 from .p2p_test import looks_like_p2p_test, read_p2p_test
@@ -36,10 +40,11 @@ from .teccl import looks_like_teccl, read_teccl
 
 FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
-    "TE-CCL input JSON (TopologyParams), "
+    "TE-CCL input JSON (TopologyParams), msccl-tools' topology JSON, ASTRA-sim's network.yml and "
+    "ns-3 topology, "
     "NCCL or RCCL topology XML (<system>) and graph XML (<graphs>), GraphML, GML, the text of "
-    "nvidia-smi topo -m, nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, nccl-tests "
-    "or p2pBandwidthLatencyTest, a host in TOML"
+    "nvidia-smi topo -m, nvidia-smi nvlink -s, rocm-smi --showtopo, amd-smi topology, "
+    "p2pBandwidthLatencyTest, nvbandwidth or nccl-tests (these two also in JSON), a host in TOML"
 )
 
 
@@ -88,6 +93,7 @@ def read_any(text: str, where: str, options: MachineSpec) -> Topology:
             error.where = error.where or where
             raise
         return expect(Topology, made, importer, "read")
+    refuse_foreign(text, where)
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 
@@ -119,12 +125,18 @@ def _importers() -> Iterator[Importer]:
             warn(f"{error.message}; the importer {name!r} is passed over", error.__cause__)
 
 
-def _is_json(text: str) -> bool:
-    return text.startswith(("{", "["))
-
-
 def _read_host(text: str, where: str, options: MachineSpec) -> Topology:
-    return replace(build(read_host(text, where), options), name=options.title())
+    try:
+        host = read_host(text, where)
+    except BadFile:
+        refuse_foreign(text, where)  # key=value lines are no TOML yet
+        raise
+    return replace(build(host, options), name=options.title())
+
+
+def _read_xml(text: str, where: str, options: MachineSpec) -> Topology:
+    refuse_foreign(text, where)
+    return read_nccl_xml(text, where, options)
 
 
 def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
@@ -136,12 +148,15 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
             return read_edge_list(data, where, options)
         if "gpus_per_node" in data:
             return read_taccl(data, where, options)
+        if is_msccl_topology(data):
+            return read_msccl_topology(data, where, options)
         if looks_like_teccl(data):
             return read_teccl(data, where, options)
         if looks_like_sketch(data):
             raise BadFile(
                 "expected a topology, got a TACCL sketch", where=where, hint=IMPORT_SKETCH
             )
+    refuse_foreign(text, where)
     raise BadFile(
         "not a file of weft's, nor a topology that an importer reads",
         where=where,
@@ -152,14 +167,17 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
 _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_graphml, read_graphml),
     _BuiltInImporter(looks_like_graphs, read_nccl_graph),
-    _BuiltInImporter(lambda text: text.startswith("<"), read_nccl_xml),
+    _BuiltInImporter(lambda text: text.startswith("<"), _read_xml),
     _BuiltInImporter(looks_like_gml, read_gml),
     _BuiltInImporter(looks_like_p2p_test, read_p2p_test),
+    _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth),
     _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests),
     _BuiltInImporter(looks_like_amd_smi, read_amd_smi),
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
     _BuiltInImporter(looks_like_nvlink_status, read_nvlink_status),
+    _BuiltInImporter(looks_like_astra_yml, read_astra_yml),
+    _BuiltInImporter(looks_like_ns3, read_ns3),
     _BuiltInImporter(looks_like_host, _read_host),
-    _BuiltInImporter(_is_json, _read_json),
+    _BuiltInImporter(looks_like_json, _read_json),
 )
 """Built-in importers in order of precedence: the first that recognizes a text reads it."""

@@ -11,9 +11,10 @@ import re
 from collections.abc import Collection, Iterator
 
 from ..base.errors import BadFile, BadTopology
+from ..base.files import looks_like_json
 from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
-from .terminal import ESCAPES
+from .terminal import plain_lines, without_bars
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Classes over PCIe, nearest first."""
@@ -33,12 +34,43 @@ _STARTS = re.compile(r"[\s|]*GPU[0-9]+([\s|]|$)")
 OWN_ROW = re.compile(r"[\s|]*GPU0[\s|]+X(?:[\s|]|$)")
 """The begin of the first row of a matrix of nvidia-smi."""
 
+_TITLE_LINES = 4
+"""Lines above a matrix of ``topo -p2p`` among which its command may be."""
+
 ONE_HOST = "one file for each kind of host; a.txt*2+b.txt*2 is a cluster of both"
 
 _FLAT = re.compile(r"\bGPU0\s+(GPU1|CPU Affinity)\b")
 """The header of a matrix whose line ends were lost, behind other words."""
 
+_PEER = re.compile(
+    r"[\s|]*GPU(\d{1,4})[\s|]((?:[\s|]*\b(?:X|OK|CNS|GNS|TNS|NS|DR|U|N/A)(?![^\s|]))+)[\s|]*$"
+)
+"""A row of ``nvidia-smi topo -p2p``."""
+
+_GPU_NAMES = re.compile(r"[\s|]*GPU\d{1,4}(?:[\s|]+GPU\d{1,4})*[\s|]*$")
+_CAPABILITY = re.compile(r"-p2p\s+([rwnap]{1,2})\b")
+
+CAPABILITIES = {
+    "r": "reads",
+    "w": "writes",
+    "n": "NVLink",
+    "a": "atomic operations",
+    "p": "PCIe",
+}
+"""What ``nvidia-smi topo -p2p`` tells of, by its argument."""
+
 _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStates:
+    """Pairs of GPUs, by the numbers in their names, whose state of access is not OK.
+
+    ``capability``: a letter of ``CAPABILITIES``, or two; empty where the text does not tell it.
+    """
+
+    capability: str
+    states: dict[tuple[int, int], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +81,7 @@ class Matrix:
     have that of their column, as newer versions of the tool number them. ``cut``: the last rows,
     of NICs, that the text does not have; what is between two such NICs counts as SYS.
     ``coherent``: the memory of the GPUs is NUMA nodes, as it is beside Grace only.
+    ``peers``: states of access between GPUs, as ``nvidia-smi topo -p2p`` beside it tells.
     """
 
     names: tuple[str, ...]
@@ -58,6 +91,7 @@ class Matrix:
     own: tuple[tuple[str, ...], ...]
     cut: int = 0
     coherent: bool = False
+    peers: tuple[PeerStates, ...] = ()
 
     def bonded(self, device: int) -> bool:
         """Return True if a NIC is a bond of several ports, by a name of its driver."""
@@ -79,6 +113,7 @@ class Matrix:
             tuple(self.own[i] for i in kept),
             self.cut,
             self.coherent,
+            self.peers,
         )
 
 
@@ -86,13 +121,6 @@ class Matrix:
 class _Token:
     text: str
     line: int
-
-
-def plain_lines(text: str) -> list[str]:
-    """Return the lines of a text without the colours of a terminal and the marks of a quotation."""
-    lines = ESCAPES.sub("", text.replace("\r", "")).splitlines()
-    quoted = sum(line.startswith(">") for line in lines)
-    return [line.removeprefix(">") for line in lines] if 2 * quoted > len(lines) else lines
 
 
 def _flat(lines: list[str]) -> list[str]:
@@ -108,9 +136,9 @@ def looks_like_matrix(text: str) -> bool:
 
     JSON and XML are none: files of ours keep the text that they were imported from.
     """
-    lines = plain_lines(text[:100_000])
-    if "".join(lines).lstrip()[:1] in ("{", "[", "<"):
+    if looks_like_json(text) or text.lstrip("\ufeff \t\r\n").startswith("<"):
         return False
+    lines = plain_lines(text[:100_000])
     return any(_STARTS.match(line) or _FLAT.search(line) for line in lines)
 
 
@@ -121,8 +149,14 @@ def read_matrix(text: str, where: str) -> Matrix:
         BadFile: no header, a row that is missing, too short or too long, an unknown class; with
             the line. BadTopology: an asymmetric matrix.
     """
-    lines = [line.replace("|", " ") for line in plain_lines(text)]  # tables of Markdown
+    lines, peers = _without_peers(without_bars(plain_lines(text)))
     tokens, legend = _tokens(lines)
+    if peers and not tokens:
+        raise BadFile(
+            "expected the matrix of nvidia-smi topo -m, got topo -p2p alone, which has no links",
+            where=where,
+            hint="put the text of nvidia-smi topo -m into the same file",
+        )
     names, rest = _header(tokens, where)
     gpus = sum(name.startswith("GPU") for name in names)
     rows, tails = _rows(names, gpus, rest, where)
@@ -132,9 +166,36 @@ def read_matrix(text: str, where: str) -> Matrix:
     numa = tuple(_numa(tail) for tail in tails[:gpus])
     own = (_own_names(name, i - gpus, legend) for i, name in enumerate(names))
     coherent = all(len(tail) > 2 and tail[2].isdecimal() for tail in tails[:gpus])
-    made = Matrix(names, gpus, tuple(rows), numa, tuple(own), cut, coherent)
+    made = Matrix(names, gpus, tuple(rows), numa, tuple(own), cut, coherent, peers)
     _require_one_host(made, lines, where)
     return made
+
+
+def _without_peers(lines: list[str]) -> tuple[list[str], tuple[PeerStates, ...]]:
+    """Return the lines with those of ``topo -p2p`` left empty, and its matrices."""
+    rows = [_PEER.match(line) for line in lines]
+    # One GPU's row is X in both kinds of matrices.
+    rows = [row if row and set(row[2].split()) != {"X"} else None for row in rows]
+    kept = list(lines)
+    peers: list[PeerStates] = []
+    columns: list[int] = []
+    for at, row in enumerate(rows):
+        if row is None:
+            continue
+        kept[at] = ""
+        if at == 0 or rows[at - 1] is None:
+            head = next((i for i in range(at - 1, -1, -1) if lines[i].strip()), 0)
+            names = lines[head].split() if _GPU_NAMES.match(lines[head]) else []
+            titles = map(_CAPABILITY.search, lines[max(0, head - _TITLE_LINES) : head + 1])
+            title = next((m[1] for m in titles if m), "")
+            columns = [int(name[3:]) for name in names]
+            peers.append(PeerStates(title, {}))
+            kept[head] = "" if names else kept[head]
+        cells = row[2].split()
+        for column, cell in zip(columns or range(len(cells)), cells, strict=False):
+            if cell not in ("X", "OK"):
+                peers[-1].states[int(row[1]), column] = cell
+    return kept, tuple(peers)
 
 
 def _require_one_host(first: Matrix, lines: list[str], where: str) -> None:
@@ -163,7 +224,7 @@ def _own_names(name: str, column: int, legend: dict[str, str]) -> tuple[str, ...
 def _tokens(lines: list[str]) -> tuple[list[_Token], dict[str, str]]:
     """Return the tokens from the header to the legend, and the names in the NIC legend."""
     start = next((i for i, s in enumerate(lines) if _STARTS.match(s)), len(lines))
-    if start == len(lines):
+    if start == len(lines) or OWN_ROW.match(lines[start]):
         lines = _flat(lines)
         start = next((i for i, s in enumerate(lines) if _STARTS.match(s)), len(lines))
     end = next((i for i, s in enumerate(lines) if i > start and _LEGEND.match(s)), len(lines))

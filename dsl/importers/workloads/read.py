@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import BadFile, UserError
-from ...base.files import parse_json, read_bytes, read_text
+from ...base.files import looks_like_json, parse_json, read_bytes, read_text
 from ...base.lazy_dataclass import dataclass
 from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
+from ..foreign import refuse_foreign
 from .astra_text import looks_like_astra_text, read_astra_text
 from .chakra import is_chakra_json, read_chakra, side_file
 from .files import MEMBER, trace_files, trace_json, traces_in
@@ -203,7 +203,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
     given = source or WorkloadSource(where)
     named = "settings" if Path(where).suffix == ".toml" else None
     form = given.format or named or text_form(text)
-    if form is None and re.match(r"\s*[\[{]", text):
+    if form is None and looks_like_json(text):
         form = "json"
     if form is None or (form == "astra-sim" and given.format is None):
         _require_own(text[:BEGINNING].encode(errors="replace"), where)
@@ -223,6 +223,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
         "settings": lambda: read_settings(text, where, given.name),
     }
     if form is None or form not in readers:
+        refuse_foreign(text, where)
         raise BadFile(
             "not a workload",
             where=where,

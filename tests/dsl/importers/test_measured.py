@@ -143,8 +143,8 @@ def test_without_p2p_the_other_matrices_are_taken():
     ("old", "new", "message", "line"),
     [
         ("1  48.35 771.22  24.22", "1  48.35 771.22", "has 2 numbers for 3 columns", 28),
+        ("1  48.35 771.22  24.22", "1  -48.3 771.22  24.22", "'-48.3' is not a positive", 28),
         ("1  48.35 771.22  24.22", "1  48.35 771.22  fast", "'fast' is not a positive", 28),
-        ("1  48.35 771.22  24.22", "1  0.00 771.22  24.22", "'0.00' is not a positive", 28),
         ("     1  48.35 771.22  24.22\n", "", "the row of GPU 1 is missing", 28),
         ("   D\\D     0      1      2\n     0 769.32", "     0 769.32", "column numbers", 26),
     ],
