@@ -19,6 +19,7 @@ from .base.spans import Source
 from .importers.origin import OF_ANY, with_origin
 from .machines.capable import FLAG, capable, split_capable
 from .machines.cluster import HostTemplate, cluster, host_of
+from .machines.confined import in_hosts
 from .machines.fabric_links import asked_fabric
 from .machines.failures import Down, find, nic_down, without
 from .machines.families import FAMILIES
@@ -183,7 +184,7 @@ def _from_catalogue(spec: MachineSpec) -> Topology:
     for family in FAMILIES:
         if family.name == spec.name:
             return family.build(spec)
-    return build(load_host(spec.name), spec)
+    return in_hosts(build(load_host(spec.name), spec), spec)
 
 
 def _file_spec(text: str) -> tuple[str, MachineSpec]:
@@ -225,7 +226,7 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
 # --- hosts of several kinds -----------------------------------------------------------------------
 
 _COUNTED = re.compile(r"(.*)\*(\d{1,5})(?::(.*))?")
-_OF_CLUSTER = ("fabric", "hosts", "oversub", "sharp", *sorted(OF_ANY - {"without"}))
+_OF_CLUSTER = ("fabric", "hosts", "loopback", "oversub", "sharp", *sorted(OF_ANY - {"without"}))
 """Options of all hosts together, which stand in the last term."""
 
 
@@ -276,7 +277,7 @@ def _cluster(text: str, terms: list[tuple[str, int]]) -> Topology:
     if not spec.has("fabric"):
         note = "the network between hosts is not in the files; assumed fabric=star"
         made = replace(made, notes=(*made.notes, note))
-    return _finished(replace(made, name=name), spec)
+    return _finished(in_hosts(replace(made, name=name), spec), spec)
 
 
 def _template(own: MachineSpec) -> HostTemplate:
@@ -287,7 +288,7 @@ def _template(own: MachineSpec) -> HostTemplate:
         )
     listed = _written(own.options)
     name = own.name + (":" + listed if listed else "")
-    two = f"{name}{',' if listed else ':'}nodes=2,fabric=star"
+    two = f"{name}{',' if listed else ':'}nodes=2,fabric=star,loopback=on"
     base = own.name if own.name in _known() else os.path.basename(own.name)
     made = topology(two)
     notes = tuple(note for note in made.notes if "assumed fabric=" not in note)

@@ -15,7 +15,7 @@ from ..base.spans import Source
 from ..machines.spec import MachineSpec, parse_options
 from ..nouns.topology import Topology
 
-OF_ANY = frozenset({"capable", "dead", "family", "without"})
+OF_ANY = frozenset({"capable", "dead", "family", "loopback", "without"})
 """Options of every machine, which need no text."""
 
 

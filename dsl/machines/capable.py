@@ -21,6 +21,7 @@ from ..base.spans import Span
 from ..nouns.capabilities import parse_capabilities
 from ..nouns.topology import Topology
 from ..symmetry.symmetry import GUESSED, guess, is_automorphism
+from .confined import confined, plain_machine
 from .names import names_of
 
 _RANGE = re.compile(r"(.*?)(\d{1,6})\.\.(\d{1,6})")
@@ -39,20 +40,22 @@ def capable(machine: Topology, asked: Iterable[tuple[str, Span | str]]) -> Topol
     Raises:
         UnknownName: no such node or capability. UserError: not such a text, or a GPU.
     """
-    names, found = names_of(machine), dict[int, frozenset[str]]()
+    plain = plain_machine(machine).machine
+    names, found = names_of(plain), dict[int, frozenset[str]]()
     for text, where in asked:
         name, words = split_capable(text, where)
         able = parse_capabilities(words, where)
         for one in _each(name):
             node = names.node(one, where)
-            if machine.nodes[node].stores:
+            if plain.nodes[node].stores:
                 raise UserError(
-                    f"{machine.nodes[node].name} is a GPU",
+                    f"{plain.nodes[node].name} is a GPU",
                     where=where,
                     hint="switches multicast and reduce",
                 )
             found[node] = able
-    made = machine.with_capabilities(found)
+    made = plain.with_capabilities(found)
+    made = made if plain is machine else confined(made)
     held = tuple(image for image in made.symmetries if is_automorphism(made, image))
     if not held and made.ranks <= GUESSED:
         held = guess(made)

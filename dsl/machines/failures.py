@@ -32,6 +32,7 @@ from ..nouns.problem import required_pairs
 from ..nouns.topology import Topology
 from ..symmetry.detect import surviving
 from ..symmetry.symmetry import GUESSED, extend, guess, is_automorphism
+from .confined import plain_machine
 from .names import Where, hosts_of, names_of
 
 
@@ -184,8 +185,10 @@ def cable_down(topology: Topology, text: str, where: Where = None) -> Down:
     """
     plain, hash_, number = text.strip().partition("#")
     a, b, arrow = _ends(topology, plain, where)
-    forth = [i for i, x in enumerate(topology.links) if (x.src, x.dst) == (a, b)]
-    back = [i for i, x in enumerate(topology.links) if (x.src, x.dst) == (b, a)]
+    whole = plain_machine(topology)
+    ends = [(whole.nodes[x.src], whole.nodes[x.dst]) for x in whole.machine.links]
+    forth = [i for i, link in enumerate(ends) if link == (a, b)]
+    back = [i for i, link in enumerate(ends) if link == (b, a)]
     ways = [forth] if arrow else [forth, back]
     if not any(ways):
         raise BadTopology(
@@ -200,13 +203,15 @@ def cable_down(topology: Topology, text: str, where: Where = None) -> Down:
                 f"{text!r}: there are {most} such links", where=where, hint=f"#1 … #{most}"
             )
         ways = [way[int(number) - 1 : int(number)] for way in ways]
-    ends = f"{topology.nodes[a].name}{'->' if arrow else '-'}{topology.nodes[b].name}"
-    return Down(ends + hash_ + number, tuple(sorted(i for way in ways for i in way)))
+    name = f"{topology.nodes[a].name}{'->' if arrow else '-'}{topology.nodes[b].name}"
+    return Down(name + hash_ + number, whole.spread(i for way in ways for i in way))
 
 
 def node_down(topology: Topology, node: int) -> Down:
     """Return the failure of a node with all its links; a GPU also leaves the collective."""
-    links = tuple(i for i, x in enumerate(topology.links) if node in (x.src, x.dst))
+    name = topology.nodes[node].copy_of or topology.nodes[node].name
+    its = {v for v, one in enumerate(topology.nodes) if name in (one.name, one.copy_of)}
+    links = tuple(i for i, x in enumerate(topology.links) if x.src in its or x.dst in its)
     return Down(topology.nodes[node].name, links, (node,) if node < topology.ranks else ())
 
 

@@ -28,6 +28,7 @@ from ..base.errors import UnknownName, UserError, suggest
 from ..base.lazy_dataclass import dataclass
 from ..base.spans import Span
 from ..nouns.topology import Node, Topology
+from .confined import plain_machine
 from .nics import Nic, nics_of
 from .spec import OptionValue
 
@@ -215,7 +216,8 @@ def names_of(topology: Topology) -> Names:
     nics = nics_of(topology)
     is_nic = {nic.node for nic in nics if nic.node is not None}
     local: Counter[int | None] = Counter()
-    for v, node in enumerate(topology.nodes):
+    whole = plain_machine(topology)
+    for v, node in zip(whole.nodes, whole.machine.nodes, strict=True):
         if v in is_nic:
             continue
         part = MachinePart(node.name, v)

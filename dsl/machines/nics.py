@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..base.lazy_dataclass import dataclass
 from ..nouns.parts import Medium
 from ..nouns.topology import NodeKind, Topology
+from .confined import plain_machine
 
 _NUMBERED = re.compile(r"NIC(\d{1,6})", re.IGNORECASE)
 
@@ -63,7 +64,8 @@ def nics_of(topology: Topology) -> tuple[Nic, ...]:
     Names of the others: ``nicH.I``, the name of
     the GPU or switch that has only this one, and the names of its shared resources.
     """
-    found = [*_of_nodes(topology), *_of_cables(topology)]
+    whole = plain_machine(topology)
+    found = [*_of_nodes(whole.machine), *_of_cables(whole.machine)]
     found.sort(key=lambda nic: (nic.host, nic.links))
     places = _numbers(found)
     uses = Counter(alias for nic in found for alias in nic.aliases)
@@ -77,7 +79,8 @@ def nics_of(topology: Topology) -> tuple[Nic, ...]:
         own = [name for name in own if uses[name] == 1]
         weft = [*others, *counted] if nic.node is not None else [*counted, *others]
         names = tuple(dict.fromkeys([*own[:1], *weft, *own[1:]]))
-        named.append(Nic(names, nic.links, nic.host, place, nic.own, nic.node, nic.gpus))
+        node = None if nic.node is None else whole.nodes[nic.node]
+        named.append(Nic(names, whole.spread(nic.links), nic.host, place, nic.own, node, nic.gpus))
     return tuple(named)
 
 

@@ -5,7 +5,7 @@ A topology becomes a ``MultiDiGraph`` whose nodes are the topology's node names.
 * nodes: ``kind`` (gpu, switch, nic, host), ``rank`` (GPUs), ``host`` (int), ``multicast``,
   ``reduces``, ``turns``, ``issuer_in_group`` (where true) and their limits (``groups``,
   ``least_group``, ``types`` and ``operators`` joined by ``;``), ``names`` of the machine's own
-  tools, joined by ``;`` (where known);
+  tools, joined by ``;`` (where known), ``copy_of`` (of further copies of a part);
 * edges, one for each directed link, keyed by the link's index: ``bandwidth`` in GB/s, ``latency``
   in µs, ``lanes`` (where not 1), ``medium`` (where it is named), ``shared``: the shared resources
   that the link loads, as ``name=GB/s`` joined by ``;``, ``names`` as of nodes.
@@ -37,7 +37,7 @@ from .capabilities import CAPABILITIES, NO_LIMITS, CastLimits, read_limits
 from .parts import Link, Medium, Node, NodeKind, Resource
 
 LIMITS = ("groups", "least_group", "types", "operators")
-NODE_ATTRIBUTES = frozenset({"kind", "rank", "host", "names", *CAPABILITIES, *LIMITS})
+NODE_ATTRIBUTES = frozenset({"kind", "rank", "host", "names", "copy_of", *CAPABILITIES, *LIMITS})
 EDGE_ATTRIBUTES = frozenset({"bandwidth", "latency", "lanes", "medium", "shared", "names"})
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -143,6 +143,8 @@ def _node_attributes(index: int, node: Node) -> dict[str, Any]:
         attributes[key] = ";".join(value) if isinstance(value, list) else value
     if node.names:
         attributes["names"] = ";".join(node.names)
+    if node.copy_of:
+        attributes["copy_of"] = node.copy_of
     return attributes
 
 
@@ -184,6 +186,7 @@ def _node(key: Any, data: Mapping[str, Any]) -> Node:
         _integer(data, "host", where),
         names=_own_names(data),
         limits=_limits(data, where),
+        copy_of=str(data.get("copy_of", "")),
         **{word: _boolean(data, word, where) for word in CAPABILITIES},
     )
 

@@ -33,7 +33,8 @@ class Node:
 
     ``names``: what the machine's own tools call it (``mlx5_3``, a PCI bus id), without the host; no
     schedule depends on them. ``multicast``, ``reduces``, ``turns``, ``issuer_in_group``: what a
-    switch does beside forwarding (:mod:`.capabilities`), within its ``limits``.
+    switch does beside forwarding (:mod:`.capabilities`), within its ``limits``. ``copy_of``: the
+    name of the part that this node is a further copy of (:mod:`weft.dsl.machines.confined`).
     """
 
     name: str
@@ -45,6 +46,7 @@ class Node:
     turns: bool = False
     issuer_in_group: bool = False
     limits: CastLimits = NO_LIMITS
+    copy_of: str = ""
 
     @property
     def stores(self) -> bool:

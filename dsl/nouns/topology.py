@@ -360,7 +360,9 @@ class Topology(Viewed):
         """
         body = {k: v for k, v in self.to_json().items() if k not in _NOT_IN_DIGEST}
         body["links"] = [row[:5] for row in body["links"]]
-        body["nodes"] = [{k: v for k, v in n.items() if k != "names"} for n in body["nodes"]]
+        body["nodes"] = [
+            {k: v for k, v in n.items() if k not in ("names", "copy_of")} for n in body["nodes"]
+        ]
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
@@ -518,6 +520,8 @@ def _node(node: Node) -> dict[str, Any]:
     data |= dict.fromkeys(node.capabilities, True)
     if node.names:
         data["names"] = list(node.names)
+    if node.copy_of:
+        data["copy_of"] = node.copy_of
     return data | node.limits.to_json()
 
 
@@ -532,6 +536,7 @@ def _read_node(data: Any, where: str) -> Node:
         fields.get("host", (int, type(None)), None),
         names=_read_names(fields.get("names", list, []), where),
         limits=read_limits(fields, where),
+        copy_of=fields.get("copy_of", str, ""),
         **{word: fields.get(word, bool, False) for word in CAPABILITIES},
     )
     fields.finish()

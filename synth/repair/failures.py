@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.failures import Degraded, Down, cut_off, degraded
 from weft.dsl.machines.nics import nics_of
 from weft.dsl.nouns.collective import Collective, Kind
@@ -110,7 +112,9 @@ def singles(topology: Topology, *, directions: bool = False) -> tuple[Down, ...]
     """Every NIC and every cable (or link, with ``directions``) that is not all of a NIC."""
     nics = [Down(nic.name, nic.links) for nic in nics_of(topology)]
     known = {frozenset(down.links) for down in nics}
-    cables = _links(topology) if directions else _cables(topology)
+    whole = plain_machine(topology)
+    named = _links(whole.machine) if directions else _cables(whole.machine)
+    cables = (replace(down, links=whole.spread(down.links)) for down in named)
     return (*nics, *(down for down in cables if frozenset(down.links) not in known))
 
 
