@@ -63,7 +63,8 @@ def defaults_words() -> str:
     Raises:
         UserError: it is not TOML.
     """
-    found = _settings(unread := [])
+    unread: list[str] = []
+    found = _settings(unread)
     if found is None and unread:
         return f"none: {unread[0]}"
     if found is None:
@@ -85,7 +86,8 @@ def with_defaults(
     """
     if {"-h", *NEVER} & set(arguments):
         return list(arguments), None
-    found = _settings(unread := [])
+    unread: list[str] = []
+    found = _settings(unread)
     for text in unread:
         console.warn(text)
     if found is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -173,7 +173,13 @@ _RATES = {
 }
 """GB/s of ns-3's units of rates."""
 
-_DELAYS = {"s": 10**6, "ms": 10**3, "us": 1, "ns": Fraction(1, 10**3), "ps": Fraction(1, 10**6)}
+_DELAYS: Mapping[str, Fraction | int] = {
+    "s": 10**6,
+    "ms": 10**3,
+    "us": 1,
+    "ns": Fraction(1, 10**3),
+    "ps": Fraction(1, 10**6),
+}
 """µs of ns-3's units of times."""
 
 _AMOUNT = r"(\d{1,12}(?:\.\d{1,12})?)"
@@ -216,13 +222,13 @@ def read_ns3(text: str, where: str, options: MachineSpec) -> Topology:
     made: list[Link] = []
     lossy = 0
     for _ in range(links):
-        ends = [place[_count(words, where, nodes)] for _ in range(2)]
+        src, dst = (place[_count(words, where, nodes)] for _ in range(2))
         rate, delay = (
             _quantity(words, _RATE, _RATES, where),
             _quantity(words, _DELAY, _DELAYS, where),
         )
         lossy += not re.fullmatch(r"0*\.?0*", _word(words, where)[0])
-        made += both_ways(*ends, rate, delay)
+        made += both_ways(src, dst, rate, delay)
     hosts = [rank // each if each else None for rank in range(len(gpus))]
     notes = ["ns-3's network: GPUs are the nodes that are no switches, in the order of their ids"]
     notes += [f"{lossy} links lose packets there; here none do"] * bool(lossy)
@@ -252,7 +258,7 @@ def _count(words: Words, where: str, below: int = 10**9) -> int:
 
 
 def _quantity(
-    words: Words, pattern: re.Pattern[str], units: dict[str, Fraction | int], where: str
+    words: Words, pattern: re.Pattern[str], units: Mapping[str, Fraction | int], where: str
 ) -> Fraction:
     word, place = _word(words, where)
     found = pattern.fullmatch(word)
