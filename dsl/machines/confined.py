@@ -21,6 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..base.arrays import Floats
 from ..base.components import components
 from ..base.kept import kept
 from ..base.lazy_dataclass import dataclass
@@ -246,17 +247,26 @@ def _carried(made: Topology, place: dict[_State, int]) -> Iterable[tuple[int, ..
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainMachine:
-    """A machine with each part once, and where its nodes and all copies of its links are in the
-    confined one.
+    """A machine with each part once, and where its nodes, all copies of its links, and its shared
+    resources are in the confined one.
     """
 
     machine: Topology
     nodes: tuple[int, ...]
     copies: tuple[tuple[int, ...], ...]
+    resources: tuple[int, ...]
 
     def spread(self, links: Iterable[int]) -> tuple[int, ...]:
         """Return all copies of some links of ``machine``, ascending."""
         return tuple(sorted(copy for i in links for copy in self.copies[i]))
+
+    def shares(self, rows: Floats) -> Floats:
+        """Return what a link and a shared resource of ``machine`` are in use, of all rows of the
+        confined machine: copies of a link add up.
+        """
+        links = [rows[list(copies)].sum() for copies in self.copies]
+        first = sum(map(len, self.copies))
+        return np.array([*links, *rows[[first + r for r in self.resources]]])
 
 
 @kept()
@@ -264,7 +274,8 @@ def plain_machine(made: Topology) -> PlainMachine:
     """Return a confined machine with each part once; any other one as it is."""
     if not any(node.copy_of for node in made.nodes):
         each = tuple((i,) for i in range(len(made.links)))
-        return PlainMachine(made, tuple(range(len(made.nodes))), each)
+        nodes, shared = range(len(made.nodes)), range(len(made.resources))
+        return PlainMachine(made, tuple(nodes), each, tuple(shared))
     first: dict[str, int] = {}
     for v, node in enumerate(made.nodes):
         first.setdefault(node.copy_of or node.name, v)
@@ -277,17 +288,18 @@ def plain_machine(made: Topology) -> PlainMachine:
     further = {i for r in tied for i in r.links[1:]}
     kept_links = [i for i in range(len(made.links)) if i not in further]
     row = {i: k for k, i in enumerate(kept_links)}
-    resources = (r for r in made.resources if r not in tied)
+    resources = [k for k, r in enumerate(made.resources) if r not in tied]
     images = (tuple(part[image[v]] for v in first.values()) for image in made.symmetries)
     machine = replace(
         made,
         nodes=tuple(replace(made.nodes[v], name=name, copy_of="") for name, v in first.items()),
         links=tuple(replace(made.links[i], src=ends[i][0], dst=ends[i][1]) for i in kept_links),
         resources=tuple(
-            replace(r, links=tuple(row[i] for i in r.links if i in row)) for r in resources
+            replace(one, links=tuple(row[i] for i in one.links if i in row))
+            for one in (made.resources[k] for k in resources)
         ),
         symmetries=tuple(image for image in images if len(set(image)) == len(image)),
         notes=tuple(note for note in made.notes if note != CONFINED_NOTE),
     )
     every = tuple(copies.get(i, (i,)) for i in kept_links)
-    return PlainMachine(machine, tuple(first.values()), every)
+    return PlainMachine(machine, tuple(first.values()), every, tuple(resources))
