@@ -24,7 +24,7 @@ from .machines.fabric_links import asked_fabric
 from .machines.failures import Down, find, nic_down, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
-from .machines.hosts import build, synopsis
+from .machines.hosts import of_host, synopsis
 from .machines.spec import MachineSpec, OptionValue, parse_options, parse_spec
 from .nouns.topology import Topology
 
@@ -184,7 +184,7 @@ def _from_catalogue(spec: MachineSpec) -> Topology:
     for family in FAMILIES:
         if family.name == spec.name:
             return family.build(spec)
-    return in_hosts(build(load_host(spec.name), spec), spec)
+    return of_host(load_host(spec.name), spec)
 
 
 def _file_spec(text: str) -> tuple[str, MachineSpec]:

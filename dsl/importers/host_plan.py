@@ -204,7 +204,25 @@ def assumed_nics(gpus: int, kind: Generation, options: MachineSpec, notes: list[
     each = gpus // count
     attach = tuple(tuple(range(i * each, i * each + each)) for i in range(count))
     notes.append(_assumed_note(count, kind, options))
-    return Nics(attach, kind.nic, NET_ALPHA, kind.pcie, "star")
+    return nics_of_gpus(attach, kind, options, notes)
+
+
+def nics_of_gpus(
+    attach: tuple[tuple[int, ...], ...],
+    kind: Generation,
+    options: MachineSpec,
+    notes: list[str],
+    names: tuple[tuple[str, ...], ...] = (),
+) -> Nics:
+    """Return NICs that serve GPUs over their own PCIe ports (``pcie_bw=``); a note on the ports."""
+    port = options.bandwidth("pcie_bw", kind.pcie)
+    most = max(Counter(g for served in attach for g in served).values())
+    if most * options.bandwidth("nic_bw", kind.nic) > port:
+        notes.append(
+            f"a GPU's own PCIe port, x16 at {float(port):g}GB/s each way, bounds what its NICs "
+            "carry together (pcie_bw=)"
+        )
+    return Nics(attach, kind.nic, NET_ALPHA, port, "star", names, port)
 
 
 def with_assumed_nics(

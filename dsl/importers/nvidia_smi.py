@@ -27,7 +27,6 @@ from .defaults import (
     ALPHA_NOTE,
     CABLE_ALPHA,
     CPU_LINK,
-    NET_ALPHA,
     NVSWITCH_ALPHA,
     PCIE_ALPHA,
 )
@@ -40,6 +39,7 @@ from .host_plan import (
     assumed_nics,
     build_hosts,
     copied,
+    nics_of_gpus,
     with_assumed_nics,
     with_media,
 )
@@ -432,7 +432,8 @@ def _nics(smi: _Smi) -> Nics | None:
         smi.notes.append(_alone(matrix, served))
     elif not options.has("nic_bw"):
         smi.notes.append(f"NIC bandwidth assumed {float(kind.nic):g}GB/s (nic_bw=)")
-    return Nics(attach, kind.nic, NET_ALPHA, kind.pcie, "star", own)
+    options.bandwidth("pcie_bw", kind.pcie)  # it is known, too, where no NIC is used
+    return nics_of_gpus(attach, kind, options, [] if alone else smi.notes, own)
 
 
 def _moves(

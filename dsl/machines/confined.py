@@ -33,6 +33,10 @@ CONFINED_NOTE = (
     "traffic between GPUs of one host stays in the host, and none crosses a third one "
     "(loopback=on: ways through NICs and the network count, too)"
 )
+LOOPBACK_NOTE = (
+    "ways between GPUs of one host through NICs and the network count, as in the model that the "
+    "machine is from (loopback=off: as runtimes choose them)"
+)
 TOO_LARGE_NOTE = (
     "ways between GPUs of one host through the network are not excluded: the machine is too large"
 )
@@ -47,14 +51,20 @@ _State = tuple[int, int]
 """A node, and what a message there has behind it."""
 
 
-def in_hosts(made: Topology, spec: MachineSpec) -> Topology:
+def in_hosts(made: Topology, spec: MachineSpec, *, loopback: bool = False) -> Topology:
     """Return the machine confined, unless the option ``loopback=on`` asks for all ways.
+
+    ``loopback``: the machine's own default of the option.
 
     Raises:
         UnknownName: another value of the option.
     """
-    loopback = spec.choice("loopback", "off", ("on", "off")) == "on"
-    return made if loopback else confined(made)
+    default = "on" if loopback else "off"
+    inside = confined(made)
+    if spec.choice("loopback", default, ("on", "off")) == "off":
+        return inside
+    told = loopback and inside is not made and not spec.has("loopback")
+    return replace(made, notes=(*made.notes, LOOPBACK_NOTE)) if told else made
 
 
 def confined(made: Topology) -> Topology:
