@@ -17,6 +17,9 @@ from ..nouns.parts import Medium
 GEN3, GEN4, GEN5, GEN6 = (Fraction(x) for x in (12, 24, 48, 96))
 """GB/s of x16 PCIe, as NCCL counts them (``width · k / 80`` of ``src/graph/topo.cc``)."""
 
+PCIE_REACH = Fraction(16, 21)
+"""What NCCL counts of PCIe's raw rate: 48 of 63 GB/s. A single NIC of up to the raw rate fits."""
+
 EDR, HDR, NDR, XDR = (Fraction(x, 2) for x in (25, 50, 100, 200))
 """GB/s of 100, 200, 400 and 800 Gbit/s."""
 

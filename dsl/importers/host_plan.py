@@ -22,7 +22,7 @@ from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from ..symmetry.symmetry import GUESSED, Image, extend, guess
 from .defaults import NET_ALPHA, PCIE_ALPHA
-from .generations import Generation
+from .generations import PCIE_REACH, Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +216,15 @@ def nics_of_gpus(
 ) -> Nics:
     """Return NICs that serve GPUs over their own PCIe ports (``pcie_bw=``); a note on the ports."""
     port = options.bandwidth("pcie_bw", kind.pcie)
+    fits = port if options.has("pcie_bw") else port / PCIE_REACH
+    made = Nics(attach, kind.nic, NET_ALPHA, port, "star", names, port, fits)
     most = max(Counter(g for served in attach for g in served).values())
-    if most * options.bandwidth("nic_bw", kind.nic) > port:
+    if made.exceeds(most * options.bandwidth("nic_bw", kind.nic)):
         notes.append(
             f"a GPU's own PCIe port, x16 at {float(port):g}GB/s each way, bounds what its NICs "
             "carry together (pcie_bw=)"
         )
-    return Nics(attach, kind.nic, NET_ALPHA, port, "star", names, port)
+    return made
 
 
 def with_assumed_nics(

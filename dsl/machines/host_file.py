@@ -156,7 +156,7 @@ def _read_nics(data: Any, gpus: int, where: str) -> Nics:
     if names and len(names) != len(attach):
         raise BadFile(f"names are of {len(names)} NICs, attach has {len(attach)}", where=where)
     _cited(fields)
-    return Nics(attach, width, alpha, port or width, fabric, names, port, loopback)
+    return Nics(attach, width, alpha, port or width, fabric, names, port, port, loopback)
 
 
 def _read_names(data: Any, where: str) -> tuple[str, ...]:

@@ -78,8 +78,8 @@ class Nics:
     """NIC slots; slot i serves the GPUs ``attach[i]``, over PCIe where several share it.
 
     ``names[i]``: what the machine's tools call it. ``port``: GB/s of a GPU's own PCIe port, each
-    way, which bounds what its NICs carry together; None: not known. ``loopback``: whether ways
-    between GPUs of one host through the network count by default.
+    way, which bounds what its NICs carry together, where these have more than ``fits``; None: not
+    known. ``loopback``: whether ways between GPUs of one host through the network count by default.
     """
 
     attach: tuple[tuple[int, ...], ...]
@@ -89,11 +89,17 @@ class Nics:
     fabric: str
     names: tuple[tuple[str, ...], ...] = ()
     port: Fraction | None = None
+    fits: Fraction | None = None
     loopback: bool = False
 
     def names_of(self, slot: int) -> tuple[str, ...]:
         """Return the names of the NIC in a slot."""
         return self.names[slot] if self.names else ()
+
+    def exceeds(self, width: Fraction) -> bool:
+        """Return True if NICs of that many GB/s are more than a GPU's own PCIe port carries."""
+        most = self.fits or self.port
+        return most is not None and width > most
 
     def number(self, slot: int) -> int:
         """Return the number of the NIC in a slot: its tools' (``NIC3``), or the slot's."""
@@ -285,7 +291,7 @@ def _joined(inner: Topology, host: Host, spec: MachineSpec, nodes: int) -> Topol
     # PCIe latency is part of the NIC's α, so shared NICs cost no more than single ones.
     for (b, g), count in own.items():
         rank = shown[b * host.gpus + g] = b * host.gpus + g
-        if nics.port is not None and count > 1 and count * min(bandwidth, nics.pcie) > nics.port:
+        if nics.port and count > 1 and nics.exceeds(count * min(bandwidth, nics.pcie)):
             shown[rank] = len(inner.nodes) + len(added)
             added.append(Node(f"pci{b}.{g}", NodeKind.SWITCH, b))
             links += both_ways(rank, shown[rank], nics.port, 0, medium=Medium.PCIE)
@@ -297,8 +303,8 @@ def _joined(inner: Topology, host: Host, spec: MachineSpec, nodes: int) -> Topol
             added.append(Node(f"nic{b}.{nics.number(slot)}", NodeKind.NIC, b, names=names))
             names = ()
             links += [x for v in served for x in both_ways(v, node, nics.pcie, 0)]
-        elif node < inner.ranks and nics.port is not None:
-            width = min(bandwidth, nics.port)
+        elif node < inner.ranks and nics.port and nics.exceeds(bandwidth):
+            width = nics.port
         ports.append(Port(node, b, slot, width, alpha, names))
     wired = replace(inner, nodes=(*inner.nodes, *added), links=tuple(links))
     return join(wired, tuple(ports), fabric)

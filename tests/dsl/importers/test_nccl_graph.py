@@ -8,6 +8,7 @@ import pytest
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.failures import find
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.parts import Medium
@@ -45,7 +46,7 @@ def test_neighbours_in_rings_are_cables(tmp_path: Path) -> None:
 
 
 def test_nics_are_as_wide_as_their_channels(tmp_path: Path) -> None:
-    made = read(tmp_path, graphs(NETS), ":nodes=2")
+    made = plain_machine(read(tmp_path, graphs(NETS), ":nodes=2")).machine
     nics = {n.name: i for i, n in enumerate(made.nodes) if n.kind is NodeKind.NIC}
     assert list(nics) == ["nic0.0", "nic0.1", "nic1.0", "nic1.1"]
     out = {

@@ -12,6 +12,7 @@ from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.importers.generations import GENERATIONS
 from weft.dsl.importers.smi_matrix import read_matrix
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.parts import Medium
@@ -488,7 +489,7 @@ def test_the_status_of_nvlinks_alone_is_a_machine(tmp_path: Path) -> None:
 
 def test_hosts_without_nics_in_the_text_have_assumed_ones(tmp_path: Path) -> None:
     cards = read(tmp_path, slots(4, 0), ":nodes=2,nics=2")
-    assert [n.name for n in cards.nodes if n.kind is NodeKind.NIC] == [
+    assert [n.name for n in plain_machine(cards).machine.nodes if n.kind is NodeKind.NIC] == [
         "nic0.0",
         "nic0.1",
         "nic1.0",
