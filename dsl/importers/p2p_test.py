@@ -78,19 +78,44 @@ def looks_like_p2p_test(text: str) -> bool:
 def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
     """Return links for all pairs, with shared resources where both directions together are slower.
 
+    Option ``p2p=off``: the matrices of P2P disabled, where both are there; a note tells where that
+    is quicker.
+
     Raises:
         BadFile: no unidirectional bandwidths, a row that is short, missing or not numeric, matrices
             of different sizes; with the line.
     """
     lines = without_bars(plain_lines(text))
     matrices = dict(_matrices(lines, where))
-    gpus, one, enabled = _chosen(matrices, "Unidirectional", "Bandwidth", where)
+    first = options.choice("p2p", "on", ("on", "off")) == "on"
+    gpus, one, enabled = _chosen(matrices, "Unidirectional", "Bandwidth", where, first)
+    _, other, measured = _chosen(matrices, "Unidirectional", "Bandwidth", where, not enabled)
     both = _like(matrices, "Bidirectional", "Bandwidth", enabled, gpus, where)
     delays = _like(matrices, "", "Latency", enabled, gpus, where)
     names = tuple(m[1] for m in map(_DEVICE.match, lines) if m)
     note = f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}"
     made = measured_machine(PairRates(gpus, one, both, delays, names), where, options, note)
-    return replace(made, notes=(*made.notes, *_cannot(lines)))
+    more = () if measured is enabled else _other_way(one, other, enabled=enabled)
+    return replace(made, notes=(*made.notes, *more, *_cannot(lines)))
+
+
+def _other_way(one: Matrix, other: Matrix, *, enabled: bool) -> Iterator[str]:
+    """Say how the pairs do the other way, over the host or by peer access, where it is quicker."""
+    pairs = [f for f in one if f[0] != f[1] and one[f] > 0 < other.get(f, 0)]
+    gain = median(other[f] / one[f] for f in pairs) if pairs else 0
+    rate = median(other[f] for f in pairs) if pairs else 0
+    if enabled and gain > 1 + NOISE:
+        yield (
+            f"the way through the host is {gain:.2g} times as quick as peer access "
+            f"({rate:g}GB/s with P2P disabled): p2p=off takes it, as the runtime does with "
+            "NCCL_P2P_DISABLE=1; back ends of peer access (mscclpp-json, torch-symm) do not have it"
+        )
+    elif not enabled:
+        yield (
+            f"P2P disabled is taken, as p2p=off asks (enabled {rate:g}GB/s): the runtime needs "
+            "NCCL_P2P_DISABLE=1, and back ends of peer access (mscclpp-json, torch-symm) do not "
+            "have this way"
+        )
 
 
 def measured_machine(rates: PairRates, where: str, options: MachineSpec, *notes: str) -> Topology:
@@ -166,9 +191,10 @@ def _cannot(lines: list[str]) -> list[str]:
 
 
 def _chosen(
-    matrices: dict[_Titled, tuple[int, Matrix]], ways: str, what: str, where: str
+    matrices: dict[_Titled, tuple[int, Matrix]], ways: str, what: str, where: str, first: bool
 ) -> tuple[int, Matrix, bool]:
-    for enabled in (True, False):
+    """Return the size, the matrix, and its kind of access: ``first`` if that was measured."""
+    for enabled in (first, not first):
         for title, (gpus, matrix) in matrices.items():
             if (title.ways, title.what, title.enabled) == (ways, what, enabled):
                 return gpus, turned(matrix, title.reads), enabled
