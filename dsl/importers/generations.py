@@ -259,6 +259,29 @@ _TABLE = (
 GENERATIONS = {word: one for one in _TABLE for word in (one.name, *one.also)}
 """All generations by their names."""
 
+BESIDE_GRACE = frozenset({"gh200", "gb200", "gb300"})
+"""Generations whose memory is NUMA nodes of the host."""
+
+MEMORY_GIB = {
+    "v100": (16, 32),
+    "a100": (40, 80),
+    "a800": (40, 80),
+    "h100": (80,),
+    "h800": (80,),
+    "h20": (96, 141),
+    "h200": (141,),
+    "h200-nvl": (141,),
+    "gh200": (96, 144),
+    "b200": (179,),
+    "gb200": (185,),
+    "b300": (269,),
+    "gb300": (278,),
+}
+"""Memory of a GPU as its tools count it, from data sheets; within 2 percent."""
+
+FIRST_DRIVER = {"h200": 535, "h20": 535, "b200": 570, "gb200": 570, "b300": 580, "gb300": 580}
+"""The first branch of NVIDIA's driver that knows a generation (its release notes)."""
+
 CHIPS = {
     "60": "p100",
     "70": "v100",
