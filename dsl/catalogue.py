@@ -226,7 +226,7 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
 # --- hosts of several kinds -----------------------------------------------------------------------
 
 _COUNTED = re.compile(r"(.*)\*(\d{1,5})(?::(.*))?")
-_OF_CLUSTER = ("fabric", "hosts", "loopback", "oversub", "sharp", *sorted(OF_ANY - {"without"}))
+_OF_CLUSTER = ("fabric", "hosts", "oversub", "sharp", *sorted(OF_ANY - {"without"}))
 """Options of all hosts together, which stand in the last term."""
 
 
