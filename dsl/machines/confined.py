@@ -255,61 +255,63 @@ def _carried(made: Topology, place: dict[_State, int]) -> Iterable[tuple[int, ..
 # --- each part once -------------------------------------------------------------------------------
 
 
+Copies = tuple[tuple[int, ...], ...]
+"""Of each row of a machine (links, then shared resources) those that stand for it in another."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainMachine:
-    """A machine with each part once, and where its nodes, all copies of its links, and its shared
-    resources are in the confined one.
-    """
+    """A machine with each part once, and where its nodes and rows are in the confined one."""
 
     machine: Topology
     nodes: tuple[int, ...]
-    copies: tuple[tuple[int, ...], ...]
-    resources: tuple[int, ...]
+    rows: Copies
 
     def spread(self, links: Iterable[int]) -> tuple[int, ...]:
         """Return all copies of some links of ``machine``, ascending."""
-        return tuple(sorted(copy for i in links for copy in self.copies[i]))
+        return tuple(sorted(copy for i in links for copy in self.rows[i]))
 
-    def shares(self, rows: Floats) -> Floats:
-        """Return what a link and a shared resource of ``machine`` are in use, of all rows of the
-        confined machine: copies of a link add up.
+    def shares(self, use: Floats) -> Floats:
+        """Return what each row of ``machine`` is in use, of all rows of the confined machine:
+        copies of a link add up.
         """
-        links = [rows[list(copies)].sum() for copies in self.copies]
-        first = sum(map(len, self.copies))
-        return np.array([*links, *rows[[first + r for r in self.resources]]])
+        return np.array([use[list(copies)].sum() for copies in self.rows])
 
 
 @kept()
 def plain_machine(made: Topology) -> PlainMachine:
     """Return a confined machine with each part once; any other one as it is."""
     if not any(node.copy_of for node in made.nodes):
-        each = tuple((i,) for i in range(len(made.links)))
-        nodes, shared = range(len(made.nodes)), range(len(made.resources))
-        return PlainMachine(made, tuple(nodes), each, tuple(shared))
+        each = tuple((row,) for row in range(len(made.links) + len(made.resources)))
+        return PlainMachine(made, tuple(range(len(made.nodes))), each)
     first: dict[str, int] = {}
     for v, node in enumerate(made.nodes):
         first.setdefault(node.copy_of or node.name, v)
     place = {v: i for i, v in enumerate(first.values())}
     part = tuple(place[first[node.copy_of or node.name]] for node in made.nodes)
     ends = [(part[x.src], part[x.dst]) for x in made.links]
-    tied = [r for r in made.resources if len({ends[i] for i in r.links}) == 1 < len(r.links)]
-    tied = [r for r in tied if len({_ends(made.links[i]) for i in r.links}) == len(r.links)]
-    copies = {r.links[0]: r.links for r in tied}
-    further = {i for r in tied for i in r.links[1:]}
-    kept_links = [i for i in range(len(made.links)) if i not in further]
-    row = {i: k for k, i in enumerate(kept_links)}
-    resources = [k for k, r in enumerate(made.resources) if r not in tied]
+    tied: dict[int, tuple[int, ...]] = {}
+    shared: list[tuple[int, Resource]] = []
+    for row, resource in made.shared_rows():
+        held = resource.links
+        apart = {_ends(made.links[i]) for i in held}
+        if len({ends[i] for i in held}) == 1 < len(apart) == len(held):
+            tied[held[0]] = held
+        else:
+            shared.append((row, resource))
+    further = {i for held in tied.values() for i in held[1:]}
+    links = [i for i in range(len(made.links)) if i not in further]
+    at = {i: k for k, i in enumerate(links)}
     images = (tuple(part[image[v]] for v in first.values()) for image in made.symmetries)
     machine = replace(
         made,
         nodes=tuple(replace(made.nodes[v], name=name, copy_of="") for name, v in first.items()),
-        links=tuple(replace(made.links[i], src=ends[i][0], dst=ends[i][1]) for i in kept_links),
+        links=tuple(replace(made.links[i], src=ends[i][0], dst=ends[i][1]) for i in links),
         resources=tuple(
-            replace(one, links=tuple(row[i] for i in one.links if i in row))
-            for one in (made.resources[k] for k in resources)
+            replace(r, links=tuple(at[i] for i in r.links if i in at)) for _, r in shared
         ),
         symmetries=tuple(image for image in images if len(set(image)) == len(image)),
         notes=tuple(note for note in made.notes if note != CONFINED_NOTE),
     )
-    every = tuple(copies.get(i, (i,)) for i in kept_links)
-    return PlainMachine(machine, tuple(first.values()), every, tuple(resources))
+    rows = (*(tied.get(i, (i,)) for i in links), *((row,) for row, _ in shared))
+    return PlainMachine(machine, tuple(first.values()), rows)
