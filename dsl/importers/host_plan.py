@@ -79,6 +79,9 @@ class HostPlan:
         return NodeKind.GPU if node < self.gpus else self.parts[node - self.gpus].kind
 
 
+FABRIC_NOTE = "the network between hosts is not in the file; assumed fabric={}"
+
+
 def simplified(plan: HostPlan, *, nics: bool) -> HostPlan:
     """Return the plan without dead ends, with chains of PCIe bridges merged to the narrowest hop.
 
@@ -168,7 +171,7 @@ def build_hosts(
     if plan.plugs and (nodes > 1 or plan.several):
         copies = join(copies, _ports(plan, nodes, options), fabric)
         if not options.has("fabric"):
-            notes = (*notes, f"the network between hosts is not in the file; assumed fabric={text}")
+            notes = (*notes, FABRIC_NOTE.format(text))
         notes = (*notes, *copies.notes)
     return replace(
         with_media(copies, Medium.PCIE),
@@ -224,6 +227,8 @@ def nics_of_gpus(
             f"a GPU's own PCIe port, x16 at {float(port):g}GB/s each way, bounds what its NICs "
             "carry together (pcie_bw=)"
         )
+    if not options.has("fabric"):
+        notes.append(FABRIC_NOTE.format("star"))
     return made
 
 

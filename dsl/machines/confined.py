@@ -75,7 +75,7 @@ def confined(made: Topology) -> Topology:
     """
     if made.hosts < 2 or None in made.host_of or any(node.copy_of for node in made.nodes):
         return made
-    network = _Network.of(made)
+    network = _Between.of(made)
     if network.computes or not network.leaks:
         return made
     arcs = _arcs(network)
@@ -85,7 +85,7 @@ def confined(made: Topology) -> Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class _Network:
+class _Between:
     """What of a machine lies between its hosts.
 
     ``outside``: the nodes; links to an NVSwitch that hosts share lead nowhere else and do not
@@ -98,7 +98,7 @@ class _Network:
     leaks: bool
 
     @staticmethod
-    def of(made: Topology) -> _Network:
+    def of(made: Topology) -> _Between:
         nodes, links = made.nodes, made.links
         inner = (Medium.NVLINK, Medium.XGMI)
         shared = {v for x in links if x.medium in inner for v in _ends(x) if nodes[v].host is None}
@@ -119,7 +119,7 @@ class _Network:
         crossed = any(len(ways) > 1 for ways in exits.values())
         split = turned | {one for ways in exits.values() for _, one in ways}
         whole = frozenset(v for v in outside if net[v] not in split)
-        return _Network(made, outside, whole, bool(turned) or crossed)
+        return _Between(made, outside, whole, bool(turned) or crossed)
 
     @property
     def computes(self) -> bool:
@@ -157,7 +157,7 @@ def _labels(made: Topology, counts: Callable[[int], bool]) -> list[int]:
     return labels
 
 
-def _arcs(network: _Network) -> list[tuple[int, _State, _State]]:
+def _arcs(network: _Between) -> list[tuple[int, _State, _State]]:
     """Return (link, state before, state after) of all ways from GPU to GPU, by link."""
     made = network.made
     leaving: list[list[int]] = [[] for _ in made.nodes]
