@@ -51,31 +51,35 @@ _State = tuple[int, int]
 """A node, and what a message there has behind it."""
 
 
-def in_hosts(made: Topology, spec: MachineSpec, *, loopback: bool = False) -> Topology:
+def in_hosts(
+    made: Topology, spec: MachineSpec, *, loopback: bool = False, slots: bool = False
+) -> Topology:
     """Return the machine confined, unless the option ``loopback=on`` asks for all ways.
 
-    ``loopback``: the machine's own default of the option.
+    ``loopback``: the machine's own default of the option. ``slots``: as of :func:`confined`.
 
     Raises:
         UnknownName: another value of the option.
     """
     default = "on" if loopback else "off"
-    inside = confined(made)
+    inside = confined(made, slots=slots)
     if spec.choice("loopback", default, ("on", "off")) == "off":
         return inside
     told = loopback and inside is not made and not spec.has("loopback")
     return replace(made, notes=(*made.notes, LOOPBACK_NOTE)) if told else made
 
 
-def confined(made: Topology) -> Topology:
+def confined(made: Topology, *, slots: bool = False) -> Topology:
     """Return the machine in which ways between GPUs of a host stay in it, and ways between hosts
     cross the network once and no third host; itself where all ways do so.
 
-    Declared symmetries are carried over. Networks whose switches compute stay as they are.
+    ``slots``: a NIC that several GPUs share stands for the PCIe switch of their slots, too, over
+    which they reach each other. Declared symmetries are carried over. Networks whose switches
+    compute stay as they are.
     """
     if made.hosts < 2 or None in made.host_of or any(node.copy_of for node in made.nodes):
         return made
-    network = _Between.of(made)
+    network = _Between.of(made, slots=slots)
     if network.computes or not network.leaks:
         return made
     arcs = _arcs(network)
@@ -96,9 +100,10 @@ class _Between:
     outside: frozenset[int]
     whole: frozenset[int]
     leaks: bool
+    slots: bool
 
     @staticmethod
-    def of(made: Topology) -> _Between:
+    def of(made: Topology, *, slots: bool) -> _Between:
         nodes, links = made.nodes, made.links
         inner = (Medium.NVLINK, Medium.XGMI)
         shared = {v for x in links if x.medium in inner for v in _ends(x) if nodes[v].host is None}
@@ -117,9 +122,12 @@ class _Between:
                     exits[island[v]].add((v, net[other]))
         turned = {one for (one, _), ends in attached.items() if len(ends) > 1}
         crossed = any(len(ways) > 1 for ways in exits.values())
+        served = Counter(x.src for x in links if nodes[x.src].host == nodes[x.dst].host)
+        shared_nics = (nodes[v].kind is NodeKind.NIC and many > 1 for v, many in served.items())
+        crossed = crossed or (not slots and any(shared_nics))
         split = turned | {one for ways in exits.values() for _, one in ways}
         whole = frozenset(v for v in outside if net[v] not in split)
-        return _Between(made, outside, whole, bool(turned) or crossed)
+        return _Between(made, outside, whole, bool(turned) or crossed, slots)
 
     @property
     def computes(self) -> bool:
@@ -139,8 +147,8 @@ class _Between:
             return _OWN  # an NVSwitch that hosts share, or inside a host
         if one.host != other.host:
             return None if behind == _CAME else arrived
-        if NodeKind.NIC in ((one.kind,) if behind == _OWN else (other.kind,)):
-            return None  # a NIC is the end of a host
+        if (one.kind if behind == _OWN else other.kind) is NodeKind.NIC:
+            return _OWN if self.slots and other.stores else None  # else a NIC is a host's end
         return arrived if behind == _CAME else _OWN
 
 

@@ -167,7 +167,7 @@ def of_host(host: Host, spec: MachineSpec) -> Topology:
         As :func:`build`; UnknownName: a value of ``loopback=``.
     """
     made = build(host, spec)
-    return in_hosts(made, spec, loopback=host.nics is not None and host.nics.loopback)
+    return in_hosts(made, spec, loopback=host.nics is not None and host.nics.loopback, slots=True)
 
 
 @dataclass(frozen=True, slots=True)

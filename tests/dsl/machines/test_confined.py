@@ -68,6 +68,9 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "h100.txt").write_text(matrix(8, 1, "NV18", "H100 80GB HBM3"))
     (tmp_path / "l4.txt").write_text(matrix(8, 1, "PCIe", "L4", near="PHB"))
     (tmp_path / "l40s.txt").write_text(matrix(4, 1, "PCIe", "L40S"))
+    (tmp_path / "shared.txt").write_text(
+        "\tGPU0\tGPU1\tNIC0\nGPU0\tX\tNV4\tPXB\nGPU1\tNV4\tX\tPXB\nNIC0\tPXB\tPXB\tX\n"
+    )
     (tmp_path / "a100.xml").write_text(xml(4, 1, 12, 80, "16.0", 200))
     return tmp_path
 
@@ -84,6 +87,7 @@ MACHINES = (
     "dgx1:nodes=2,fabric=star",
     "dgx-a100:nodes=3,fabric=planes:2",
     "gb200-nvl72:nodes=2,fabric=star",
+    "shared.txt:nodes=2",
     "mi250:nodes=2,loopback=off",
 )
 
@@ -110,6 +114,10 @@ def test_no_way_leaves_its_host_twice(texts: Path, name: str) -> None:
         ends = made.nodes[hop.src].host, made.nodes[hop.dst].host
         hosts = [h for h in passed(made, hop.route) if h is not None]
         assert hosts == list(dict.fromkeys(ends)), hop
+        if ends[0] == ends[1] and not name.startswith(
+            "dgx1"
+        ):  # its NICs are slots of PCIe switches
+            assert not any(made.nodes[made.links[i].dst].kind is NodeKind.NIC for i in hop.route)
     assert ((hop_distances(made) == 1) <= (hop_distances(every) == 1)).all()
     assert (hop_distances(made) >= 0).all()
     assert len(verified(made)) == len(verified(every))
