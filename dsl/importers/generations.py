@@ -177,8 +177,8 @@ _TABLE = (
         "h100",
     ),
     _nvidia("h800", 8, 25, GEN5, NDR, "NVIDIA H800 data sheet: NVLink 400 GB/s both ways, PCIe 5"),
-    _nvidia("h20", 18, 25, GEN5, NDR, "NVIDIA H20 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
     _nvidia("h200", 18, 25, GEN5, NDR, "NVIDIA H200 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
+    _nvidia("h20", 18, 25, GEN5, NDR, "NVIDIA H20 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
     _card(
         "h200-nvl",
         GEN5,

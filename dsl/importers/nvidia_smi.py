@@ -27,6 +27,7 @@ from .defaults import (
     ALPHA_NOTE,
     CABLE_ALPHA,
     CPU_LINK,
+    NO_PEER_ACCESS,
     NVSWITCH_ALPHA,
     PCIE_ALPHA,
 )
@@ -204,7 +205,7 @@ def _no_access(
         return "their way is NVLink"
     return (
         "no peer access, their data goes through the memory of the host, slower than the links "
-        "here; back ends of peer access (mscclpp-json, torch-symm) do not run on them"
+        f"here; {NO_PEER_ACCESS} on them"
     )
 
 
@@ -606,6 +607,12 @@ def _over_pcie(smi: _Smi) -> Topology:
         notes.append(_alone(matrix, range(n, len(matrix.names))))
     elif plugs and not options.has("nic_bw"):
         notes.append(_width_note(smi, speed))
+        near = {g for c, g in nearest if matrix.cells[g][c] in _SWITCHED}
+        if speed > between and any(a in near and b in near for a, b in far):
+            notes.append(
+                "between GPUs on different CPUs NCCL itself takes NICs here (PXB or nearer, faster "
+                "than CPU to CPU) unless NCCL_NET_DISABLE_INTRA=1: loopback=on counts them"
+            )
     names = smi.gpu_names()
     parts = (*plan.parts, *switches)
     whole = HostPlan(n, parts, (*cables, *plan.cables), plugs, names)

@@ -20,6 +20,7 @@ from ..machines.spec import MachineSpec
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
+from .defaults import NO_PEER_ACCESS
 from .generations import family_of
 from .terminal import plain_lines, without_bars
 
@@ -102,19 +103,21 @@ def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
 def _other_way(one: Matrix, other: Matrix, *, enabled: bool) -> Iterator[str]:
     """Say how the pairs do the other way, over the host or by peer access, where it is quicker."""
     pairs = [f for f in one if f[0] != f[1] and one[f] > 0 < other.get(f, 0)]
-    gain = median(other[f] / one[f] for f in pairs) if pairs else 0
-    rate = median(other[f] for f in pairs) if pairs else 0
-    if enabled and gain > 1 + NOISE:
+    quicker = [f for f in pairs if other[f] > one[f] * (1 + NOISE)]
+    if enabled and quicker:
+        gain = median(other[f] / one[f] for f in quicker)
+        some = f" for {len(quicker)} of {len(pairs)} directions" * (len(quicker) < len(pairs))
         yield (
-            f"the way through the host is {gain:.2g} times as quick as peer access "
-            f"({rate:g}GB/s with P2P disabled): p2p=off takes it, as the runtime does with "
-            "NCCL_P2P_DISABLE=1; back ends of peer access (mscclpp-json, torch-symm) do not have it"
+            f"the way through the host is {gain:.2g} times as quick as peer access{some} "
+            f"({median(other[f] for f in quicker):g}GB/s with P2P disabled): p2p=off takes it, as "
+            "the runtime does with NCCL_P2P_DISABLE=1; back ends of peer access (mscclpp-json, "
+            "torch-symm) do not have it"
         )
-    elif not enabled:
+    elif not enabled and pairs:
         yield (
-            f"P2P disabled is taken, as p2p=off asks (enabled {rate:g}GB/s): the runtime needs "
-            "NCCL_P2P_DISABLE=1, and back ends of peer access (mscclpp-json, torch-symm) do not "
-            "have this way"
+            "P2P disabled is taken, as p2p=off asks (enabled "
+            f"{median(other[f] for f in pairs):g}GB/s): the runtime needs "
+            f"NCCL_P2P_DISABLE=1, and {NO_PEER_ACCESS} this way"
         )
 
 
@@ -187,7 +190,8 @@ def _shared(rates: PairRates, flows: Sequence[tuple[int, int]]) -> Iterator[Reso
 def _cannot(lines: list[str]) -> list[str]:
     """Return a note if some GPUs cannot access others."""
     some = sum("CANNOT Access Peer" in line for line in lines)
-    return [f"{some} directions have no peer access: they go through the host"] if some else []
+    told = f"{some} directions have no peer access: they go through the host; {NO_PEER_ACCESS}"
+    return [f"{told} on them"] if some else []
 
 
 def _chosen(
