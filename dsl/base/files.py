@@ -397,11 +397,13 @@ def _umask() -> int:
 
 
 def looks_like_json(text: str) -> bool:
-    """Return True if a text begins as a JSON object, or as a list of objects, lists or texts.
+    """Return True if a text begins as a JSON object or list.
 
-    Outputs of tools begin with ``[`` too: ``[user@host ~]$``, ``[0] #``, ``[P2P (Peer-to-Peer)``.
+    Outputs of tools begin with ``[`` too: ``[user@host ~]$``, ``[0] #``, ``[1,0]<stdout>:``,
+    ``[P2P (Peer-to-Peer)``, ``[2026-11-28 06:45:00]``.
     """
-    return re.match(r"\ufeff?\s*(?:\{|\[\s*[\[{\"\]])", text) is not None
+    label = r"\d+(?:,\d+)?\]\s*\S|\d+-\d"
+    return re.match(rf"\ufeff?\s*(?:\{{|\[(?!{label})\s*[\[{{\"\]\d-])", text) is not None
 
 
 def parse_json(text: str, where: str) -> Any:

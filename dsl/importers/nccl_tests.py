@@ -24,6 +24,7 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
+from ..base import terminal
 from ..base.errors import BadFile, UserError
 from ..base.files import looks_like_json, parse_json
 from ..base.lazy_dataclass import dataclass
@@ -34,7 +35,6 @@ from ..nouns.collective import Kind
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Topology, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
-from . import terminal
 from .generations import family_of
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
@@ -117,7 +117,7 @@ class _Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _TestOutput:
     """What an output says. ``hosts``: of each GPU, empty names where they are not told."""
 
     test: str
@@ -280,7 +280,7 @@ def read_run(text: str, where: str) -> NcclTestsRun:
     )
 
 
-def _table(text: str, where: str, *, once: bool = False) -> _Table:
+def _table(text: str, where: str, *, once: bool = False) -> _TestOutput:
     """Return what an output says; ``once``: it is of one run, whole to its end.
 
     Raises:
@@ -301,7 +301,7 @@ def _table(text: str, where: str, *, once: bool = False) -> _Table:
     together = Counter(
         (host, pid[1]) for host, pid in zip(hosts, pids, strict=False) if pid is not None
     )
-    return _Table(
+    return _TestOutput(
         test[1] if test else "",
         hosts,
         max(together.values(), default=1),
@@ -555,7 +555,7 @@ def _is_csv(text: str) -> bool:
     return {"collective", "size", "inplace", "time", "busbw"} <= set(first.split(","))
 
 
-def _of_records(text: str, where: str) -> _Table:
+def _of_records(text: str, where: str) -> _TestOutput:
     """Return the table of JSON or CSV.
 
     Raises:
@@ -589,7 +589,7 @@ def _csv_records(text: str) -> Iterator[tuple[int, Record]]:
     yield from ((rows.line_num, dict(zip(head, row, strict=False))) for row in rows if row)
 
 
-def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _Table:
+def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _TestOutput:
     """Return the table of records, of which each is of a size and a placement.
 
     A process is a rank there. Without MPI all GPUs are of one process; with it, ``nodes`` is 1 in
@@ -625,10 +625,10 @@ def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _Table:
         for size, (out, inside) in halves.items()
     ]
     test = _NAMES.get(name.lower().replace("_", ""), name[:100])
-    return _Table(test, hosts, gpus * each, rows, [])
+    return _TestOutput(test, hosts, gpus * each, rows, [])
 
 
-def _of_nccl(data: Record, where: str) -> _Table:
+def _of_nccl(data: Record, where: str) -> _TestOutput:
     """Return the table of one object. Its devices are the first of each process."""
     config = data.get("config", data)
     devices = config.get("devices", data.get("devices")) if isinstance(config, dict) else None
@@ -661,7 +661,7 @@ def _of_nccl(data: Record, where: str) -> _Table:
     test = _TEST.search(" ".join(map(str, program))) if isinstance(program, list) else None
     names = [str(one.get("device_info", "")) for one in devices]
     warm = _real(config, "warmup_iters", where, 1) > 0
-    return _Table(test[1] if test else "", hosts, each, rows, names, warm)
+    return _TestOutput(test[1] if test else "", hosts, each, rows, names, warm)
 
 
 _Half = tuple[float, float, float, str]

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ..base.errors import BadFile, Missing, PluginFault, UserError
 from ..base.files import looks_like_json, parse_json
+from ..base.foreign import refuse_foreign
 from ..base.lazy_dataclass import dataclass
 from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
@@ -23,7 +24,6 @@ from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
 from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml, read_ns3
 from .edge_list import read_edge_list
-from .foreign import refuse_foreign
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
 from .msccl_tools import is_msccl_topology, read_msccl_topology
 from .nccl_graph import looks_like_graphs, read_nccl_graph

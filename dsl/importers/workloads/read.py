@@ -9,11 +9,11 @@ from typing import Any
 
 from ...base.errors import BadFile, UserError
 from ...base.files import looks_like_json, parse_json, read_bytes, read_text
+from ...base.foreign import refuse_foreign
 from ...base.lazy_dataclass import dataclass
 from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
-from ..foreign import refuse_foreign
 from .astra_text import looks_like_astra_text, read_astra_text
 from .chakra import is_chakra_json, read_chakra, side_file
 from .files import MEMBER, trace_files, trace_json, traces_in

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..base.errors import BadFile
+from .errors import BadFile
 from .terminal import plain_text
 
 BEGINNING = 100_000
