@@ -77,7 +77,7 @@ class _BuiltInImporter:
     recognizes: Callable[[str], bool]
     made: Callable[[str, str, MachineSpec], Topology]
     of_graph: bool = False
-    """The text lists all ways itself: no host is confined."""
+    """The text lists all ways itself, or measures them: no host is confined."""
 
     def read(self, text: str, where: str, options: MachineSpec) -> Topology:
         """Read the topology, its hosts confined unless ``loopback=on`` says otherwise."""
@@ -177,9 +177,9 @@ _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_graphs, read_nccl_graph),
     _BuiltInImporter(lambda text: text.startswith("<"), _read_xml),
     _BuiltInImporter(looks_like_gml, read_gml, of_graph=True),
-    _BuiltInImporter(looks_like_p2p_test, read_p2p_test),
-    _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth),
-    _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests),
+    _BuiltInImporter(looks_like_p2p_test, read_p2p_test, of_graph=True),
+    _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth, of_graph=True),
+    _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests, of_graph=True),
     _BuiltInImporter(looks_like_amd_smi, read_amd_smi),
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
     _BuiltInImporter(looks_like_nvlink_status, read_nvlink_status),

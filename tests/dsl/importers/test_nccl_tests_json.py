@@ -143,3 +143,9 @@ def test_what_is_no_run(text: str, message: str) -> None:
 def test_a_column_of_zeros_makes_no_machine_impossible() -> None:
     text = nccl_tests_text("all_reduce", ROWS, gpus=4)
     assert read_any(text, "a", parse_spec("a")).ranks == 4  # the support writes busbw as 0.00
+
+
+def test_gpus_of_one_measured_host_reach_each_other() -> None:
+    text = nccl_tests_text("all_reduce", ROWS, gpus=2, hosts=2)
+    made = read_any(text, "a", parse_spec("a"))
+    assert (made.hosts, len(made.nodes)) == (2, 5)  # one fabric: the text tells no more
