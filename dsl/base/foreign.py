@@ -56,7 +56,11 @@ SIGNATURES = (
     (r"(?i)\A\s*<(!doctype html|html|head|body|div|table|pre)\b", "a page of the web", _ITSELF),
     (r"\A\s*<(svg\b|[\s\S]{0,999}<svg\b)", "a picture", _ITSELF),
     (r'(<!DOCTYPE topology SYSTEM "hwloc|<object type="Machine")', "hwloc's XML", _LINKS),
-    (r"^[ \t]*(Machine \(\d.*B.*\)|Machine L#\d|PU L#\d)", "the text of hwloc's lstopo", _LINKS),
+    (
+        r"^[ \t]*(Machine \(\d.{0,20}B.{0,20}\)|Machine L#\d|PU L#\d)",
+        "the text of hwloc's lstopo",
+        _LINKS,
+    ),
     (r"<nvidia_smi_log\b", "the XML of nvidia-smi -q, which has no links", _LINKS),
     (
         r"(\| NVIDIA-SMI \d|=NVSMI LOG=)|^GPU \d+: .{1,99}\(UUID: GPU-",
@@ -84,9 +88,9 @@ SIGNATURES = (
     (r"^apiVersion:\s", "a manifest of Kubernetes", _FABRIC),
     (r"^Nodes \d+\s*\nTiers \d", "a topology of htsim", _FABRIC),
     (r"<platform version=", "a platform of SimGrid", _GRAPH),
-    (r"^\s*(strict\s+)?(di)?graph\b[^\[\n]{0,99}\{", "a graph in DOT", _GRAPH),
+    (r"^[ \t]*(strict +)?(di)?graph\b[^\[\n]{0,99}\{", "a graph in DOT", _GRAPH),
     (
-        r'"(logical-dims|scheduling-policy|topology-name)"\s*:',
+        r'^[ \t]*"?(logical-dims|scheduling-policy|topology-name)"?[ \t]*:|"logical-dims"',
         "a JSON file of ASTRA-sim",
         "weft wants its network.yml, or the topology file of ns-3",
     ),
@@ -117,7 +121,7 @@ SIGNATURES = (
         "weft plan TRACE -t MACHINE takes it as a workload",
     ),
     (
-        r"^(# OSU \w|\s*#bytes\s+#iterations)",
+        r"^(# OSU \w|[ \t]*#bytes +#iterations)",
         "a measurement of MPI or of a NIC",
         _TIMES,
     ),

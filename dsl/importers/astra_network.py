@@ -189,7 +189,7 @@ _HEAD = re.compile(
     r"\s*(?:\d{1,9}[ \t]+){2}\d{1,9}(?:[ \t]+\d{1,9}[ \t]+\d{1,9}[ \t]+\w{1,40})?\s*\n"
 )
 _LINK = re.compile(
-    rf"^\s*\d{{1,9}}\s+\d{{1,9}}\s+{_RATE.pattern}\s+{_DELAY.pattern}\s", re.MULTILINE
+    rf"^[ \t]*\d{{1,9}}[ \t]+\d{{1,9}}[ \t]+{_RATE.pattern}[ \t]+{_DELAY.pattern}\s", re.MULTILINE
 )
 
 

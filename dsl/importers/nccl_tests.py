@@ -615,7 +615,7 @@ def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _TestOutput:
         what = "no records" if not kinds else "records of several tests or numbers of GPUs"
         raise BadFile(what, where=where, hint="one file for each run")
     ((name, gpus, processes, each, nodes),) = kinds
-    if not 0 < gpus * processes * each <= MAX_GPUS:
+    if not 2 <= gpus * processes * each <= MAX_GPUS:
         raise BadFile(f"{gpus * processes * each} GPUs", where=where)
     per_host = processes * each // nodes if nodes > 1 else 0
     named = "" if processes > 1 else "host"

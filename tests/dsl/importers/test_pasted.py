@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from weft.dsl.base.errors import BadFile
+from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.spans import Source
 from weft.dsl.importers.recognized import read_any
 from weft.dsl.machines.spec import parse_options
@@ -143,6 +143,25 @@ def test_files_of_other_programs_are_refused_by_name(text: str, what: str, wante
         read(text)
     assert what in error.value.message
     assert wanted in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 1 1\n" + "\n" * 200_000,
+        "\n \n" * 50_000 + "x",
+        "GPU0 X" + " " * 200_000 + "z",
+        "Machine (1" + "B" * 200_000,
+        "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n" + "1" * 200_000,
+        "&#" * 100_000,
+        "[1]" + " " * 200_000,
+        "<" + "<!" * 100_000,
+    ],
+    ids=range(8),
+)
+def test_long_lines_and_many_of_them_cost_no_square(text: str) -> None:
+    with pytest.raises(UserError):
+        read(text)
 
 
 def test_what_has_a_matrix_is_read_whatever_stands_beside_it() -> None:
