@@ -50,10 +50,11 @@ _NOT_TEXT = (
     (rb"\0(\x89PNG|\xff\xd8\xff|GIF8)", "a picture", _PICTURE),
     (rb"\0%PDF", "a PDF", "weft reads the text itself: copy it out, with its columns"),
     (
-        rb"(?s)\0(\x1f\x8b|PK\x03\x04|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|.{257}ustar)",
+        rb"(?s)\0(\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|.{257}ustar)",
         "an archive",
         _UNPACK,
     ),
+    (rb"\0PK\x03\x04", "an archive (zip), or an office document", _UNPACK),
     (rb"\0\x7fELF", "a program", "weft reads the text that it prints"),
     (rb"\0\x80[\x02-\x05]", "a pickle, which can run code, so weft loads none", _CALLS),
     (rb"\0SQLite format 3", "a database, as nsys exports", _CALLS),

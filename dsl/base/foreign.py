@@ -67,7 +67,17 @@ SIGNATURES = (
         "a list of GPUs by nvidia-smi, which has no links",
         _LINKS,
     ),
+    (
+        r'"\(Topology\) |"Weight between two GPUs"',
+        "rocm-smi's JSON, which weft reads as text",
+        _LINKS,
+    ),
     (r"(ROCm System Management|ROCM-SMI version)", "rocm-smi's text without links", _LINKS),
+    (
+        r"^NVIDIA-SMI has failed|^No devices (were )?found|: command not found$",
+        "the failure of a command",
+        "run it where the GPUs and their driver are",
+    ),
     (r'\A\s*\[\s*\{\s*"gpu"\s*:|^GPU: \d+\s*$', "amd-smi's text or JSON without tables", _LINKS),
     (
         r"^[ \t]*(([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] .{2,60}: |-\[[0-9a-f]{4}:)",

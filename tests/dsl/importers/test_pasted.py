@@ -103,6 +103,17 @@ FOREIGN = [
     ("Machine (2015GB total)\n  Package L#0\n    NUMANode L#0\n", "hwloc's lstopo", "topo -m"),
     (ROCM, "rocm-smi's text without links", "rocm-smi --showtopo"),
     ('[\n {"gpu": 0, "bdf": "0000:05:00.0", "links": []}]', "amd-smi's text or JSON", "amd-smi"),
+    (
+        '{"system": {"(Topology) Weight between DRM devices 0 and 1": "15"}}',
+        "rocm-smi's JSON",
+        "-m",
+    ),
+    (
+        "NVIDIA-SMI has failed because it couldn't communicate with the driver.\n",
+        "failure",
+        "run it",
+    ),
+    ("-bash: nvidia-smi: command not found\n", "the failure of a command", "run it"),
     (FABRIC, "InfiniBand's switches", "fabric="),
     (LSPCI, "PCI devices", "topo -m"),
     ("available: 2 nodes (0-1)\nnode 0 cpus: 0 1\n", "CPUs or NICs", "topo -m"),
