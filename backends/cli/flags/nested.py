@@ -39,8 +39,8 @@ class TopoImportFlags(CapableFlags):
     """Flags of ``weft topo import``."""
 
     HELP: ClassVar[str] = (
-        "turn the text of nvidia-smi, rocm-smi or amd-smi, NCCL or RCCL XML, GraphML, GML, files of "
-        "TACCL, TE-CCL, msccl-tools or ASTRA-sim, or measurements into ours"
+        "turn the text of nvidia-smi, rocm-smi or amd-smi, NCCL or RCCL XML, GraphML, GML, files "
+        "of TACCL, TE-CCL, msccl-tools or ASTRA-sim, or measurements into ours"
     )
     DESCRIPTION: ClassVar[str | None] = "Options of the importer follow the path: topo.xml:nodes=4"
 
