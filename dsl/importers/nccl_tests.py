@@ -221,7 +221,7 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
             hint="run the test with -b 8 -e 1G -f 2",
         )
     largest = max(rows, key=lambda row: row.bytes)
-    factor = largest.busbw / largest.algbw if largest.algbw and largest.busbw else 1.0
+    factor = largest.busbw / largest.algbw if min(largest.algbw, largest.busbw) > 0 else 1.0
     alpha, rate, off = _line(rows, factor)
     several = len(set(hosts)) > 1
     n = len(hosts)
@@ -543,6 +543,9 @@ def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> 
 
 _BUS = re.compile(r'"(?:busBw|bus_bw)"\s*:')
 
+_BETWEEN = re.compile(r"\}([ \t]*\n\s*)\{")
+"""Ends of objects that stand one in a line, without commas."""
+
 _NAMES = {name.replace("_", ""): name for name in (*TESTS, "sendrecv", "hypercube", "alltoallv")}
 """Tests by what rccl-tests call them, in small letters: ``AllReduce``."""
 
@@ -563,24 +566,16 @@ def _of_records(text: str, where: str) -> _TestOutput:
     """
     if _is_csv(text):
         return _of_rccl(list(_csv_records(text)), where)
-    lines = [(n, one) for n, line in enumerate(text.splitlines(), 1) if (one := line.strip(" \t,"))]
-    if all(one in ("[", "]") or (one[0] == "{" and one[-1] == "}") for _, one in lines):
-        found = [(n, _parsed(one, f"{where}:{n}")) for n, one in lines if one not in ("[", "]")]
-        if len(found) > 1 or "results" not in found[0][1]:
-            return _of_rccl(found, where)
-    data = parse_json(text, where)
+    joined, several = _BETWEEN.subn(r"},\1{", text.strip())
+    data = parse_json(f"[{joined}]" if several else joined, where)
     if isinstance(data, dict) and isinstance(data.get("results"), list):
         return _of_nccl(data, where)
-    if isinstance(data, list) and all(isinstance(one, dict) for one in data):
-        return _of_rccl(list(enumerate(data, 1)), where)
-    raise BadFile("the JSON has no results of nccl-tests or rccl-tests", where=where)
-
-
-def _parsed(text: str, where: str) -> Record:
-    try:
-        return dict(parse_json(text, where))
-    except BadFile as error:
-        raise BadFile(error.message, where=where) from None
+    records = [data] if isinstance(data, dict) else data
+    if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
+        raise BadFile("the JSON has no results of nccl-tests or rccl-tests", where=where)
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith("{")]
+    numbers = lines if len(lines) == len(records) else range(1, len(records) + 1)
+    return _of_rccl(list(zip(numbers, records, strict=True)), where)
 
 
 def _csv_records(text: str) -> Iterator[tuple[int, Record]]:
@@ -637,9 +632,9 @@ def _of_nccl(data: Record, where: str) -> _TestOutput:
     each = int(_real(config, "nthreads", where, 1)) * int(_real(config, "ngpus", where, 1))
     ranks = [_real(one, "rank", where) for one in devices]
     several = 1 if ranks[1:2] == [1] else each
+    if not 2 <= len(devices) * several <= MAX_GPUS:
+        raise BadFile(f"{len(devices) * several} GPUs in the list of devices", where=where)
     hosts = [str(one.get("hostname", ""))[:100] for one in devices for _ in range(several)]
-    if not 2 <= len(hosts) <= MAX_GPUS:
-        raise BadFile(f"{count(len(hosts), 'GPU')} in the list of devices", where=where)
     bounds = data.get("out_of_bounds")
     if not isinstance(bounds, dict) or bounds.get("okay") not in ("true", True):
         raise BadFile(

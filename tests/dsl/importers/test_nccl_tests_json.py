@@ -126,6 +126,7 @@ def test_one_object_of_nccl_tests(processes: int) -> None:
         (nccl_json().replace('"time": 10.5', '"time": "nan"'), "time: expected a number"),
         (nccl_json().replace('"ngpus": 4', '"ngpus": 1e300'), "ngpus: expected a number"),
         (nccl_json(config={"devices": []}), "0 GPUs in the list"),
+        (nccl_json(gpus=10**9), "1000000000 GPUs in the list"),
         (nccl_json(results=[7]), "a result is an object"),
         (as_lines(rccl_records({"gpus": 4})).replace('"0"', '"5"', 1), "results were wrong"),
         (as_lines(rccl_records({"gpus": 4})).replace("AllReduce", "Reduce", 1), "several tests"),
