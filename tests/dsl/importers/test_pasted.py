@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from nccl_tests_text import nccl_tests_text
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.spans import Source
@@ -179,3 +180,21 @@ def test_what_has_a_matrix_is_read_whatever_stands_beside_it() -> None:
     beside = [text for text, _, _ in FOREIGN if text[:1] not in "<[{"]
     assert read("\n".join([*beside, TOPO])).ranks == 2
     assert read("\n".join([TOPO, LEGEND, *beside])).ranks == 2
+
+
+@pytest.mark.parametrize("kind", ["nccl-tests", "p2p", "amd"])
+def test_measurements_copied_from_a_page(kind: str) -> None:
+    cells = ["GPU0 0 15", "GPU1 15 0"]
+    text = {
+        "nccl-tests": nccl_tests_text("all_reduce", [(8, 10.5), (1 << 28, 1450.0)], gpus=4),
+        "p2p": "Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n"
+        " D\\D 0 1\n 0 9 5.5\n 1 5.5 9\n",
+        "amd": "== Weight between two GPUs ==\nGPU0 GPU1\n"
+        + "\n".join(cells)
+        + "\n== Link Type between two GPUs ==\nGPU0 GPU1\n"
+        + "\n".join(cells).replace("15", "XGMI"),
+    }[kind]
+    wanted = read(text).digest()
+    assert read(text.replace(" ", "\u2009")).digest() == wanted
+    assert read(text.replace(" -1 ", " \u22121 ").replace(" ", "&nbsp;")).digest() == wanted
+    assert read("".join(f"> {line}\r\n" for line in text.splitlines())).digest() == wanted
