@@ -450,13 +450,17 @@ def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
     """
     head: list[str] = []
     begun: list[str] = []
-    at = 0
+    at, dated = 0, False
     for number, line in enumerate(lines, 1):
         if _HEAD.match(line):
             head, begun = line.lstrip("# ").split(), []
+            dated = head[-1] == "timestamp"  # -T 1: a day and a time
+            head = head[: len(head) - dated]
         if not head or line.startswith("#"):
             continue
         words, cut = _told(line)
+        if dated and len(words) == len(head) + 2:
+            words = words[:-2]
         if begun and words and all(map(_is_number, words)) and len(words) in _HALVES:
             words = begun + words
         elif not words or not re.fullmatch(r"-?\d+", words[0]):
@@ -512,12 +516,13 @@ def _torn(number: int, head: Sequence[str], where: str) -> BadFile:
 
 def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> _Measured:
     """Return a row from its words."""
-    at = head.index("time")
+    starts = [i for i, name in enumerate(head) if name == "time"]  # -I 1 has more beside them
+    at = starts[0]
     try:
         if len(words) != len(head) or len(words) < at + _HALF:
             raise ValueError
         us, algbw, busbw = (float(word) for word in words[at : at + 3])
-        other = float(words[at + _HALF]) if len(words) == at + 2 * _HALF else None
+        other = float(words[starts[1]]) if starts[1:] else None
     except ValueError:
         raise _torn(number, head, where) from None
     if len(words[0]) > _MOST_DIGITS or int(words[0]) > LARGEST_MESSAGE:
@@ -532,7 +537,7 @@ def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> 
             where=f"{where}:{number}",
             hint="sizes are at least 0, times and bandwidths finite numbers",
         )
-    wrong = tuple(words[at + 3 :: 4][:2])
+    wrong = tuple(words[start + 3] for start in starts[:2] if start + 3 < len(words))
     believed = other if other and SHORTEST_CALL_US <= other <= LONGEST_CALL_US else None
     named = dict(zip(head[:at], words, strict=False))
     redop, root = named.get("redop", ""), named.get("root", "")

@@ -150,3 +150,22 @@ def test_gpus_of_one_measured_host_reach_each_other() -> None:
     text = nccl_tests_text("all_reduce", ROWS, gpus=2, hosts=2)
     made = read_any(text, "a", parse_spec("a"))
     assert (made.hosts, len(made.nodes)) == (2, 5)  # one fabric: the text tells no more
+
+
+@pytest.mark.parametrize("dated", [False, True])
+@pytest.mark.parametrize("each", [False, True])
+def test_columns_of_each_call_and_of_the_time_of_day(each: bool, dated: bool) -> None:
+    """``-I 1`` adds four columns to a half, ``-T 1`` a day and a time to a row."""
+    more, last = "  9.9  12.0  11.9  3.41" * each, "  2026-11-28 07:41:45" * dated
+    lines = []
+    for line in nccl_tests_text("all_reduce", ROWS, gpus=4).splitlines():
+        if line.startswith("#  size"):
+            line = line.replace("#wrong", "#wrong" + "  i_min  i_max  i_p99  i_cv%" * each)
+            line += "  timestamp" * dated
+        elif line.startswith("  "):
+            words = line.split()
+            words[9] += more
+            words[13] = f"N/A{more}{last}"
+            line = "  ".join(words)
+        lines.append(line)
+    assert times(read_run("\n".join(lines), "a.txt")) == [(size, us, us) for size, us in ROWS]
