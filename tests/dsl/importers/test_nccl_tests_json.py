@@ -164,8 +164,8 @@ def test_columns_of_each_call_and_of_the_time_of_day(each: bool, dated: bool) ->
             line += "  timestamp" * dated
         elif line.startswith("  "):
             words = line.split()
-            words[9] += more
-            words[13] = f"N/A{more}{last}"
+            words[8] += more
+            words[12] = f"N/A{more}{last}"
             line = "  ".join(words)
         lines.append(line)
     assert times(read_run("\n".join(lines), "a.txt")) == [(size, us, us) for size, us in ROWS]
