@@ -9,6 +9,7 @@ import pytest
 from nccl_tests_text import nccl_tests_text
 
 from weft.dsl.base.errors import BadFile
+from weft.dsl.importers.nccl_log import read_log
 from weft.dsl.importers.nccl_tests import NcclTestsRun, looks_like_nccl_tests, read_run
 from weft.dsl.importers.recognized import read_any
 from weft.dsl.machines.spec import parse_spec
@@ -150,6 +151,12 @@ def test_gpus_of_one_measured_host_reach_each_other() -> None:
     text = nccl_tests_text("all_reduce", ROWS, gpus=2, hosts=2)
     made = read_any(text, "a", parse_spec("a"))
     assert (made.hosts, len(made.nodes)) == (2, 5)  # one fabric: the text tells no more
+
+
+def test_the_environment_of_a_run_is_in_its_json() -> None:
+    log = read_log(nccl_json(env=["HOME=/root", "NCCL_ALGO=Ring", "NCCL_PROTO=LL"]))
+    assert log.settings == {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}
+    assert log.lines == 0
 
 
 @pytest.mark.parametrize("dated", [False, True])
