@@ -67,7 +67,9 @@ class TopoCalibrateFlags(Flags):
 
     topology: str = flag(metavar="TOPO", help="a catalogue name, a file, or -")
     files: tuple[str, ...] = flag(
-        metavar="FILE", nargs="+", help="output of nccl-tests or rccl-tests, one run in each"
+        metavar="FILE",
+        nargs="+",
+        help="output of nccl-tests or rccl-tests (text, JSON or CSV), one run in each",
     )
     output: str | None = shared.output("a file for the machine with the fitted numbers")
     page: str | None = flag(
