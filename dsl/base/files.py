@@ -414,9 +414,9 @@ def looks_like_json(text: str) -> bool:
     """Return True if a text begins as a JSON object or list.
 
     Outputs of tools begin with ``[`` too: ``[user@host ~]$``, ``[0] #``, ``[1,0]<stdout>:``,
-    ``[P2P (Peer-to-Peer)``, ``[2026-11-28 06:45:00]``.
+    ``[P2P (Peer-to-Peer)``, ``[2026-11-28 06:45:00]``, ``[4m`` of a colour without its first byte.
     """
-    label = r"\d+(?:,\d+)?\]\s*\S|\d+-\d"
+    label = r"\d+(?:,\d+)?\]\s*\S|\d+-\d|\d[\d;]*m"
     return re.match(rf"\ufeff?\s*(?:\{{|\[(?!{label})\s*[\[{{\"\]\d-])", text) is not None
 
 
