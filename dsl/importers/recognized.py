@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ..base.errors import BadFile, Missing, PluginFault, UserError
 from ..base.files import looks_like_json, parse_json
-from ..base.foreign import refuse_foreign
+from ..base.foreign import SIGNATURES, refuse_foreign
 from ..base.lazy_dataclass import dataclass
 from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
@@ -52,6 +52,17 @@ FORMATS = (
 IMPORT_SKETCH = (
     "weft sketch import SKETCH.json -t TOPOLOGY.json converts it to weft's sketch language"
 )
+
+
+_OTHER_INPUTS = (
+    (r"\A(\s*#[^\n]*\n)*\s*sketch\s+\w", "a sketch of weft, not a machine", "-s takes it"),
+    (
+        r"^\[parallel\]|\A(?=[^\n]*\bname *,)[^\n]*\bkind\b",
+        "a workload of weft, not a machine",
+        "weft plan FILE -t MACHINE takes it",
+    ),
+)
+"""Texts of weft's that are given for a machine, as :data:`SIGNATURES` has those of others."""
 
 
 class Importer(Protocol):
@@ -101,7 +112,7 @@ def read_any(text: str, where: str, options: MachineSpec) -> Topology:
             error.where = error.where or where
             raise
         return expect(Topology, made, importer, "read")
-    refuse_foreign(text, where)
+    refuse_foreign(text, where, (*_OTHER_INPUTS, *SIGNATURES))
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 

@@ -145,6 +145,9 @@ FOREIGN = [
     ),
     (" #bytes     #iterations    BW peak[MB/sec]\n 65536 5000 23.1\n", "a NIC", "nvbandwidth"),
     ("num_ranks 2\nrank 0 {\nl1: send 8b to 1\n}\n", "a program, not a machine", "weft show"),
+    ("# mine\nsketch a\n", "a sketch of weft", "-s"),
+    ("[parallel]\ntp = 8\n[model]\nlayers = 3\n", "a workload of weft", "weft plan"),
+    ("name,kind,group,size,after\na,allreduce,0-3,1MiB,\n", "a workload of weft", "weft plan"),
     ('{"schemaVersion": 1, "traceEvents": []}', "PyTorch's profiler", "workload"),
 ]
 
