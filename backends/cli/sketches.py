@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.foreign import refuse_foreign
 from weft.dsl.catalogue import topology as topology_named
-from weft.dsl.importers.foreign import refuse_foreign
 from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.lint import lint
 from weft.dsl.language.load import find_sketch

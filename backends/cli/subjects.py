@@ -10,10 +10,10 @@ from typing import Any
 
 from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
 from weft.dsl.base.files import kind_of, looks_like_json, parse_json, read_text
+from weft.dsl.base.foreign import refuse_foreign
 from weft.dsl.base.spans import Source
 from weft.dsl.base.spec import python_text
 from weft.dsl.catalogue import file_of, is_cluster, names
-from weft.dsl.importers.foreign import refuse_foreign
 from weft.dsl.importers.smi_matrix import looks_like_matrix
 from weft.dsl.importers.taccl_sketch import looks_like_sketch
 from weft.dsl.machines.host_file import looks_like_host

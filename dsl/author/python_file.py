@@ -6,8 +6,8 @@ import traceback
 from typing import Any
 
 from ..base.errors import BadFile, SyntaxProblem, UserError
+from ..base.foreign import PROGRAMS, refuse_foreign
 from ..base.spans import Source, Span
-from ..importers.foreign import PROGRAMS, refuse_foreign
 
 
 def run_python(source: Source) -> dict[str, Any]:

@@ -39,21 +39,30 @@ _MARKS = (  # longest first: the mark of UTF-32-LE begins with that of UTF-16-LE
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
-_UNPACK = "unpack it first"
-_MAGIC = (
-    (b"\x89PNG", "a picture (PNG)", "weft reads the text itself, not a picture of it"),
-    (b"\xff\xd8\xff", "a picture (JPEG)", "weft reads the text itself, not a picture of it"),
-    (b"GIF8", "a picture (GIF)", "weft reads the text itself, not a picture of it"),
-    (b"%PDF", "a PDF", "weft reads the text itself: copy it out, with its columns"),
-    (b"PK\x03\x04", "a zip archive, or a document of an office program", _UNPACK),
-    (b"\x1f\x8b", "an archive of gzip", "zcat FILE | weft … - reads it"),
-    (b"BZh", "an archive of bzip2", _UNPACK),
-    (b"\xfd7zXZ", "an archive of xz", _UNPACK),
-    (b"\x28\xb5\x2f\xfd", "an archive of zstd", _UNPACK),
-    (b"\x7fELF", "a program", "weft reads its output"),
-    (b"\x80\x04", "a pickle of Python, which is never loaded", "write JSON instead"),
+_START = 512
+"""First bytes of a file by which it is known."""
+
+_PICTURE = "weft reads the text itself, not a picture of it"
+_CALLS = "weft reads the calls of every rank, as PyTorch's profiler writes them (docs/traces.md)"
+_UNPACK = "unpack it, and name the file or folder to weft"
+
+_NOT_TEXT = (
+    (rb"\0(\x89PNG|\xff\xd8\xff|GIF8)", "a picture", _PICTURE),
+    (rb"\0%PDF", "a PDF", "weft reads the text itself: copy it out, with its columns"),
+    (
+        rb"(?s)\0(\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|.{257}ustar)",
+        "an archive",
+        _UNPACK,
+    ),
+    (rb"\0PK\x03\x04", "an archive (zip), or an office document", _UNPACK),
+    (rb"\0\x7fELF", "a program", "weft reads the text that it prints"),
+    (rb"\0\x80[\x02-\x05]", "a pickle, which can run code, so weft loads none", _CALLS),
+    (rb"\0SQLite format 3", "a database, as nsys exports", _CALLS),
+    (rb"\.(nsys-rep|qdrep)\0", "a report of Nsight Systems", _CALLS),
+    (rb"\.xplane\.pb\0", "a profile of XLA", _CALLS),
 )
-"""First bytes of files that are no text, what they are, and what to do."""
+"""Files that are no text: a pattern in their name, a zero and their first bytes; what they are;
+what to do."""
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
@@ -78,6 +87,7 @@ def read_text(path: str | Path) -> str:
             text = _read_limited(sys.stdin.read, where, "")
             return _unmarked(text.encode(errors="surrogateescape").decode())
         raw = read_bytes(path)
+        _refuse_known(raw[:_START], where)
         return _unmarked(raw.decode().replace("\r\n", "\n").replace("\r", "\n"))
     except UnicodeDecodeError as error:
         raise _not_text(error.object, where) from None
@@ -152,14 +162,18 @@ def _unmarked(text: str) -> str:
     return text
 
 
+def _refuse_known(start: bytes, where: str) -> None:
+    """Raise BadFile for a file that is no text, by its name or first bytes."""
+    for pattern, what, hint in _NOT_TEXT:
+        if re.search(pattern, where.encode(errors="replace") + b"\0" + start):
+            raise BadFile(f"this is {what}", where=where, hint=hint)
+
+
 def _not_text(raw: bytes, where: str) -> BadFile:
     for mark, name in _MARKS:
         if raw.startswith(mark):
             message = f"not a text file in UTF-8: it starts with the byte-order mark of {name}"
             return BadFile(message, where=where, hint="save it as UTF-8")
-    for magic, what, hint in _MAGIC:
-        if raw.startswith(magic):
-            return BadFile(f"not a text file (UTF-8): this is {what}", where=where, hint=hint)
     return BadFile("not a text file (UTF-8)", where=where)
 
 
@@ -397,11 +411,13 @@ def _umask() -> int:
 
 
 def looks_like_json(text: str) -> bool:
-    """Return True if a text begins as a JSON object, or as a list of objects, lists or texts.
+    """Return True if a text begins as a JSON object or list.
 
-    Outputs of tools begin with ``[`` too: ``[user@host ~]$``, ``[0] #``, ``[P2P (Peer-to-Peer)``.
+    Outputs of tools begin with ``[`` too: ``[user@host ~]$``, ``[0] #``, ``[1,0]<stdout>:``,
+    ``[P2P (Peer-to-Peer)``, ``[2026-11-28 06:45:00]``, ``[4m`` of a colour without its first byte.
     """
-    return re.match(r"\ufeff?\s*(?:\{|\[\s*[\[{\"\]])", text) is not None
+    label = r"\d+(?:,\d+)?\]\s*\S|\d+-\d|\d[\d;]*m"
+    return re.match(rf"\ufeff?\s*(?:\{{|\[(?!{label})\s*[\[{{\"\]\d-])", text) is not None
 
 
 def parse_json(text: str, where: str) -> Any:

@@ -17,6 +17,7 @@ from fractions import Fraction
 from ..base.errors import BadFile, BadTopology
 from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
+from ..base.terminal import plain_lines
 from ..machines.hosts import Cables, Host, build
 from ..machines.spec import MachineSpec
 from ..nouns.parts import Medium
@@ -36,7 +37,6 @@ from .host_plan import (
     with_media,
 )
 from .smi_matrix import ONE_HOST, OWN_ROW
-from .terminal import plain_lines
 
 _TITLE = re.compile(
     r"\s*=+ *(Weight|Hops|Link Type) between two GPUs *=+\s*$"

@@ -30,7 +30,7 @@ _GIB = Fraction(1 << 30, 10**9)
 
 
 @dataclass(frozen=True, slots=True)
-class Dimension:
+class NetworkDimension:
     """A dimension: GB/s of a link, µs of a hop, both in weft's units."""
 
     kind: str
@@ -76,7 +76,7 @@ def read_astra_yml(text: str, where: str, options: MachineSpec) -> Topology:
     return Topology(options.title(), tuple(nodes), tuple(links), symmetries=moves, notes=notes)
 
 
-def _block(line: Sequence[int], one: Dimension, hub: int) -> Iterator[Link]:
+def _block(line: Sequence[int], one: NetworkDimension, hub: int) -> Iterator[Link]:
     """Yield the links of the GPUs of one dimension's ring, graph or switch."""
     if one.kind == "Switch":
         cables = [(node, hub) for node in line]
@@ -102,7 +102,7 @@ def _rotation(
     return (*map(moved, range(ranks)), *(hub[one] for one in switches))
 
 
-def _dimensions(text: str, where: str) -> list[Dimension]:
+def _dimensions(text: str, where: str) -> list[NetworkDimension]:
     found = _lists(text, where)
     for key in KEYS:
         if key not in found:
@@ -130,7 +130,7 @@ def _dimensions(text: str, where: str) -> list[Dimension]:
                 where=f"{where}:{found['npus_count'][0]}",
                 hint="at least 2 NPUs, a positive bandwidth, no negative latency",
             )
-        made.append(Dimension(kind, int(size), bandwidth * _GIB, latency / 1000))
+        made.append(NetworkDimension(kind, int(size), bandwidth * _GIB, latency / 1000))
     return made
 
 
@@ -189,7 +189,7 @@ _HEAD = re.compile(
     r"\s*(?:\d{1,9}[ \t]+){2}\d{1,9}(?:[ \t]+\d{1,9}[ \t]+\d{1,9}[ \t]+\w{1,40})?\s*\n"
 )
 _LINK = re.compile(
-    rf"^\s*\d{{1,9}}\s+\d{{1,9}}\s+{_RATE.pattern}\s+{_DELAY.pattern}\s", re.MULTILINE
+    rf"^[ \t]*\d{{1,9}}[ \t]+\d{{1,9}}[ \t]+{_RATE.pattern}[ \t]+{_DELAY.pattern}\s", re.MULTILINE
 )
 
 

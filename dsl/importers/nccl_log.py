@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 
+from ..base.files import looks_like_json
 from ..base.lazy_dataclass import dataclass
 from ..nouns.collective import Kind
 from ..nouns.program import Protocol
@@ -23,6 +24,9 @@ from .nccl_tests import plain_lines
 _LOG = re.compile(r"\b(?:NCCL|RCCL|MSCCLPP) (INFO|WARN) |^weft: registered ")
 _VERSION = re.compile(r"\b(NCCL|RCCL) version ?:? ?(\d[\w.]*)")
 _SET = re.compile(r"(\w+) set by environment to (\S.*?)\.?$")
+_ENVIRONMENT = re.compile(r'"((?:NCCL|RCCL)_\w{1,60})=([^"\\]{0,200})"')
+"""A variable in the JSON of nccl-tests, which lists the environment."""
+
 _CHOICE = re.compile(
     r"(?:\b(\w+): )?\b(\d{1,18}) Bytes -> Algo (\w{1,40}) proto (\w{1,40})\b"
     r"(?: channel\SLo\.\.Hi\S\S\S(\d{1,9})\.\.(\d{1,9})\b)?"
@@ -98,7 +102,7 @@ def read_log(text: str) -> NcclLog:
     """Return what the lines of a debug log in a text say; of a text without any, nothing."""
     plain = plain_lines(text)
     lines = [line for line in plain if _LOG.search(line)]
-    settings: dict[str, str] = {}
+    settings = dict(_ENVIRONMENT.findall(text)) if looks_like_json(text) else {}
     read: dict[str, None] = {}
     by: dict[str, None] = {}
     choices: dict[NcclChoice, None] = {}

@@ -24,6 +24,7 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
+from ..base import terminal
 from ..base.errors import BadFile, UserError
 from ..base.files import looks_like_json, parse_json
 from ..base.lazy_dataclass import dataclass
@@ -34,7 +35,6 @@ from ..nouns.collective import Kind
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Topology, gpu, switch
 from ..symmetry.symmetry import GUESSED, guess
-from . import terminal
 from .generations import family_of
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
@@ -117,7 +117,7 @@ class _Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _TestOutput:
     """What an output says. ``hosts``: of each GPU, empty names where they are not told."""
 
     test: str
@@ -221,7 +221,7 @@ def read_nccl_tests(text: str, where: str, options: MachineSpec) -> Topology:
             hint="run the test with -b 8 -e 1G -f 2",
         )
     largest = max(rows, key=lambda row: row.bytes)
-    factor = largest.busbw / largest.algbw if largest.algbw and largest.busbw else 1.0
+    factor = largest.busbw / largest.algbw if min(largest.algbw, largest.busbw) > 0 else 1.0
     alpha, rate, off = _line(rows, factor)
     several = len(set(hosts)) > 1
     n = len(hosts)
@@ -280,7 +280,7 @@ def read_run(text: str, where: str) -> NcclTestsRun:
     )
 
 
-def _table(text: str, where: str, *, once: bool = False) -> _Table:
+def _table(text: str, where: str, *, once: bool = False) -> _TestOutput:
     """Return what an output says; ``once``: it is of one run, whole to its end.
 
     Raises:
@@ -301,7 +301,7 @@ def _table(text: str, where: str, *, once: bool = False) -> _Table:
     together = Counter(
         (host, pid[1]) for host, pid in zip(hosts, pids, strict=False) if pid is not None
     )
-    return _Table(
+    return _TestOutput(
         test[1] if test else "",
         hosts,
         max(together.values(), default=1),
@@ -450,13 +450,17 @@ def _rows(lines: list[str], where: str) -> Iterator[_Measured]:
     """
     head: list[str] = []
     begun: list[str] = []
-    at = 0
+    at, dated = 0, False
     for number, line in enumerate(lines, 1):
         if _HEAD.match(line):
             head, begun = line.lstrip("# ").split(), []
+            dated = head[-1] == "timestamp"  # -T 1: a day and a time
+            head = head[: len(head) - dated]
         if not head or line.startswith("#"):
             continue
         words, cut = _told(line)
+        if dated and len(words) == len(head) + 2:
+            words = words[:-2]
         if begun and words and all(map(_is_number, words)) and len(words) in _HALVES:
             words = begun + words
         elif not words or not re.fullmatch(r"-?\d+", words[0]):
@@ -512,12 +516,13 @@ def _torn(number: int, head: Sequence[str], where: str) -> BadFile:
 
 def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> _Measured:
     """Return a row from its words."""
-    at = head.index("time")
+    starts = [i for i, name in enumerate(head) if name == "time"]  # -I 1 has more beside them
+    at = starts[0]
     try:
         if len(words) != len(head) or len(words) < at + _HALF:
             raise ValueError
         us, algbw, busbw = (float(word) for word in words[at : at + 3])
-        other = float(words[at + _HALF]) if len(words) == at + 2 * _HALF else None
+        other = float(words[starts[1]]) if starts[1:] else None
     except ValueError:
         raise _torn(number, head, where) from None
     if len(words[0]) > _MOST_DIGITS or int(words[0]) > LARGEST_MESSAGE:
@@ -532,7 +537,7 @@ def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> 
             where=f"{where}:{number}",
             hint="sizes are at least 0, times and bandwidths finite numbers",
         )
-    wrong = tuple(words[at + 3 :: 4][:2])
+    wrong = tuple(words[start + 3] for start in starts[:2] if start + 3 < len(words))
     believed = other if other and SHORTEST_CALL_US <= other <= LONGEST_CALL_US else None
     named = dict(zip(head[:at], words, strict=False))
     redop, root = named.get("redop", ""), named.get("root", "")
@@ -542,6 +547,9 @@ def _row(words: Sequence[str], head: Sequence[str], number: int, where: str) -> 
 # --- JSON and CSV ---------------------------------------------------------------------------------
 
 _BUS = re.compile(r'"(?:busBw|bus_bw)"\s*:')
+
+_BETWEEN = re.compile(r"\}([ \t]*\n\s*)\{")
+"""Ends of objects that stand one in a line, without commas."""
 
 _NAMES = {name.replace("_", ""): name for name in (*TESTS, "sendrecv", "hypercube", "alltoallv")}
 """Tests by what rccl-tests call them, in small letters: ``AllReduce``."""
@@ -555,7 +563,7 @@ def _is_csv(text: str) -> bool:
     return {"collective", "size", "inplace", "time", "busbw"} <= set(first.split(","))
 
 
-def _of_records(text: str, where: str) -> _Table:
+def _of_records(text: str, where: str) -> _TestOutput:
     """Return the table of JSON or CSV.
 
     Raises:
@@ -563,24 +571,16 @@ def _of_records(text: str, where: str) -> _Table:
     """
     if _is_csv(text):
         return _of_rccl(list(_csv_records(text)), where)
-    lines = [(n, one) for n, line in enumerate(text.splitlines(), 1) if (one := line.strip(" \t,"))]
-    if all(one in ("[", "]") or (one[0] == "{" and one[-1] == "}") for _, one in lines):
-        found = [(n, _parsed(one, f"{where}:{n}")) for n, one in lines if one not in ("[", "]")]
-        if len(found) > 1 or "results" not in found[0][1]:
-            return _of_rccl(found, where)
-    data = parse_json(text, where)
+    joined, several = _BETWEEN.subn(r"},\1{", text.strip())
+    data = parse_json(f"[{joined}]" if several else joined, where)
     if isinstance(data, dict) and isinstance(data.get("results"), list):
         return _of_nccl(data, where)
-    if isinstance(data, list) and all(isinstance(one, dict) for one in data):
-        return _of_rccl(list(enumerate(data, 1)), where)
-    raise BadFile("the JSON has no results of nccl-tests or rccl-tests", where=where)
-
-
-def _parsed(text: str, where: str) -> Record:
-    try:
-        return dict(parse_json(text, where))
-    except BadFile as error:
-        raise BadFile(error.message, where=where) from None
+    records = [data] if isinstance(data, dict) else data
+    if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
+        raise BadFile("the JSON has no results of nccl-tests or rccl-tests", where=where)
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith("{")]
+    numbers = lines if len(lines) == len(records) else range(1, len(records) + 1)
+    return _of_rccl(list(zip(numbers, records, strict=True)), where)
 
 
 def _csv_records(text: str) -> Iterator[tuple[int, Record]]:
@@ -589,7 +589,7 @@ def _csv_records(text: str) -> Iterator[tuple[int, Record]]:
     yield from ((rows.line_num, dict(zip(head, row, strict=False))) for row in rows if row)
 
 
-def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _Table:
+def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _TestOutput:
     """Return the table of records, of which each is of a size and a placement.
 
     A process is a rank there. Without MPI all GPUs are of one process; with it, ``nodes`` is 1 in
@@ -615,7 +615,7 @@ def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _Table:
         what = "no records" if not kinds else "records of several tests or numbers of GPUs"
         raise BadFile(what, where=where, hint="one file for each run")
     ((name, gpus, processes, each, nodes),) = kinds
-    if not 0 < gpus * processes * each <= MAX_GPUS:
+    if not 2 <= gpus * processes * each <= MAX_GPUS:
         raise BadFile(f"{gpus * processes * each} GPUs", where=where)
     per_host = processes * each // nodes if nodes > 1 else 0
     named = "" if processes > 1 else "host"
@@ -625,10 +625,10 @@ def _of_rccl(records: Sequence[tuple[int, Record]], where: str) -> _Table:
         for size, (out, inside) in halves.items()
     ]
     test = _NAMES.get(name.lower().replace("_", ""), name[:100])
-    return _Table(test, hosts, gpus * each, rows, [])
+    return _TestOutput(test, hosts, gpus * each, rows, [])
 
 
-def _of_nccl(data: Record, where: str) -> _Table:
+def _of_nccl(data: Record, where: str) -> _TestOutput:
     """Return the table of one object. Its devices are the first of each process."""
     config = data.get("config", data)
     devices = config.get("devices", data.get("devices")) if isinstance(config, dict) else None
@@ -637,9 +637,9 @@ def _of_nccl(data: Record, where: str) -> _Table:
     each = int(_real(config, "nthreads", where, 1)) * int(_real(config, "ngpus", where, 1))
     ranks = [_real(one, "rank", where) for one in devices]
     several = 1 if ranks[1:2] == [1] else each
+    if not 2 <= len(devices) * several <= MAX_GPUS:
+        raise BadFile(f"{len(devices) * several} GPUs in the list of devices", where=where)
     hosts = [str(one.get("hostname", ""))[:100] for one in devices for _ in range(several)]
-    if not 2 <= len(hosts) <= MAX_GPUS:
-        raise BadFile(f"{count(len(hosts), 'GPU')} in the list of devices", where=where)
     bounds = data.get("out_of_bounds")
     if not isinstance(bounds, dict) or bounds.get("okay") not in ("true", True):
         raise BadFile(
@@ -661,7 +661,7 @@ def _of_nccl(data: Record, where: str) -> _Table:
     test = _TEST.search(" ".join(map(str, program))) if isinstance(program, list) else None
     names = [str(one.get("device_info", "")) for one in devices]
     warm = _real(config, "warmup_iters", where, 1) > 0
-    return _Table(test[1] if test else "", hosts, each, rows, names, warm)
+    return _TestOutput(test[1] if test else "", hosts, each, rows, names, warm)
 
 
 _Half = tuple[float, float, float, str]

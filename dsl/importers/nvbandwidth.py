@@ -17,10 +17,10 @@ from typing import Any
 from ..base.errors import BadFile
 from ..base.files import looks_like_json, parse_json
 from ..base.lazy_dataclass import dataclass
+from ..base.terminal import plain_lines, without_bars
 from ..machines.spec import MachineSpec
 from ..nouns.topology import Topology
 from .p2p_test import Matrix, PairRates, matrix_below, measured, measured_machine, turned
-from .terminal import plain_lines, without_bars
 
 _TITLE = re.compile(
     r"\s*memcpy (CE|SM) GPU\(row\) (->|<-|<->) GPU\(column\)"
@@ -50,7 +50,7 @@ LATENCIES_SINCE = (0, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _PairTest:
     """A matrix by sender and receiver. ``key``: a member of ``ORDER``, ``both_ce`` (the sum of
     both directions), ``latency``, or a port: ``out_ce``, whose rows are 0; ``name`` of the test."""
 
@@ -84,7 +84,7 @@ def read_nvbandwidth(text: str, where: str, options: MachineSpec) -> Topology:
         devices = [m for m in map(_DEVICE.match, lines) if m]
         names, hosts = tuple(m[2] for m in devices), tuple(m[1] or "" for m in devices)
         version = _version("\n".join(lines))
-    found: dict[str, _Case] = {}
+    found: dict[str, _PairTest] = {}
     for case in cases:
         found.setdefault(case.key, case)
     there = [key for key in ORDER if key in found]
@@ -115,7 +115,7 @@ def read_nvbandwidth(text: str, where: str, options: MachineSpec) -> Topology:
     return measured_machine(rates, where, options, note, *load)
 
 
-def _port(found: Mapping[str, _Case], side: str, unit: str) -> dict[int, float]:
+def _port(found: Mapping[str, _PairTest], side: str, unit: str) -> dict[int, float]:
     """Return GB/s of a side of each GPU: by tests of the same unit, else by any."""
     case = next((found[k] for u in (unit, "ce", "sm") if (k := f"{side}_{u}") in found), None)
     return {} if case is None else {gpu: x for (_, gpu), x in case.cells.items()}
@@ -126,7 +126,7 @@ def _version(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _of_text(lines: Sequence[str], where: str) -> Iterator[_Case]:
+def _of_text(lines: Sequence[str], where: str) -> Iterator[_PairTest]:
     name = ""
     for number, line in enumerate(lines, 1):
         if (running := _RUNNING.match(line)) is not None:
@@ -141,34 +141,34 @@ def _side(name: str) -> str | None:
     return next((side for test, side in PORTS.items() if name.startswith(f"{test}_")), None)
 
 
-def _cases(title: str, name: str, gpus: int, cells: Matrix) -> Iterator[_Case]:
+def _cases(title: str, name: str, gpus: int, cells: Matrix) -> Iterator[_PairTest]:
     """Yield the matrix below a title, if it is one of those that are read."""
     if _LATENCY.match(title):
-        yield _Case("latency", name, gpus, cells)
+        yield _PairTest("latency", name, gpus, cells)
     elif (found := _TITLE.match(title)) is not None:
         unit, arrow, _, part = found.groups()
         key = f"{'read' if arrow == '->' else 'write'}_{unit.lower()}"
         if (side := _side(name)) is not None:
-            yield _Case(f"{side}_{unit.lower()}", name, gpus, cells)
+            yield _PairTest(f"{side}_{unit.lower()}", name, gpus, cells)
         elif arrow != "<->":
-            yield _Case(key, name or f"memcpy_{key}", gpus, turned(cells, arrow == "->"))
+            yield _PairTest(key, name or f"memcpy_{key}", gpus, turned(cells, arrow == "->"))
         elif part == "Total":
-            yield _Case(f"both_{unit.lower()}", name, gpus, cells)
+            yield _PairTest(f"both_{unit.lower()}", name, gpus, cells)
         elif part is None and unit == "CE":
             back = {f[::-1]: x for f, x in cells.items()}
             sums = {f: x + back[f] for f, x in cells.items() if f in back}
-            yield _Case("both_ce", name, gpus, sums)
+            yield _PairTest("both_ce", name, gpus, sums)
 
 
 def _of_json(
     data: Any, where: str
-) -> tuple[list[_Case], tuple[str, ...], tuple[str, ...], tuple[int, int]]:
+) -> tuple[list[_PairTest], tuple[str, ...], tuple[str, ...], tuple[int, int]]:
     """Return the matrices of the JSON, the names and hosts of GPUs, and the version."""
     body = data.get("nvbandwidth")
     tests = body.get("testcases") if isinstance(body, dict) else None
     if not isinstance(tests, list):
         raise BadFile("the JSON of nvbandwidth has no testcases", where=where)
-    cases: list[_Case] = []
+    cases: list[_PairTest] = []
     for number, test in enumerate(tests):
         if not isinstance(test, dict) or "bandwidth_matrix" not in test:
             continue  # waived, or failed

@@ -16,13 +16,13 @@ from statistics import median
 
 from ..base.errors import BadFile
 from ..base.lazy_dataclass import dataclass
+from ..base.terminal import plain_lines, without_bars
 from ..machines.spec import MachineSpec
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
 from .defaults import NO_PEER_ACCESS
 from .generations import family_of
-from .terminal import plain_lines, without_bars
 
 NOISE = 0.06
 """Typical relative noise of one run of a bandwidth test."""

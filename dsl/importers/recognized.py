@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ..base.errors import BadFile, Missing, PluginFault, UserError
 from ..base.files import looks_like_json, parse_json
+from ..base.foreign import SIGNATURES, refuse_foreign
 from ..base.lazy_dataclass import dataclass
 from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
@@ -23,7 +24,6 @@ from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
 from .astra_network import looks_like_astra_yml, looks_like_ns3, read_astra_yml, read_ns3
 from .edge_list import read_edge_list
-from .foreign import refuse_foreign
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
 from .msccl_tools import is_msccl_topology, read_msccl_topology
 from .nccl_graph import looks_like_graphs, read_nccl_graph
@@ -54,6 +54,17 @@ IMPORT_SKETCH = (
 )
 
 
+_OTHER_INPUTS = (
+    (r"\A(\s*#[^\n]*\n)*\s*sketch\s+\w", "a sketch of weft, not a machine", "-s takes it"),
+    (
+        r"^\[parallel\]|\A(?=[^\n]*\bname *,)[^\n]*\bkind\b",
+        "a workload of weft, not a machine",
+        "weft plan FILE -t MACHINE takes it",
+    ),
+)
+"""Texts of weft's that are given for a machine, as :data:`SIGNATURES` has those of others."""
+
+
 class Importer(Protocol):
     """Importer of one format; packages add theirs by the entry points ``weft.importers``."""
 
@@ -77,7 +88,7 @@ class _BuiltInImporter:
     recognizes: Callable[[str], bool]
     made: Callable[[str, str, MachineSpec], Topology]
     as_read: bool = False
-    """It confines hosts itself, or the text lists all ways."""
+    """It confines hosts itself, or the text lists or measures all ways."""
 
     def read(self, text: str, where: str, options: MachineSpec) -> Topology:
         """Read the topology, its hosts confined unless ``loopback=on`` says otherwise."""
@@ -101,7 +112,7 @@ def read_any(text: str, where: str, options: MachineSpec) -> Topology:
             error.where = error.where or where
             raise
         return expect(Topology, made, importer, "read")
-    refuse_foreign(text, where)
+    refuse_foreign(text, where, (*_OTHER_INPUTS, *SIGNATURES))
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 
@@ -177,9 +188,9 @@ _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_graphs, read_nccl_graph),
     _BuiltInImporter(lambda text: text.startswith("<"), _read_xml),
     _BuiltInImporter(looks_like_gml, read_gml, as_read=True),
-    _BuiltInImporter(looks_like_p2p_test, read_p2p_test),
-    _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth),
-    _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests),
+    _BuiltInImporter(looks_like_p2p_test, read_p2p_test, as_read=True),
+    _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth, as_read=True),
+    _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests, as_read=True),
     _BuiltInImporter(looks_like_amd_smi, read_amd_smi),
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
     _BuiltInImporter(looks_like_nvlink_status, read_nvlink_status),

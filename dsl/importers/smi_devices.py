@@ -12,8 +12,8 @@ from fractions import Fraction
 
 from ..base.errors import BadFile
 from ..base.lazy_dataclass import dataclass
+from ..base.terminal import plain_lines
 from .smi_matrix import Matrix
-from .terminal import plain_lines
 
 _GPU = re.compile(r"\s*GPU (\d{1,4}(?:,\d{1,4})*): (\S.*?)\s*(?:\(UUID.*)?$")
 """A line of ``nvidia-smi -L``; reports of environments list GPUs of one name together."""

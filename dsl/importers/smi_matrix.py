@@ -14,7 +14,7 @@ from ..base.errors import BadFile, BadTopology
 from ..base.files import looks_like_json
 from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
-from .terminal import plain_lines, without_bars
+from ..base.terminal import plain_lines, without_bars
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Classes over PCIe, nearest first."""

@@ -56,7 +56,8 @@ class VerifyRunFlags(Flags):
     files: tuple[str, ...] = flag(
         metavar="LOG",
         nargs="+",
-        help="output of nccl-tests or rccl-tests, debug logs (NCCL_DEBUG=INFO), or both in one",
+        help="output of nccl-tests or rccl-tests (text, JSON or CSV), debug logs "
+        "(NCCL_DEBUG=INFO), or both in one",
     )
     library: str | None = flag(
         "--library", metavar="DIR", help="the library whose files should have run"

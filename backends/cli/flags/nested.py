@@ -39,8 +39,8 @@ class TopoImportFlags(CapableFlags):
     """Flags of ``weft topo import``."""
 
     HELP: ClassVar[str] = (
-        "turn the text of nvidia-smi, rocm-smi or amd-smi, NCCL or RCCL XML, GraphML, GML, TACCL, "
-        "TE-CCL or edge-list JSON into ours"
+        "turn the text of nvidia-smi, rocm-smi or amd-smi, NCCL or RCCL XML, GraphML, GML, files "
+        "of TACCL, TE-CCL, msccl-tools or ASTRA-sim, or measurements into ours"
     )
     DESCRIPTION: ClassVar[str | None] = "Options of the importer follow the path: topo.xml:nodes=4"
 
@@ -67,7 +67,9 @@ class TopoCalibrateFlags(Flags):
 
     topology: str = flag(metavar="TOPO", help="a catalogue name, a file, or -")
     files: tuple[str, ...] = flag(
-        metavar="FILE", nargs="+", help="output of nccl-tests or rccl-tests, one run in each"
+        metavar="FILE",
+        nargs="+",
+        help="output of nccl-tests or rccl-tests (text, JSON or CSV), one run in each",
     )
     output: str | None = shared.output("a file for the machine with the fitted numbers")
     page: str | None = flag(

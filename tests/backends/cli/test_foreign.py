@@ -211,3 +211,48 @@ def test_flags_that_are_for_taccl(weft: Weft, question: Path, pair: tuple[Path, 
     ran = weft("sketch", "import", pair[1])
     assert ran.code == 2
     assert "-t topology.json" in ran.err
+
+
+MSCCL = "from msccl.language import *\n\nwith MSCCLProgram('ring', 4, None, 1):\n    XML()\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "verb", "what"),
+    [
+        (
+            "ring.py",
+            MSCCL.encode(),
+            ("compile", "FILE", "-o", "x.xml"),
+            "a program for msccl-tools",
+        ),
+        ("ring.py", MSCCL.encode(), ("synth", "-t", "ring:4", "-c", "FILE"), "for msccl-tools"),
+        ("p.py", b"import mscclpp.language as l\n", ("check", "FILE"), "a program for MSCCL++"),
+        ("a.png", b"\x89PNG\r\n\x1a\n\0", ("topo", "show", "FILE"), "a picture"),
+        ("a.xlsx", b"PK\x03\x04\x14\0", ("topo", "calibrate", "ring:2", "FILE"), "office document"),
+        ("a.html", b"<!doctype html><p>", ("compile", "FILE", "-o", "x.xml"), "a page of the web"),
+        ("a.html", b"<!doctype html><p>", ("plan", "FILE", "-t", "ring:4"), "a page of the web"),
+        (
+            "a.sketch",
+            b"apiVersion: v1\nkind: Pod\n",
+            ("synth", "-t", "ring:4", "-c", "allgather", "-s", "FILE"),
+            "Kubernetes",
+        ),
+        (
+            "a.json",
+            b'{"msccl_type": "algorithm"}',
+            ("compile", "FILE", "-o", "x.xml"),
+            "an algorithm",
+        ),
+        ("a.txt", b"Machine (15GB total)\n", ("show", "FILE"), "hwloc's lstopo"),
+    ],
+)
+def test_files_of_other_programs_are_named_by_every_verb(
+    weft: Weft, tmp_path: Path, name: str, content: bytes, verb: tuple[str, ...], what: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    ran = weft(*(file if word == "FILE" else word for word in verb))
+    assert (ran.code, ran.out) == (2, "")
+    named = next(line for line in ran.err.splitlines() if line.startswith("error: this is "))
+    assert what in named
+    assert "hint: " in ran.err

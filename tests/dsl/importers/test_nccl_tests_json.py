@@ -9,6 +9,7 @@ import pytest
 from nccl_tests_text import nccl_tests_text
 
 from weft.dsl.base.errors import BadFile
+from weft.dsl.importers.nccl_log import read_log
 from weft.dsl.importers.nccl_tests import NcclTestsRun, looks_like_nccl_tests, read_run
 from weft.dsl.importers.recognized import read_any
 from weft.dsl.machines.spec import parse_spec
@@ -126,6 +127,7 @@ def test_one_object_of_nccl_tests(processes: int) -> None:
         (nccl_json().replace('"time": 10.5', '"time": "nan"'), "time: expected a number"),
         (nccl_json().replace('"ngpus": 4', '"ngpus": 1e300'), "ngpus: expected a number"),
         (nccl_json(config={"devices": []}), "0 GPUs in the list"),
+        (nccl_json(gpus=10**9), "1000000000 GPUs in the list"),
         (nccl_json(results=[7]), "a result is an object"),
         (as_lines(rccl_records({"gpus": 4})).replace('"0"', '"5"', 1), "results were wrong"),
         (as_lines(rccl_records({"gpus": 4})).replace("AllReduce", "Reduce", 1), "several tests"),
@@ -143,3 +145,34 @@ def test_what_is_no_run(text: str, message: str) -> None:
 def test_a_column_of_zeros_makes_no_machine_impossible() -> None:
     text = nccl_tests_text("all_reduce", ROWS, gpus=4)
     assert read_any(text, "a", parse_spec("a")).ranks == 4  # the support writes busbw as 0.00
+
+
+def test_gpus_of_one_measured_host_reach_each_other() -> None:
+    text = nccl_tests_text("all_reduce", ROWS, gpus=2, hosts=2)
+    made = read_any(text, "a", parse_spec("a"))
+    assert (made.hosts, len(made.nodes)) == (2, 5)  # one fabric: the text tells no more
+
+
+def test_the_environment_of_a_run_is_in_its_json() -> None:
+    log = read_log(nccl_json(env=["HOME=/root", "NCCL_ALGO=Ring", "NCCL_PROTO=LL"]))
+    assert log.settings == {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}
+    assert log.lines == 0
+
+
+@pytest.mark.parametrize("dated", [False, True])
+@pytest.mark.parametrize("each", [False, True])
+def test_columns_of_each_call_and_of_the_time_of_day(each: bool, dated: bool) -> None:
+    """``-I 1`` adds four columns to a half, ``-T 1`` a day and a time to a row."""
+    more, last = "  9.9  12.0  11.9  3.41" * each, "  2026-11-28 07:41:45" * dated
+    lines = []
+    for line in nccl_tests_text("all_reduce", ROWS, gpus=4).splitlines():
+        if line.startswith("#  size"):
+            line = line.replace("#wrong", "#wrong" + "  i_min  i_max  i_p99  i_cv%" * each)
+            line += "  timestamp" * dated
+        elif line.startswith("  "):
+            words = line.split()
+            words[8] += more
+            words[12] = f"N/A{more}{last}"
+            line = "  ".join(words)
+        lines.append(line)
+    assert times(read_run("\n".join(lines), "a.txt")) == [(size, us, us) for size, us in ROWS]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from nccl_tests_text import nccl_tests_text
 
-from weft.dsl.base.errors import BadFile
+from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.spans import Source
 from weft.dsl.importers.recognized import read_any
 from weft.dsl.machines.spec import parse_options
@@ -103,6 +104,17 @@ FOREIGN = [
     ("Machine (2015GB total)\n  Package L#0\n    NUMANode L#0\n", "hwloc's lstopo", "topo -m"),
     (ROCM, "rocm-smi's text without links", "rocm-smi --showtopo"),
     ('[\n {"gpu": 0, "bdf": "0000:05:00.0", "links": []}]', "amd-smi's text or JSON", "amd-smi"),
+    (
+        '{"system": {"(Topology) Weight between DRM devices 0 and 1": "15"}}',
+        "rocm-smi's JSON",
+        "-m",
+    ),
+    (
+        "NVIDIA-SMI has failed because it couldn't communicate with the driver.\n",
+        "failure",
+        "run it",
+    ),
+    ("-bash: nvidia-smi: command not found\n", "the failure of a command", "run it"),
     (FABRIC, "InfiniBand's switches", "fabric="),
     (LSPCI, "PCI devices", "topo -m"),
     ("available: 2 nodes (0-1)\nnode 0 cpus: 0 1\n", "CPUs or NICs", "topo -m"),
@@ -133,6 +145,9 @@ FOREIGN = [
     ),
     (" #bytes     #iterations    BW peak[MB/sec]\n 65536 5000 23.1\n", "a NIC", "nvbandwidth"),
     ("num_ranks 2\nrank 0 {\nl1: send 8b to 1\n}\n", "a program, not a machine", "weft show"),
+    ("# mine\nsketch a\n", "a sketch of weft", "-s"),
+    ("[parallel]\ntp = 8\n[model]\nlayers = 3\n", "a workload of weft", "weft plan"),
+    ("name,kind,group,size,after\na,allreduce,0-3,1MiB,\n", "a workload of weft", "weft plan"),
     ('{"schemaVersion": 1, "traceEvents": []}', "PyTorch's profiler", "workload"),
 ]
 
@@ -145,7 +160,44 @@ def test_files_of_other_programs_are_refused_by_name(text: str, what: str, wante
     assert wanted in error.value.hint
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 1 1\n" + "\n" * 200_000,
+        "\n \n" * 50_000 + "x",
+        "GPU0 X" + " " * 200_000 + "z",
+        "Machine (1" + "B" * 200_000,
+        "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n" + "1" * 200_000,
+        "&#" * 100_000,
+        "[1]" + " " * 200_000,
+        "<" + "<!" * 100_000,
+    ],
+    ids=range(8),
+)
+def test_long_lines_and_many_of_them_cost_no_square(text: str) -> None:
+    with pytest.raises(UserError):
+        read(text)
+
+
 def test_what_has_a_matrix_is_read_whatever_stands_beside_it() -> None:
     beside = [text for text, _, _ in FOREIGN if text[:1] not in "<[{"]
     assert read("\n".join([*beside, TOPO])).ranks == 2
     assert read("\n".join([TOPO, LEGEND, *beside])).ranks == 2
+
+
+@pytest.mark.parametrize("kind", ["nccl-tests", "p2p", "amd"])
+def test_measurements_copied_from_a_page(kind: str) -> None:
+    cells = ["GPU0 0 15", "GPU1 15 0"]
+    text = {
+        "nccl-tests": nccl_tests_text("all_reduce", [(8, 10.5), (1 << 28, 1450.0)], gpus=4),
+        "p2p": "Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n"
+        " D\\D 0 1\n 0 9 5.5\n 1 5.5 9\n",
+        "amd": "== Weight between two GPUs ==\nGPU0 GPU1\n"
+        + "\n".join(cells)
+        + "\n== Link Type between two GPUs ==\nGPU0 GPU1\n"
+        + "\n".join(cells).replace("15", "XGMI"),
+    }[kind]
+    wanted = read(text).digest()
+    assert read(text.replace(" ", "\u2009")).digest() == wanted
+    assert read(text.replace(" -1 ", " \u22121 ").replace(" ", "&nbsp;")).digest() == wanted
+    assert read("".join(f"> {line}\r\n" for line in text.splitlines())).digest() == wanted

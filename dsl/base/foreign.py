@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..base.errors import BadFile
+from .errors import BadFile
 from .terminal import plain_text
 
 BEGINNING = 100_000
@@ -56,14 +56,28 @@ SIGNATURES = (
     (r"(?i)\A\s*<(!doctype html|html|head|body|div|table|pre)\b", "a page of the web", _ITSELF),
     (r"\A\s*<(svg\b|[\s\S]{0,999}<svg\b)", "a picture", _ITSELF),
     (r'(<!DOCTYPE topology SYSTEM "hwloc|<object type="Machine")', "hwloc's XML", _LINKS),
-    (r"^[ \t]*(Machine \(\d.*B.*\)|Machine L#\d|PU L#\d)", "the text of hwloc's lstopo", _LINKS),
+    (
+        r"^[ \t]*(Machine \(\d.{0,20}B.{0,20}\)|Machine L#\d|PU L#\d)",
+        "the text of hwloc's lstopo",
+        _LINKS,
+    ),
     (r"<nvidia_smi_log\b", "the XML of nvidia-smi -q, which has no links", _LINKS),
     (
         r"(\| NVIDIA-SMI \d|=NVSMI LOG=)|^GPU \d+: .{1,99}\(UUID: GPU-",
         "a list of GPUs by nvidia-smi, which has no links",
         _LINKS,
     ),
+    (
+        r'"\(Topology\) |"Weight between two GPUs"',
+        "rocm-smi's JSON, which weft reads as text",
+        _LINKS,
+    ),
     (r"(ROCm System Management|ROCM-SMI version)", "rocm-smi's text without links", _LINKS),
+    (
+        r"^NVIDIA-SMI has failed|^No devices (were )?found|: command not found$",
+        "the failure of a command",
+        "run it where the GPUs and their driver are",
+    ),
     (r'\A\s*\[\s*\{\s*"gpu"\s*:|^GPU: \d+\s*$', "amd-smi's text or JSON without tables", _LINKS),
     (
         r"^[ \t]*(([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] .{2,60}: |-\[[0-9a-f]{4}:)",
@@ -84,9 +98,9 @@ SIGNATURES = (
     (r"^apiVersion:\s", "a manifest of Kubernetes", _FABRIC),
     (r"^Nodes \d+\s*\nTiers \d", "a topology of htsim", _FABRIC),
     (r"<platform version=", "a platform of SimGrid", _GRAPH),
-    (r"^\s*(strict\s+)?(di)?graph\b[^\[\n]{0,99}\{", "a graph in DOT", _GRAPH),
+    (r"^[ \t]*(strict +)?(di)?graph\b[^\[\n]{0,99}\{", "a graph in DOT", _GRAPH),
     (
-        r'"(logical-dims|scheduling-policy|topology-name)"\s*:',
+        r'^[ \t]*"?(logical-dims|scheduling-policy|topology-name)"?[ \t]*:|"logical-dims"',
         "a JSON file of ASTRA-sim",
         "weft wants its network.yml, or the topology file of ns-3",
     ),
@@ -117,7 +131,7 @@ SIGNATURES = (
         "weft plan TRACE -t MACHINE takes it as a workload",
     ),
     (
-        r"^(# OSU \w|\s*#bytes\s+#iterations)",
+        r"^(# OSU \w|[ \t]*#bytes +#iterations)",
         "a measurement of MPI or of a NIC",
         _TIMES,
     ),

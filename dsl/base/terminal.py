@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable
 
@@ -38,6 +37,8 @@ _RULE = re.compile(r"[\s:+=-]*")
 def plain_text(text: str) -> str:
     """Return a text with the characters of a terminal, line for line."""
     if _ENTITY.search(text):
+        import html  # two thousand names: only copies of web pages have any
+
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]).replace("\n", " "), text)
     return ESCAPES.sub("", text.translate(_PLAIN))
 
