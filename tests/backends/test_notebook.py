@@ -118,6 +118,9 @@ def test_tables_for_pandas(library, outcome):
     points = outcome.to_pandas()
     assert list(points["steps"]) == [p.steps for p in outcome.points]
     assert set(points["found_by"]) == {"classic"}
+    rates = [p.rounds_per_chunk for p in outcome.points]
+    assert list(points["rounds_per_chunk"]) == [float(rate) for rate in rates]
+    assert list(points["rounds_per_chunk_exact"]) == [str(rate) for rate in rates]
     times = weft.simulate(schedule, "64KiB:1MiB").to_pandas()
     assert list(times["bytes"]) == [1 << k for k in range(16, 21)]
     assert times["time_us"].is_monotonic_increasing
@@ -126,6 +129,9 @@ def test_tables_for_pandas(library, outcome):
     frame = library.to_pandas()
     assert set(frame["collective"]) == {"allgather"}
     assert (frame["time_us"] >= frame["bound_us"]).all()
+    numbers = {"bound", "rounds_per_chunk", "algbw_GBps", "time_us", "bound_us", "gain"}
+    for table in (points, times, frame):
+        assert all(table[name].dtype.kind == "f" for name in numbers & set(table.columns))
 
 
 def test_without_pandas_the_error_says_what_to_install(outcome, monkeypatch):
