@@ -102,7 +102,11 @@ def _sizes(of: Library) -> Iterator[dict[str, Any]]:
 
 
 def _frame(rows: Iterable[dict[str, Any]]) -> Any:
-    return _pandas().DataFrame(list(rows))
+    """Return a table; what is missing is NaN, so that a column of numbers stays one of floats."""
+    nan = float("nan")
+    return _pandas().DataFrame(
+        [{key: nan if value is None else value for key, value in row.items()} for row in rows]
+    )
 
 
 def _pandas() -> Any:
