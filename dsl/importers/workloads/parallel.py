@@ -126,7 +126,7 @@ def read_settings(text: str, where: str, name: str) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class _Weights:
+class _WeightCounts:
     """How many weights a model has: a dense and a MoE layer without its experts, an MLP, both ends.
 
     ``experts``: those of a MoE layer. ``first``, ``last``: beside the layers of these stages.
@@ -139,7 +139,7 @@ class _Weights:
     last: int
 
 
-def _weights_of(m: Mapping[str, int]) -> _Weights:
+def _weights_of(m: Mapping[str, int]) -> _WeightCounts:
     """Return the numbers that Megatron-LM's GPT and Llama's checkpoints have.
 
     An MLP has two matrices, or three if it is gated; a layer two norms, and the model a last one.
@@ -156,7 +156,7 @@ def _weights_of(m: Mapping[str, int]) -> _Weights:
     attention = 2 * h * (queries + keys) + biased * (queries + 2 * keys + h) + 2 * norm
     expert = mlp(m["expert_feed_forward"])
     table = m["vocabulary"] * h
-    return _Weights(
+    return _WeightCounts(
         dense=attention + mlp(m["feed_forward"]),
         routed=attention + h * m["experts"] + m["shared_experts"] * expert,
         experts=m["experts"] * expert,
