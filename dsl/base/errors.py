@@ -197,7 +197,7 @@ _OPTION = (
     r"(?:[ =](?P<value>'[^']*'|\"[^\"]*\"|[A-Z0-9.][^\s,;)]*(?:,[^\s,;)]+)*|\S*[^\s\w,;:.)]\w\S*"
     r"|(?!is |are |says |and |or |takes |makes |names )\w+))?"
 )
-_PROGRAMS = r"\b(weft|\w+-smi|mpirun|mpiexec|dask|torchrun|srun|pip|run the test) "
+_PROGRAMS = r"\b(weft [\w-]+|\w+-smi|mpirun|mpiexec|dask|torchrun|srun|pip|run the test) "
 _LONGEST = 4000
 """Characters of a message in which options are looked for; longer ones hold what files say."""
 
@@ -234,6 +234,7 @@ def in_python(text: str) -> str:
         )
         return f"{name}={value}" if bare else f'{name}="{value}"'
 
+    text = re.sub(r"(?<!\S)-[a-z]/--", "--", text)
     return re.sub(_OPTION, named, text)
 
 
