@@ -44,6 +44,18 @@ if TYPE_CHECKING:
     from weft.backends.formats.mscclpp.lower.emit import emit as emit_mscclpp_json
     from weft.backends.notebook.library import tune
     from weft.backends.notebook.search import bounds, compile, problem, simulate, synthesize
+    from weft.backends.notebook.verbs import (
+        deploy,
+        diff,
+        explain,
+        failures,
+        place,
+        plan,
+        profile,
+        resynth,
+        show,
+        verify_run,
+    )
     from weft.dsl.author.builder import Builder
     from weft.dsl.author.recipe import load as load_algorithm
     from weft.dsl.author.recipe import program
@@ -75,6 +87,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
     from weft.synth.base.engine import Budget, Outcome, Point, Status
     from weft.synth.bounds import Bounds
+    from weft.synth.joint.rails import rail_planner
     from weft.synth.judge.verify import verify
     from weft.synth.time.program_time import simulate_program
 
@@ -118,20 +131,30 @@ _HOME: Final = MappingProxyType(
         "compile_program": "weft.backends.compile.prepare:compile_program",
         "compile_schedule": "weft.backends.compile.prepare:compile_schedule",
         "custom": "weft.dsl.nouns.collective:custom",
+        "deploy": "weft.backends.notebook.verbs:deploy",
+        "diff": "weft.backends.notebook.verbs:diff",
         "elaborate": "weft.dsl.language.elaborate:elaborate",
         "emit_msccl_xml": "weft.backends.formats.msccl.emit:emit",
         "emit_mscclpp_json": "weft.backends.formats.mscclpp.lower.emit:emit",
+        "explain": "weft.backends.notebook.verbs:explain",
+        "failures": "weft.backends.notebook.verbs:failures",
         "load_algorithm": "weft.dsl.author.recipe:load",
         "load_sketch": "weft.dsl.language.load:load_sketch",
         "make": "weft.dsl.nouns.collective:make",
         "parse_sketch": "weft.dsl.language.parse:parse",
+        "place": "weft.backends.notebook.verbs:place",
+        "plan": "weft.backends.notebook.verbs:plan",
         "problem": "weft.backends.notebook.search:problem",
+        "profile": "weft.backends.notebook.verbs:profile",
         "program": "weft.dsl.author.recipe:program",
         "program_of": "weft.backends.formats.msccl.read:program_of",
+        "rail_planner": "weft.synth.joint.rails:rail_planner",
         "read_msccl_xml": "weft.backends.formats.msccl.read:read_msccl_xml",
         "read_schedule": "weft.dsl.nouns.schedule:read",
+        "resynth": "weft.backends.notebook.verbs:resynth",
         "run_msccl_xml": "weft.backends.execute.execute:run_xml",
         "run_mscclpp_json": "weft.backends.formats.mscclpp.interpret:run_plan",
+        "show": "weft.backends.notebook.verbs:show",
         "simulate": "weft.backends.notebook.search:simulate",
         "simulate_program": "weft.synth.time.program_time:simulate_program",
         "synthesize": "weft.backends.notebook.search:synthesize",
@@ -139,6 +162,7 @@ _HOME: Final = MappingProxyType(
         "topology": "weft.dsl.catalogue:topology",
         "tune": "weft.backends.notebook.library:tune",
         "verify": "weft.synth.judge.verify:verify",
+        "verify_run": "weft.backends.notebook.verbs:verify_run",
         "write_schedule": "weft.dsl.nouns.schedule:write",
     }
 )
@@ -183,20 +207,30 @@ __all__ = [
     "compile_program",
     "compile_schedule",
     "custom",
+    "deploy",
+    "diff",
     "elaborate",
     "emit_msccl_xml",
     "emit_mscclpp_json",
+    "explain",
+    "failures",
     "load_algorithm",
     "load_sketch",
     "make",
     "parse_sketch",
+    "place",
+    "plan",
     "problem",
+    "profile",
     "program",
     "program_of",
+    "rail_planner",
     "read_msccl_xml",
     "read_schedule",
+    "resynth",
     "run_msccl_xml",
     "run_mscclpp_json",
+    "show",
     "simulate",
     "simulate_program",
     "synthesize",
@@ -204,6 +238,7 @@ __all__ = [
     "topology",
     "tune",
     "verify",
+    "verify_run",
     "write_schedule",
 ]
 

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import traceback
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -64,6 +65,15 @@ def _dispatch(arguments: list[str], console: Console) -> int:
         args = parser.parse_args(arguments)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
+    return run_verb(args, console)
+
+
+def run_verb(args: Namespace, console: Console) -> int:
+    """Run the verb of a parsed command line, and return its exit code.
+
+    Raises:
+        WeftError: what the verb raises, or an output that is an input.
+    """
     flags = flags_of(args.verb)
     verb = verb_of(args.verb)
     asked = flags.of(args) if flags else None

@@ -90,8 +90,9 @@ class CompileOptions:
     def __post_init__(self) -> None:
         # A user may write the two that have names as texts.
         object.__setattr__(self, "target", target_of(self.target))
-        if self.instances not in (None, AUTO):
-            integer(self.instances, "instances")
+        for name in ("instances", "lanes", "count"):
+            if (value := getattr(self, name)) not in (None, AUTO):
+                object.__setattr__(self, name, integer(value, name))
         if self.protocol is not None:
             object.__setattr__(self, "protocol", protocol_of(self.protocol))
 

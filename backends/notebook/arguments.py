@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from weft.dsl.base.errors import UserError, WrongType
+from weft.dsl.base.integers import plain
 from weft.dsl.base.units import SizeRange, parse_bytes, parse_microseconds, parse_size_range
 from weft.dsl.catalogue import topology as topology_named
 from weft.dsl.language.elaborate import elaborate
@@ -69,6 +70,7 @@ def sketch_of(
 
 def size_of(given: object) -> int:
     """Return a message size in bytes."""
+    given = plain(given)
     if isinstance(given, str):
         return parse_bytes(given)
     if isinstance(given, int) and not isinstance(given, bool):
@@ -78,6 +80,7 @@ def size_of(given: object) -> int:
 
 def sizes_of(given: Size | Iterable[Size]) -> tuple[int, ...]:
     """Return message sizes in bytes: a range of a text doubles from its low end."""
+    given = plain(given)
     if isinstance(given, str):
         return parse_size_range(given).powers()
     if isinstance(given, Iterable):
@@ -109,6 +112,7 @@ def positive(given: object, what: str, hint: str) -> float:
     Raises:
         WrongType, UserError: it is not.
     """
+    given = plain(given)
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise _wrong(what, given, hint)
     if not 0 < given < float("inf"):
@@ -122,7 +126,7 @@ def share(given: object, what: str) -> float:
     Raises:
         WrongType, UserError: it is not.
     """
-    hint = "a share such as 0.03, for 3 %"
+    hint, given = "a share such as 0.03, for 3 %", plain(given)
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise _wrong(what, given, hint)
     if not 0 <= given < float("inf"):

@@ -20,19 +20,21 @@ def frontier(outcome: Outcome) -> Any:
 
 
 def point_row(point: Point) -> dict[str, Any]:
-    """Return the figures of a schedule of a frontier; rates are exact fractions as texts."""
+    """Return the figures of a schedule of a frontier; exact fractions as texts are beside rates."""
     figures, made_by = PointMetrics.of(point), point.schedule.provenance
     return {
         "steps": point.steps,
         "rounds": point.rounds,
         "chunks": point.factor,
-        "rounds_per_chunk": str(point.rounds_per_chunk),
-        "bound": str(point.bound),
+        "rounds_per_chunk": float(point.rounds_per_chunk),
+        "bound": float(point.bound),
         "optimal": point.optimal,
         "algbw_GBps": float(figures.algbw_GBps),
         "latency_us": figures.latency_us,
         "segments": point.schedule.segments,
         "found_by": made_by.get("found_by") or made_by.get("engine"),
+        "rounds_per_chunk_exact": str(point.rounds_per_chunk),
+        "bound_exact": str(point.bound),
     }
 
 
@@ -100,7 +102,11 @@ def _sizes(of: Library) -> Iterator[dict[str, Any]]:
 
 
 def _frame(rows: Iterable[dict[str, Any]]) -> Any:
-    return _pandas().DataFrame(list(rows))
+    """Return a table; what is missing is NaN, so that a column of numbers stays one of floats."""
+    nan = float("nan")
+    return _pandas().DataFrame(
+        [{key: nan if value is None else value for key, value in row.items()} for row in rows]
+    )
 
 
 def _pandas() -> Any:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar, overload
 
 from weft.dsl.base.errors import UnknownName, UserError, WrongType, require_type
-from weft.dsl.base.integers import integer
+from weft.dsl.base.integers import integer, plain
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.views import Tabled
 from weft.dsl.nouns.algorithm import Algorithm
@@ -164,7 +164,7 @@ def simulate(
     """
 
     def at(m: int) -> Simulation | ProgramSimulation:
-        least = bound_us if bound is None else float(lower_bound_us(bound, m))
+        least = plain(bound_us) if bound is None else float(lower_bound_us(bound, m))
         if isinstance(what, Program):
             if topology is None:
                 raise UserError("a program is simulated on a machine", hint="topology=…")
@@ -180,6 +180,7 @@ def simulate(
         )
     if isinstance(what, Outcome) and not what.points:
         raise UserError("the outcome has no schedule", hint="outcome.statements says why")
+    size = plain(size)
     many = not isinstance(size, int | str) or (
         isinstance(size, str) and (":" in size or ".." in size)
     )

@@ -48,6 +48,7 @@ def frontier(outcome: Outcome) -> str | None:
     rows = []
     for point in outcome.points:
         row = point_row(point)
+        row |= {key: row.pop(f"{key}_exact") for key in ("rounds_per_chunk", "bound")}
         row["algbw_GBps"] = f"{row['algbw_GBps']:.4g}"
         row["latency_us"] = f"{row['latency_us']:.4g}"
         reached = float(point.bound / point.rounds_per_chunk) if point.rounds_per_chunk else 1.0

@@ -36,7 +36,8 @@ class WeftError(Exception):
 
     ``where`` is a :class:`~weft.dsl.base.spans.Span` into a text the user wrote, or a plain
     string such as a file name; ``hint`` is the suggested next action. All three are in the text
-    of the exception, which is what notebooks and tracebacks show.
+    of the exception, which is what notebooks and tracebacks show: there options have their
+    names of Python (:func:`in_python`).
     """
 
     exit_code: ClassVar[int] = 70
@@ -48,7 +49,7 @@ class WeftError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return self.render().removeprefix("error: ")
+        return in_python(self.render().removeprefix("error: "))
 
     def render(self) -> str:
         """Return the error as printed: message, location with a caret, hint."""
@@ -179,6 +180,62 @@ class PluginFault(WeftError):
     """
 
     exit_code = 70
+
+
+_SHORT = {
+    "t": "topology",
+    "c": "collective",
+    "s": "sketch",
+    "e": "engine",
+    "o": "output",
+    "f": "force",
+}
+_TRUE = ("f", "force", "in-place", "synth", "bound", "shift", "directions")
+_WORDS = ("c", "collective", "e", "engine", "to", "target", "on", "protocol", "model", "format")
+_OPTION = (
+    r"(?<![\w/.-])(?:--(?P<long>[a-z][a-z-]*)|-(?P<short>[tcseof]))(?=[\s=,;:)'\"]|$)"
+    r"(?:[ =](?P<value>'[^']*'|\"[^\"]*\"|[A-Z0-9.][^\s,;)]*(?:,[^\s,;)]+)*|\S*[^\s\w,;:.)]\w\S*"
+    r"|(?!is |are |says |and |or |takes |makes |names )\w+))?"
+)
+_PROGRAMS = r"\b(weft [\w-]+|\w+-smi|mpirun|mpiexec|dask|torchrun|srun|pip|run the test) "
+_LONGEST = 4000
+"""Characters of a message in which options are looked for; longer ones hold what files say."""
+
+
+def in_python(text: str) -> str:
+    """Return a text in which options of the command line are arguments of Python.
+
+    Command lines of weft and of other programs stay as they are.
+
+    >>> in_python("the objective time needs a size; hint: --size 1MiB, or -e exact")
+    'the objective time needs a size; hint: size="1MiB", or engine="exact"'
+    >>> in_python("more --effort; weft synth -t dgx1 --effort 9; -f overwrites it")
+    'more effort=; weft synth -t dgx1 --effort 9; force=True overwrites it'
+    """
+    if "-" not in text or len(text) > _LONGEST:
+        return text
+    import re  # not where no text is shown
+
+    def named(match: re.Match[str]) -> str:
+        before = text[: match.start()].rpartition("\n")[2].rpartition(";")[2]
+        if re.search(_PROGRAMS, before):
+            return match[0]
+        flag, value = match["long"] or match["short"], match["value"]
+        name = _SHORT.get(flag, flag.replace("-", "_"))
+        rest = ""
+        if value and flag not in _WORDS and re.fullmatch("[a-z]+", value):
+            value, rest = None, f" {value}"  # the next word of the sentence
+        if flag in _TRUE:
+            return f"{name}=True{rest}" if value is None else f"{name}=True {value}"
+        if value is None:
+            return f"{name}{rest}" if text[match.end() :][:1] == ":" else f"{name}={rest}"
+        bare = re.fullmatch(r"['\"].*|[\d.]+|[A-Z…]+", value) and (
+            flag not in _WORDS or value[0] in "'\""
+        )
+        return f"{name}={value}" if bare else f'{name}="{value}"'
+
+    text = re.sub(r"(?<!\S)-[a-z]/--", "--", text)
+    return re.sub(_OPTION, named, text)
 
 
 T = TypeVar("T")

@@ -39,6 +39,20 @@ def integer(value: Any, what: str, low: int = -LARGEST, high: int = LARGEST) -> 
     return number
 
 
+def plain(value: Any) -> Any:
+    """Return a number of NumPy, or the one in an array without dimensions, as Python's; else it.
+
+    A narrow float stands for its shortest decimal, as everywhere: 0.7 of 32 bits is 0.7.
+
+    >>> import numpy as np
+    >>> plain(np.int64(3)), plain(np.array(2.5)), plain(np.float32(0.7)), plain("1MiB")
+    (3, 2.5, 0.7, '1MiB')
+    """
+    if getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
+        return value
+    return float(str(value)) if value.dtype.kind == "f" else value.item()
+
+
 def _short(number: int) -> str:
     """Return the decimal text of a number, shortened if very long."""
     bits = number.bit_length()

@@ -68,6 +68,16 @@ def exact(value: Fraction) -> str:
     return decimal if Fraction(decimal) == value else f"{value} ({decimal})"
 
 
+def rounded(value: Fraction | float, digits: int = 6) -> str:
+    """Return a number for a text with a unit: rounded to ``digits``, whole parts in full.
+
+    >>> rounded(Fraction(35, 6)), rounded(1600), rounded(Fraction(1622016, 15625), 4)
+    ('5.83333', '1,600', '103.8')
+    """
+    whole = value == int(value) or abs(value) >= 10 ** (digits - 1)
+    return f"{round(value):,}" if whole else f"{float(value):.{digits}g}"
+
+
 def microseconds(value: float) -> str:
     """Return a time in µs as all verbs print it: ``32,214.755``."""
     return f"{value:,.3f}"

@@ -16,6 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from .errors import UserError, suggest
+from .integers import plain
 from .lazy_dataclass import dataclass
 
 BYTES_PER_US_PER_GBPS = 1000
@@ -152,13 +153,14 @@ def parse_bandwidth(text: str) -> Fraction:
 
 
 def exact(value: object, what: str) -> Fraction:
-    """Return a finite number from a file as an exact rational; a string may be ``"7/6"``.
+    """Return a finite number, also NumPy's, as an exact rational; a string may be ``"7/6"``.
 
     Floats stand for their shortest decimal: 0.7 is 7/10.
 
     Raises:
         UserError: not a number, NaN or infinite.
     """
+    value = plain(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, Decimal)):
         raise UserError(f"{what} must be a number, not {value!r}")
     if isinstance(value, Fraction) and max(value.numerator, value.denominator) < 10**30:

@@ -27,7 +27,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from numbers import Real
 from typing import Any
 
 from ..base.errors import BadTopology, UserError, WrongType, an, suggest
@@ -71,7 +70,7 @@ def graph_of(
     return graph
 
 
-def parts_of(graph: Any, bandwidth: Fraction | int | None, latency: Fraction | int) -> Parts:
+def parts_of(graph: Any, bandwidth: float | Fraction | None, latency: float | Fraction) -> Parts:
     """Return the parts that a graph describes, GPUs first.
 
     Args:
@@ -87,19 +86,19 @@ def parts_of(graph: Any, bandwidth: Fraction | int | None, latency: Fraction | i
         told = f"graph is a networkx graph, not {an(type(graph).__name__)}"
         raise WrongType(told, hint="networkx.Graph(), or topology.to_networkx()")
     notes: list[str] = []
-    bandwidth = None if bandwidth is None else Fraction(bandwidth)
-    latency = Fraction(latency)
+    usual = None if bandwidth is None else exact(bandwidth, "bandwidth")
+    latency = exact(latency, "latency")
     nodes = _nodes(graph, notes)
     place = {key: i for i, (key, _) in enumerate(nodes)}
     edges = _edges(graph)
-    _note_missing(edges, bandwidth, latency, notes)
+    _note_missing(edges, usual, latency, notes)
     _note_unread("nodes", (data for _, data in graph.nodes(data=True)), NODE_ATTRIBUTES, notes)
     _note_unread("edges", (data for *_, data in edges), EDGE_ATTRIBUTES, notes)
     links: list[Link] = []
     shared: dict[str, tuple[Fraction, list[int]]] = {}
     for u, v, data in edges:
         where = f"edge {u} - {v}"
-        width = _quantity(data, "bandwidth", where, parse_bandwidth, bandwidth)
+        width = _quantity(data, "bandwidth", where, parse_bandwidth, usual)
         delay = _quantity(data, "latency", where, parse_microseconds, latency)
         lanes = _integer(data, "lanes", where)
         for resource, capacity in _shared(data, where):
@@ -248,8 +247,6 @@ def _quantity(
     try:
         if isinstance(value, str) and any(c.isalpha() and c not in "eE" for c in value):
             return parse(value)
-        if isinstance(value, Real) and not isinstance(value, (int, float, Fraction)):
-            value = float(value)  # NumPy scalar
         return exact(value, key)
     except UserError as error:
         raise BadTopology(f"{where}: {error.message}", hint=error.hint) from None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from ..base.errors import BadTopology, UserError, require_type
+from ..base.integers import plain
 from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.units import format_bytes
@@ -55,6 +56,7 @@ class Problem:
         if self.sketch is not None:
             hint = "weft.elaborate(weft.load_sketch(NAME), topology)"
             require_type(self.sketch, Sketch, "sketch", hint)
+        object.__setattr__(self, "bytes", plain(self.bytes))
         if self.bytes is not None and self.bytes < 0:
             raise UserError(f"a message of {self.bytes} bytes", hint='size="1MiB"')
         if self.collective.ranks != self.topology.ranks:

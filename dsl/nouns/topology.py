@@ -27,6 +27,7 @@ import numpy.typing as npt
 from ..base.arrays import Ints
 from ..base.errors import BadFile, BadTopology, UserError
 from ..base.files import SCHEMA, Fields, require_kind
+from ..base.integers import integer
 from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
 from ..base.units import exact
@@ -107,6 +108,9 @@ class Topology(Viewed):
             _check_ends(self, index, one)
             numbers = (id(one.bandwidth), id(one.latency), one.lanes)
             if numbers not in seen:
+                if not type(one.bandwidth) is type(one.latency) is Fraction:  # of NumPy, or a float
+                    object.__setattr__(self, "links", tuple(map(_exact_link, self.links)))
+                    return self.__post_init__()
                 seen.add(numbers)
                 _check_numbers(self, one)
         for resource in self.resources:
@@ -219,7 +223,7 @@ class Topology(Viewed):
         Raises:
             BadTopology: an empty group, a rank twice, or a rank that is not there.
         """
-        ranks = tuple(group)
+        ranks = tuple(integer(rank, "rank") for rank in group)
         _check_group(self, ranks)
         if ranks == tuple(range(self.ranks)):
             return self
@@ -328,8 +332,8 @@ class Topology(Viewed):
         graph: Any,
         name: str | None = None,
         *,
-        bandwidth: Fraction | int | None = None,
-        latency: Fraction | int = 0,
+        bandwidth: Fraction | float | None = None,
+        latency: Fraction | float = 0,
     ) -> Topology:
         """Return the topology of a networkx graph of any kind; attributes as in :mod:`.graph`.
 
@@ -441,6 +445,15 @@ def _check_ends(topology: Topology, index: int, one: Link) -> None:
         )
     if one.src == one.dst:
         raise BadTopology(f"{topology.name}: link {_named(topology, one)} leads to itself")
+
+
+def _exact_link(one: Link) -> Link:
+    return replace(
+        one,
+        bandwidth=exact(one.bandwidth, "bandwidth"),
+        latency=exact(one.latency, "latency"),
+        lanes=integer(one.lanes, "lanes"),
+    )
 
 
 def _check_numbers(topology: Topology, one: Link) -> None:

@@ -29,10 +29,11 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import BadTopology, UserError, suggest
-from ..base.files import SCHEMA
-from ..base.integers import LARGEST
+from ..base.files import SCHEMA, only
+from ..base.integers import LARGEST, integer
 from ..base.lazy_dataclass import dataclass
 from ..base.tables import count
+from ..base.units import exact
 from .collective import LARGEST_GROUP, ROOTED, Kind
 
 LARGEST_BYTES = 1 << 60
@@ -137,6 +138,7 @@ class WorkloadOperation:
     def __post_init__(self) -> None:
         if not self.name:
             raise UserError("an operation without a name")
+        _settle_numbers(self)
         _require_lines(self.name, self.of_class, *(name for name, _ in self.loads))
         if self.kind not in KINDS:
             raise UserError(
@@ -301,6 +303,11 @@ class Workload:
 
     def __post_init__(self) -> None:
         _require_lines(self.name, *dict(self.axes), *dict(self.resources))
+        axes = tuple((name, integer(size, f"axis {name}")) for name, size in self.axes)
+        object.__setattr__(self, "axes", axes)
+        object.__setattr__(self, "size", integer(self.size, "size"))
+        if self.period is not None:
+            object.__setattr__(self, "period", exact(self.period, "period"))
         if not self.operations:
             raise UserError("a workload without operations", where=self.name)
         if self.period is not None and not 0 < self.period <= LONGEST_US:
@@ -452,6 +459,32 @@ def _product(axes: Sequence[tuple[str, int]]) -> int:
 
 
 # --- checks ---------------------------------------------------------------------------------------
+
+
+def _settle_numbers(one: WorkloadOperation) -> None:
+    """Make NumPy's numbers and floats exact ones of Python, and arrays and lists tuples."""
+    far = 1 << 200  # what is out of range is told by the checks below
+
+    def whole(value: Any) -> int:
+        return value if type(value) is int else integer(value, one.name, -far, far)
+
+    def wholes(values: Any) -> tuple[int, ...]:
+        fine = type(values) is tuple and only(values, int)
+        return values if fine else tuple(map(whole, values))
+
+    settled: dict[str, Any] = {
+        "group": wholes(one.group),
+        "ranks": wholes(one.ranks),
+        "bytes": whole(one.bytes),
+        "matrix": tuple(map(wholes, one.matrix)),
+        "root": None if one.root is None else whole(one.root),
+        "priority": None if one.priority is None else whole(one.priority),
+        "us": None if one.us is None else exact(one.us, f"{one.name}: us"),
+        "due_us": None if one.due_us is None else exact(one.due_us, f"{one.name}: due_us"),
+        "loads": tuple((name, exact(us, f"{one.name}: us")) for name, us in one.loads),
+    }
+    for key, value in settled.items():
+        object.__setattr__(one, key, value)
 
 
 def _check_operation(one: WorkloadOperation) -> None:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Protocol
 
 from weft.dsl.base.errors import UserError, WrongType
+from weft.dsl.base.integers import plain
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.base.views import Tabled, Viewed
@@ -44,11 +45,13 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, kind in (("effort", int | float), ("threads", int), ("seed", int)):
-            value = getattr(self, name)
+            value = plain(getattr(self, name))
+            object.__setattr__(self, name, value)
             if isinstance(value, bool) or not isinstance(value, kind):
                 raise WrongType(
                     f"{name} is a number, not {value!r}", hint="Budget(effort=20, seed=0)"
                 )
+        object.__setattr__(self, "seconds", plain(self.seconds))
         if not (isinstance(self.seconds, int | float) or self.seconds is None):
             raise WrongType(f"seconds is a number or None, not {self.seconds!r}")
         if math.isnan(self.effort) or self.effort < 0:

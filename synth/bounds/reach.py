@@ -35,6 +35,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import rounded
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
@@ -43,7 +44,7 @@ from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
 from .cut import CutFinder, NodeCut
 from .effort import BoundEffort
-from .report import capacity_words, names, number
+from .report import capacity_words, names
 from .windows import Lengths
 
 SIZES = tuple(1 << k for k in range(8, 34))
@@ -255,15 +256,15 @@ def _written(topology: Topology, flows: Flows, found: _Curve) -> Reach:
     made = "is made of data of ranks within t only" if flows.sums else "is of one rank"
     serves = "serves ranks within T - t only" if flows.copies else "is for one rank"
     (us, _), *_ = found.terms
-    shown = " + ".join(f"{number(c)}·(T - {number(w)})" for w, c in found.terms[:6])
+    shown = " + ".join(f"{rounded(c)}·(T - {rounded(w)})" for w, c in found.terms[:6])
     more = " + …" if len(found.terms) > 6 else ""
     crosses = "comes in" if into else "leaves"
     text = (
-        f"Each byte of M must serve {number(found.need)} pairs of a rank in "
+        f"Each byte of M must serve {rounded(found.need)} pairs of a rank in "
         f"{names(topology, inside)} and one outside, over "
         f"{capacity_words(topology, cut.crossing)}; what {crosses} at t {made}, and {serves}: "
-        f"{number(found.need)}·M/1000 <= {shown}{more} in GB/s and µs, each term from 0 on, so "
-        f"T > {number(us)} µs"
+        f"{rounded(found.need)}·M/1000 <= {shown}{more} in GB/s and µs, each term from 0 on, so "
+        f"T > {rounded(us)} µs"
     )
     data = {
         "inside": inside,

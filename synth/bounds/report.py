@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
 _SHOWN = 24
 
 
-def number(value: Fraction) -> str:
-    """A rational, with its decimal where it is not an integer: ``175/3 (58.3333)``."""
-    if value.denominator == 1:
-        return str(value)
-    exact = f"{float(value):.6g}"
-    return exact if Fraction(exact) == value else f"{value} ({exact})"
-
-
 def names(topology: Topology, nodes: Iterable[int]) -> str:
     """Node names in braces; long lists are cut short."""
     listed = [topology.nodes[i].name for i in nodes]
@@ -50,14 +43,18 @@ def capacity_words(topology: Topology, crossing: Crossing) -> str:
         groups[key] = groups.get(key, 0) + 1
     terms = [
         "·".join(
-            [*([str(count)] if count > 1 else []), *([str(times)] if times != 1 else []), number(b)]
+            [
+                *([str(count)] if count > 1 else []),
+                *([rounded(times)] if times != 1 else []),
+                rounded(b),
+            ]
         )
         for (times, b), count in sorted(groups.items())
     ]
     shared = [row - len(topology.links) for row, _ in crossing.cover if row >= len(topology.links)]
     shared_names = ", ".join(topology.resources[i].name for i in shared[:_SHOWN])
     via = f" (shared: {shared_names})" if shared else ""
-    total = f" = {number(crossing.capacity)}" if len(terms) > 1 or sum(groups.values()) > 1 else ""
+    total = f" = {rounded(crossing.capacity)}" if len(terms) > 1 or sum(groups.values()) > 1 else ""
     many = len(crossing.links)
     return f"{many} link{'s' if many > 1 else ''}{via}: {' + '.join(terms)}{total} GB/s"
 
@@ -65,8 +62,8 @@ def capacity_words(topology: Topology, crossing: Crossing) -> str:
 def time_words(share: str, capacity: Fraction, us_per_byte: Fraction) -> str:
     """The arithmetic from a fraction of M and a capacity to T/M, as text."""
     return (
-        f"T >= {share} / ({number(capacity)} GB/s), "
-        f"that is {number(us_per_byte * 10**6)} ps per byte of M"
+        f"T >= {share} / ({rounded(capacity)} GB/s), "
+        f"that is {rounded(us_per_byte * 10**6)} ps per byte of M"
     )
 
 
@@ -76,7 +73,7 @@ def _chunks(count: int) -> str:
 
 def _share(chunks: int, message_chunks: int) -> str:
     share = Fraction(chunks, message_chunks)
-    return "M" if share == 1 else f"{number(share)}·M"
+    return "M" if share == 1 else f"{rounded(share)}·M"
 
 
 def cut_certificate(
@@ -155,10 +152,10 @@ def cast_certificate(
     text = (
         f"Between {f'the {p} single ranks' if single else f'{p} groups of ranks'} every byte needs "
         f"at least 2·({p} - 1) = {found.messages} messages. Price {_priced(topology, listed)}: a "
-        f"route between groups costs {number(found.per_message)} or more, and so does a cast for "
+        f"route between groups costs {rounded(found.per_message)} or more, and so does a cast for "
         "each message that it replaces (a sum of k groups or a copy to k others k, one of both "
         "those to one group and from it); price times bandwidth adds up to "
-        f"{number(found.worth)} GB/s. "
+        f"{rounded(found.worth)} GB/s. "
         + time_words(
             _share_of(found.messages * found.per_message * chunks, message_chunks),
             found.worth,
@@ -180,7 +177,7 @@ def cast_certificate(
 
 def _share_of(chunks: Fraction, message_chunks: int) -> str:
     share = chunks / message_chunks
-    return "M" if share == 1 else f"{number(share)}·M"
+    return "M" if share == 1 else f"{rounded(share)}·M"
 
 
 def price_certificate(
@@ -191,7 +188,7 @@ def price_certificate(
     text = (
         f"Price {_priced(topology, listed)}. The chunks of all pairs travel priced distances that "
         f"add up to {prices.spent} (M is {message_chunks} chunks); price times bandwidth adds up "
-        f"to {number(prices.worth)} GB/s. "
+        f"to {rounded(prices.worth)} GB/s. "
         + time_words(_share(prices.spent, message_chunks), prices.worth, us_per_byte)
     )
     data = {
@@ -214,7 +211,7 @@ def tree_certificate(
         f"Price {_priced(topology, listed)}. The cheapest tree from each of {len(found.costs)} "
         f"ranks to all others costs {cheapest} or more, those of all chunks {found.spent} "
         f"(M is {message_chunks} chunks); price times bandwidth adds up to "
-        f"{number(found.worth)} GB/s. "
+        f"{rounded(found.worth)} GB/s. "
         + time_words(_share(found.spent, message_chunks), found.worth, us_per_byte)
     )
     data = {
@@ -238,12 +235,12 @@ def union_certificate(
         (one.name, cost) for one, cost in zip(found.joint.demands, proof.costs, strict=True) if cost
     ]
     spent = sum((cost for _, cost in costs), Fraction(0))
-    terms = [f"{name} {number(cost)}" for name, cost in costs[:_SHOWN]]
+    terms = [f"{name} {rounded(cost)}" for name, cost in costs[:_SHOWN]]
     text = (
         f"Price {_priced(topology, listed)}. The cheapest trees and paths of all chunks cost "
-        f"{number(spent)} or more ({', '.join(terms)}{', …' if len(costs) > _SHOWN else ''}; M is "
-        f"{_chunks(message_chunks)}); price times bandwidth adds up to {number(proof.worth)} GB/s. "
-        + time_words(_share_of(spent, message_chunks), proof.worth, us_per_byte)
+        f"{rounded(spent)} or more ({', '.join(terms)}{', …' if len(costs) > _SHOWN else ''}; M is "
+        f"{_chunks(message_chunks)}); price times bandwidth adds up to {rounded(proof.worth)} "
+        "GB/s. " + time_words(_share_of(spent, message_chunks), proof.worth, us_per_byte)
     )
     data = {
         "prices": [list(x) for x in listed],
@@ -265,7 +262,7 @@ def rooted_certificate(
     text = (
         f"Price {_priced(topology, listed)}. A tree to a root and one from it, with any switches "
         f"on them that sum and copy, cost {found.least} or more; price times bandwidth adds up to "
-        f"{number(found.worth)} GB/s. "
+        f"{rounded(found.worth)} GB/s. "
         + time_words(_share_of(found.least * share, 1), found.worth, us_per_byte)
     )
     data = {
@@ -290,7 +287,7 @@ def mix_certificate(
         f"Weigh cuts: {'; '.join(terms[:_SHOWN])}{'; …' if len(terms) > _SHOWN else ''}: "
         f"{mix.needed} (M is {message_chunks} chunks). Price {_priced(topology, mix.prices)}: no "
         "link leaves more weight of cuts than it costs, with the resources it uses; price times "
-        f"bandwidth adds up to {number(mix.worth)} GB/s. "
+        f"bandwidth adds up to {rounded(mix.worth)} GB/s. "
         + time_words(_share(mix.needed, message_chunks), mix.worth, us_per_byte)
     )
     data = {
@@ -333,14 +330,14 @@ def line_certificate(
     outside = [int(i) for i in (~cut.inside).nonzero()[0]]
     way, side = ("out of", inside) if len(inside) <= len(outside) else ("into", outside)
     early, late, rho = (x * line.unit for x in (min(line.early), min(line.late), line.rho))
-    wait = f"of T, {number(early)} µs or more before and after a transfer are of no use"
+    wait = f"of T, {rounded(early)} µs or more before and after a transfer are of no use"
     if line.copies != 1:
         times = f"{line.copies} times" if line.copies else "in vain"
         wait += (
-            f"; what crosses in the {'first' if line.backwards else 'last'} {number(rho)} µs must "
-            f"cross {times}, and {number(late)} µs or more are of no use to anything else"
+            f"; what crosses in the {'first' if line.backwards else 'last'} {rounded(rho)} µs must "
+            f"cross {times}, and {rounded(late)} µs or more are of no use to anything else"
         )
-    from_afar = f" from {number(line.head * line.unit)} µs away or more" if line.head else ""
+    from_afar = f" from {rounded(line.head * line.unit)} µs away or more" if line.head else ""
     text = (
         f"{_chunks(line.chunks)} (M is {message_chunks}){from_afar} must go {way} "
         f"{names(topology, side)} over {capacity_words(topology, cut.crossing)}; {wait}. "
@@ -368,8 +365,8 @@ def waiting_certificate(
     """The certificate of a bandwidth bound plus the time in which its resources are of no use."""
     text = (
         f"{of.text}. Every transfer over these links also costs α: at least "
-        f"{number(min(waits))} µs, and {number(us)} µs on average, weighted by price or multiplier "
-        "times bandwidth. " + line_words(us, us_per_byte)
+        f"{rounded(min(waits))} µs, and {rounded(us)} µs on average, weighted by price or "
+        "multiplier times bandwidth. " + line_words(us, us_per_byte)
     )
     data = of.data | {
         "us": str(us),
@@ -382,7 +379,7 @@ def waiting_certificate(
 
 def line_words(us: Fraction, us_per_byte: Fraction) -> str:
     """The affine bound in words."""
-    return f"T >= {number(us)} µs + {number(us_per_byte * 10**6)} ps per byte of M"
+    return f"T >= {rounded(us)} µs + {rounded(us_per_byte * 10**6)} ps per byte of M"
 
 
 def path_certificate(topology: Topology, path: Path | None, unit: str) -> Certificate:
@@ -394,7 +391,7 @@ def path_certificate(topology: Topology, path: Path | None, unit: str) -> Certif
     steps = _path_words(topology, path.nodes, path.links, with_latency=unit == "µs")
     text = (
         f"{ends[1]} needs something of {ends[0]}, and no path between them is shorter than "
-        f"{steps} = {number(path.length)} {unit if path.length != 1 else unit.removesuffix('s')}"
+        f"{steps} = {rounded(path.length)} {unit if path.length != 1 else unit.removesuffix('s')}"
     )
     data = {"nodes": list(path.nodes), "links": list(path.links), "length": str(path.length)}
     return Certificate("path", text, data)
@@ -405,7 +402,7 @@ def _path_words(
 ) -> str:
     words = topology.nodes[nodes[0]].name
     for node, i in zip(nodes[1:], links, strict=True):
-        arrow = f" -{number(topology.links[i].latency)}-> " if with_latency else " -> "
+        arrow = f" -{rounded(topology.links[i].latency)}-> " if with_latency else " -> "
         words += arrow + topology.nodes[node].name
     return words
 

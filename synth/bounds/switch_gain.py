@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from weft.dsl.base.kept import kept
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.parts import NodeKind
 from weft.dsl.nouns.problem import Objective, Problem
@@ -23,7 +24,6 @@ from weft.dsl.nouns.topology import Topology
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
 from .bounds import BandwidthBound, bandwidth_bound, bounds, lower_bound_us
-from .report import number
 
 NIC, PORT, CABLE, SHARED = "NICs", "ports of GPUs", "cables between switches", "shared resources"
 
@@ -63,13 +63,13 @@ class SwitchGain:
         told = "" if self.sure else ", as far as is known"
         if not self.helps:
             return (
-                f"no gain in bandwidth by {who}{told}: {number(self.without)} ps/B with and "
+                f"no gain in bandwidth by {who}{told}: {rounded(self.without)} ps/B with and "
                 f"without; {self.binds_with}"
             )
         ratio = f"{float(self.without / self.with_them):.4g}"
         return (
-            f"{who}: {ratio} times the bandwidth{told}, {number(self.without)} -> "
-            f"{number(self.with_them)} ps/B; without, {self.binds_without}; "
+            f"{who}: {ratio} times the bandwidth{told}, {rounded(self.without)} -> "
+            f"{rounded(self.with_them)} ps/B; without, {self.binds_without}; "
             f"with, {self.binds_with}"
         )
 
@@ -177,7 +177,7 @@ def _listed(placed: Iterable[_Placed]) -> str:
     rows = list(placed)
     first = rows[0]
     mine = Counter(r.width for r in rows if (r.way, r.owner) == (first.way, first.owner))
-    terms = [f"{number(w)} GB/s" + (f" × {k}" if k > 1 else "") for w, k in mine.items()]
+    terms = [f"{rounded(w)} GB/s" + (f" × {k}" if k > 1 else "") for w, k in mine.items()]
     others = len({(r.way, r.owner) for r in rows}) - 1
     more = f" and {others} more" if others else ""
     return f"{' + '.join(terms)} {first.way} {first.owner}{more}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
+from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.occupancy import resource_name
@@ -12,7 +13,7 @@ from .bound import JointBound
 
 
 def binding_sentence(topology: Topology, bound: JointBound) -> str:
-    """Return a sentence such as ``NIC-out: (8·600 + 2,400) MB / 800 GB/s``.
+    """Return a sentence such as ``NIC-out: (8 × 600 + 2,400) MB / 800 GB/s``.
 
     Every link of the named kind counts at its price; the numerator has a term for each class: the
     number of collectives that cost the same, and the bytes that each must bring over such links.
@@ -25,12 +26,12 @@ def binding_sentence(topology: Topology, bound: JointBound) -> str:
         costs[key] = costs.get(key, 0) + 1
     for (_, cost), count in costs.items():
         if cost:
-            amount = _number(cost / 10**6)
-            terms.append(amount if count == 1 else f"{count}·{amount}")
+            amount = rounded(cost / 10**6, 4)
+            terms.append(amount if count == 1 else f"{count} × {amount}")
     where = " and ".join(_places(topology, bound, least))
     total = " + ".join(terms)
     numerator = f"({total})" if len(terms) > 1 else total
-    return f"{where}: {numerator} MB / {_number(bound.proof.worth / least)} GB/s"
+    return f"{where}: {numerator} MB / {rounded(bound.proof.worth / least)} GB/s"
 
 
 def _places(topology: Topology, bound: JointBound, least: int, named: int = 3) -> list[str]:
@@ -54,7 +55,7 @@ def _places(topology: Topology, bound: JointBound, least: int, named: int = 3) -
             text = kind
         else:
             text = f"{count} × {kind}"
-        found.append(text if each == 1 else f"{text} at price {_number(each)}")
+        found.append(text if each == 1 else f"{text} at price {rounded(each)}")
     return found
 
 
@@ -75,10 +76,3 @@ def _kind(topology: Topology, row: int) -> str:
     inside = src.host is not None and src.host == dst.host
     what = "port" if inside else "NIC"
     return f"{what}-out" if src.stores else f"{what}-in" if dst.stores else f"{what} of a switch"
-
-
-def _number(value: Fraction) -> str:
-    if value.denominator == 1:
-        return f"{int(value):,}"
-    text = f"{float(value):,.6g}"
-    return text if abs(float(text.replace(",", "")) - float(value)) < 1e-9 else str(value)

@@ -27,8 +27,9 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import CheckFailed, require_type
+from weft.dsl.base.integers import integer, plain
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.units import LARGEST_MESSAGE, format_bytes
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 
@@ -106,7 +107,11 @@ def simulate_program(
     require_type(topology, Topology, "topology", 'weft.topology("dgx1")')
     prepared = PreparedProgram(program, topology, model or named_model(topology))
     return simulate_prepared(
-        prepared, message_bytes, protocol, bound_us=bound_us, most_operations=most_operations
+        prepared,
+        integer(message_bytes, "message size", high=LARGEST_MESSAGE),
+        protocol,
+        bound_us=plain(bound_us),
+        most_operations=most_operations,
     )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 import weft
+from weft.dsl.nouns.topology import Link, Topology, gpu
+from weft.dsl.nouns.workload import Workload, WorkloadOperation
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +122,9 @@ def test_tables_for_pandas(library, outcome):
     points = outcome.to_pandas()
     assert list(points["steps"]) == [p.steps for p in outcome.points]
     assert set(points["found_by"]) == {"classic"}
+    rates = [p.rounds_per_chunk for p in outcome.points]
+    assert list(points["rounds_per_chunk"]) == [float(rate) for rate in rates]
+    assert list(points["rounds_per_chunk_exact"]) == [str(rate) for rate in rates]
     times = weft.simulate(schedule, "64KiB:1MiB").to_pandas()
     assert list(times["bytes"]) == [1 << k for k in range(16, 21)]
     assert times["time_us"].is_monotonic_increasing
@@ -126,9 +133,140 @@ def test_tables_for_pandas(library, outcome):
     frame = library.to_pandas()
     assert set(frame["collective"]) == {"allgather"}
     assert (frame["time_us"] >= frame["bound_us"]).all()
+    numbers = {"bound", "rounds_per_chunk", "algbw_GBps", "time_us", "bound_us", "gain"}
+    for table in (points, times, frame):
+        assert all(table[name].dtype.kind == "f" for name in numbers & set(table.columns))
 
 
 def test_without_pandas_the_error_says_what_to_install(outcome, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(weft.WeftError, match=r"(?s)not installed.*pip install 'weft\[pandas\]'"):
         outcome.to_pandas()
+
+
+# --- commands as functions ------------------------------------------------------------------------
+
+
+def pairs():
+    groups = {"a": (0, 1), "b": (2, 3)}
+    work = [WorkloadOperation(n, "allreduce", group=g, bytes=1000) for n, g in groups.items()]
+    return Workload("pairs", tuple(work))
+
+
+def test_commands_take_nouns_and_answer_with_the_keys_of_json(outcome):
+    ring, schedule = weft.topology("ring:4"), outcome.points[0].schedule
+    work = pairs()
+    bound = weft.plan(work, topology=ring, bound=True)
+    assert bound["bound"]["us"] == pytest.approx(0.74)
+    assert bound.ok
+    assert "bound    0." in repr(bound)
+    placed = weft.place(work, ring, {"x": 2, "y": 2})
+    assert placed["placements"][0]["rank_order"] == [0, 1, 2, 3]
+    assert ("Read", "pairs; ring:4: 4 ranks, 1 host, 8 links") in placed.notes
+    lost = weft.failures(ring, weft.make("allgather", 4), size=np.int64(1 << 20))
+    assert lost["bytes"] == 1 << 20
+    assert "the clock starts" in weft.explain(schedule, size="1MiB").text
+    assert weft.diff(schedule, schedule).ok
+    assert not weft.diff("ring:4", "ring:5").ok
+    assert weft.show(ring)["kind"] == "topology"
+    drawn = weft.show(schedule, "svg")
+    assert drawn.text.startswith("<svg")
+    assert repr(drawn).startswith("<Answer: svg")
+
+
+def test_libraries_are_deployed_and_judged(library, tmp_path):
+    guide = weft.deploy(library, launcher="slurm", at="/shared/weft", output=tmp_path / "job")
+    assert guide["status"] == "ok"
+    assert (tmp_path / "job" / "run-slurm.sbatch").is_file()
+    with pytest.raises(weft.WeftError, match=r"cut off|do not reach|no path"):
+        weft.resynth(library, tmp_path / "again", down=["gpu0-gpu1"])
+    (tmp_path / "log.txt").write_text("nothing\n")
+    with pytest.raises(weft.WeftError, match="log"):
+        weft.verify_run(tmp_path / "log.txt", library=library)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: weft.plan(pairs(), topolgy="ring:4"), "did you mean 'topology'"),
+        (lambda: weft.plan(pairs()), "hint: topology=TOPO names one"),
+        (lambda: weft.place(pairs(), "ring:4"), 'hint: axes="tp=8,dp=4" names them'),
+        (lambda: weft.failures("ring:4", "allgather", size="1KiB:1MiB"), 'size="1MiB"'),
+        (lambda: weft.diff(3.5j, "ring:4"), "of type complex has no file"),
+        (lambda: weft.diff("ring:4", "allgather.xml"), "no such file"),
+        (lambda: weft.show("ring:4", "gif"), "unknown value of format: 'gif'"),
+        (lambda: weft.profile("x.json", on="nothing"), "unknown value of on: 'nothing'"),
+        (
+            lambda: weft.synthesize(weft.problem("ring:4", "allgather", objective="time")),
+            'hint: size="1MiB"',
+        ),
+        (lambda: weft.explain(topology="ring:4"), "collective="),
+    ],
+)
+def test_errors_of_the_library_name_arguments_not_options(call, told):
+    with pytest.raises(weft.WeftError) as error:
+        call()
+    assert told in str(error.value)
+    assert not re.search(r"(^|\s)--?[a-z]", str(error.value))
+
+
+# --- numbers of NumPy -----------------------------------------------------------------------------
+
+RING = weft.topology("ring:4")
+
+
+def ring_of(width, latency=1, lanes=1):
+    graph = pytest.importorskip("networkx").cycle_graph(4)
+    for one in graph.edges.values():
+        one |= {"bandwidth": width, "latency": latency, "lanes": lanes}
+    return weft.Topology.from_networkx(graph).digest()
+
+
+def operation(**more):
+    return Workload("w", (WorkloadOperation("a", **more),)).to_json()
+
+
+TAKES = {
+    "size of a problem": (1 << 20, lambda x: weft.problem(RING, "allgather", size=x).bytes),
+    "bandwidth of an edge": (22.7, ring_of),
+    "latency of an edge": (0.7, lambda x: ring_of(25, x)),
+    "lanes of an edge": (2, lambda x: ring_of(25, 1, x)),
+    "ends of a link": (
+        22.7,
+        lambda x: Topology("p", (gpu(0), gpu(1)), (Link(0, 1, x, x), Link(1, 0, x, x))).digest(),
+    ),
+    "budget": (3, lambda x: weft.Budget(x, seed=x, seconds=x)),
+    "ranks": (4, lambda x: weft.make("allgather", x, chunks=x)),
+    "group": (1, lambda x: RING.restricted_to([0, x]).digest()),
+    "options": (2, lambda x: weft.CompileOptions(instances=x, lanes=x, count=x)),
+    "bytes": (9, lambda x: operation(kind="allreduce", group=(0, x), bytes=x)),
+    "matrix": (9, lambda x: operation(kind="alltoallv", group=(0, 1), matrix=((0, x), (x, 0)))),
+    "time": (0.7, lambda x: operation(kind="compute", us=x)),
+    "axes": (
+        2,
+        lambda x: Workload("w", (WorkloadOperation("a", "compute", us=1),), (("x", x),)).to_json(),
+    ),
+}
+
+
+WHOLE, BROKEN = (np.int64, np.uint32, np.array), (np.float64, np.float32, np.array)
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [(w, k) for w, (x, _) in TAKES.items() for k in (WHOLE if isinstance(x, int) else BROKEN)],
+)
+def test_numbers_of_numpy_are_numbers(what, kind):
+    value, made = TAKES[what]
+    assert repr(made(kind(value))) == repr(made(value))
+
+
+def test_times_and_programs_take_sizes_of_numpy(outcome):
+    schedule = outcome.points[0].schedule
+    program = weft.compile_schedule(schedule)
+    sizes = np.array([1 << 16, 1 << 20])
+    for one, more in ((schedule, {}), (program, {"topology": RING})):
+        expected = [weft.simulate(one, int(m), **more).time_us for m in sizes]
+        assert [t.time_us for t in weft.simulate(one, sizes, **more)] == expected
+        assert weft.simulate(one, np.array(1 << 20), **more).time_us == expected[1]
+    assert weft.simulate_program(program, RING, np.uint64(1 << 20)).time_us == expected[1]

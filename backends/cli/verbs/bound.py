@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
-from weft.dsl.base.tables import exact, facts, microseconds, number, table
+from weft.dsl.base.tables import exact, facts, microseconds, number, rounded, table
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.problem import check_connected
 from weft.synth.bounds import ROOTED, binding, bounds
@@ -122,11 +122,11 @@ def _text(
     head = facts(
         [
             ("problem", title),
-            ("latency", f"at least {exact(latency)} µs"),
+            ("latency", f"at least {rounded(latency)} µs"),
             ("", bound.latency_certificate.text),
             ("steps", f"at least {bound.steps}"),
             ("", bound.steps_certificate.text),
-            ("bandwidth", f"at most {exact(algbw)} GB/s algbw" if algbw else "nothing must move"),
+            ("bandwidth", f"at most {rounded(algbw)} GB/s algbw" if algbw else "nothing must move"),
             (
                 "",
                 f"at least {exact(least)} round{'' if least == 1 else 's'} per chunk"
@@ -172,7 +172,7 @@ def _beyond(bound: Bounds, text: str) -> str:
 
 def _rooted(one: RootedBound) -> str:
     """Return the bound that holds for some schedules only."""
-    return f"at least {exact(one.us_per_byte * 10**6)} ps/B for {ROOTED}: {one.certificate.text}"
+    return f"at least {rounded(one.us_per_byte * 10**6)} ps/B for {ROOTED}: {one.certificate.text}"
 
 
 def _tightness(bound: Bounds) -> str | None:
@@ -180,4 +180,4 @@ def _tightness(bound: Bounds) -> str | None:
         return None
     if bound.tight:
         return f"yes, {bound.remark}" if bound.remark else "yes"
-    return f"{exact(bound.attainable * 10**6)} ps/B is known to be attained: {bound.remark}"
+    return f"{rounded(bound.attainable * 10**6)} ps/B is known to be attained: {bound.remark}"

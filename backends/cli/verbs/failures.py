@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import NothingFound, UserError
-from weft.dsl.base.tables import count, exact, microseconds, number, rational, table
+from weft.dsl.base.tables import count, microseconds, number, rational, rounded, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import lacking, synthesize
@@ -114,7 +114,7 @@ def _text(
     least = _least(before, size)
     what = "at most GB/s" if size is None else f"at least µs at {format_bytes(size)}"
     unit = "GB/s algbw, at most" if size is None else f"µs at {format_bytes(size)}, at least"
-    head = f"{title}: {'nothing must move' if least is None else f'{exact(least)} {unit}'}"
+    head = f"{title}: {'nothing must move' if least is None else f'{rounded(least)} {unit}'}"
     if not losses:
         return f"{head}; there is no cable"
     rows = [

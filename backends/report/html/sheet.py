@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft import __version__
-from weft.dsl.base.tables import exact
+from weft.dsl.base.tables import rounded
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds
@@ -108,12 +108,18 @@ def certificate_section(bound: Bounds, parts: Sequence[tuple[str, Sequence[str]]
     algbw = bound.algbw_GBps
     found: list[tuple[str, Sequence[str]]] = [
         *parts,
-        ("Latency", [f"At least {exact(bound.latency_us)} µs: {bound.latency_certificate.text}."]),
+        (
+            "Latency",
+            [f"At least {rounded(bound.latency_us)} µs: {bound.latency_certificate.text}."],
+        ),
     ]
     if algbw:
         tight = f" The bound is tight: {bound.remark}." if bound.tight and bound.remark else ""
         found.append(
-            ("Bandwidth", [f"At most {exact(algbw)} GB/s algbw. {bound.certificate.text}.{tight}"])
+            (
+                "Bandwidth",
+                [f"At most {rounded(algbw)} GB/s algbw. {bound.certificate.text}.{tight}"],
+            )
         )
     return {
         "id": "bound",

@@ -52,53 +52,41 @@ ORDER = "tp-cp-ep-dp-pp"
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 
-# Keys of each table with their defaults. None: must be there; 0: follows from others.
-_PARALLEL = (*((axis, 1) for axis in AXES), ("order", ORDER))
-_STAGES = (("first_stage_layers", 0), ("last_stage_layers", 0))
-_MODEL = (
-    *(("layers", None), ("hidden", None), ("sequence", None)),
-    *(("heads", 0), ("kv_heads", 0), ("head_size", 0)),
-    *(("feed_forward", 0), ("gated", False), ("biases", False)),
-    *(("vocabulary", 0), ("tied_embeddings", False), ("parameters", 0)),
-    *(("experts", 0), ("top_k", 1), ("moe_layers", 0)),
-    *(("expert_feed_forward", 0), ("shared_experts", 0)),
+_KEYS: tuple[tuple[str, str, int | str | None, str], ...] = (
+    ("parallel", "tp", 1, "tensor_model_parallel_size tensor_parallel_size"),
+    ("parallel", "cp", 1, "context_parallel_size"),
+    ("parallel", "ep", 1, "expert_model_parallel_size expert_parallel_size"),
+    ("parallel", "dp", 1, "data_parallel_size"),
+    ("parallel", "pp", 1, "pipeline_model_parallel_size pipeline_parallel_size"),
+    ("parallel", "order", ORDER, ""),
+    ("parallel", "first_stage_layers", 0, "decoder_first_pipeline_num_layers"),
+    ("parallel", "last_stage_layers", 0, "decoder_last_pipeline_num_layers"),
+    ("model", "layers", None, "num_layers num_hidden_layers n_layers"),
+    ("model", "hidden", None, "hidden_size d_model dim"),
+    ("model", "sequence", None, "seq_length sequence_length seq_len"),
+    ("model", "heads", 0, "num_attention_heads attention_heads n_heads num_heads"),
+    ("model", "kv_heads", 0, "num_query_groups num_key_value_heads n_kv_heads"),
+    ("model", "head_size", 0, "kv_channels head_dim"),
+    ("model", "feed_forward", 0, "ffn_hidden_size intermediate_size ffn_hidden"),
+    ("model", "gated", False, "swiglu"),
+    ("model", "biases", False, "add_bias_linear"),
+    ("model", "vocabulary", 0, "vocab_size padded_vocab_size vocab"),
+    ("model", "tied_embeddings", False, "tie_word_embeddings tied"),
+    ("model", "parameters", 0, "num_parameters"),
+    ("model", "experts", 0, "num_experts num_local_experts n_routed_experts"),
+    ("model", "top_k", 1, "moe_router_topk num_experts_per_tok"),
+    ("model", "moe_layers", 0, ""),
+    ("model", "expert_feed_forward", 0, "moe_ffn_hidden_size moe_intermediate_size"),
+    ("model", "shared_experts", 0, "n_shared_experts"),
+    ("step", "micro_batch", 1, "micro_batch_size"),
+    ("step", "micro_batches", 1, "num_microbatches num_micro_batches"),
+    ("step", "activation_bytes", 2, ""),
+    ("step", "gradient_bytes", 4, ""),
+    ("step", "sequence_parallel", False, ""),
+    ("step", "distributed_optimizer", False, "use_distributed_optimizer"),
 )
-_STEP = (
-    *(("micro_batch", 1), ("micro_batches", 1)),
-    *(("activation_bytes", 2), ("gradient_bytes", 4)),
-    *(("sequence_parallel", False), ("distributed_optimizer", False)),
-)
-_TABLES = (("parallel", (*_PARALLEL, *_STAGES)), ("model", _MODEL), ("step", _STEP))
-
-_SPELLINGS = (
-    "tp tensor_model_parallel_size tensor_parallel_size",
-    "pp pipeline_model_parallel_size pipeline_parallel_size",
-    "cp context_parallel_size",
-    "ep expert_model_parallel_size expert_parallel_size",
-    "dp data_parallel_size",
-    "first_stage_layers decoder_first_pipeline_num_layers num_layers_in_first_pipeline_stage",
-    "last_stage_layers decoder_last_pipeline_num_layers num_layers_in_last_pipeline_stage",
-    "layers num_layers num_hidden_layers n_layers",
-    "hidden hidden_size d_model dim",
-    "sequence seq_length sequence_length seq_len",
-    "heads num_attention_heads attention_heads n_heads num_heads",
-    "kv_heads num_query_groups num_key_value_heads n_kv_heads key_value_heads",
-    "head_size kv_channels head_dim",
-    "feed_forward ffn_hidden_size intermediate_size ffn_hidden",
-    "gated swiglu",
-    "biases add_bias_linear",
-    "vocabulary vocab_size padded_vocab_size vocab",
-    "tied_embeddings tie_word_embeddings tied",
-    "parameters num_parameters",
-    "experts num_experts num_local_experts n_routed_experts",
-    "top_k moe_router_topk num_experts_per_tok",
-    "expert_feed_forward moe_ffn_hidden_size moe_intermediate_size",
-    "shared_experts n_shared_experts",
-    "micro_batch micro_batch_size",
-    "micro_batches num_microbatches num_micro_batches",
-    "distributed_optimizer use_distributed_optimizer",
-)
-"""Names of one key: weft's, then those of Megatron-LM and of Hugging Face's configurations."""
+"""Table, key, default (None: must be there; 0: follows from others), and names that Megatron-LM and
+Hugging Face's configurations have for it."""
 
 
 def looks_like_settings(text: str) -> bool:
@@ -126,7 +114,7 @@ def read_settings(text: str, where: str, name: str) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class _Weights:
+class _WeightCounts:
     """How many weights a model has: a dense and a MoE layer without its experts, an MLP, both ends.
 
     ``experts``: those of a MoE layer. ``first``, ``last``: beside the layers of these stages.
@@ -139,7 +127,7 @@ class _Weights:
     last: int
 
 
-def _weights_of(m: Mapping[str, int]) -> _Weights:
+def _weights_of(m: Mapping[str, int]) -> _WeightCounts:
     """Return the numbers that Megatron-LM's GPT and Llama's checkpoints have.
 
     An MLP has two matrices, or three if it is gated; a layer two norms, and the model a last one.
@@ -156,7 +144,7 @@ def _weights_of(m: Mapping[str, int]) -> _Weights:
     attention = 2 * h * (queries + keys) + biased * (queries + 2 * keys + h) + 2 * norm
     expert = mlp(m["expert_feed_forward"])
     table = m["vocabulary"] * h
-    return _Weights(
+    return _WeightCounts(
         dense=attention + mlp(m["feed_forward"]),
         routed=attention + h * m["experts"] + m["shared_experts"] * expert,
         experts=m["experts"] * expert,
@@ -214,6 +202,11 @@ class _ParallelSettings:
         dense = m["layers"] - m["moe_layers"]
         return dense * w.dense + m["moe_layers"] * (w.routed + w.experts) + w.first + w.last
 
+    def spare(self) -> int:
+        """Return what a stated number of parameters leaves to layers, experts left out."""
+        m, w = self.model, _weights_of(self.model)
+        return m["parameters"] - w.first - w.last - m["moe_layers"] * w.experts
+
     def _activation(self) -> int:
         """Bytes of the activations of one micro-batch on one rank of its sequence."""
         m, s = self.model, self.step
@@ -258,13 +251,12 @@ class _ParallelSettings:
         A stated number of parameters leaves to the layers what experts and embeddings do not have.
         """
         m, w = self.model, _weights_of(self.model)
-        beside = w.first + w.last + m["moe_layers"] * w.experts
         last = len(self.stages) - 1
         found = []
         for at, (layers, routed) in enumerate(self.stages):
             dense = (layers - routed) * w.dense + routed * w.routed
             if m["parameters"]:
-                dense = (m["parameters"] - beside) * layers // m["layers"]
+                dense = self.spare() * layers // m["layers"]
             copied = m["vocabulary"] * m["hidden"] if m["tied_embeddings"] and last else 0
             ends = (w.first if at == 0 else 0) + (w.last + copied if at == last else 0)
             found.append((dense + ends, routed * w.experts // self.sizes["ep"]))
@@ -326,26 +318,26 @@ def _settings_of(data: Mapping[str, Any], where: str) -> _ParallelSettings:
     fields = Fields(data, where)
     found: dict[str, dict[str, Any]] = {}
     given: set[str] = set()
-    for label, keys in _TABLES:
+    for label in ("parallel", "model", "step"):
         table = _spelled(fields.get(label, dict, *(() if label != "step" else ({},))), where, label)
         given |= set(table)
         entries = Fields(table, f"{where}: {label}")
         found[label] = {
-            key: entries.get(key, _kind(key, value), *(() if value is None else (value,)))
-            for key, value in keys
+            key: entries.get(key, _kind(key, default), *(() if default is None else (default,)))
+            for home, key, default, _ in _KEYS
+            if home == label
         }
+        for key, value in found[label].items():
+            if key != "order":
+                _require_range(key, value, f"{where}: {label}")
     fields.finish(ignore=())
-    parallel = found["parallel"]
+    parallel, step = found["parallel"], {k: int(v) for k, v in found["step"].items()}
     order = parallel.pop("order")
-    step = {key: int(value) for key, value in found["step"].items()}
-    for label, table in (("parallel", parallel), ("model", found["model"]), ("step", step)):
-        for key, value in table.items():
-            _require_range(key, value, f"{where}: {label}")
     model = _model_of(found["model"], given, f"{where}: model")
     _require_fit(parallel, order, model, where)
     stages = _stages(parallel, model, where)
     one = _ParallelSettings(parallel, order, model, step, frozenset(given), stages)
-    if model["parameters"] and min(dense for dense, _ in one._stage_weights()) < 0:
+    if model["parameters"] and one.spare() < 0:
         raise BadFile(
             f"{model['parameters']:,} parameters are fewer than experts and embeddings have",
             where=f"{where}: model",
@@ -354,7 +346,7 @@ def _settings_of(data: Mapping[str, Any], where: str) -> _ParallelSettings:
     return one
 
 
-def _kind(key: str, default: int | str | bool | None) -> type | tuple[type, ...]:
+def _kind(key: str, default: int | str | None) -> type | tuple[type, ...]:
     if key == "parameters":
         return (int, float)
     return int if default is None else type(default)
@@ -366,8 +358,8 @@ def _spelled(table: Mapping[str, Any], where: str, label: str) -> dict[str, Any]
     Raises:
         BadFile: a key that is not known, or two spellings of one.
     """
-    names = {other: group.split()[0] for group in _SPELLINGS for other in group.split()}
-    homes = {key: name for name, keys in _TABLES for key, _ in keys}
+    names = {other: key for _, key, _, others in _KEYS for other in others.split()}
+    homes = {key: home for home, key, *_ in _KEYS}
     found: dict[str, Any] = {}
     for key, value in table.items():
         plain = key.replace("-", "_").lower()

@@ -101,7 +101,7 @@ def test_a_sentence_says_what_binds():
     chip = topology(machine)
     times = collective_times(chip, demands_of(Workload("w", tuple(operations)), chip.ranks))
     assert times.sentence.removeprefix("NIC-in").removeprefix("NIC-out") == (
-        ": (8·600 + 2,400) MB / 800 GB/s"
+        ": (8 × 600 + 2,400) MB / 800 GB/s"
     )
     alone = {one.name: one.alone_us for one in times.classes}
     assert alone == {"tp": Fraction(17500, 3), "dp": 6000, "ep": 3000}
