@@ -192,7 +192,7 @@ def _tests(
 def plans_text(library: Library, settings: RuntimeSettings, folder: str) -> str:
     """Return a Python file that registers a library's plans with MSCCL++."""
     t = library.topology
-    listed = "\n".join(f'    "{file}",' for file in settings.files)
+    listed = "\n".join(f"    {file!r}," for file in settings.files)
     return f'''"""Register a library's plans with MSCCL++ 0.9, for its executor or in place of NCCL.
 
 Before the first communicator is made:  import mscclpp_plans; mscclpp_plans.register(rank)

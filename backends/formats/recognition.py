@@ -30,17 +30,29 @@ def is_program(text: str, data: object) -> bool:
 
 def is_script(text: str, data: object) -> bool:
     """Return True for a Python text that weft may have written, for any runtime of processes."""
-    return data is None and '"weft": "script"' in text.replace("'", '"')
+    return data is None and _says(text, "script")
 
 
 def is_torch_symm(text: str, data: object) -> bool:
     """Return True for a Python text that weft may have written for torch symmetric memory."""
-    return data is None and '"weft": "torch-symm"' in text.replace("'", '"')
+    return data is None and _says(text, "torch-symm")
 
 
 def is_torch_calls(text: str, data: object) -> bool:
     """Return True for a Python text of library calls that weft may have written."""
-    return data is None and '"weft": "torch-calls"' in text.replace("'", '"')
+    return data is None and _says(text, "torch-calls")
+
+
+def _says(text: str, noun: str) -> bool:
+    """Test whether a Python text names a noun of weft: in its HEADER, else anywhere.
+
+    A text that weft may have written is read, and never executed as an algorithm of the user's.
+    """
+    header = _HEADER.search(text)
+    return header[1] == noun if header else f'"weft": "{noun}"' in text.replace("'", '"')
+
+
+_HEADER = re.compile(r"""^HEADER = \{\s*["']weft["']: ["']([\w-]+)["']""", re.MULTILINE)
 
 
 GOAL = re.compile(r"(?:\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d", re.DOTALL)

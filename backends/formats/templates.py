@@ -1,12 +1,26 @@
-"""Templates of emitted files: plain text, in which nothing may be missing."""
+"""Templates of emitted Python files, in which nothing may be missing.
+
+Names come from files of others. In code they are literals (filter ``literal``), in docstrings and
+comments text of one line that ends neither (filter ``said``).
+"""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+def said(text: object) -> str:
+    """Return a text as it may stand in a docstring or comment, whatever it contains.
+
+    Characters that are not printed (ends of lines, escapes of terminals) appear by their codes.
+    """
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+    return re.sub(r'"(?=")|"$', r"\"", shown.replace("\\", r"\\"))
 
 
 @cache
@@ -22,5 +36,5 @@ def templates(package: str) -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    made.filters["literal"] = repr
+    made.filters |= {"literal": repr, "said": said}
     return made

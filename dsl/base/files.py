@@ -64,6 +64,7 @@ _NOT_TEXT = (
 """Files that are no text: a pattern in their name, a zero and their first bytes; what they are;
 what to do."""
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
     r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F]|[\ud800-\udfff])|\\."
@@ -180,12 +181,14 @@ def _not_text(raw: bytes, where: str) -> BadFile:
 def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
     """Write a file atomically; ``-`` is standard output.
 
-    A link is followed; a device or pipe (``/dev/stdout``) is written to, never replaced.
+    A link is followed; a device or pipe (``/dev/stdout``) is written to, never replaced. Control
+    characters, which command terminals and are not of XML, are written as ``\\u001b``.
 
     Raises:
         UserError: it exists and ``force`` is not given, or cannot be written (a missing folder,
             no permission, a full disk). Nothing is left behind then.
     """
+    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     if str(path) == "-":
         _write_stdout([text])
     else:
@@ -308,6 +311,7 @@ def write_folder(
         for name, text in texts.items():
             if Path(name).is_absolute() or ".." in Path(name).parts:
                 raise UserError(f"the file {name!r} is outside the folder", where=str(path))
+            _require_language(name, text)
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             write_text(temporary / name, text)
         temporary.chmod(0o777 & ~_umask())
@@ -320,6 +324,21 @@ def write_folder(
         if isinstance(error, UserError):
             error.where = str(path)
         raise
+
+
+def _require_language(name: str, text: str) -> None:
+    """Parse a text by the language that its suffix names; JSON comes from a serializer.
+
+    Raises:
+        SyntaxError, ValueError: it is not of that language, which is a fault of weft's.
+    """
+    suffix = Path(name).suffix
+    if suffix == ".py":
+        compile(text, name, "exec", dont_inherit=True)
+    elif suffix in (".xml", ".svg"):
+        from xml.etree.ElementTree import fromstring
+
+        fromstring(text)
 
 
 def _swap(new: Path, folder: Path) -> None:

@@ -151,12 +151,14 @@ class Collective:
     def in_place_shift(self, rank: int) -> int:
         """Return s such that input chunk k of ``rank`` is output chunk k + s in an in-place call.
 
-        Allgather: the rank's own block of the output. reduce_scatter: minus its own block (the
-        output is a block of the input). All others: 0, sendbuff == recvbuff as in NCCL and MSCCL.
+        Allgather, gather: the rank's own block of the output, which on the root of a gather is
+        ``root * count``, as ``MPI_IN_PLACE`` there means in MPI and as NCCL and RCCL compare
+        pointers. reduce_scatter, scatter: minus its own block (the output is a block of the input).
+        All others: 0, sendbuff == recvbuff as in NCCL and MSCCL.
         """
-        if self.kind is Kind.ALLGATHER:
+        if self.kind in (Kind.ALLGATHER, Kind.GATHER):
             return rank * self.factor
-        if self.kind is Kind.REDUCE_SCATTER:
+        if self.kind in (Kind.REDUCE_SCATTER, Kind.SCATTER):
             return -rank * self.factor
         return 0
 

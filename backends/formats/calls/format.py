@@ -54,6 +54,7 @@ class TorchCalls(Format):
     def read(self, text: str, where: str) -> CallProgram:
         """Return the calls in a file that is as weft wrote it; nothing in it is executed."""
         try:
+            compile(text, where, "exec", dont_inherit=True)  # what parses may still not compile
             found = {
                 target.id: ast.literal_eval(node.value)
                 for node in ast.parse(text).body

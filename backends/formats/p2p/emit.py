@@ -7,11 +7,14 @@ The file needs NumPy (or CuPy, or torch) and its runtime, and nothing of weft: i
 from __future__ import annotations
 
 import ast
+import builtins
+import keyword
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
+from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +30,8 @@ from .regular import code_of
 from .text import write
 
 MARKER = re.compile(r"^# --- in every file.*---\n", re.MULTILINE)
+
+_TRIAL = "embedded/trial.py"
 
 TRIED = frozenset(
     {
@@ -118,10 +123,11 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: s
     module = module_of(script, module)
     machine, wire, trial = (
         sections_of(x)
-        for x in (("embedded/machine.py",), to.sections, ("embedded/trial.py",) if tried(c) else ())
+        for x in (("embedded/machine.py",), to.sections, (_TRIAL,) if tried(c) else ())
     )
     root = c.roots[0] if c.roots else 0
-    doc, lengths = DOCS.get(c.kind, (f"Carry out {c}.", ""))
+    said = {"ranks": c.ranks, "root": root}
+    doc, lengths = (text.format(**said) for text in DOCS.get(c.kind, ("", "")))
     return (
         templates(PACKAGE)
         .get_template(f"{runtime}.py.j2")
@@ -136,15 +142,15 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: s
             root=root,
             ranks=c.ranks,
             combining=c.combining,
-            command=to.command.format(ranks=c.ranks, file=f"{module}.py"),
+            command=to.command.format(ranks=c.ranks, file=quote(f"{module}.py")),
             provenance=list(provenance),
             imports=imports_of(machine, wire, trial, *([_YIELDS] if formulas else [])),
             header=header(script) | {"runtime": runtime},
             shape=shape_of(script),
             formulas=formulas,
             code=[[_quoted(write(x)) for x in own] for own in script.ranks],
-            doc=doc.format(ranks=c.ranks, root=root),
-            lengths=lengths.format(ranks=c.ranks),
+            doc=doc or f"Carry out {c}.",
+            lengths=lengths,
             machine=machine.body,
             wire=wire.body,
             trial=trial.body,
@@ -162,8 +168,26 @@ PACKAGE = "weft.backends.formats.p2p"
 
 
 def function_of(collective: Collective) -> str:
-    """Return the name of the file's function."""
-    return re.sub(r"\W+", "_", collective.name or str(collective.kind))
+    """Return the name of the file's function: the collective's, unless it cannot be one there."""
+    if collective.kind is not Kind.CUSTOM:
+        return str(collective.kind)
+    name = re.sub(r"\W+", "_", collective.name or str(collective.kind))
+    if not name.isascii() or not name.isidentifier() or name in _taken():
+        return "collective"
+    return name
+
+
+@cache
+def _taken() -> frozenset[str]:
+    """Return the names that files have already, and those of Python itself."""
+    every = (file for one in RUNTIMES.values() for file in one.sections)
+    found = {"CODE", "HEADER", "KEY", "SHAPE", "code", "connected", *keyword.kwlist, *dir(builtins)}
+    for section in map(sections_of, ((f,) for f in (*every, "embedded/machine.py", _TRIAL))):
+        for node in ast.parse("\n".join((*section.imports, section.body))).body:
+            found |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+            names = getattr(node, "names", [])
+            found |= {getattr(node, "name", ""), *(n.asname or n.name for n in names)}
+    return frozenset(found)
 
 
 def tried(collective: Collective) -> bool:

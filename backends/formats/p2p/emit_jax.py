@@ -71,8 +71,9 @@ def emit_jax(
     machine = sections_of(("embedded/jax.py",))
     root = c.roots[0] if c.roots else 0
     units = "Axis 0 of ``x`` is a multiple of its {units} chunks."
-    doc, result = DOCS.get(c.kind, (f"Carry out {c}.", units))
     shape = shape_of(script)
+    said = {"ranks": c.ranks, "root": root, "units": shape["input"] // shape["unit"]}
+    doc, result = (text.format(**said) for text in DOCS.get(c.kind, ("", units)))
     return (
         templates(PACKAGE)
         .get_template("jax.py.j2")
@@ -93,8 +94,8 @@ def emit_jax(
                 [[_lines(text) for text in part] for part in one] for one in write_rounds(rounds)
             ],
             shape=shape,
-            doc=doc.format(ranks=c.ranks, root=root),
-            result=result.format(ranks=c.ranks, root=root, units=shape["input"] // shape["unit"]),
+            doc=doc or f"Carry out {c}.",
+            result=result,
             machine=machine.body,
         )
     )

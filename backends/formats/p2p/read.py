@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -161,6 +162,8 @@ _ARITHMETIC = (
 """Syntax nodes allowed in a function of formulas, besides ``range``: all without side effects."""
 
 MOST_ROUNDS = 100_000
+MOST_TURNS = 10_000_000
+"""Turns of loops, of all ranks, after which formulas are given up."""
 
 
 def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
@@ -174,14 +177,25 @@ def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
         arg.annotation = None
     for node in ast.walk(formulas):
         ranges = isinstance(node, ast.Call) and ast.unparse(node.func) == "range"
-        texts = isinstance(node, ast.BinOp) and any(
-            isinstance(x, ast.JoinedStr) or isinstance(getattr(x, "value", None), str)
-            for x in (node.left, node.right)
+        texts = (isinstance(node, ast.FormattedValue) and node.format_spec is not None) or (
+            isinstance(node, ast.BinOp)
+            and any(
+                isinstance(x, ast.JoinedStr) or isinstance(getattr(x, "value", None), str)
+                for x in (node.left, node.right)
+            )
         )
         if texts or (not ranges and not isinstance(node, _ARITHMETIC)):
             what = ast.unparse(node) or type(node).__name__
             raise ValueError(f"the function code contains {what!r}")
-    names: dict[str, Any] = {"__builtins__": {"range": range}}
+    turns = iter(range(MOST_TURNS))
+
+    def counted(*numbers: int) -> Iterator[int]:
+        for number in range(*numbers):
+            if next(turns, None) is None:
+                raise ValueError(f"more than {MOST_TURNS} turns of loops")
+            yield number
+
+    names: dict[str, Any] = {"__builtins__": {"range": counted}}
     module = ast.fix_missing_locations(ast.Module([formulas], type_ignores=[]))
     exec(compile(module, "<code>", "exec"), names)
     made = []

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from textwrap import fill
+from shlex import quote
+from textwrap import wrap
 from types import MappingProxyType
 from typing import Any
 
@@ -115,10 +116,11 @@ def emit(
             casts=_uses(plan, CASTS),
             summing=summing,
             module=module,
+            file=quote(f"{module}.py"),
             ranks=len(plan.gpus),
             example=", ".join(example),
             shapes=SHAPES.get(kind, _same_or_row(collective)),
-            provenance=fill("; ".join(line.rstrip(".") for line in provenance), WIDTH),
+            provenance=wrap("; ".join(line.rstrip(".") for line in provenance), WIDTH),
             header=head,
             low=plan.min_bytes,
             high=plan.max_bytes,
@@ -222,6 +224,8 @@ def require_operator(plan: ExecutionPlan, dtype: str, op: str) -> None:
             where="--to",
             hint="leave it out",
         )
+    if dtype and not dtype.isidentifier():
+        raise UserError(f"{dtype!r} is not a type of torch", where="--to", hint="dtype=bfloat16")
     known = [name for name in TYPES if not (plan.packets and name in WIDE)]
     if adds(plan) and dtype and dtype not in known:
         packed = dtype in WIDE

@@ -33,18 +33,21 @@ def judge(text: str, where: str) -> tuple[SymmProgram, list[Finding]]:
     """
     program = read_program(text, where)
     found = findings(program.plan)
-    if not errors(found) and _code(text) != _code(
-        emit(
-            program.plan,
-            program.collective,
-            specialised=program.specialised,
-            vllm=program.vllm,
-            sums=program.sums,
-        )
-    ):
+    if not errors(found) and _code(text) != _code(own_text(program)):
         words = "the code around the program was edited, or is of another version of weft"
         found.append(Finding("code", Severity.WARNING, f"{words}: it is not judged"))
     return program, found
+
+
+def own_text(program: SymmProgram) -> str:
+    """Return the text that weft writes for a program."""
+    return emit(
+        program.plan,
+        program.collective,
+        specialised=program.specialised,
+        vllm=program.vllm,
+        sums=program.sums,
+    )
 
 
 def findings(plan: ExecutionPlan) -> list[Finding]:

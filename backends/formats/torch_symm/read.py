@@ -43,6 +43,7 @@ def read_program(text: str, where: str) -> SymmProgram:
         BadFile: not such a file, or one that was edited into something else.
     """
     try:
+        compile(text, where, "exec", dont_inherit=True)  # what parses may still not compile
         found = _constants(ast.parse(text))
     except (SyntaxError, ValueError) as error:
         raise BadFile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shlex
@@ -226,8 +227,19 @@ def test_plans_of_mscclpp_are_registered_by_a_file(weft, folder, tmp_path: Path)
     text = (tmp_path / "out" / "mscclpp_plans.py").read_text()
     compile(text, "mscclpp_plans.py", "exec")
     assert "RANKS, RANKS_PER_NODE = 8, 8" in text
-    assert '"mscclpp-json/p1.x"' in text
+    assert "'mscclpp-json/p1.x'" in text
     assert "weft: registered" in out.out
+
+
+@pytest.mark.parametrize("name", ['p".x', 'p",\n__import__("os").abort(),\n"', "p\\"])
+def test_names_of_plans_stay_texts_in_the_file_that_registers_them(name: str) -> None:
+    one = library("dgx-h100", format="mscclpp-json")
+    (tuned,) = one.tuned
+    plan = replace(tuned.plans[0], artefacts=(Artefact("mscclpp-json", name, ""),))
+    hostile = replace(one, tuned=(replace(tuned, plans=(plan,)),))
+    tree = ast.parse(guide(hostile, "/shared/weft").files["mscclpp_plans.py"])
+    (listed,) = [node.value for node in tree.body if ast.unparse(node).startswith("PLANS = ")]
+    assert ast.literal_eval(listed) == [name]
 
 
 def test_files_are_written_once_and_replaced_with_f(weft, folder, tmp_path: Path) -> None:

@@ -132,6 +132,18 @@ def test_in_place_the_own_block_is_in_the_larger_buffer(kind: Kind, n: int, k: i
             assert {o + shift for o in own} == set(range(k))
 
 
+@pytest.mark.parametrize("root", range(3))
+def test_in_place_the_block_of_a_root_is_where_mpi_and_nccl_have_it(root: int) -> None:
+    """``recv + root * count`` of a gather, ``send + root * count`` of a scatter."""
+    for kind, large, sign in (("gather", "post", 1), ("scatter", "pre", -1)):
+        c = make(kind, 3, roots=(root,), chunks=2)
+        whole = {(r, chunk): at for r, chunk, _, at in getattr(c, large).rows().tolist()}
+        part = c.pre if sign > 0 else c.post
+        own = {chunk: at for r, chunk, _, at in part.rows().tolist() if r == root}
+        assert c.in_place_shift(root) == sign * 2 * root
+        assert all(whole[root, k] == at + 2 * root for k, at in own.items())
+
+
 def test_in_place_others_use_one_buffer() -> None:
     for kind in (Kind.ALLREDUCE, Kind.ALLTOALL, Kind.BROADCAST, Kind.REDUCE):
         assert make(kind, 4, chunks=2).in_place_shift(3) == 0

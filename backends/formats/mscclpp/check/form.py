@@ -120,7 +120,7 @@ OLD_GPUS = "operations on switches do nothing before sm_90: a wrong result, and 
 def form(plan: ExecutionPlan, units: Sequence[int], longest: int = MAX_OPS) -> Iterator[Finding]:
     """Everything that can be told without following the plan; see :func:`.check_plan`."""
     yield from _head(plan)
-    yield from switch_groups(plan, _moving(plan))
+    yield from switch_groups(plan)
     for rank, gpu in enumerate(plan.gpus):
         yield from _gpu(plan, rank, gpu)
         for b, block in enumerate(gpu.blocks):
@@ -193,21 +193,13 @@ def _gpu(plan: ExecutionPlan, rank: int, gpu: GpuPlan) -> Iterator[Finding]:
     for k, b in enumerate(gpu.remote):
         if not 0 <= b.rank < len(plan.gpus) or b.rank == rank:
             yield wrong("ids", f"remote buffer {k} is of rank {b.rank}")
-        elif plan.in_place and b.buffer is _moving(plan):
+        elif b.buffer is plan.moving:
             yield wrong(
                 "placement",
                 f"remote buffer {k}: in place, `{b.buffer}` of an "
                 f"{plan.collective} lies at another offset on every rank, and addresses "
                 "are formed with the caller's own",
             )
-
-
-def _moving(plan: ExecutionPlan) -> Buffer | None:
-    """Return the buffer whose in-place offset differs from rank to rank."""
-    if plan.collective == "allgather":
-        return Buffer.INPUT
-    scattered = plan.collective in ("reducescatter", "reduce_scatter")
-    return Buffer.OUTPUT if scattered else None
 
 
 def _block(

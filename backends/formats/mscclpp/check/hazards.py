@@ -148,10 +148,8 @@ def _address(plan: ExecutionPlan, rank: int, a: Access, units: int) -> Span:
     if not plan.in_place:
         return str(a.buffer), a.low, a.high
     gpu, shift = plan.gpus[rank], 0
-    if plan.collective == "allgather":
-        shift = rank * gpu.input_chunks if a.buffer is Buffer.INPUT else 0
-    elif plan.collective in ("reducescatter", "reduce_scatter"):
-        shift = rank * gpu.output_chunks if a.buffer is Buffer.OUTPUT else 0
+    if a.buffer is plan.moving:
+        shift = rank * gpu.size_of(a.buffer)
     return "u", a.low + shift * units, a.high + shift * units
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.dsl.nouns.program import Buffer
-
 from ....check.findings import Finding, Severity
 from ..plan.model import ExecutionPlan, SwitchGroup
 
@@ -21,24 +19,19 @@ MOST_OBJECTS = 1024
 """Multicast objects of all jobs of a rack of GB200."""
 
 
-def switch_groups(plan: ExecutionPlan, moving: Buffer | None) -> Iterator[Finding]:
-    """Yield what is wrong with the groups of a plan, first each by itself, then their set-up.
-
-    ``moving``: the buffer that lies at another offset on every rank in place, or None.
-    """
+def switch_groups(plan: ExecutionPlan) -> Iterator[Finding]:
+    """Yield what is wrong with the groups of a plan, first each by itself, then their set-up."""
     wrong = False
     for rank, gpu in enumerate(plan.gpus):
         for number, group in enumerate(gpu.groups()):
-            for check, text in _one(plan, rank, group, moving):
+            for check, text in _one(plan, rank, group):
                 wrong = True
                 yield Finding(check, Severity.ERROR, f"switch channel {number}: {text}", rank)
     if not wrong:
         yield from _set_up(plan)
 
 
-def _one(
-    plan: ExecutionPlan, rank: int, group: SwitchGroup, moving: Buffer | None
-) -> Iterator[tuple[str, str]]:
+def _one(plan: ExecutionPlan, rank: int, group: SwitchGroup) -> Iterator[tuple[str, str]]:
     ranks = group.ranks
     if len(ranks) < LEAST_MEMBERS:
         yield "form", f"a group of {len(ranks)}; CUDA makes none of fewer than {LEAST_MEMBERS}"
@@ -49,7 +42,7 @@ def _one(
             yield "ids", f"its group has rank {r}, of {len(plan.gpus)}"
     if rank not in ranks:
         yield "ids", f"rank {rank} is no member of its group, and the set-up fails"
-    if plan.in_place and group.buffer is moving:
+    if group.buffer is plan.moving:
         text = f"in place, `{group.buffer}` of an {plan.collective} lies at another offset"
         yield "placement", f"{text} on every rank, and a group has one"
 

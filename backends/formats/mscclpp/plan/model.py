@@ -223,6 +223,16 @@ class ExecutionPlan:
         """Test whether scratch is doubled for packets: the only effect of the protocol."""
         return self.protocol == "LL"
 
+    @property
+    def moving(self) -> Buffer | None:
+        """Return the buffer that in place lies at each rank's own block of the other one."""
+        if not self.in_place:
+            return None
+        if self.collective in ("allgather", "gather"):
+            return Buffer.INPUT
+        scattered = self.collective in ("reducescatter", "reduce_scatter", "scatter")
+        return Buffer.OUTPUT if scattered else None
+
     def operations(self) -> Iterator[Operation]:
         """Yield the operations of all blocks, and those in their pipelines."""
         for block in (block for gpu in self.gpus for block in gpu.blocks):

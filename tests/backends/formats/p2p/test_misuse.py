@@ -58,10 +58,19 @@ def test_code_that_fails_while_it_is_loaded_is_a_bad_file():
     assert caught.value.where == f"line {line}"
 
 
-def test_strings_are_not_multiplied():
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('yield "x" * 99999999999', "contains"),
+        ('yield f"{1:99999999999}"', "contains"),
+        ("for a in range(9**99):\n        9", "contains"),
+        ("for a in range(999999999999):\n        9", "turns of loops"),
+    ],
+)
+def test_formulas_do_not_grow_or_run_without_end(line: str, words: str):
     at = RING.index("    for step in range")
-    with pytest.raises(BadFile, match="contains"):
-        read_script(RING[:at] + '    yield "x" * 99999999999\n' + RING[at:], "file")
+    with pytest.raises(BadFile, match=words):
+        read_script(f"{RING[:at]}    {line}\n{RING[at:]}", "file")
 
 
 @pytest.mark.parametrize("value", ["4.0", "True"])

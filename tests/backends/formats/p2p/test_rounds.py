@@ -17,17 +17,18 @@ from weft.backends.compile.passes.trace import Trace
 from weft.backends.formats.p2p.check import check_script
 from weft.backends.formats.p2p.compile import compile_script
 from weft.backends.formats.p2p.execute import execute
-from weft.backends.formats.p2p.format import MpiFile
+from weft.backends.formats.p2p.format import CupyNcclFile, JaxFile, MpiFile, TorchFile
+from weft.backends.formats.p2p.judge import for_threads
 from weft.backends.formats.p2p.model import Script
 from weft.backends.formats.p2p.read import read_script
 from weft.backends.formats.p2p.rounds import script_of
 from weft.backends.formats.p2p.text import parse, write
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.algorithm import Algorithm, Moves
-from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.collective import custom, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.runtime import P2P
-from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.slots import NONE, OUTPUT, SCRATCH
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
@@ -83,6 +84,25 @@ def test_every_collective_of_a_small_machine(kind, in_place):
     schedule = synthesized("ring:4", kind, 1 << 10)
     for segments in (1, 3):
         right(compile_script(schedule, in_place=in_place, segments=segments))
+
+
+@pytest.mark.parametrize("runtime", [MpiFile, TorchFile, CupyNcclFile, JaxFile])
+@pytest.mark.parametrize("sizes", [(1, 2), (3, 1), (4, 0)])
+def test_ranks_may_give_less_than_the_buffer_holds(runtime, sizes):
+    """An alltoallv: what a rank does not give is filled with NaN, before and after."""
+    chunks = [(r, k) for r in (0, 1) for k in range(sizes[r])]
+    pre = [(r, number, [r], k) for number, (r, k) in enumerate(chunks)]
+    post = [(1 - r, number, [r], k) for number, (r, k) in enumerate(chunks)]
+    hub = topology("hub:2")
+    link = {(x.src, x.dst): i for i, x in enumerate(hub.links)}
+    moves = [Transfer(k, r, 1 - r, (link[r, 2], link[2, 1 - r])) for r, k, _, _ in pre]
+    schedule = Schedule.of(hub, custom("alltoallv", 2, pre, post), moves)
+    text = runtime().write(compile_script(schedule))
+    assert MpiFile().findings(text, "file") == []
+    text = for_threads(text, "file")
+    for dtype in ("float32", "float16", "int64", "bfloat16"):
+        done = execute(text, schedule.collective, lengths=(1, 5), dtypes=(dtype,))
+        assert done.ok, done.detail
 
 
 def test_segments_follow_each_other_like_a_pipeline():
