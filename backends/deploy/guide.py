@@ -35,31 +35,28 @@ PLANS = "mscclpp_plans.py"
 
 @dataclass(frozen=True, slots=True)
 class RuntimeRow:
-    """A runtime as a choice for a family of machines (empty: not known), and whether the library
-    has files for it."""
+    """A runtime as a choice for a machine's GPUs, and whether the library has files for it.
+
+    ``built``: its kernels are built for the GPUs; None: these are not known. ``why_not``: why not.
+    """
 
     loader: Loader
-    family: str
+    built: bool | None
+    why_not: str
     files: bool
     chosen: bool
 
     @property
-    def built(self) -> bool | None:
-        """Return True if its kernels are built for the GPUs; None if these are not known."""
-        return self.family in self.loader.families if self.family else None
-
-    @property
     def words(self) -> str:
         """Why it is the one, or what is in the way."""
-        why_not = self.loader.why_not_on(self.family) if self.built is False else ""
+        why_not = self.why_not if self.built is False else ""
         if self.chosen:
             return f"these settings are for it{f', but: {why_not}' if why_not else ''}"
         if why_not:
             return f"no: {why_not}"
         if self.files:
             return f"--runtime {self.loader.name}"
-        flag = f"--target {self.loader.name}" if self.loader.format == "msccl-xml" else ""
-        return f"weft tune … {flag or f'--to {self.loader.format}'} makes files for it"
+        return f"weft tune … {self.loader.flag} makes files for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +122,21 @@ def guide(
 
 
 def _rows(library: Library, chosen: Loader | None) -> tuple[RuntimeRow, ...]:
-    family, able = library.topology.timing.family, loaders_of(library)
-    return tuple(RuntimeRow(one, family, one in able, one is chosen) for one in LOADERS.values())
+    able = loaders_of(library)
+    gpus = (library.topology.timing.family, is_amd(library.topology))
+    return tuple(
+        RuntimeRow(one, one.built(*gpus), one.why_not_on(*gpus), one in able, one is chosen)
+        for one in LOADERS.values()
+    )
 
 
 def _job(
     library: Library, folder: str, variables: tuple[tuple[str, str], ...], command: str
 ) -> LaunchJob:
     t = library.topology
-    return LaunchJob(t.hosts, max(1, t.ranks // t.hosts), variables, command, folder, is_amd(t))
+    return LaunchJob(
+        t.hosts, max(1, t.ranks // t.hosts), variables, command, folder, bool(is_amd(t))
+    )
 
 
 # --- proof ----------------------------------------------------------------------------------------

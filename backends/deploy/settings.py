@@ -12,7 +12,15 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.library import Artefact, Library, TunedPlan
 from weft.dsl.nouns.parts import Medium
-from weft.dsl.nouns.runtime import LOADERS, MSCCL, RCCL, RUNTIMES, Loader, usual_target
+from weft.dsl.nouns.runtime import (
+    LOADERS,
+    MSCCL,
+    RCCL,
+    RUNTIMES,
+    Loader,
+    default_loader,
+    loaders_for,
+)
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import inner_medium
 
@@ -48,14 +56,25 @@ class RuntimeSettings:
     config: str = ""
 
 
-def is_amd(topology: Topology) -> bool:
-    """Return True if the links inside its hosts are AMD's."""
-    return inner_medium(topology) is Medium.XGMI
+def is_amd(topology: Topology) -> bool | None:
+    """Return True if the GPUs are AMD's, by the links inside hosts; None: nothing tells it."""
+    inner = inner_medium(topology)
+    return None if inner is None else inner is Medium.XGMI
+
+
+def fitting(topology: Topology) -> tuple[Loader, ...]:
+    """Return the runtimes that load files and fit a machine's GPUs, the best first."""
+    return loaders_for(topology.timing.family, is_amd(topology))
+
+
+def machine_loader(topology: Topology) -> Loader:
+    """Return the runtime that files are made for on a machine, if no flag names one."""
+    return default_loader(topology.timing.family, is_amd(topology))
 
 
 def machine_target(topology: Topology) -> str:
     """Return the runtime of MSCCL XML on a machine, if none is named."""
-    return usual_target(topology.timing.family, amd=is_amd(topology))
+    return default_loader(topology.timing.family, is_amd(topology), xml=True).name
 
 
 def loaders_of(library: Library) -> tuple[Loader, ...]:
@@ -73,8 +92,8 @@ def loaders_of(library: Library) -> tuple[Loader, ...]:
 def usual_loader(library: Library) -> Loader | None:
     """Return the runtime to deploy a library for: of those that take its files one that is built
     for the machine's GPUs; else the usual one that takes them; None if none does."""
-    family, able = library.topology.timing.family, loaders_of(library)
-    fit = [one for one in able if family in one.families]
+    able = loaders_of(library)
+    fit = [one for one in fitting(library.topology) if one in able]
     usual = [one for one in able if one.name == machine_target(library.topology)]
     return next(iter((*fit, *usual, *able)), None)
 

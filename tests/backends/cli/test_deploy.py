@@ -13,11 +13,12 @@ import pytest
 
 from weft.backends.deploy.guide import guide, is_temporary
 from weft.backends.deploy.launchers import LAUNCHERS
-from weft.backends.deploy.settings import machine_target
+from weft.backends.deploy.settings import machine_loader, machine_target
+from weft.backends.report.back_ends import advice
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import Artefact, Candidate, Library, Tuned, TunedPlan, dumps
-from weft.dsl.nouns.runtime import LOADERS, TARGETS, usual_target
+from weft.dsl.nouns.runtime import LOADERS, TARGETS, default_loader
 from weft.synth.bounds import bounds
 from weft.synth.time.calibrated import families
 
@@ -82,7 +83,12 @@ def test_the_nics_of_the_plans_are_named_for_the_runtime(tmp_path: Path) -> None
 def test_tuning_warns_of_a_runtime_that_is_not_known_to_run(weft) -> None:
     small = "-c allgather --sizes 64KiB -e classic --protocols Simple --effort 0.1 --jobs 1"
     told = weft("tune", "-t", "line:2,family=gb200", *small.split()).err
-    assert "warning: executor is not known to run on gb200: on NCCL 2.23.4" in told
+    assert "Chosen   --to mscclpp-json: microsoft/mscclpp 0.9" in told
+    assert "warning" not in told
+    told = weft("tune", "-t", "line:2,family=gb200", *small.split(), "--target", "executor").err
+    warned = "warning: executor is not known to run on gb200: on NCCL 2.23.4, which has no kernels"
+    assert f"{warned} for Blackwell; instead: --to mscclpp-json" in told
+    assert "Chosen" not in told
 
 
 @pytest.fixture
@@ -98,22 +104,45 @@ def folder(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("machine", "target"),
+    ("machine", "loader", "target"),
     [
-        ("dgx1", "msccl"),
-        ("dgx-a100:nodes=2", "msccl"),
-        ("dgx-h100", "executor"),
-        ("mi300x", "rccl"),
-        ("mi250", "rccl"),
-        ("ring:4", "msccl"),
+        ("dgx1", "executor", "executor"),
+        ("dgx-a100:nodes=2", "executor", "executor"),
+        ("dgx-h100", "executor", "executor"),
+        ("gb200-nvl72", "mscclpp", "executor"),
+        ("mi300x", "rccl", "rccl"),
+        ("mi250:nodes=2", "rccl", "rccl"),
+        ("line:2,family=l4", "executor", "executor"),
+        ("line:2,family=rtx", "executor", "executor"),
+        (TRAY, "executor", "executor"),
+        ("ring:4", "executor", "executor"),
     ],
 )
-def test_the_runtime_of_xml_follows_the_machine(machine: str, target: str) -> None:
-    assert machine_target(topology(machine)) == target
+def test_files_are_for_the_runtime_that_doctor_calls_best(
+    machine: str, loader: str, target: str, tmp_path: Path
+) -> None:
+    if machine is TRAY:
+        (tmp_path / "topo.txt").write_text(machine)
+        machine = f"{tmp_path}/topo.txt"
+    t = topology(machine)
+    assert machine_loader(t).name == loader
+    assert machine_target(t) == target
+    best = advice(t)[0].back_end
+    assert machine == "ring:4" or best.runtime == machine_loader(t).title
+
+
+def test_a_text_of_nvidia_smi_is_never_offered_rccl(tmp_path: Path) -> None:
+    for number, text in enumerate((TRAY, TRAY.replace("NV12", "SYS"))):
+        (tmp_path / f"{number}.txt").write_text(text)
+        found = guide(library(f"{tmp_path}/{number}.txt"), PLACE)
+        (row,) = [one for one in found.runtimes if one.loader.name == "rccl"]
+        assert (row.built, row.words) == (False, "no: for AMD's GPUs")
+    (row,) = [one for one in guide(library("z52"), PLACE).runtimes if one.loader.name == "executor"]
+    assert row.words == "no: for NVIDIA's GPUs"
 
 
 def test_every_family_has_a_runtime_that_exists_and_every_runtime_only_known_families() -> None:
-    assert {usual_target(family) for family in families()} <= set(TARGETS)
+    assert {default_loader(one, None, xml=True).name for one in families()} <= set(TARGETS)
     for one in LOADERS.values():
         assert set(one.families) <= set(families()), one.name
         assert one.name in TARGETS or one.format != "msccl-xml"
