@@ -6,9 +6,12 @@ Azure/msccl-executor-nccl (``msccl_lifecycle.cc``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from html import escape
 
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.machines.nics import nics_of, own_number
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.library import Artefact, Library, TunedPlan
 from weft.dsl.nouns.parts import Medium
@@ -25,6 +28,9 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import inner_medium
 
 XML = "msccl-xml"
+
+HCA = "NCCL_IB_HCA"
+"""Variable for the NICs; ``=`` before their names stands for these names and no longer ones."""
 
 MOST_NAMED = 4
 """Largest number of ``MSCCL_XML_FILES`` that microsoft/msccl loads; more need a
@@ -102,14 +108,14 @@ def settings_of(library: Library, loader: Loader, folder: str) -> RuntimeSetting
     """Return the settings with which a runtime uses the library in a folder."""
     named = [(p, a) for p, a in _artefacts(library) if _takes(loader, a)]
     files = tuple(a.file for _, a in named)
+    found = [(HCA, f"={names}")] if (names := ",".join(plan_nics(library.topology))) else []
     if loader.format != XML:
-        return RuntimeSettings(loader, (), files)
+        return RuntimeSettings(loader, tuple(found), files)
     if loader.name != MSCCL.name:
-        found = [("MSCCL_ALGO_DIR", f"{folder}/{XML}")]
+        found.append(("MSCCL_ALGO_DIR", f"{folder}/{XML}"))
         if loader.name == RCCL.name:
             found += [("RCCL_MSCCL_ENABLE", "1"), ("RCCL_MSCCL_FORCE_ENABLE", "1")]
         return RuntimeSettings(loader, tuple(found), files)
-    found = []
     if any(t.collective.kind is Kind.ALLREDUCE for t in library.tuned):
         # The one collective that asks for leave: elsewhere a file that fits is taken.
         found.append(("NCCL_ALGO", "MSCCL,RING,TREE"))
@@ -123,6 +129,19 @@ def settings_of(library: Library, loader: Loader, folder: str) -> RuntimeSetting
     rows = [_load(plan, a.file) for plan, a in named]
     config = "\n".join(["<msccl_algos>", *rows, "</msccl_algos>", ""])
     return RuntimeSettings(loader, tuple(found), files, config)
+
+
+def plan_nics(t: Topology) -> list[str]:
+    """Return the NICs of each host that the plans are for, where several hosts call theirs alike.
+
+    The runtime would take others too, those for storage.
+    """
+    hosts: list[list[str]] = [[] for _ in range(t.hosts)]
+    for nic in nics_of(t):
+        hosts[nic.host] += [name for name in nic.own[:1] if own_number((name,)) is None]
+    plain = all(re.fullmatch(r"[\w.-]+", name, re.ASCII) for name in hosts[0])
+    same = t.hosts > 1 and plain and all(names == hosts[0] for names in hosts)
+    return hosts[0] if same else []
 
 
 def _takes(loader: Loader, artefact: Artefact) -> bool:
@@ -146,6 +165,14 @@ def xml_target(library: Library) -> str:
 
 def _load(plan: TunedPlan, file: str) -> str:
     return (
-        f'  <load path="{PLACE}/{file}" minbytes="{plan.low}" maxbytes="{plan.high + 1}" '
+        f'  <load path="{PLACE}/{escape(file)}" minbytes="{plan.low}" maxbytes="{plan.high + 1}" '
         f'proto="{plan.protocol}"/>'
     )
+
+
+def one_line(name: str) -> str:
+    """Return a name as one line, for a comment of a script or a terminal.
+
+    Machines and collectives may have any name, and text after the end of a line would be executed.
+    """
+    return " ".join(name.split()) if name.isprintable() else ascii(name)

@@ -10,8 +10,9 @@ Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``msccl.h``, ``init.cc``, ``devcomm
 ``enqueue.cc``), ROCm/rccl (``msccl_setup.cc``, ``device.h``) and Azure/msccl-executor-nccl
 (``msccl_parser.cc``, ``msccl_struct.h``, ``device.h``); NCCL's protocols as in "Demystifying NCCL"
 (arXiv:2507.04786). Of loaders: the same, ``msccl_lifecycle.cc`` of the last two, and
-microsoft/mscclpp 0.9 (``src/ext/nccl/nccl.cc``, ``python/mscclpp/_core/algorithm.py``,
-``src/ext/collectives/algorithm_collection_builder.cc``).
+microsoft/mscclpp 0.9 (``src/ext/nccl/nccl.cc``, ``include/mscclpp/env.hpp``,
+``python/mscclpp/_core/algorithm.py``, ``src/ext/collectives/algorithm_collection_builder.cc``);
+of torch: ``torch/csrc/distributed/c10d/NCCLUtils.hpp``.
 """
 
 from __future__ import annotations
@@ -296,6 +297,8 @@ class Loader:
         read: pattern of a line that says that a file, or a folder of them, was read.
         single: it takes one GPU of a process only.
         registered: a program registers the files; others find them by variables alone.
+        torch: which wheels of torch load it, in words; ``torchrun``: some do.
+        fallback: the variable that names NCCL's own library, for what no file takes.
     """
 
     name: str
@@ -312,6 +315,9 @@ class Loader:
     read: str = ""
     single: bool = False
     registered: bool = False
+    torch: str = ""
+    torchrun: bool = True
+    fallback: str = ""
 
     @property
     def flag(self) -> str:
@@ -344,6 +350,8 @@ MSCCL_LOADER = Loader(
     preload="msccl/build/lib/libnccl.so",
     proof="NCCL INFO Parsed MSCCL Algorithm {file} successfully.",
     read=r"Parsed MSCCL Algorithm (\S+) successfully",
+    torch="no wheel of torch since 2.0 loads it: they need NCCL 2.14 or later",
+    torchrun=False,
 )
 
 EXECUTOR_LOADER = Loader(
@@ -356,6 +364,8 @@ EXECUTOR_LOADER = Loader(
     proof="NCCL INFO MSCCL: Initialization finished",
     read=r"MSCCL: (?:Initialization finished|Parsing algorithm (\S+))",
     single=True,
+    torch="wheels of torch 2.0 to 2.7 load it; from 2.8 on they need functions of NCCL 2.27 "
+    "(undefined symbol: ncclCommWindowRegister): take an older one, or build torch with it",
 )
 
 MSCCLPP_LOADER = Loader(
@@ -375,6 +385,7 @@ MSCCLPP_LOADER = Loader(
     read=r"weft: registered (\S+) with MSCCL\+\+|Loading plan: \"?([^\s\"]+)",
     single=True,
     registered=True,
+    fallback="MSCCLPP_NCCL_LIB_PATH",
 )
 
 RCCL_LOADER = Loader(
