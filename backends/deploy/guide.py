@@ -307,8 +307,8 @@ def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> l
         found.append(f"torch: {loader.torch}")
     if library.topology.hosts > 1:
         found.append(
-            f"{HOSTS} has a line for each host, NAME slots=GPUS; a scheduler that starts mpirun "
-            "names them by itself"
+            f"-o FOLDER writes {HOSTS} for mpirun, a line for each host: NAME slots=GPUS; where a "
+            "scheduler names the hosts, leave --hostfile out"
         )
     if loader.name == "executor" and family in ("b200", "b300", "gb200", "gb300"):
         found.append("--to mscclpp-json makes plans for MSCCL++, which has kernels for Blackwell")

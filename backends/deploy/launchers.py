@@ -95,25 +95,22 @@ def hosts_text(names: Sequence[str], job: LaunchJob) -> str:
 
 def srun(job: LaunchJob) -> str:
     """Return a script for ``sbatch``: values may have commas, which ``--export`` takes for ends."""
-    return "\n".join(
-        [
-            "#!/bin/bash",
-            f"#SBATCH --nodes={job.hosts}",
-            f"#SBATCH --ntasks-per-node={job.gpus}",
-            f"#SBATCH --gpus-per-node={job.gpus}",
-            f"#SBATCH --cpus-per-task={CORES}",
-            *(f"export {assigned(*one)}" for one in job.variables),
-            f"srun --mpi=pmix --cpus-per-task={CORES} --export=ALL {job.command}",
-        ]
-    )
+    sized = (f"#SBATCH {option}" for option in _sized(job))
+    exports = (f"export {assigned(*one)}" for one in job.variables)
+    start = f"srun --mpi=pmix --cpus-per-task={CORES} --export=ALL {job.command}"
+    return "\n".join(["#!/bin/bash", *sized, *exports, start])
 
 
 def slurm_line(job: LaunchJob) -> str:
     """Return one command for a shell that may call ``srun`` itself."""
-    size = f"--nodes={job.hosts} --ntasks-per-node={job.gpus} --gpus-per-node={job.gpus}"
-    size += f" --cpus-per-task={CORES}"
     words = [assigned(*one) for one in job.variables]
-    return _broken([*words, f"srun {size} --mpi=pmix", job.command])
+    return _broken([*words, f"srun {' '.join(_sized(job))} --mpi=pmix", job.command])
+
+
+def _sized(job: LaunchJob) -> tuple[str, ...]:
+    """Return Slurm's options for the size of a job."""
+    gpus = (f"--ntasks-per-node={job.gpus}", f"--gpus-per-node={job.gpus}")
+    return (f"--nodes={job.hosts}", *gpus, f"--cpus-per-task={CORES}")
 
 
 def torchrun(job: LaunchJob) -> str:
