@@ -107,7 +107,8 @@ def _write(found: Guide, args: DeployFlags, console: Console) -> str:
         texts[SETTINGS] = "".join(f"{assigned(*one)}\n" for one in found.variables)
         for name, text in found.launch.items():
             shebang = "#!/bin/bash\n" if NAMES[name].endswith(".sh") else ""
-            texts[NAMES[name]] = f"{shebang}{text}\n"
+            beside = text.replace(f"--hostfile {HOSTS}", f'--hostfile "$(dirname "$0")/{HOSTS}"', 1)
+            texts[NAMES[name]] = f"{shebang}{beside}\n"
     names = {GUIDE, SETTINGS, HOSTS, PLANS, *NAMES.values()}
     write_folder(args.output, texts, force=args.force, replaces=names)
     console.say("Wrote", f"{len(texts)} files in {args.output}")
