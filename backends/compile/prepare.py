@@ -138,7 +138,8 @@ def _quicker(
     found = replace(found, us=tuple((n, one, other) for n, (other, one) in us.items()))
     if not least_worst(us.values()):
         return made, found
-    asked = (o.protocol or came.protocol, o.instances, o.lanes, o.passes)
+    instances = None if settled.tried else o.instances  # tried: auto
+    asked = (o.protocol or came.protocol, instances, o.lanes, o.passes)
     if asked != (came.protocol, None, 0, DEFAULT_PASSES):
         return made, replace(found, why="flags say how it is compiled")
     named = replace(came, name=o.name or came.name)

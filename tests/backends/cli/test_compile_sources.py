@@ -99,7 +99,7 @@ THEIRS = {"minBytes": None, "maxBytes": None, "outofplace": None}
 @pytest.mark.parametrize(
     ("copies", "flags", "written", "why"),
     [
-        (2, (), "as it came", None),
+        (4, ("--instances", "auto"), "as it came", None),
         (1, ("--target", "executor", "--name", "kept"), "as it came", None),
         (1, ("--instances", "1"), "compiled anew", "flags say how it is compiled"),
         (1, ("--target", "rccl"), "compiled anew", "rccl does not execute rrs"),
