@@ -49,11 +49,17 @@ class LaunchJob:
 
 
 def word(text: str) -> str:
-    r"""Return a text as one word of bash or zsh, on one line and without control characters.
+    r"""Return a text as one word of bash or zsh, on one line and without control characters;
+    :data:`PLACE` alone keeps its meaning.
 
-    >>> print(word("a"), word("b $(c)"), word("a\nb"), word("=c"))
-    a 'b $(c)' $'a\x0ab' '=c'
+    >>> print(word("a"), word("b $(c)"), word("a\nb"), word("=c"), word(PLACE + "/a b.xml"))
+    a 'b $(c)' $'a\x0ab' '=c' "$WEFT_LIBRARY"'/a b.xml'
     """
+    parts = (_quoted(part) if part else "" for part in text.split(PLACE))
+    return f'"{PLACE}"'.join(parts) or "''"
+
+
+def _quoted(text: str) -> str:
     if not text.isprintable():
         kept = (c if c.isprintable() and c not in "\\'" else _bytes(c) for c in text)
         return f"$'{''.join(kept)}'"
@@ -66,15 +72,8 @@ def _bytes(letter: str) -> str:
 
 
 def assigned(name: str, value: str) -> str:
-    """Return ``NAME=value`` quoted for a shell, in which :data:`PLACE` alone keeps its meaning.
-
-    >>> assigned("NCCL_ALGO", "MSCCL,RING"), assigned("A", "b $(c)"), assigned("HCA", "=mlx5_0")
-    ('NCCL_ALGO=MSCCL,RING', "A='b $(c)'", "HCA='=mlx5_0'")
-    >>> print(assigned("FILE", PLACE + "/a b.xml"))
-    FILE="$WEFT_LIBRARY"'/a b.xml'
-    """
-    parts = (word(part) if part else "" for part in value.split(PLACE))
-    return f"{name}=" + f'"{PLACE}"'.join(parts)
+    """Return ``NAME=value`` quoted for a shell."""
+    return f"{name}={word(value)}"
 
 
 def mpirun(job: LaunchJob) -> str:

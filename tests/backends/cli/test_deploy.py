@@ -390,5 +390,6 @@ def test_the_page_is_the_same_wherever_the_library_lies() -> None:
     section = deploy_section(replace(library("dgx-h100"), files={}))
     told = json.dumps(section)
     assert 'MSCCL_ALGO_DIR=\\"$WEFT_LIBRARY\\"/msccl-xml' in told
+    assert '--library \\"$WEFT_LIBRARY\\" -o measured.json' in told
     assert "2.12" in told
     assert set(LAUNCHERS) == {"mpirun", "slurm", "torchrun", "kubernetes"}
