@@ -50,15 +50,17 @@ def tables(library: Library) -> str:
 
 
 def tuned_text(one: Tuned) -> str:
-    """Return the table of one collective's plans: sizes, plan, time, ratio to the bound.
+    """Return the table of one collective's plans: sizes, plan, time, and what is gained.
 
-    Where the runtime's own programs are known, also what is gained over them; below it the sizes
-    from which another algorithm or protocol is used.
+    Gains over the runtime's own programs come first, where these are known; then those over known
+    algorithms as files, and the ratio to the bound. Below it the sizes from which another algorithm
+    or protocol is used.
     """
     own = one.runtime
-    head = ["plan", "from", "to", "what", "by", "µs", "over bound", "baseline/plan"]
+    head = ["plan", "from", "to", "what", "by", "µs"]
     if own:
-        head += [f"{own.name.partition(' ')[0]}/plan", "without starts", "µs less"]
+        head += ["µs less", f"{own.name.partition(' ')[0]}/plan", "without starts"]
+    head += ["baseline/plan", "over bound"]
     rows = []
     base = one.baseline_us()
     for plan in one.plans:
@@ -73,17 +75,15 @@ def tuned_text(one: Tuned) -> str:
             plan_words(one, plan),
             plan.engine,
             _span(us, microseconds),
-            _span(over, _ratio),
-            _span(gain, _ratio),
         ]
         if own:
             gains = [found for i in at if (found := one.gain(i)) is not None]
             row += [
+                _span([g.us for g in gains], microseconds),
                 _span([g.ratio for g in gains], _ratio),
                 _span([g.run_ratio for g in gains], _ratio),
-                _span([g.us for g in gains], microseconds),
             ]
-        rows.append(row)
+        rows.append([*row, _span(gain, _ratio), _span(over, _ratio)])
     return "\n".join([table(head, rows), *map(_change, one.changes()), *one.remarks])
 
 

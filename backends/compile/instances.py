@@ -8,6 +8,7 @@ the same answer on any machine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -281,21 +282,19 @@ def quickest(tried: dict[int, float]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Recompiled:
-    """A program from elsewhere and the one compiled anew from it: both times, and which is kept.
+    """A program from elsewhere and the one compiled anew from it: both times, and which is written.
 
     Attributes:
-        came, made: the program as it came, and compiled anew.
         us: bytes of a message, and µs of both at it; empty where they are not timed.
         kept: the program as it came is written.
-        untimed: why nothing is timed. ``barred``: why the program as it came cannot be written.
+        why: why nothing is timed, or why a quicker program is not written as it came; else empty.
     """
 
     came: Program
     made: Program
     us: tuple[tuple[int, float, float], ...] = ()
     kept: bool = False
-    untimed: str = ""
-    barred: str = ""
+    why: str = ""
 
     @property
     def times(self) -> str:
@@ -307,15 +306,10 @@ class Recompiled:
         )
 
     @property
-    def slower(self) -> float:
-        """The largest ratio of the time of what is written to that of the program as it came."""
-        return 1.0 if self.kept else max((made / came for _, came, made in self.us), default=1.0)
-
-    @property
-    def changed(self) -> dict[str, tuple[object, object]]:
+    def changed(self) -> dict[str, list[object]]:
         """What differs in the two programs: as it came, and compiled anew."""
         came, made = shape(self.came), shape(self.made)
-        return {key: (came[key], made[key]) for key in came if came[key] != made[key]}
+        return {key: [came[key], made[key]] for key in came if came[key] != made[key]}
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry ``recompiled`` of ``compile``."""
@@ -325,34 +319,29 @@ class Recompiled:
                 {"bytes": n, "came_us": number(came), "made_us": number(made)}
                 for n, came, made in self.us
             ],
-            "changed": {key: list(pair) for key, pair in self.changed.items()},
-            **({"untimed": self.untimed} if self.untimed else {}),
-            **({"barred": self.barred} if self.barred else {}),
+            "changed": self.changed,
+            "why": self.why,
         }
 
 
 def compared(
     forms: Sequence[Program], clock: ProgramTimer, sizes: SizeRange
-) -> list[tuple[int, list[float]]]:
-    """Return bytes and the µs of each form at both ends of some sizes; ends at which one of the
-    forms cannot be timed are left out."""
-    found = []
-    for size in dict.fromkeys((sizes.low, sizes.high)):
+) -> dict[int, list[float]]:
+    """Return the µs of each form at both ends of some sizes, without ends at which one of them
+    cannot be timed."""
+    found: dict[int, list[float]] = {}
+    for size in (sizes.low, sizes.high):
         at = replace(clock, message_bytes=size)
-        try:
+        with suppress(CheckFailed):  # a form hangs at a size that it is not for
             us = [at.program_us(one) for one in forms]
-        except CheckFailed:  # a form that hangs at a size that it is not for
-            continue
-        known = [x for x in us if x is not None]
-        if len(known) == len(forms):
-            found.append((size, known))
+            found |= {size: [x for x in us if x is not None]} if None not in us else {}
     return found
 
 
-def least_worst(times: Sequence[Sequence[float]]) -> int:
+def least_worst(times: Iterable[Sequence[float]]) -> int:
     """Return the form that is least behind the best one at any size, the first one on ties.
 
     ``times``: for each size the µs of each form.
     """
-    behind = [max(us[i] / min(us) for us in times) for i in range(len(times[0]))]
+    behind = [max(each) for each in zip(*([t / min(us) for t in us] for us in times), strict=True)]
     return behind.index(min(behind))

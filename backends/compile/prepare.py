@@ -126,33 +126,28 @@ def _quicker(
 ) -> tuple[ProvedArtefact, Recompiled]:
     """Return what a program was made, or the program as it came where that is quicker and may be
     written; and both times."""
-    came, options, clock = source.noun, settled.options, settled.clock
+    came, o, clock = source.noun, settled.options, settled.clock
     assert isinstance(came, Program)
     found = Recompiled(came, made.code if isinstance(made.code, Program) else came)
     if isinstance(clock, str):
-        return made, replace(found, untimed=clock)
+        return made, replace(found, why=clock)
     # On ties the one compiled anew, which is written as every other program.
     us = compared((found.made, came), clock, sizes or source.sizes or USUAL_SIZES)
     if not us:
-        return made, replace(found, untimed="a program cannot be simulated on this machine")
-    found = replace(found, us=tuple((n, one, other) for n, (other, one) in us))
-    if not least_worst([each for _, each in us]):
+        return made, replace(found, why="a program cannot be simulated on this machine")
+    found = replace(found, us=tuple((n, one, other) for n, (other, one) in us.items()))
+    if not least_worst(us.values()):
         return made, found
-    if _shaped(options, came):
-        return made, replace(found, barred="flags say how it is compiled")
-    named = replace(came, name=options.name or came.name)
+    instances = None if settled.tried else o.instances  # tried: auto
+    asked = (o.protocol or came.protocol, instances, o.lanes, o.passes)
+    if asked != (came.protocol, None, 0, DEFAULT_PASSES):
+        return made, replace(found, why="flags say how it is compiled")
+    named = replace(came, name=o.name or came.name)
     try:
-        kept = made_of(replace(source, compile=lambda _: named), backend, options, sizes, about)
+        kept = made_of(replace(source, compile=lambda _: named), backend, o, sizes, about)
     except (CheckFailed, UserError) as error:
-        return made, replace(found, barred=error.message)
+        return made, replace(found, why=error.message)
     return kept, replace(found, kept=True)
-
-
-def _shaped(options: CompileOptions, came: Program) -> bool:
-    """Return True if options ask for another form than that of a program as it came."""
-    protocol = options.protocol in (None, came.protocol)
-    usual = options.instances is None and not options.lanes and options.passes == DEFAULT_PASSES
-    return not (protocol and usual)
 
 
 @dataclass(frozen=True, slots=True)

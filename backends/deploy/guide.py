@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from shlex import quote
 from textwrap import wrap
 from typing import Any
 
@@ -15,13 +14,29 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count, facts, table
 from weft.dsl.base.units import format_binary
 from weft.dsl.importers.nccl_tests import TESTS
-from weft.dsl.machines.nics import nics_of, own_number
 from weft.dsl.nouns.library import IN_SWITCHES, Library
 from weft.dsl.nouns.runtime import LOADERS, Loader
-from weft.dsl.nouns.topology import Topology
 
-from .launchers import LAUNCHERS, LaunchJob, assigned, mpirun, slurm_line
-from .settings import HERE, RuntimeSettings, is_amd, loaders_of, settings_of, usual_loader
+from .launchers import (
+    HOSTS,
+    LAUNCHERS,
+    LaunchJob,
+    assigned,
+    hosts_text,
+    mpirun,
+    slurm_line,
+    word,
+)
+from .settings import (
+    HCA,
+    HERE,
+    RuntimeSettings,
+    is_amd,
+    loaders_of,
+    one_line,
+    settings_of,
+    usual_loader,
+)
 
 TAKES = {"msccl-xml": "MSCCL XML", "mscclpp-json": "MSCCL++ plans"}
 """Formats in words."""
@@ -35,31 +50,28 @@ PLANS = "mscclpp_plans.py"
 
 @dataclass(frozen=True, slots=True)
 class RuntimeRow:
-    """A runtime as a choice for a family of machines (empty: not known), and whether the library
-    has files for it."""
+    """A runtime as a choice for a machine's GPUs, and whether the library has files for it.
+
+    ``built``: its kernels are built for the GPUs; None: these are not known. ``why_not``: why not.
+    """
 
     loader: Loader
-    family: str
+    built: bool | None
+    why_not: str
     files: bool
     chosen: bool
 
     @property
-    def built(self) -> bool | None:
-        """Return True if its kernels are built for the GPUs; None if these are not known."""
-        return self.family in self.loader.families if self.family else None
-
-    @property
     def words(self) -> str:
         """Why it is the one, or what is in the way."""
-        why_not = self.loader.why_not_on(self.family) if self.built is False else ""
+        why_not = self.why_not if self.built is False else ""
         if self.chosen:
             return f"these settings are for it{f', but: {why_not}' if why_not else ''}"
         if why_not:
             return f"no: {why_not}"
         if self.files:
             return f"--runtime {self.loader.name}"
-        flag = f"--target {self.loader.name}" if self.loader.format == "msccl-xml" else ""
-        return f"weft tune … {flag or f'--to {self.loader.format}'} makes files for it"
+        return f"weft tune … {self.loader.flag} makes files for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +119,16 @@ def guide(
     variables = settings.variables
     if chosen.preload:
         variables = (("LD_PRELOAD", preload or f"/path/to/{chosen.preload}"), *variables)
+    if chosen.fallback:
+        own = "librccl.so.1" if is_amd(library.topology) else "libnccl.so.2"
+        variables = (*variables, (chosen.fallback, f"/path/to/{own}"))
     job = _job(library, folder, variables, "./program")
-    launch = {name: text(job) for name, text in LAUNCHERS.items()}
+    launch = {
+        name: text(job) for name, text in LAUNCHERS.items() if chosen.torchrun or name != "torchrun"
+    }
     files = {PLANS: plans_text(library, settings, folder)} if chosen.name == "mscclpp" else {}
+    if job.hosts > 1:
+        files[HOSTS] = hosts_text(library.topology.host_names, job)
     return Guide(
         library,
         folder,
@@ -125,15 +144,21 @@ def guide(
 
 
 def _rows(library: Library, chosen: Loader | None) -> tuple[RuntimeRow, ...]:
-    family, able = library.topology.timing.family, loaders_of(library)
-    return tuple(RuntimeRow(one, family, one in able, one is chosen) for one in LOADERS.values())
+    able = loaders_of(library)
+    gpus = (library.topology.timing.family, is_amd(library.topology))
+    return tuple(
+        RuntimeRow(one, one.built(*gpus), one.why_not_on(*gpus), one in able, one is chosen)
+        for one in LOADERS.values()
+    )
 
 
 def _job(
     library: Library, folder: str, variables: tuple[tuple[str, str], ...], command: str
 ) -> LaunchJob:
     t = library.topology
-    return LaunchJob(t.hosts, max(1, t.ranks // t.hosts), variables, command, folder, is_amd(t))
+    return LaunchJob(
+        t.hosts, max(1, t.ranks // t.hosts), variables, command, folder, bool(is_amd(t))
+    )
 
 
 # --- proof ----------------------------------------------------------------------------------------
@@ -145,7 +170,7 @@ def _proof(library: Library, settings: RuntimeSettings, folder: str) -> list[str
     file = f"{folder}/{settings.files[0]}" if settings.files else ""
     place = dict(settings.variables).get("MSCCL_ALGO_DIR", folder)
     return [
-        loader.proof.format(file=file, folder=place),
+        one_line(loader.proof.format(file=file, folder=place)),
         "no line «AllReduce: N Bytes -> Algo … proto …» (NCCL from 2.23 on, subsystem TUNING) for "
         "the sizes of the library: such a line is of NCCL's own algorithms",
     ]
@@ -182,7 +207,7 @@ def _tests(
         for test in dict.fromkeys(known)
         for name in ("before", "after", "proof")
     )
-    found["verify"] = f"weft verify-run {logs} \\\n  --library {quote(folder)} -o measured.json"
+    found["verify"] = f"weft verify-run {logs} \\\n  --library {word(folder)} -o measured.json"
     return found
 
 
@@ -261,6 +286,11 @@ def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> l
             f"-o FOLDER writes {PLANS}; nccl-tests, which is no Python program, cannot register "
             "plans: time your own program"
         )
+        found.append(
+            f"{loader.fallback} is the file of NCCL's own library (of torch: nvidia/nccl/lib/"
+            "libnccl.so.2), for what no plan is for; MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION=all has "
+            "it run everything, to compare"
+        )
         told = [line for one in library.tuned for line in one.remarks if IN_SWITCHES in line]
         found += told
         if told:
@@ -268,23 +298,21 @@ def _notes(library: Library, folder: str, settings: RuntimeSettings | None) -> l
                 "such buffers are memory of cuMem calls, and each new pair of them takes multicast "
                 "objects of its own, of which a rack of GB200 has 1,024: use the same ones again"
             )
-    found.extend(_nics_note(library.topology))
+    if HCA in dict(settings.variables):
+        found.append(
+            f"{HCA} keeps the runtime to the NICs that the plans are for, where it would take "
+            "storage's too; the = before their names: these, and not all that begin so"
+        )
+    if loader.torch:
+        found.append(f"torch: {loader.torch}")
+    if library.topology.hosts > 1:
+        found.append(
+            f"-o FOLDER writes {HOSTS} for mpirun, a line for each host: NAME slots=GPUS; where a "
+            "scheduler names the hosts, leave --hostfile out"
+        )
     if loader.name == "executor" and family in ("b200", "b300", "gb200", "gb300"):
         found.append("--to mscclpp-json makes plans for MSCCL++, which has kernels for Blackwell")
     return found
-
-
-def _nics_note(t: Topology) -> Iterator[str]:
-    """Say how to keep the runtime to the NICs of the plans, where all hosts call theirs the same.
-
-    It would take others too, those for storage: NCCL_IB_HCA with ``=`` names the only ones.
-    """
-    hosts: list[list[str]] = [[] for _ in range(t.hosts)]
-    for nic in nics_of(t):
-        hosts[nic.host] += [name for name in nic.own[:1] if own_number((name,)) is None]
-    if t.hosts > 1 and hosts[0] and all(names == hosts[0] for names in hosts):
-        names = ",".join(hosts[0])
-        yield f"NCCL_IB_HCA=={names} keeps the runtime to the NICs that the plans are for"
 
 
 def is_temporary(folder: str) -> bool:
@@ -317,13 +345,16 @@ def guide_text(found: Guide, launcher: str = "mpirun", width: int = 0) -> str:
 
 def _head(found: Guide) -> str:
     one, t = found.library, found.library.topology
-    names = ", ".join(tuned.name for tuned in one.tuned)
+    names, name = ", ".join(one_line(tuned.name) for tuned in one.tuned), one_line(t.name)
     family = f" ({t.timing.family})" if t.timing.family else ""
     return facts(
         [
             ("library", found.folder),
             ("for", f"{names}, {format_binary(one.low)} to {format_binary(one.high)}"),
-            ("on", f"{t.name}: {count(t.hosts, 'host')}, {count(t.ranks, 'GPU')}{family}"),
+            (
+                "on",
+                f"{name}: {count(t.hosts, 'host')}, {count(t.ranks, 'GPU')}{family}",
+            ),
         ]
     )
 

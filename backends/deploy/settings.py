@@ -6,17 +6,31 @@ Azure/msccl-executor-nccl (``msccl_lifecycle.cc``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from html import escape
 
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.machines.nics import nics_of, own_number
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.library import Artefact, Library, TunedPlan
 from weft.dsl.nouns.parts import Medium
-from weft.dsl.nouns.runtime import LOADERS, MSCCL, RCCL, RUNTIMES, Loader, usual_target
+from weft.dsl.nouns.runtime import (
+    LOADERS,
+    MSCCL,
+    RCCL,
+    RUNTIMES,
+    Loader,
+    default_loader,
+    loaders_for,
+)
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import inner_medium
 
 XML = "msccl-xml"
+
+HCA = "NCCL_IB_HCA"
+"""Variable for the NICs; ``=`` before their names stands for these names and no longer ones."""
 
 MOST_NAMED = 4
 """Largest number of ``MSCCL_XML_FILES`` that microsoft/msccl loads; more need a
@@ -48,14 +62,25 @@ class RuntimeSettings:
     config: str = ""
 
 
-def is_amd(topology: Topology) -> bool:
-    """Return True if the links inside its hosts are AMD's."""
-    return inner_medium(topology) is Medium.XGMI
+def is_amd(topology: Topology) -> bool | None:
+    """Return True if the GPUs are AMD's, by the links inside hosts; None: nothing tells it."""
+    inner = inner_medium(topology)
+    return None if inner is None else inner is Medium.XGMI
+
+
+def fitting(topology: Topology) -> tuple[Loader, ...]:
+    """Return the runtimes that load files and fit a machine's GPUs, the best first."""
+    return loaders_for(topology.timing.family, is_amd(topology))
+
+
+def machine_loader(topology: Topology) -> Loader:
+    """Return the runtime that files are made for on a machine, if no flag names one."""
+    return default_loader(topology.timing.family, is_amd(topology))
 
 
 def machine_target(topology: Topology) -> str:
     """Return the runtime of MSCCL XML on a machine, if none is named."""
-    return usual_target(topology.timing.family, amd=is_amd(topology))
+    return default_loader(topology.timing.family, is_amd(topology), xml=True).name
 
 
 def loaders_of(library: Library) -> tuple[Loader, ...]:
@@ -73,8 +98,8 @@ def loaders_of(library: Library) -> tuple[Loader, ...]:
 def usual_loader(library: Library) -> Loader | None:
     """Return the runtime to deploy a library for: of those that take its files one that is built
     for the machine's GPUs; else the usual one that takes them; None if none does."""
-    family, able = library.topology.timing.family, loaders_of(library)
-    fit = [one for one in able if family in one.families]
+    able = loaders_of(library)
+    fit = [one for one in fitting(library.topology) if one in able]
     usual = [one for one in able if one.name == machine_target(library.topology)]
     return next(iter((*fit, *usual, *able)), None)
 
@@ -83,14 +108,14 @@ def settings_of(library: Library, loader: Loader, folder: str) -> RuntimeSetting
     """Return the settings with which a runtime uses the library in a folder."""
     named = [(p, a) for p, a in _artefacts(library) if _takes(loader, a)]
     files = tuple(a.file for _, a in named)
+    found = [(HCA, f"={names}")] if (names := ",".join(plan_nics(library.topology))) else []
     if loader.format != XML:
-        return RuntimeSettings(loader, (), files)
+        return RuntimeSettings(loader, tuple(found), files)
     if loader.name != MSCCL.name:
-        found = [("MSCCL_ALGO_DIR", f"{folder}/{XML}")]
+        found.append(("MSCCL_ALGO_DIR", f"{folder}/{XML}"))
         if loader.name == RCCL.name:
             found += [("RCCL_MSCCL_ENABLE", "1"), ("RCCL_MSCCL_FORCE_ENABLE", "1")]
         return RuntimeSettings(loader, tuple(found), files)
-    found = []
     if any(t.collective.kind is Kind.ALLREDUCE for t in library.tuned):
         # The one collective that asks for leave: elsewhere a file that fits is taken.
         found.append(("NCCL_ALGO", "MSCCL,RING,TREE"))
@@ -104,6 +129,19 @@ def settings_of(library: Library, loader: Loader, folder: str) -> RuntimeSetting
     rows = [_load(plan, a.file) for plan, a in named]
     config = "\n".join(["<msccl_algos>", *rows, "</msccl_algos>", ""])
     return RuntimeSettings(loader, tuple(found), files, config)
+
+
+def plan_nics(t: Topology) -> list[str]:
+    """Return the NICs of each host that the plans are for, where several hosts call theirs alike.
+
+    The runtime would take others too, those for storage.
+    """
+    hosts: list[list[str]] = [[] for _ in range(t.hosts)]
+    for nic in nics_of(t):
+        hosts[nic.host] += [name for name in nic.own[:1] if own_number((name,)) is None]
+    plain = all(re.fullmatch(r"[\w.-]+", name, re.ASCII) for name in hosts[0])
+    same = t.hosts > 1 and plain and all(names == hosts[0] for names in hosts)
+    return hosts[0] if same else []
 
 
 def _takes(loader: Loader, artefact: Artefact) -> bool:
@@ -127,6 +165,14 @@ def xml_target(library: Library) -> str:
 
 def _load(plan: TunedPlan, file: str) -> str:
     return (
-        f'  <load path="{PLACE}/{file}" minbytes="{plan.low}" maxbytes="{plan.high + 1}" '
+        f'  <load path="{PLACE}/{escape(file)}" minbytes="{plan.low}" maxbytes="{plan.high + 1}" '
         f'proto="{plan.protocol}"/>'
     )
+
+
+def one_line(name: str) -> str:
+    """Return a name as one line, for a comment of a script or a terminal.
+
+    Machines and collectives may have any name, and text after the end of a line would be executed.
+    """
+    return " ".join(name.split()) if name.isprintable() else ascii(name)

@@ -19,7 +19,7 @@ from weft.dsl.nouns.library import Library
 from weft.dsl.nouns.topology import Topology
 
 from ..cli.flags.values import split_arguments
-from ..deploy.settings import machine_target
+from ..deploy.settings import XML, machine_loader, machine_target
 from ..jobs.executor import Executor
 from ..jobs.local import local
 from ..report.html.library_text import REPORT, library_html
@@ -51,7 +51,7 @@ def tune(
     time: float | str | None = None,
     seed: int = 0,
     within: float = 0.03,
-    to: str | Sequence[str] = "msccl-xml",
+    to: str | Sequence[str] | None = None,
     target: str | None = None,
     engines: str | Sequence[str] = (),
     sketches: Sequence[str] = (),
@@ -63,10 +63,10 @@ def tune(
     """Return the best plan for every message size, as ``weft tune`` does; its files are with it.
 
     ``effort`` and ``time`` are of each question to an engine; ``within``: a plan may be so much
-    slower than the best at a size, so that fewer plans do. ``target``: the runtime of MSCCL XML, by
-    default one that is built for the machine's GPUs. ``jobs``: processes. ``output``: also write
-    the folder; ``force``: replace the library there. ``tell`` is called with a label and a text for
-    each finished step.
+    slower than the best at a size, so that fewer plans do. ``to``: formats of the plans;
+    ``target``: the runtime of MSCCL XML; by default the best that is built for the machine's GPUs.
+    ``jobs``: processes. ``output``: also write the folder; ``force``: replace the library there.
+    ``tell`` is called with a label and a text for each finished step.
 
     Raises:
         UserError: a wrong argument, or a folder that holds files of others.
@@ -79,7 +79,7 @@ def tune(
         ENGINES.make(text, "engines")
     options = TuneOptions(
         range_of(sizes),
-        _wanted([to] if isinstance(to, str) else list(to), target, machine, found),
+        _wanted([to] if isinstance(to, str) else to, target, machine, found),
         share(within, "within"),
         positive(effort, "effort", "a number, 3"),
         seconds_of(time),
@@ -130,9 +130,14 @@ def _require_replaceable(folder: str, *, force: bool) -> None:
 
 
 def _wanted(
-    formats: Sequence[str], target: str | None, machine: Topology, asked: Sequence[Collective]
+    formats: Sequence[str] | None,
+    target: str | None,
+    machine: Topology,
+    asked: Sequence[Collective],
 ) -> Wanted:
     """Return what files are wanted; the runtime is by default built for the machine's GPUs."""
+    if formats is None:
+        formats = [XML if target else machine_loader(machine).format]
     wanted = Wanted(require_formats(formats), target or machine_target(machine))
     for one in asked:
         require_expressible(wanted, one)

@@ -6,16 +6,21 @@ hardware; files that runtimes load are those of :data:`~weft.dsl.nouns.runtime.L
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.nouns.parts import Medium
-from weft.dsl.nouns.runtime import LOADERS, Loader, loaders_for
+from weft.dsl.nouns.runtime import LOADERS, Loader
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.calibrated import inner_medium, link_media
+
+from ..deploy.settings import fitting, is_amd
+
+UNKNOWN_GPUS = "the machine does not say which generation its GPUs are (family=)"
+"""Why nothing more is known of runtimes."""
 
 CALLS_NCCL = ("torch", "cupy", "nccl")
 """Frameworks whose calls of NCCL a library in its place answers."""
@@ -162,27 +167,27 @@ def advice(topology: Topology, framework: str | None = None) -> list[Advice]:
 
 
 def _judged(topology: Topology) -> Iterator[Advice]:
-    fit = loaders_for(topology.timing.family)
-    loaders = [
-        Advice(loaded_by(loader), loader in fit, _loader_why(topology, loader))
-        for loader in LOADERS.values()
-    ]
-    programs = [Advice(one, *WHY[one.format](topology)) for one in back_ends() if one.format in WHY]
-    # The kernels of libraries are made for NVLink and xGMI.
-    first = inner_medium(topology) is Medium.PCIE
-    yield from (one for one in programs if first and one.back_end.format == "torch-symm")
-    yield from loaders
-    yield from (one for one in programs if not first or one.back_end.format != "torch-symm")
+    fit = fitting(topology)
+    for loader in LOADERS.values():
+        yield Advice(loaded_by(loader), loader in fit, _loader_why(topology, loader, fit))
+    for one in back_ends():
+        if one.format in WHY:
+            yield Advice(one, *WHY[one.format](topology))
 
 
-def _loader_why(topology: Topology, loader: Loader) -> str:
-    family = topology.timing.family
-    if not family:
-        return "the machine does not say which GPUs it has (family=)"
-    if family not in loader.families:
-        return f"not for {family}: {loader.why_not_on(family)}"
+def _loader_why(topology: Topology, loader: Loader, fit: Sequence[Loader]) -> str:
+    family, amd = topology.timing.family, is_amd(topology)
+    if loader.built(family, amd) is False:
+        return f"not for {family or 'these GPUs'}: {loader.why_not_on(family, amd)}"
+    if loader not in fit:
+        return UNKNOWN_GPUS
+    built = f"its kernels are built for {family}"
+    if loader.built(family, amd) is None:
+        built = f"{UNKNOWN_GPUS}; it has kernels for most of their maker's"
+    if loader.registered:
+        return f"{built}; a program registers the plans"
     place = "takes NCCL's place" if loader.preload else "is the machine's own NCCL"
-    return f"its kernels are built for {family}, and it {place}: programs stay as they are"
+    return f"{built}, and it {place}: programs stay as they are"
 
 
 def _symmetric(topology: Topology) -> tuple[bool, str]:

@@ -8,11 +8,11 @@ from weft.dsl.base.units import format_binary
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.library import RuntimeTimes
 from weft.dsl.nouns.library_fields import Times
-from weft.dsl.nouns.parts import Medium
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.calibrated import CALIBRATED, NCCL, calibrated_model, inner_medium
+from weft.synth.time.calibrated import CALIBRATED, NCCL, calibrated_model
 
+from ..deploy.settings import is_amd
 from .baselines import VERSIONS, Baseline, BaselineTime, SwitchSums, best_of, nccl_baselines
 from .options import TuneOptions
 
@@ -21,8 +21,7 @@ RCCL = "rccl"
 
 def library_of(topology: Topology, runtime: str) -> str:
     """Return the library that runs where files are for ``runtime``: RCCL on AMD's machines."""
-    amd = inner_medium(topology) is Medium.XGMI
-    return RCCL if amd or runtime == RCCL else NCCL
+    return RCCL if is_amd(topology) or runtime == RCCL else NCCL
 
 
 def runtime_times(

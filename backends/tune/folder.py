@@ -12,7 +12,9 @@ from weft.dsl.base.errors import WeftError
 from weft.dsl.nouns.library import MANIFEST, Library, dumps, read
 from weft.dsl.nouns.runtime import LOADERS
 
-from ..deploy.settings import CONFIG, HERE, PLACE, settings_of, xml_target
+from ..deploy.launchers import PLACE as FOLDER
+from ..deploy.launchers import assigned
+from ..deploy.settings import CONFIG, HERE, PLACE, one_line, settings_of, xml_target
 
 SCRIPT = "env.sh"
 
@@ -69,20 +71,12 @@ def environment(library: Library) -> dict[str, str]:
     target = xml_target(library)
     if not target:
         return {}
-    names = ", ".join(_one_line(t.name) for t in library.tuned)
+    names = ", ".join(one_line(t.name) for t in library.tuned)
     head = _HEAD.format(
-        name=_one_line(library.name), low=library.low, high=library.high, collectives=names
+        name=one_line(library.name), low=library.low, high=library.high, collectives=names
     )
-    asked = settings_of(library, LOADERS[target], "$WEFT_LIBRARY")
+    asked = settings_of(library, LOADERS[target], FOLDER)
     lines = [_LIST] if asked.config else []
-    lines += [f'export {name}="{value}"' for name, value in asked.variables]
+    lines += [f"export {assigned(*one)}" for one in asked.variables]
     script = head + "\n".join([*lines, ""])
     return {SCRIPT: script, **({CONFIG: asked.config} if asked.config else {})}
-
-
-def _one_line(name: str) -> str:
-    """Return a name as one line for a comment of a script.
-
-    Machines and collectives may have any name, and text after the end of a line would be executed.
-    """
-    return " ".join(name.split()) if name.isprintable() else ascii(name)

@@ -12,7 +12,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import format_binary
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.library import Candidate, Tuned, TunedPlan
+from weft.dsl.nouns.library import Candidate, RuntimeTimes, Tuned, TunedPlan
 from weft.dsl.nouns.schedule import dump, dumps
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, lower_bound_us
@@ -126,7 +126,7 @@ def entry_of(
         tuple(plans),
         (
             *_remarks(grid, bound_us, chosen),
-            *_baselines_alone([entries[one.place] for one in found]),
+            *_worth(chosen, own, came, [entries[one.place] for one in found], options.within),
             *_own(grid, chosen, came.own),
             *remarks(grid, chosen, own),
             *_odd(collective, plans, [one["chunks"] for one in made]),
@@ -187,13 +187,40 @@ def _remarks(grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float
     ]
 
 
-def _baselines_alone(plans: Sequence[RaceEntry]) -> Iterator[str]:
-    """Yield a remark if all plans are baselines, so that the library gains nothing."""
-    if all(entry.runner.baseline for entry in plans):
+def _worth(
+    chosen: Sequence[float],
+    own: RuntimeTimes | None,
+    came: Finalists,
+    plans: Sequence[RaceEntry],
+    within: float,
+) -> Iterator[str]:
+    """Yield one sentence on what the plans are worth: nothing beside what the runtime runs itself,
+    or known algorithms in other forms than it does."""
+    pairs = zip(own.us, chosen, strict=True) if own else ()
+    ratios = [theirs / mine for theirs, mine in pairs if theirs is not None and mine > 0]
+    if own and ratios and max(ratios) <= 1 + within:
         yield (
-            "nothing found is worth more than the algorithms that runtimes have themselves: this "
-            "library has only such"
+            f"leave it to {own.name}: at no size is a plan more than {within:.0%} quicker than "
+            "what it runs itself"
         )
+        return
+    if not all(map(_known, plans)):
+        return
+    algorithms = [str(x.runner.schedule.provenance.get("algorithm", x.runner.name)) for x in plans]
+    names = ", ".join(dict.fromkeys(name.replace("_", " ") for name in algorithms))
+    told = f"all plans are known algorithms ({names})"
+    if own and ratios:
+        low, high = (f"{each:.2f}" for each in (min(ratios), max(ratios)))
+        span = low if low == high else f"{low} to {high}"
+        told += f", {span} times as quick, by the model, as what {own.name} runs itself"
+    if not all(map(_known, came.entries)):
+        told += f"; no other schedule is more than {within:.0%} quicker than they are"
+    yield told
+
+
+def _known(entry: RaceEntry) -> bool:
+    """Return True if an entry's schedule is an algorithm of the literature."""
+    return entry.runner.baseline or _engine(entry) == "classic"
 
 
 def _odd(

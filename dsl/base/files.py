@@ -293,7 +293,8 @@ def write_folder(
 ) -> None:
     """Write a folder of files atomically: made under a temporary name, then renamed.
 
-    The keys of ``texts`` are paths in it, with ``/`` between folders. With ``force`` a folder that
+    The keys of ``texts`` are paths in it, with ``/`` between folders; a text that begins with
+    ``#!`` is a script, which may be run. With ``force`` a folder that
     holds only weft's JSON files and the names in ``replaces`` is replaced, so that no file of an
     earlier run remains among the new ones.
 
@@ -314,6 +315,8 @@ def write_folder(
             _require_language(name, text)
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             write_text(temporary / name, text)
+            if text.startswith("#!"):
+                (temporary / name).chmod(0o777 & ~_umask())
         temporary.chmod(0o777 & ~_umask())
         _swap(temporary, folder)
     except BaseException as error:

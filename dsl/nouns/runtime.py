@@ -10,8 +10,9 @@ Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``msccl.h``, ``init.cc``, ``devcomm
 ``enqueue.cc``), ROCm/rccl (``msccl_setup.cc``, ``device.h``) and Azure/msccl-executor-nccl
 (``msccl_parser.cc``, ``msccl_struct.h``, ``device.h``); NCCL's protocols as in "Demystifying NCCL"
 (arXiv:2507.04786). Of loaders: the same, ``msccl_lifecycle.cc`` of the last two, and
-microsoft/mscclpp 0.9 (``src/ext/nccl/nccl.cc``, ``python/mscclpp/_core/algorithm.py``,
-``src/ext/collectives/algorithm_collection_builder.cc``).
+microsoft/mscclpp 0.9 (``src/ext/nccl/nccl.cc``, ``include/mscclpp/env.hpp``,
+``python/mscclpp/_core/algorithm.py``, ``src/ext/collectives/algorithm_collection_builder.cc``);
+of torch: ``torch/csrc/distributed/c10d/NCCLUtils.hpp``.
 """
 
 from __future__ import annotations
@@ -275,6 +276,9 @@ _BLACKWELL = ("b200", "b300", "gb200", "gb300")
 _INSTINCT = ("mi50", "mi100", "mi250", "mi300x", "mi325x", "mi355x")
 """Families of machines, as :attr:`~weft.dsl.nouns.timing.MachineTiming.family` names them."""
 
+_SEVERAL = ("", "pcie", "rtx")
+"""Families that do not tell the generation: unknown, and those that stand for several."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loader:
@@ -292,6 +296,9 @@ class Loader:
         proof: what it prints, in words; ``{file}`` stands for a file, ``{folder}`` for theirs.
         read: pattern of a line that says that a file, or a folder of them, was read.
         single: it takes one GPU of a process only.
+        registered: a program registers the files; others find them by variables alone.
+        torch: which wheels of torch load it, in words; ``torchrun``: some do.
+        fallback: the variable that names NCCL's own library, for what no file takes.
     """
 
     name: str
@@ -307,10 +314,29 @@ class Loader:
     proof: str = ""
     read: str = ""
     single: bool = False
+    registered: bool = False
+    torch: str = ""
+    torchrun: bool = True
+    fallback: str = ""
 
-    def why_not_on(self, family: str) -> str:
+    @property
+    def flag(self) -> str:
+        """The flag of ``weft tune`` that makes files for it."""
+        return f"--target {self.name}" if self.name in RUNTIMES else f"--to {self.format}"
+
+    def built(self, family: str, amd: bool | None) -> bool | None:
+        """Return whether its kernels are built for a family of GPUs; None: that is not known.
+
+        ``amd``: who makes the GPUs; None if unknown.
+        """
+        if family not in _SEVERAL:
+            return family in self.families
+        makers = {one in _INSTINCT for one in self.families}
+        return None if amd is None or amd in makers else False
+
+    def why_not_on(self, family: str, amd: bool | None = None) -> str:
         """Return why it is not for a family of machines that is none of its own."""
-        if family in _INSTINCT and not {*self.families} & {*_INSTINCT}:
+        if (family in _INSTINCT or amd) and not {*self.families} & {*_INSTINCT}:
             return "for NVIDIA's GPUs"
         return self.why_not
 
@@ -324,6 +350,8 @@ MSCCL_LOADER = Loader(
     preload="msccl/build/lib/libnccl.so",
     proof="NCCL INFO Parsed MSCCL Algorithm {file} successfully.",
     read=r"Parsed MSCCL Algorithm (\S+) successfully",
+    torch="no wheel of torch since 2.0 loads it: they need NCCL 2.14 or later",
+    torchrun=False,
 )
 
 EXECUTOR_LOADER = Loader(
@@ -336,6 +364,8 @@ EXECUTOR_LOADER = Loader(
     proof="NCCL INFO MSCCL: Initialization finished",
     read=r"MSCCL: (?:Initialization finished|Parsing algorithm (\S+))",
     single=True,
+    torch="wheels of torch 2.0 to 2.7 load it; from 2.8 on they need functions of NCCL 2.27 "
+    "(undefined symbol: ncclCommWindowRegister): take an older one, or build torch with it",
 )
 
 MSCCLPP_LOADER = Loader(
@@ -354,6 +384,8 @@ MSCCLPP_LOADER = Loader(
     proof="weft: registered {file} with MSCCL++",
     read=r"weft: registered (\S+) with MSCCL\+\+|Loading plan: \"?([^\s\"]+)",
     single=True,
+    registered=True,
+    fallback="MSCCLPP_NCCL_LIB_PATH",
 )
 
 RCCL_LOADER = Loader(
@@ -368,25 +400,28 @@ RCCL_LOADER = Loader(
 )
 
 LOADERS: Mapping[str, Loader] = MappingProxyType(
-    {x.name: x for x in (MSCCLPP_LOADER, EXECUTOR_LOADER, MSCCL_LOADER, RCCL_LOADER)}
+    {x.name: x for x in (EXECUTOR_LOADER, RCCL_LOADER, MSCCLPP_LOADER, MSCCL_LOADER)}
 )
-"""Runtimes that load our files, alive ones first: the default is the first that fits."""
+"""Runtimes that load our files, the best first: those that variables alone make read them, so that
+programs stay as they are; MSCCL++, whose plans a program registers; a fork of 2023."""
 
 
-def loaders_for(family: str) -> tuple[Loader, ...]:
-    """Return the runtimes that are built for a family of machines; empty if none, or not known."""
-    return tuple(x for x in LOADERS.values() if family in x.families)
+def loaders_for(family: str, amd: bool | None = None) -> tuple[Loader, ...]:
+    """Return the runtimes that fit GPUs, the best first: those built for their family; if that does
+    not tell the generation, the one that reads MSCCL XML on most GPUs of their maker.
 
-
-def usual_target(family: str, *, amd: bool = False) -> str:
-    """Return the runtime for which MSCCL XML is made on a family of machines, if none is named.
-
-    microsoft/msccl where it runs: its files may be longest. Where nothing that reads MSCCL XML is
-    built for the family, the newest that does. ``amd``: the GPUs are AMD's, of whatever family.
+    ``amd``: who makes the GPUs; None if unknown.
     """
-    if amd:
-        return RCCL.name
-    fit = [x.name for x in loaders_for(family) if x.name in RUNTIMES]
-    if family in _BLACKWELL:
-        return EXECUTOR.name
-    return MSCCL.name if not fit or MSCCL.name in fit else fit[0]
+    if family not in _SEVERAL:
+        return tuple(x for x in LOADERS.values() if x.built(family, amd))
+    return () if amd is None else (RCCL_LOADER if amd else EXECUTOR_LOADER,)
+
+
+def default_loader(family: str, amd: bool | None, *, xml: bool = False) -> Loader:
+    """Return the runtime that files are made for if no flag names one: the best that fits; where
+    none does, the one that reads MSCCL XML on most GPUs of their maker (unknown: NVIDIA).
+
+    ``xml``: of those that read MSCCL XML.
+    """
+    fit = (x for x in loaders_for(family, amd) if not xml or x.name in RUNTIMES)
+    return next(fit, RCCL_LOADER if amd else EXECUTOR_LOADER)

@@ -408,14 +408,15 @@ class TuningFlags(ModelFlags, DownFlags):
         "--to",
         metavar="BACKEND,…",
         group="files",
-        help="formats of the plans; `weft list backends` (default: msccl-xml, or "
-        "that of --measure)",
+        help="formats of the plans; `weft list backends` (default: that of the runtime which "
+        "`weft doctor --machine` lists first, or that of --measure)",
     )
     target: str | None = flag(
         "--target",
         choices=("msccl", "rccl", "executor"),
         group="files",
-        help="the runtime of MSCCL XML (default: one built for the machine's GPUs, else msccl)",
+        help="the runtime of MSCCL XML (default: the best one built for the machine's GPUs, else "
+        "executor)",
     )
     placement: str | None = flag(
         "--placement",

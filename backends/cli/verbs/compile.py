@@ -142,23 +142,19 @@ def _tell_time(timing: ProgramTiming, args: CompileFlags, console: Console) -> N
 
 def _tell_recompiled(found: Recompiled, args: CompileFlags, console: Console) -> None:
     """Print what compiling a program anew changed, and both times; a warning where it is slower."""
-    if found.untimed:
-        console.say("Compared", f"not: {found.untimed}; it may be slower than what came in")
-    else:
-        named = "" if args.size else " (--size names the messages)"
-        console.say("Compared", f"{found.times}{named}")
+    named = "" if args.size else " (--size names the messages)"
+    untimed = f"not: {found.why}; it may be slower than what came in"
+    console.say("Compared", f"{found.times}{named}" if found.us else untimed)
     if found.kept:
         console.say("Kept", "the program as it came, which is quicker than compiled anew")
         return
-    told = ", ".join(
-        f"{key.replace('_', ' ')} {one} → {other}" for key, (one, other) in found.changed.items()
-    )
+    changed = [f"{key} {one} → {other}" for key, (one, other) in found.changed.items()]
+    told = ", ".join(changed).replace("_", " ")
     console.say("Changed", told or "waits and the order of thread blocks at most")
-    if found.barred and found.slower > 1:
-        console.warn(
-            f"{found.slower:.2f} times as slow as what came in, which is not written as it is: "
-            f"{found.barred}"
-        )
+    if found.us and found.why:
+        slower = max(made / came for _, came, made in found.us)
+        told = "times as slow as what came in, which is not written as it is"
+        console.warn(f"{slower:.2f} {told}: {found.why}")
 
 
 def _tell_assumed(backend: Format, source: CompileSource, console: Console) -> None:

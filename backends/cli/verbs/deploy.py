@@ -9,8 +9,8 @@ from weft.dsl.base.files import write_folder
 from weft.dsl.nouns.library import MANIFEST, Library, read
 from weft.dsl.nouns.runtime import LOADERS, Loader
 
-from ...deploy.guide import Guide, guide, guide_json, guide_text
-from ...deploy.launchers import assigned
+from ...deploy.guide import PLANS, Guide, guide, guide_json, guide_text
+from ...deploy.launchers import HOSTS, assigned
 from ...deploy.settings import loaders_of
 from ..console import Console, columns
 from ..exit_codes import Exit
@@ -49,6 +49,12 @@ def run(args: DeployFlags, console: Console) -> int:
     found = guide(library, folder.rstrip("/"), _loader(args, library), args.preload, args.launcher)
     for note in found.notes if args.quiet else ():
         console.detail(note)
+    if found.settings and args.launcher not in found.launch:
+        raise UserError(
+            f"{found.settings.loader.torch}, and torchrun starts torch",
+            where=f"--for {args.launcher}",
+            hint="--for mpirun; or a library for another runtime: weft tune --target executor",
+        )
     written = None
     if args.output is not None:
         written = _write(found, args, console)
@@ -61,9 +67,9 @@ def run(args: DeployFlags, console: Console) -> int:
 
 def _require_absolute(flag: str, path: str | None, example: str) -> None:
     """Raise UserError for a path that depends on where a process starts."""
-    if path is not None and not path.startswith("/"):
+    if path is not None and not (path.startswith("/") and path.isprintable()):
         raise UserError(
-            "not an absolute path: processes on other hosts start elsewhere",
+            "expected an absolute path on one line: processes on other hosts start elsewhere",
             where=f"{flag} {path}",
             hint=f"{flag} {example}",
         )
@@ -99,8 +105,11 @@ def _write(found: Guide, args: DeployFlags, console: Console) -> str:
     texts = {GUIDE: guide_text(found, args.launcher) + "\n", **found.files}
     if found.settings is not None:
         texts[SETTINGS] = "".join(f"{assigned(*one)}\n" for one in found.variables)
-        texts |= {NAMES[name]: text + "\n" for name, text in found.launch.items()}
-    names = {GUIDE, SETTINGS, *NAMES.values(), *found.files}
+        for name, text in found.launch.items():
+            shebang = "#!/bin/bash\n" if NAMES[name].endswith(".sh") else ""
+            beside = text.replace(f"--hostfile {HOSTS}", f'--hostfile "$(dirname "$0")/{HOSTS}"', 1)
+            texts[NAMES[name]] = f"{shebang}{beside}\n"
+    names = {GUIDE, SETTINGS, HOSTS, PLANS, *NAMES.values()}
     write_folder(args.output, texts, force=args.force, replaces=names)
     console.say("Wrote", f"{len(texts)} files in {args.output}")
     return args.output

@@ -13,10 +13,11 @@ from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.library import Library
-from weft.dsl.nouns.runtime import LOADERS, MSCCL, RCCL
+from weft.dsl.nouns.runtime import LOADERS
 
 from ...compile.source import BY_MESSAGES
-from ...deploy.settings import machine_target
+from ...deploy.settings import XML, fitting, is_amd, machine_loader, machine_target
+from ...report.back_ends import UNKNOWN_GPUS
 from ...report.html.library_text import REPORT, library_html
 from ...report.model_numbers import assumed_json, assumed_text
 from ...tune.artefacts import Wanted, require_expressible, require_formats
@@ -119,7 +120,8 @@ def options_of(
     for text in args.engine:
         ENGINES.make(text, "--engine")
     measuring = Measuring(args.measure) if args.measure else None
-    usual = measuring.format if measuring else "msccl-xml"
+    usual = XML if args.target else machine_loader(topology).format
+    usual = measuring.format if measuring else usual
     formats = require_formats(_formats(usual if args.to is None else args.to))
     assert args.placement is not None
     wanted = Wanted(formats, args.target or machine_target(topology), PLACES[args.placement])
@@ -157,21 +159,23 @@ def options_of(
 def _tell_target(
     args: TuneFlags, options: TuneOptions, topology: Topology, console: Console
 ) -> None:
-    """Say which runtime was chosen for the machine's GPUs, where it is not the first one."""
-    chosen, family = options.wanted.runtime, topology.timing.family
-    if args.target or chosen == MSCCL.name or "msccl-xml" not in options.wanted.names:
+    """Say for which runtime the files are where no flag names it, and which others fit; warn where
+    it is not built for the machine's GPUs."""
+    wanted, family, fit = options.wanted, topology.timing.family, fitting(topology)
+    made = [x for x in LOADERS.values() if x.format in wanted.names]
+    chosen = next((x for x in made if x.format != XML or x.name == wanted.runtime), None)
+    if chosen is None:
         return
-    if chosen == RCCL.name:
-        console.say("Chosen", f"--target {chosen}: the GPUs are AMD's")
-    else:
-        why = LOADERS[MSCCL.name].why_not
-        console.say("Chosen", f"--target {chosen} for {family}; microsoft/msccl is {why}")
-    loader = LOADERS[chosen]
-    if family and family not in loader.families:
-        console.warn(
-            f"{chosen} is not known to run on {family}: {loader.why_not_on(family)}; "
-            "--to mscclpp-json makes plans for MSCCL++"
-        )
+    others = ", ".join(x.flag for x in fit if x is not chosen)
+    if (args.target if chosen.format == XML else args.to) is None:
+        why = f"for {family}" if chosen.built(family, is_amd(topology)) else UNKNOWN_GPUS
+        also = f"; {others} {'fits' if ',' not in others else 'fit'} too" if others else ""
+        console.say("Chosen", f"{chosen.flag}: {chosen.title}, {why}{also}")
+    if chosen.built(family, is_amd(topology)) is False:
+        also = f"; instead: {others}" if others else ""
+        why_not = chosen.why_not_on(family, is_amd(topology))
+        told = f"{chosen.name} is not known to run on {family or 'these GPUs'}"
+        console.warn(f"{told}: {why_not}{also}")
 
 
 def _formats(text: str) -> list[str]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from weft.dsl.nouns.library import Library
 
 from ...deploy.guide import TAKES, Guide, guide
+from ...deploy.launchers import PLACE as FOLDER
 from ...deploy.launchers import assigned
 from .sheet import Facts
-
-FOLDER = "$WEFT_LIBRARY"
-"""Stands for the library's folder: a page is the same wherever it is written."""
 
 
 def deploy_section(library: Library) -> Facts:

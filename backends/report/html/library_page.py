@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import format_bytes
-from weft.dsl.nouns.library import Library, Tuned, TunedPlan
+from weft.dsl.nouns.library import Library, RuntimeTimes, Tuned, TunedPlan
 from weft.dsl.nouns.program import Program, protocol_of
 from weft.dsl.nouns.runtime import MSCCL
 from weft.dsl.nouns.schedule import Schedule
@@ -76,7 +76,6 @@ def library_page(
             _plans(tuned, number, at),
             _curves(tuned, number),
             _gains(tuned, number),
-            _runtime_gains(tuned, number),
             _changes(tuned, number),
             _candidates(tuned, number),
             _bound(tuned, number),
@@ -272,77 +271,46 @@ def _curves(one: Tuned, number: int) -> Facts:
 
 
 def _gains(one: Tuned, number: int) -> Facts:
+    """Return what the plans gain over the runtime's own programs, where these are known, and over
+    the best baseline."""
+    own = one.runtime
+    head = ["message size", "plan", "library"]
+    if own:
+        head += [f"{own.name} runs", "its time", "µs less", "quicker by", "without starts"]
+        head += [f"{own.apart} (a time only)"] if own.apart else []
+    head += ["best baseline", "quicker by", "lower bound", "of bound"]
     rows: list[list[Any]] = []
-    for size, us, least, base in zip(
-        one.grid, one.chosen_us, one.bound_us, one.baseline_us(), strict=True
-    ):
+    base_us = one.baseline_us()
+    for at, size in enumerate(one.grid):
         if size & (size - 1) and len(one.grid) > MOST_GAINS:
             continue
+        us, base, least = one.chosen_us[at], base_us[at], one.bound_us[at]
+        plan = one.pick(size).name if _covers(one, size) else "–"
+        row = [byte_words(size), plan, microseconds(us)]
+        if own:
+            row += _runtime_gain(one, own, at)
         rows.append(
             [
-                byte_words(size),
-                one.pick(size).name if _covers(one, size) else "–",
-                microseconds(us),
+                *row,
                 microseconds(base),
-                signed_us(base - us) if base is not None else "–",
                 f"{figure(base / us)} ×" if base is not None and us else "–",
                 microseconds(least),
                 f"{100 * least / us:.1f} %" if us else "–",
             ]
         )
-    return {
-        "id": f"gains{number}",
-        "title": f"{one.name}: gains",
-        "part": "table",
-        "rows": rows,
-        "head": [
-            "message size",
-            "plan",
-            "library",
-            "best baseline",
-            "µs less",
-            "quicker by",
-            "lower bound",
-            "of bound",
-        ],
-    }
+    title = (
+        f"{one.name}: gains over {own.name} and known algorithms" if own else f"{one.name}: gains"
+    )
+    return {"id": f"gains{number}", "title": title, "part": "table", "rows": rows, "head": head}
 
 
-def _runtime_gains(one: Tuned, number: int) -> Facts | None:
-    """Return what the plans gain over the runtime's own programs, in µs; None: not known."""
-    own = one.runtime
-    if own is None:
-        return None
-    rows: list[list[Any]] = []
-    for at, size in enumerate(one.grid):
-        if (gain := one.gain(at)) is None:
-            continue
-        row = [
-            byte_words(size),
-            microseconds(one.chosen_us[at]),
-            own.how[at],
-            microseconds(own.us[at]),
-            signed_us(gain.us),
-            f"{figure(gain.ratio)} ×",
-            f"{figure(gain.run_ratio)} ×",
-        ]
-        rows.append([*row, microseconds(own.apart_us[at])] if own.apart else row)
-    head = [
-        "message size",
-        "library",
-        f"{own.name} runs",
-        "its time",
-        "µs less",
-        "quicker by",
-        "without the starts of calls",
-    ]
-    return {
-        "id": f"runtime{number}",
-        "title": f"{one.name}: gains over {own.name}",
-        "part": "table",
-        "rows": rows,
-        "head": [*head, f"{own.apart} (a time only)"] if own.apart else head,
-    }
+def _runtime_gain(one: Tuned, own: RuntimeTimes, at: int) -> list[str]:
+    """Return the cells of a size on the runtime's own program; dashes where it is not known."""
+    gain, apart = one.gain(at), [microseconds(own.apart_us[at])] if own.apart else []
+    if gain is None:
+        return ["–"] * 5 + apart
+    ratios = (f"{figure(gain.ratio)} ×", f"{figure(gain.run_ratio)} ×")
+    return [own.how[at], microseconds(own.us[at]), signed_us(gain.us), *ratios, *apart]
 
 
 def _changes(one: Tuned, number: int) -> Facts | None:

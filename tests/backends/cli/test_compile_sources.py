@@ -99,7 +99,7 @@ THEIRS = {"minBytes": None, "maxBytes": None, "outofplace": None}
 @pytest.mark.parametrize(
     ("copies", "flags", "written", "why"),
     [
-        (2, (), "as it came", None),
+        (4, ("--instances", "auto"), "as it came", None),
         (1, ("--target", "executor", "--name", "kept"), "as it came", None),
         (1, ("--instances", "1"), "compiled anew", "flags say how it is compiled"),
         (1, ("--target", "rccl"), "compiled anew", "rccl does not execute rrs"),
@@ -130,7 +130,7 @@ def test_a_file_of_others_is_never_made_slower_without_a_word(
         assert f'name="{"kept" if "--name" in flags else "test"}"' in out.read_text()
     else:
         assert f"warning: {us['made_us'] / us['came_us']:.2f} times as slow" in ran.err
-        assert why in found["barred"]
+        assert why in found["why"]
         assert found["changed"]["thread_blocks"][0] == 5
         assert "Changed  " in ran.err
 
@@ -139,7 +139,7 @@ def test_without_a_machine_nothing_is_compared_and_it_says_so(weft: Weft, tmp_pa
     file, out = tmp_path / "theirs.xml", tmp_path / "ours.xml"
     file.write_text(ring_allreduce(4))
     ran = weft("compile", file, "-o", out, "--json")
-    assert ran.json["recompiled"]["untimed"] == "nothing names the machine (-t MACHINE)"
+    assert ran.json["recompiled"]["why"] == "nothing names the machine (-t MACHINE)"
     assert "Compared not: nothing names the machine (-t MACHINE); it may be slower" in ran.err
     ran = weft("compile", file, "-o", out, "-f", "-t", "ring:4", "--to", "mscclpp-json")
     assert "Compared not: the simulation knows the runtimes of msccl-xml" in ran.err

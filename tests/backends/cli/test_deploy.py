@@ -5,20 +5,25 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from weft.backends.deploy.guide import guide, is_temporary
-from weft.backends.deploy.launchers import LAUNCHERS
-from weft.backends.deploy.settings import machine_target
+from weft.backends.deploy.guide import guide, guide_text, is_temporary
+from weft.backends.deploy.launchers import LAUNCHERS, assigned
+from weft.backends.deploy.settings import machine_loader, machine_target
+from weft.backends.report.back_ends import advice
+from weft.backends.tune.folder import environment
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.library import Artefact, Candidate, Library, Tuned, TunedPlan, dumps
-from weft.dsl.nouns.runtime import LOADERS, TARGETS, usual_target
+from weft.dsl.nouns.runtime import LOADERS, TARGETS, default_loader
 from weft.synth.bounds import bounds
 from weft.synth.time.calibrated import families
 
@@ -74,16 +79,25 @@ NIC Legend:
 def test_the_nics_of_the_plans_are_named_for_the_runtime(tmp_path: Path) -> None:
     (tmp_path / "topo.txt").write_text(TRAY)
     found = guide(library(f"{tmp_path}/topo.txt:nodes=2"), "/shared/weft")
+    assert dict(found.variables)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_2"
+    assert "-x NCCL_IB_HCA='=mlx5_0,mlx5_2'" in found.launch["mpirun"]
     (note,) = (note for note in found.notes if "NCCL_IB_HCA" in note)
-    assert note.startswith("NCCL_IB_HCA==mlx5_0,mlx5_2 keeps")
-    for machine in (f"{tmp_path}/topo.txt", "dgx-a100:nodes=2"):
-        assert not any("NCCL_IB_HCA" in note for note in guide(library(machine), "/x").notes)
+    assert "would take storage's too; the = before their names" in note
+    (tmp_path / "odd.txt").write_text(TRAY.replace("mlx5_0", "mlx5$(c)"))
+    for machine in (f"{tmp_path}/topo.txt", "dgx-a100:nodes=2", f"{tmp_path}/odd.txt:nodes=2"):
+        found = guide(library(machine), "/x")
+        assert not any("NCCL_IB_HCA" in text for text in (*found.notes, *dict(found.variables)))
 
 
 def test_tuning_warns_of_a_runtime_that_is_not_known_to_run(weft) -> None:
     small = "-c allgather --sizes 64KiB -e classic --protocols Simple --effort 0.1 --jobs 1"
     told = weft("tune", "-t", "line:2,family=gb200", *small.split()).err
-    assert "warning: executor is not known to run on gb200: on NCCL 2.23.4" in told
+    assert "Chosen   --to mscclpp-json: microsoft/mscclpp 0.9" in told
+    assert "warning" not in told
+    told = weft("tune", "-t", "line:2,family=gb200", *small.split(), "--target", "executor").err
+    warned = "warning: executor is not known to run on gb200: on NCCL 2.23.4, which has no kernels"
+    assert f"{warned} for Blackwell; instead: --to mscclpp-json" in told
+    assert "Chosen" not in told
 
 
 @pytest.fixture
@@ -99,22 +113,45 @@ def folder(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("machine", "target"),
+    ("machine", "loader", "target"),
     [
-        ("dgx1", "msccl"),
-        ("dgx-a100:nodes=2", "msccl"),
-        ("dgx-h100", "executor"),
-        ("mi300x", "rccl"),
-        ("mi250", "rccl"),
-        ("ring:4", "msccl"),
+        ("dgx1", "executor", "executor"),
+        ("dgx-a100:nodes=2", "executor", "executor"),
+        ("dgx-h100", "executor", "executor"),
+        ("gb200-nvl72", "mscclpp", "executor"),
+        ("mi300x", "rccl", "rccl"),
+        ("mi250:nodes=2", "rccl", "rccl"),
+        ("line:2,family=l4", "executor", "executor"),
+        ("line:2,family=rtx", "executor", "executor"),
+        (TRAY, "executor", "executor"),
+        ("ring:4", "executor", "executor"),
     ],
 )
-def test_the_runtime_of_xml_follows_the_machine(machine: str, target: str) -> None:
-    assert machine_target(topology(machine)) == target
+def test_files_are_for_the_runtime_that_doctor_calls_best(
+    machine: str, loader: str, target: str, tmp_path: Path
+) -> None:
+    if machine is TRAY:
+        (tmp_path / "topo.txt").write_text(machine)
+        machine = f"{tmp_path}/topo.txt"
+    t = topology(machine)
+    assert machine_loader(t).name == loader
+    assert machine_target(t) == target
+    best = advice(t)[0].back_end
+    assert machine == "ring:4" or best.runtime == machine_loader(t).title
+
+
+def test_a_text_of_nvidia_smi_is_never_offered_rccl(tmp_path: Path) -> None:
+    for number, text in enumerate((TRAY, TRAY.replace("NV12", "SYS"))):
+        (tmp_path / f"{number}.txt").write_text(text)
+        found = guide(library(f"{tmp_path}/{number}.txt"), PLACE)
+        (row,) = [one for one in found.runtimes if one.loader.name == "rccl"]
+        assert (row.built, row.words) == (False, "no: for AMD's GPUs")
+    (row,) = [one for one in guide(library("z52"), PLACE).runtimes if one.loader.name == "executor"]
+    assert row.words == "no: for NVIDIA's GPUs"
 
 
 def test_every_family_has_a_runtime_that_exists_and_every_runtime_only_known_families() -> None:
-    assert {usual_target(family) for family in families()} <= set(TARGETS)
+    assert {default_loader(one, None, xml=True).name for one in families()} <= set(TARGETS)
     for one in LOADERS.values():
         assert set(one.families) <= set(families()), one.name
         assert one.name in TARGETS or one.format != "msccl-xml"
@@ -159,9 +196,8 @@ def test_all_paths_are_absolute_and_below_the_place_that_hosts_see() -> None:
 @pytest.mark.parametrize("launcher", ["mpirun", "slurm", "torchrun"])
 def test_a_shell_hands_on_what_is_meant(launcher: str, tmp_path: Path) -> None:
     """Paths with blanks and values with commas arrive: each line is run with a stand-in."""
-    found = guide(
-        library("dgx-a100:nodes=2", target="msccl", files=2), PLACE, preload="/opt/x y.so"
-    )
+    target = "msccl" if launcher == "mpirun" else "executor"
+    found = guide(library("dgx-a100:nodes=2", target=target, files=2), PLACE, preload="/opt/x y.so")
     name = {"slurm": "srun"}.get(launcher, launcher)
     stand_in = tmp_path / name
     if launcher == "mpirun":
@@ -182,17 +218,26 @@ def test_a_shell_hands_on_what_is_meant(launcher: str, tmp_path: Path) -> None:
     for key, value in found.variables:
         assert f"{key.replace('LD_PRELOAD', 'PRELOADED')}={value}" in lines
     if launcher == "mpirun":
-        assert lines[:4] == ["-np", "16", "--map-by", "ppr:8:node"]
+        asked = "-np 16 --hostfile hosts --map-by ppr:8:node --bind-to none"
+        assert lines[:8] == asked.split()
+        assert found.files["hosts"] == "HOST0 slots=8\nHOST1 slots=8\n"
+    elif launcher == "slurm":
+        assert found.launch["slurm"].count("--cpus-per-task=4") == 2
 
 
 def test_a_job_of_kubernetes_is_yaml_with_the_same_variables() -> None:
-    found = guide(library("mi300x"), "/shared/weft")
+    found = guide(library("mi300x:nodes=2"), "/shared/weft")
     text = found.launch["kubernetes"]
     (command,) = [line for line in text.splitlines() if line.strip().startswith("command:")]
     words = json.loads(command.partition(":")[2])
     for key, value in found.variables:
         assert f"{key}={value}" in words
-    assert "amd.com/gpu: 8" in text
+    assert words[:3] == ["mpirun", "--allow-run-as-root", "-np"]
+    assert "limits: {amd.com/gpu: 8, rdma/rdma_shared_device_a: 1}" in text
+    assert "securityContext: {capabilities: {add: [IPC_LOCK]}}" in text
+    assert "{name: shm, mountPath: /dev/shm}" in text
+    assert "emptyDir: {medium: Memory, sizeLimit: 16Gi}" in text
+    assert "rdma" not in guide(library("mi300x"), "/shared/weft").launch["kubernetes"]
     assert text.count('mountPath: "/shared/weft"') == 2
     depths = [len(line) - len(line.lstrip()) for line in text.splitlines()]
     assert all(depth % 2 == 0 for depth in depths)
@@ -229,6 +274,61 @@ def test_plans_of_mscclpp_are_registered_by_a_file(weft, folder, tmp_path: Path)
     assert "RANKS, RANKS_PER_NODE = 8, 8" in text
     assert "'mscclpp-json/p1.x'" in text
     assert "weft: registered" in out.out
+    assert "MSCCLPP_NCCL_LIB_PATH=/path/to/libnccl.so.2" in out.out
+    assert "MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION=all" in out.out
+    amd = guide(library("mi300x", format="mscclpp-json"), "/shared/weft")
+    assert dict(amd.variables)["MSCCLPP_NCCL_LIB_PATH"] == "/path/to/librccl.so.1"
+
+
+def test_torchrun_is_not_proposed_for_an_nccl_that_torch_does_not_load(
+    weft, folder, tmp_path: Path
+) -> None:
+    old = folder(library("dgx-a100", target="msccl"))
+    out = weft("deploy", old, "--at", "/shared/weft", "-o", tmp_path / "out", "--json")
+    assert out.code == 0, out.err
+    assert set(out.json["launch"]) == {"mpirun", "slurm", "kubernetes"}
+    assert not (tmp_path / "out" / "run-torchrun.sh").exists()
+    out = weft("deploy", old, "--for", "torchrun")
+    assert out.code == 2
+    assert "no wheel of torch since 2.0 loads it: they need NCCL 2.14" in out.err
+    new = guide(library("dgx-a100", target="executor"), PLACE)
+    assert any("from 2.8 on they need functions of NCCL 2.27" in note for note in new.notes)
+
+
+ODD = "ab/ '\"`$()\\;&|\n\r\t\x1b\x07#!*~=:,é"
+HOSTILE = st.text(st.sampled_from(ODD), min_size=1, max_size=20)
+PLACES = st.text(st.sampled_from([c for c in ODD if c.isprintable()]), min_size=1, max_size=20)
+
+
+@settings(deadline=None, max_examples=40)
+@given(HOSTILE, HOSTILE, HOSTILE, HOSTILE, PLACES, st.sampled_from(["msccl", "rccl", "mscclpp"]))
+def test_texts_of_files_stay_words_in_scripts(
+    file: str, machine: str, collective: str, host: str, place: str, runtime: str
+) -> None:
+    """Whatever a name has in it: scripts are well formed, and hand it on as it is."""
+    xml = runtime != "mscclpp"
+    asked = {"target": runtime} if xml else {"format": "mscclpp-json"}
+    one = library("dgx-a100:nodes=2", **asked)
+    (tuned,) = one.tuned
+    plan = replace(tuned.plans[0], artefacts=(replace(tuned.plans[0].artefacts[0], file=file),))
+    named = replace(tuned.collective, name=collective.strip() or "c")
+    t = replace(one.topology, name=machine, host_names=(host, f"{host}2"))
+    one = replace(
+        one, name=machine, topology=t, tuned=(replace(tuned, collective=named, plans=(plan,)),)
+    )
+    found = guide(one, f"/{place}", preload=f"/{place}")
+    assert re.fullmatch(r"([\w.-]+ slots=8\n){2}", found.files["hosts"])
+    shells = [found.launch[x] for x in ("mpirun", "slurm", "torchrun") if x in found.launch]
+    printed = guide_text(found)
+    assert printed.replace("\n", "").isprintable()
+    for text in (*shells, *found.tests.values(), *environment(one).values()):
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    for name, value in found.variables:
+        line = f'{assigned(name, value)}; printf %s "${name}"'
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+        assert done.stdout == value
+    words = found.launch["kubernetes"].partition("command: ")[2].splitlines()[0]
+    assert {f"{name}={value}" for name, value in found.variables} <= {*json.loads(words)}
 
 
 @pytest.mark.parametrize("name", ['p".x', 'p",\n__import__("os").abort(),\n"', "p\\"])
@@ -250,6 +350,12 @@ def test_files_are_written_once_and_replaced_with_f(weft, folder, tmp_path: Path
         *("guide.txt", "mpijob.yaml", "run-mpirun.sh", "run-slurm.sbatch", "run-torchrun.sh"),
         "weft.env",
     ]
+    for name in names:
+        script = name.startswith("run-")
+        assert os.access(tmp_path / "out" / name, os.X_OK) == script
+        if script:
+            assert (tmp_path / "out" / name).read_text().startswith("#!/bin/bash\n")
+            subprocess.run(["bash", "-n", tmp_path / "out" / name], check=True)
     assert weft(*asked).code == 2
     assert weft(*asked, "-f").code == 0
 
@@ -258,10 +364,11 @@ def test_files_are_written_once_and_replaced_with_f(weft, folder, tmp_path: Path
     ("arguments", "told"),
     [
         (("--runtime", "rccl"), "not for rccl"),
-        (("--at", "shared"), "not an absolute path"),
-        (("--preload", "lib/libnccl.so.2"), "not an absolute path"),
+        (("--at", "shared"), "expected an absolute path"),
+        (("--preload", "lib/libnccl.so.2"), "expected an absolute path"),
+        (("--preload", "/lib/x\n.so"), "expected an absolute path on one line"),
         (("--at", "/shared:weft"), "at colons"),
-        (("--at", "/shared\nweft"), "ends of lines"),
+        (("--at", "/shared\nweft"), "expected an absolute path on one line"),
         (("-o", "-"), "a folder"),
     ],
 )
@@ -294,6 +401,7 @@ def test_the_page_is_the_same_wherever_the_library_lies() -> None:
 
     section = deploy_section(replace(library("dgx-h100"), files={}))
     told = json.dumps(section)
-    assert "$WEFT_LIBRARY/msccl-xml" in told
+    assert 'MSCCL_ALGO_DIR=\\"$WEFT_LIBRARY\\"/msccl-xml' in told
+    assert '--library \\"$WEFT_LIBRARY\\" -o measured.json' in told
     assert "2.12" in told
     assert set(LAUNCHERS) == {"mpirun", "slurm", "torchrun", "kubernetes"}

@@ -497,6 +497,34 @@ def test_a_calibrated_library_is_compared_with_nccl_by_version(
     assert "assumed   nominal.nvlink 0.7; --timing KEY=NUMBER replaces one" in told.out
 
 
+def test_what_known_algorithms_are_worth_is_said_as_the_table_has_it(
+    weft: Weft, calibrated: Path, folder: Path
+) -> None:
+    (one,) = read(calibrated).tuned
+    gains = [gain.ratio for at in range(len(one.grid)) if (gain := one.gain(at))]
+    assert min(gains) > 1.03
+    told = weft("show", calibrated).out
+    known = "all plans are known algorithms (one shot, two shot)"
+    span = f"{min(gains):.2f} to {max(gains):.2f} times as quick, by the model, as what NCCL"
+    assert f"\n{known}, {span} 2.23 to 2.30 runs itself\n" in told
+    head = next(line for line in told.splitlines() if line.startswith("plan "))
+    columns = ["µs", "less", "NCCL/plan", "without", "starts", "baseline/plan", "over", "bound"]
+    assert head.split()[-8:] == columns
+    # By the data sheet nothing is known of NCCL itself, so that nothing is claimed.
+    assert "all plans are known algorithms (one shot, two shot)" in read(folder).tuned[0].remarks
+
+
+def test_where_nothing_is_quicker_than_the_runtime_it_says_leave_it_alone(weft: Weft) -> None:
+    asked = ("-t", "line:2,family=v100", "-c", "broadcast", "--sizes", "256MiB", "-e", "classic")
+    ran = weft("tune", *asked, "--protocols", "Simple", "--jobs", "1", "--json")
+    assert ran.code == 0, ran.err
+    (one,) = ran.json["libraries"]
+    assert [size["ratio"] <= 1.03 for size in one["runtime"]["sizes"]] == [True]
+    told = "leave it to NCCL 2.23 to 2.30: at no size is a plan more than 3% quicker than what it"
+    assert any(line.startswith(told) for line in one["remarks"])
+    assert not any("known algorithms" in line for line in one["remarks"])
+
+
 def test_a_calibrated_library_says_so_and_its_claims_are_judged_by_that_model(
     weft: Weft, calibrated: Path, folder: Path, tmp_path: Path
 ) -> None:

@@ -27,16 +27,16 @@ GPU3\tSYS\tSYS\tPHB\t X
 @pytest.mark.parametrize(
     ("machine", "framework", "best"),
     [
-        ("dgx-h100", None, "mscclpp-json"),
-        ("dgx-h100:nodes=4", "nccl", "mscclpp-json"),
+        ("dgx-h100", None, "msccl-xml"),
+        ("gb200-nvl72", "nccl", "mscclpp-json"),
         ("dgx1", "nccl", "msccl-xml"),
-        ("mi300x", "cupy", "mscclpp-json"),
+        ("mi300x", "cupy", "msccl-xml"),
         ("dgx-h100", "jax", "jax"),
         ("torus:4x4", None, "jax"),
         ("torus:4x4", "torch", "torch"),
         ("dgx-a100", "mpi", "mpi"),
-        (PCIE, None, "torch-symm"),
-        (PCIE, "torch", "torch-symm"),
+        (PCIE, None, "msccl-xml"),
+        ("ring:4,family=a100", "torch", "msccl-xml"),
     ],
 )
 def test_the_best_comes_first(machine, framework, best, tmp_path):
