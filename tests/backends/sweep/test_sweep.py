@@ -458,3 +458,17 @@ def test_the_cache_is_counted_and_cleared(weft: Weft, tmp_path: Path) -> None:
     assert not entry.exists()
     assert weft("cache", "list", "--cache", tmp_path / "other", "--json").json["answers"] == 1
     assert weft("cache", "list", "--cache", tmp_path / "nowhere").code == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['collectives = ["evil.py"]', '[[job]]\ntopology = "ring:3"\ncollective = "evil.py:x{a=1}"'],
+)
+def test_a_list_of_jobs_names_no_code(weft: Weft, tmp_path: Path, text: str) -> None:
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(text.replace("evil", str(tmp_path / "evil")))
+    ran = weft("sweep", jobs, "-t", "ring:3")
+    assert (ran.code, str(jobs) in ran.err) == (2, True), ran.err
+    assert "got the Python code" in ran.err
+    assert not (tmp_path / "executed").exists()
