@@ -1,5 +1,8 @@
 """Output of the command line: results to stdout, everything else to stderr.
 
+Names, notes and errors repeat what files say, so all that is printed passes
+:func:`~weft.dsl.base.spans.printable`: no file reaches the terminal with a control character.
+
 ``--json`` puts one object on stdout instead of text; stderr is the same either way.
 """
 
@@ -16,6 +19,7 @@ from typing import Any, TextIO
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.spans import printable
 
 from .fit_width import fitted_text
 
@@ -41,9 +45,9 @@ class Console:
         """Print the result of a verb: ``text``, or with ``--json`` the object ``data``."""
         if self.json:
             more = {} if self.defaults is None else {"defaults": self.defaults}
-            text = json.dumps({"schema": SCHEMA, **data, **more}, ensure_ascii=False)
+            text = _json({**data, **more})
         elif text:
-            text = fitted_text(text, columns())
+            text = fitted_text(printable(text), columns())
             text = coloured(text) if self._paints(sys.stdout) else text
         if text:
             with stdout_errors():
@@ -52,26 +56,25 @@ class Console:
     def say(self, label: str, text: str) -> None:
         """Print one line for a finished phase: ``Solved   exact in 1.2s``."""
         if not self.quiet:
-            print(f"{label:<9}{text}", file=sys.stderr, flush=True)
+            _print(f"{label:<9}{text}")
 
     def detail(self, text: str) -> None:
         """Print a line that only ``-v`` shows."""
         if self.verbose and not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            _print(text)
 
     def warn(self, text: str) -> None:
         """Print a warning."""
         if not self.quiet:
-            word = self._bold("warning", "33")
-            print(f"{word}: {text}", file=sys.stderr, flush=True)
+            _print(f": {text}", self._bold("warning", "33"))
 
     def fail(self, rendered: str, data: Mapping[str, Any]) -> None:
         """Print an error: rendered on stderr; with ``--json`` also as the object on stdout."""
         head, colon, rest = rendered.partition(":")
-        print(self._bold(head, "31") + colon + rest, file=sys.stderr, flush=True)
+        _print(colon + rest, self._bold(head, "31"))
         if self.json:
             with stdout_errors():
-                print(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False), flush=True)
+                print(_json(data), flush=True)
 
     def _paints(self, stream: TextIO) -> bool:
         """Return True if text on a stream has colour: on terminals, unless the environment says
@@ -83,6 +86,15 @@ class Console:
 
     def _bold(self, word: str, colour: str) -> str:
         return f"\033[1;{colour}m{word}\033[0m" if self._paints(sys.stderr) else word
+
+
+def _print(text: str, head: str = "") -> None:
+    """Print text on stderr without what a terminal would obey, behind a head of our own."""
+    print(head + printable(text), file=sys.stderr, flush=True)
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    return printable(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False))
 
 
 _VERDICTS = (

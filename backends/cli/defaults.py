@@ -28,6 +28,7 @@ from typing import Any
 from weft.dsl.base.errors import UserError, suggest
 from weft.dsl.base.files import parse_toml, read_text
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.base.spec import require_data
 
 from .console import Console
 from .parser import Parser, VerbParser
@@ -177,10 +178,8 @@ class _Settings:
         for one in value if several else [value]:
             if not isinstance(one, str | int | float) or isinstance(one, bool):
                 raise self.wrong(key, f"{option} takes a text or a number, not {one!r}")
-            if _PYTHON.search(str(one)):
-                hint = f"type {option} if you know what {one} does, or {_OFF}"
-                raise self.wrong(key, f"{option}: a file of defaults cannot name Python code", hint)
             try:
+                require_data(str(one), self.path, option)
                 of_verb._check_value(action, of_verb._get_value(action, str(one)))
             except UserError as error:
                 raise self.wrong(key, f"{option}: {error.message}", error.hint) from None
@@ -196,7 +195,6 @@ class _Settings:
 
 
 _OFF = f"{VARIABLE}= (empty) ignores the file"
-_PYTHON = re.compile(r"\.py\b")
 
 
 def _settings(unread: list[str]) -> _Settings | None:

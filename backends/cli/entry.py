@@ -183,7 +183,7 @@ def _report_file(error: BaseException, arguments: list[str], console: Console) -
     stderr), and return the hint that names the file; '' if it cannot be written."""
     trace = "".join(traceback.format_exception(error))
     if console.verbose:
-        print(trace, file=sys.stderr)
+        console.detail(trace)
     with contextlib.suppress(OSError):
         prefix = "weft-plugin-fault-" if isinstance(error, WeftError) else "weft-bug-"
         handle, path = tempfile.mkstemp(prefix=prefix, suffix=".txt")

@@ -9,6 +9,7 @@ from weft import __version__
 from weft.dsl.base.errors import UnknownName, UserError, an
 from weft.dsl.base.progress import ProgressCallback
 from weft.dsl.base.registry import PASSES
+from weft.dsl.base.spans import printable
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Collective
@@ -171,7 +172,8 @@ class _Lister:
     def __call__(self, name: str, program: Program) -> None:
         if self.wanted in ("all", name):
             self.seen = True
-            print(f"# after {name}\n{program_text(program)}\n", file=sys.stderr, flush=True)
+            text = f"# after {name}\n{program_text(program)}\n"
+            print(printable(text), file=sys.stderr, flush=True)
 
     def require_seen(self) -> None:
         """Refuse a pass that did not run."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from weft.dsl.base.spans import printable
 from weft.synth.base.engine import SOLVER_DIED, Budget
 from weft.synth.base.meter import STEPS
 
@@ -132,7 +133,7 @@ class Progress:
         """Return the live line, cut to the terminal's width; it is redrawn often."""
         from rich.text import Text
 
-        return Text(self.line(), no_wrap=True, overflow="ellipsis")
+        return Text(printable(self.line()), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
         """Return the current phase and the best result so far."""

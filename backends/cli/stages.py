@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from weft.dsl.base.spans import printable
+
 from .console import Console, live
 from .progress import live_line
 
@@ -40,7 +42,7 @@ class StageProgress:
 
     def __rich__(self) -> str:
         """Return the live line; it is redrawn several times a second."""
-        return f"{self._word}  {self._seconds:.0f}s  {self._stage}"
+        return printable(f"{self._word}  {self._seconds:.0f}s  {self._stage}")
 
 
 @contextmanager

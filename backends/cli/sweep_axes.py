@@ -12,6 +12,7 @@ from weft.dsl.base.errors import BadFile, UnknownName, UserError
 from weft.dsl.base.files import Fields, parse_toml, read_text
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.registry import ENGINES
+from weft.dsl.base.spec import require_data
 from weft.dsl.base.units import SizeRange
 from weft.dsl.language.load import find_sketch
 from weft.dsl.language.parse import parse
@@ -205,6 +206,8 @@ def _read(path: str) -> _File:
 def _texts(values: list[Any], name: str, where: str) -> tuple[str, ...]:
     if not all(isinstance(value, str) for value in values):
         raise BadFile(f"{name!r} must be a list of texts", where=where)
+    for value in values:
+        require_data(value, where, "it with -t, -c, -s or -e")
     return tuple(values)
 
 
@@ -233,7 +236,7 @@ def _job(data: Any, where: str) -> Mapping[str, Any]:
     job: dict[str, Any] = {}
     for name in ("topology", "collective", "sketch", "engine", "roots", "group"):
         if value := fields.get(name, str, ""):
-            job[name] = value
+            (job[name],) = _texts([value], name, where)
     root = fields.get("root", (int, str), "")
     if root != "":
         job["root"] = str(root)

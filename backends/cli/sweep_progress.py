@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from weft.dsl.base.spans import printable
 from weft.dsl.base.tables import count
 
 from .console import Console
@@ -69,7 +70,7 @@ class SweepProgress:
         """Return the live line; it is redrawn several times a second."""
         from rich.text import Text
 
-        return Text(self.line(), no_wrap=True, overflow="ellipsis")
+        return Text(printable(self.line()), no_wrap=True, overflow="ellipsis")
 
     def line(self) -> str:
         """Return the line ``Sweeping  37 of 200 jobs (12 known)  25 optimal  about 40s left``."""

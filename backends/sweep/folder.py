@@ -19,11 +19,12 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.base.errors import UserError
-from weft.dsl.base.files import write_text
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import parse_json, read_bytes, write_text
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..jobs.job import canonical
+from .cache import is_sealed, seal
 from .names import JOURNAL, MANIFEST, SCHEDULES
 from .question import SweepQuestion
 
@@ -74,7 +75,7 @@ class Folder:
         for name, text in texts.items():
             write_text(self.path / name, text, force=True)
         digests = {name: _digest(text.encode()) for name, text in texts.items()}
-        self.note("ended", key, row=row, files=digests, **more)
+        self.note("ended", key, row=row, files=digests, seal=seal([key, row, digests]), **more)
         return row
 
     def finish(self, code: str, rows: Iterable[dict[str, Any]]) -> None:
@@ -135,8 +136,8 @@ def opened(path: Path, keys: frozenset[str], *, force: bool) -> Iterator[Folder]
     try:
         _lock(journal, path)
         lines = list(_lines(path / JOURNAL))
-        begun = [line["keys"] for line in lines if line["event"] == "sweep"]
-        if begun and frozenset(begun[-1]) != keys:
+        begun = [line.get("keys") for line in lines if line["event"] == "sweep"]
+        if begun and begun[-1] != sorted(keys):
             if not force:
                 raise UserError(
                     "the folder holds a sweep of other jobs, or of another version of weft",
@@ -176,7 +177,8 @@ def _require_ours(path: Path) -> None:
             f"the folder {path.parent} does not exist", where=str(path), hint="make it first"
         )
     held = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
-    strange = [name for name in held if name not in (MANIFEST, JOURNAL, SCHEDULES)]
+    ours = [name for name in (MANIFEST, JOURNAL, SCHEDULES) if not (path / name).is_symlink()]
+    strange = [name for name in held if name not in ours]
     if strange or (held and JOURNAL not in held):
         raise UserError(
             f"the folder holds {(strange or held)[0]!r}, and no sweep",
@@ -195,10 +197,10 @@ def _clear(path: Path, journal: int) -> None:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a journal; an incomplete last line is skipped."""
-    for text in path.read_bytes().splitlines():
-        with contextlib.suppress(ValueError):
-            line = json.loads(text)
+    """Yield the lines of a journal; an incomplete last line, and any that is none, is skipped."""
+    for text in read_bytes(path).splitlines():
+        with contextlib.suppress(ValueError, BadFile):
+            line = parse_json(text.decode(), str(path))
             if isinstance(line, dict) and "event" in line:
                 yield line
 
@@ -210,12 +212,13 @@ def _end_line(path: Path, journal: int) -> None:
 
 
 def _finished(path: Path, lines: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows whose files are all there and unchanged."""
+    """Yield the rows that this user wrote, and whose files are all there and unchanged."""
     for line in lines:
-        if line["event"] == "ended" and line["files"] is not None:
-            whole = all(_is(path / name, digest) for name, digest in line["files"].items())
-            if whole:
-                yield line["key"], line["row"]
+        key, row, files = (line.get(name) for name in ("key", "row", "files"))
+        if line["event"] != "ended" or not is_sealed([key, row, files], line.get("seal")):
+            continue  # without an answer, or another's words, of any type
+        if all(_is(path / name, digest) for name, digest in files.items()):
+            yield key, row
 
 
 def _is(file: Path, digest: str) -> bool:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
-from .spans import Span
+from .spans import Span, printable
 
 
 class WeftError(Exception):
@@ -60,7 +60,7 @@ class WeftError(Exception):
             lines.append(f" --> {self.where}")
         if self.hint:
             lines += ["", f"hint: {self.hint}"]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def to_json(self) -> dict[str, str | None]:
         """Return the ``error`` object of ``--json``: message, where, hint."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, AnyStr
 
 from .errors import BadFile, UserError, an, suggest
+from .spans import one_line, printable
 from .units import format_bytes, parse_bytes
 
 SCHEMA = 1
@@ -275,6 +276,8 @@ def _replace_all(targets: Mapping[Path, Iterable[bytes]], where: str) -> None:
 
 
 def _write_stdout(pieces: Iterable[str]) -> None:
+    if sys.stdout.isatty():
+        pieces = map(printable, pieces)
     try:
         sys.stdout.writelines(pieces)
         sys.stdout.flush()
@@ -572,7 +575,7 @@ class Fields:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             wanted = " or ".join("null" if k is type(None) else k.__name__ for k in kinds)
             raise BadFile(f"{key!r} must be {wanted}, not {_name(value)}", where=self._where)
-        return value
+        return one_line(value) if key == "name" and isinstance(value, str) else value
 
     def _slip(self, key: str) -> str:
         """Return a hint naming an unread key that is similar to the missing one."""

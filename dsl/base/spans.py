@@ -10,7 +10,30 @@
 
 from __future__ import annotations
 
+import re
+
 from .lazy_dataclass import dataclass
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Return a text whose control characters are visible: a terminal would obey them.
+
+    Escapes and C1 codes move the cursor and set titles, marks of direction turn words around. Each
+    becomes its number as JSON and Python write it; tabs and line ends stay.
+
+    >>> printable("gpu\x1b[2J\x9b")
+    'gpu\\u001b[2J\\u009b'
+    """
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def one_line(text: str) -> str:
+    """Return a name as it is printed: with a line end it could pass for another line's words."""
+    return printable(text.replace("\n", "\\n"))
 
 
 @dataclass(frozen=True, slots=True)

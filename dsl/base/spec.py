@@ -161,6 +161,20 @@ def split(span: Span, separator: str = ",", *, braces: bool = True) -> list[Span
 _PYTHON = re.compile(r"(?P<file>.+\.py)(?::(?P<name>\w*))?(?P<options>\{.*\})?", re.DOTALL)
 
 
+def require_data(text: str, where: str, flag: str) -> None:
+    """Require that a text of a file names no Python file: data do not say what is executed.
+
+    Raises:
+        UserError: it does; ``flag`` is the option that may name one.
+    """
+    if re.search(r"\.py\b", text):
+        raise UserError(
+            f"expected data, got the Python code {text!r}",
+            where=where,
+            hint=f"type {flag} if you know what it does",
+        )
+
+
 def python_text(text: str) -> tuple[str, str, str] | None:
     """Split ``FILE.py``, ``FILE.py:NAME`` or ``FILE.py:NAME{options}``; None for other texts.
 

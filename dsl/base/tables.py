@@ -14,6 +14,7 @@ from textwrap import wrap
 from typing import Any
 
 from .integers import FLOAT_EXACT
+from .spans import one_line
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0) -> str:
@@ -101,7 +102,8 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return one_line(text)  # before the columns are measured
 
 
 def _is_number(text: str) -> bool:

@@ -31,6 +31,7 @@ from typing import Any
 
 from ..base.errors import BadTopology, UserError, WrongType, an, suggest
 from ..base.files import Fields
+from ..base.spans import one_line
 from ..base.units import exact, parse_bandwidth, parse_microseconds
 from .capabilities import CAPABILITIES, NO_LIMITS, CastLimits, read_limits
 from .parts import Link, Medium, Node, NodeKind, Resource
@@ -180,7 +181,7 @@ def _node(key: Any, data: Mapping[str, Any]) -> Node:
     if kind not in set(NodeKind):
         raise BadTopology(f"{where} is of unknown kind {kind!r}", hint=suggest(kind, NodeKind))
     return Node(
-        str(key),
+        one_line(str(key)),
         NodeKind(kind),
         _integer(data, "host", where),
         names=_own_names(data),

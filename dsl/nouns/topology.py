@@ -29,6 +29,7 @@ from ..base.errors import BadFile, BadTopology, UserError
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.integers import integer
 from ..base.lazy_dataclass import dataclass
+from ..base.spans import one_line
 from ..base.tables import count
 from ..base.units import exact
 from ..base.views import Viewed
@@ -305,7 +306,7 @@ class Topology(Viewed):
             tuple(_read_link(x, f"{where}: link {i}") for i, x in enumerate(links)),
             tuple(_read_resource(x, f"{where}: resource {i}") for i, x in enumerate(resources)),
             tuple(_permutation(x, where) for x in fields.get("symmetries", list, [])),
-            tuple(str(x) for x in fields.get("notes", list, [])),
+            tuple(one_line(str(x)) for x in fields.get("notes", list, [])),
             MachineTiming.from_json(fields.get("timing", dict, {}), f"{where}: timing"),
             _read_names(fields.get("host_names", list, []), where),
         )
@@ -348,12 +349,12 @@ class Topology(Viewed):
         """
         nodes, links, resources, notes = parts_of(graph, bandwidth, latency)
         return cls(
-            name or str(graph.graph.get("name") or "graph"),
+            one_line(name or str(graph.graph.get("name") or "graph")),
             nodes,
             links,
             resources,
             tuple(tuple(map(int, image)) for image in json_list(graph.graph.get("symmetries"))),
-            tuple(map(str, (*json_list(graph.graph.get("notes")), *notes))),
+            tuple(one_line(str(x)) for x in (*json_list(graph.graph.get("notes")), *notes)),
             MachineTiming.from_json(json_object(graph.graph.get("timing")), "timing of the graph"),
             tuple(map(str, json_list(graph.graph.get("host_names")))),
         )

@@ -317,7 +317,10 @@ CSV_COLUMNS = (
 def looks_like_csv(text: str) -> bool:
     """Return True if the first row of a text names columns of a workload."""
     first = next((x for x in text.splitlines() if x.strip() and not x.startswith("#")), "")
-    names = {word.strip().lower() for row in csv.reader([first]) for word in row}
+    try:
+        names = {word.strip().lower() for row in csv.reader([first]) for word in row}
+    except csv.Error:  # a word of more than 131,072 characters
+        return False
     return {"name", "kind"} <= names
 
 

@@ -124,9 +124,9 @@ def test_mistakes_are_named_with_their_line(
 @pytest.mark.parametrize(
     ("verb", "text", "told"),
     [
-        ("bound", 'collective = "elsewhere/evil.py"', "cannot name Python code"),
-        ("bound", 'topology = "evil.py:ring{ranks=4}"', "cannot name Python code"),
-        ("synth", 'sketch = "a.json+evil.py"', "cannot name Python code"),
+        ("bound", 'collective = "elsewhere/evil.py"', "got the Python code"),
+        ("bound", 'topology = "evil.py:ring{ranks=4}"', "got the Python code"),
+        ("synth", 'sketch = "a.json+evil.py"', "got the Python code"),
         ("synth", 'output = "out.json"', "--output is not read from a file"),
         ("synth", "force = true", "--force is not read from a file"),
         ("synth", '[synth]\nlog = "log.jsonl"', "--log is not read from a file"),

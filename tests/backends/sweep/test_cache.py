@@ -12,7 +12,15 @@ import pytest
 
 from weft.backends.jobs.job import digest
 from weft.backends.sweep.body import believable, solve
-from weft.backends.sweep.cache import Cache, default_folder, entries, remove
+from weft.backends.sweep.cache import (
+    Cache,
+    _unkept,
+    default_folder,
+    entries,
+    is_sealed,
+    remove,
+    seal,
+)
 from weft.backends.sweep.question import Label, SketchSource, SweepQuestion, problem_of
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
@@ -98,11 +106,11 @@ def test_an_answer_is_kept_for_its_budget_and_a_proved_one_for_all(
 
 
 def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """An entry with another content and the digest that fits it."""
+    """An entry with another content and the seal that fits it."""
     data = json.loads(path.read_text())
     change(data["result"])
     head = {name: data[name] for name in ("weft", "schema", "key", "code")}
-    data["digest"] = digest([head, data["result"]])
+    data["seal"] = seal([head, data["result"]])
     path.write_text(json.dumps(data))
 
 
@@ -197,3 +205,42 @@ def test_the_body_says_what_is_refused_infeasible_and_found() -> None:
     infeasible = solve(question(engine="exact", sketch=whole).argument())
     assert infeasible["status"] == "infeasible"
     assert "0" in infeasible["why"]
+
+
+def test_what_another_wrote_is_not_believed(
+    tmp_path: Path, answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody forges an answer without the user's key, whatever it says: here that it is optimal."""
+    cache = Cache(tmp_path, CODE)
+    cache.put(ASKED, answer)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    assert cache.get(ASKED, believable) is None
+    cache.put(ASKED, {**answer, "status": "optimal"})
+    assert cache.get(ASKED, believable) is not None
+    monkeypatch.undo()
+    assert cache.get(ASKED, believable) == answer
+    file, _ = cache._proved(ASKED)
+    data = json.loads(file.read_text())
+    assert data["result"]["status"] == "optimal"
+    head = {name: data[name] for name in ("weft", "schema", "key", "code")}
+    for forged in (None, 5, "", [], digest([head, data["result"]])):
+        file.write_text(json.dumps({**data, "seal": forged}))
+        assert cache.get(question(effort=20.0), believable) is None
+
+
+@pytest.mark.parametrize("state", ["unreadable", "relative", "open"])
+def test_without_a_key_of_ones_own_nothing_is_read_later(
+    tmp_path: Path, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if state == "open":
+        (tmp_path / "weft").mkdir()
+        (tmp_path / "weft" / "key").write_bytes(b"known to all")
+        (tmp_path / "weft" / "key").chmod(0o644)
+    place = {"unreadable": "/proc/nobody", "relative": "here", "open": str(tmp_path)}[state]
+    monkeypatch.setenv("XDG_STATE_HOME", place)
+    _unkept.cache_clear()
+    made = seal([1])
+    assert is_sealed([1], made)
+    assert not is_sealed([2], made)
+    _unkept.cache_clear()
+    assert not is_sealed([1], made)

@@ -119,6 +119,66 @@ def test_a_journal_that_was_cut_off_and_a_file_that_is_gone(weft: Weft, tmp_path
     assert compared(out) == before
 
 
+@pytest.mark.parametrize("seal", ["", "forged", "its own"])
+def test_a_forged_row_is_not_believed(weft: Weft, tmp_path: Path, seal: str) -> None:
+    """A row that says 1e-06 and optimal: of another hand, or a true one that was changed."""
+    out = tmp_path / "out"
+    assert weft(*SMALL, "-o", out, "--no-cache").code == 0
+    before = compared(out)
+    forged = []
+    for line in journal(out):
+        if line["event"] == "ended":
+            line["row"] |= {"value": 1e-06, "bound": 1e-06, "status": "optimal"}
+            line["seal"] = {"": None, "forged": "0" * 64, "its own": line["seal"]}[seal]
+        forged.append(line)
+    (out / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in forged))
+    again = weft(*SMALL, "-o", out, "--no-cache", "--json").json
+    assert (again["ran"], again["kept"]) == (8, 0)
+    assert compared(out) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"event": "sweep", "keys": [[]]}',
+        '{"event": "sweep"}',
+        '{"event": ["ended"]}',
+        '{"event": "ended", "key": "x", "row": 1, "files": 2, "seal": 3}',
+        '{"event": "ended", "key": NaN, "files": {}}',
+        "[" * 100_000,
+        "9" * 5000,
+        "\x00",
+    ],
+)
+def test_a_journal_with_wrong_types_is_no_bug(weft: Weft, tmp_path: Path, line: str) -> None:
+    out = tmp_path / "out"
+    one = ("sweep", "-t", "ring:3", "-c", "allgather", "-e", "classic", "--size", "1KiB")
+    assert weft(*one, "-o", out).code == 0
+    with (out / "journal.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    ran = weft(*one, "-o", out)
+    assert ran.code == (2 if '"sweep"' in line else 0), ran.err
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "schedules", "sweep.json"])
+def test_a_folder_whose_files_are_links_is_not_written_to(
+    weft: Weft, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / "out"
+    (out / "schedules").mkdir(parents=True)
+    (out / "journal.jsonl").touch()
+    target = tmp_path / "elsewhere"
+    if name == "schedules":
+        (out / name).rmdir()
+        target.mkdir()
+    (out / name).unlink(missing_ok=True)
+    (out / name).symlink_to(target)
+    ran = weft("sweep", "-t", "ring:3", "-c", "allgather", "-o", out)
+    assert ran.code == 2
+    assert name in ran.err
+    assert not target.is_dir() or not list(target.iterdir())
+
+
 def journal_of(lines: list[bytes]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
@@ -398,3 +458,17 @@ def test_the_cache_is_counted_and_cleared(weft: Weft, tmp_path: Path) -> None:
     assert not entry.exists()
     assert weft("cache", "list", "--cache", tmp_path / "other", "--json").json["answers"] == 1
     assert weft("cache", "list", "--cache", tmp_path / "nowhere").code == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['collectives = ["evil.py"]', '[[job]]\ntopology = "ring:3"\ncollective = "evil.py:x{a=1}"'],
+)
+def test_a_list_of_jobs_names_no_code(weft: Weft, tmp_path: Path, text: str) -> None:
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(text.replace("evil", str(tmp_path / "evil")))
+    ran = weft("sweep", jobs, "-t", "ring:3")
+    assert (ran.code, str(jobs) in ran.err) == (2, True), ran.err
+    assert "got the Python code" in ran.err
+    assert not (tmp_path / "executed").exists()
