@@ -28,11 +28,11 @@ from outside_simulators import (
     astra_sim_us,
     loggopsim_us,
     made,
-    network_of,
     time_of,
 )
 
 from weft.backends.formats.chakra.format import ChakraEt
+from weft.backends.formats.chakra.network import network_of
 from weft.backends.formats.goal.format import GoalFile
 from weft.dsl.base.tables import microseconds, table
 from weft.dsl.base.units import format_bytes
