@@ -16,7 +16,7 @@ from weft.backends.compile.compile import CompileOptions
 from weft.backends.compile.prepare import artefact_of
 from weft.backends.compile.request import ProvedArtefact, Request
 from weft.backends.compile.source import source_of
-from weft.backends.formats.chakra.format import ChakraEt
+from weft.backends.formats.chakra.format import ChakraEt, Turns
 from weft.backends.formats.format import Format
 from weft.backends.formats.goal.format import GoalFile
 from weft.dsl.base.files import write_files, write_text
@@ -41,12 +41,14 @@ def time_of(found: ProvedArtefact) -> dict[str, Any]:
     return one
 
 
-def astra_sim_us(binary: str, schedule: Schedule, size: int, folder: Path) -> float:
+def astra_sim_us(
+    binary: str, schedule: Schedule, size: int, folder: Path, turns: Turns = Turns.AUTO
+) -> float:
     """µs by ASTRA-sim, of sums that take no time, with the files and the line that weft gives.
 
     The machine must be one that ASTRA-sim can be told of.
     """
-    format = ChakraEt(local_mem_bw=0)
+    format = ChakraEt(local_mem_bw=0, turns=turns)
     found = made(format, schedule, size, str(folder / "x"))
     write_files(folder / "x", format.files(found.text, "x"), force=True)
     words = dict(found.told)["Run"].split()

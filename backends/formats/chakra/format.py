@@ -19,6 +19,7 @@ from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.importers.chakra_et import COLL, ExecutionTrace, TraceNode, decoded, encoded
 from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 from ...compile.request import ProvedArtefact, Request
@@ -62,10 +63,10 @@ class Segments(StrEnum):
 
 
 GAIN = 0.005
-"""Share of the time that more nodes must save in the replay, or else they are not written."""
+"""Share of the time that turns must save in the replay, or else they are not written."""
 
-MOST_PIECES = 64
-"""Pieces of a chunk that are tried."""
+GAIN_OF_PIECES = 0.02
+"""Share of the time that twice the messages must save in the replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,44 +180,47 @@ class ChakraEt(MessageFormat):
         return self.proved(request, file_set(files), written, tell, tuple(remarks))
 
     def _best(self, request: Request, size: int) -> PlannedGraph:
-        """Return the graph for a size: the quickest in the replay of those that may be written."""
-        first = self._ordered(self.planned(request, size, self._sum_ps))
-        schedule = first.schedule
-        if schedule is None or self.segments is Segments.GIVEN or request.segments > 1:
-            return first
-        best, best_us = first, self._us(first)
-        pieces, noun = 1, request.noun
-        grains = int(noun.collective.grains[noun.chunk].sum()) // max(1, len(noun))
-        bytes = size * grains // noun.collective.message_chunks
-        while pieces <= MOST_PIECES and bytes >= pieces * self.min_message_bytes:
-            if pieces != first.pieces and len(noun) * pieces <= MOST_TIMED:
-                one = self._ordered(self.planned(request, size, self._sum_ps, pieces))
-                us = self._us(one)
-                if us < best_us * (1 - GAIN) or (us <= best_us and one.pieces < best.pieces):
-                    best, best_us = one, us
+        """Return the graph for a size: the quickest in the replay of those that may be written.
+
+        Pieces are doubled while that gains.
+        """
+        first = self.planned(request, size, self._sum_ps)
+        if first.schedule is None or self.segments is Segments.GIVEN or request.segments > 1:
+            return self._ordered(first)
+        noun: Schedule = request.noun
+        pieces = 1
+        best = first if first.pieces == 1 else self.planned(request, size, self._sum_ps, 1)
+        best_us = self._us(best, turned=True)
+        while 2 * pieces <= self.most_pieces(noun, size) and len(noun) * pieces <= MOST_TIMED // 2:
             pieces *= 2
-        return best
+            one = self.planned(request, size, self._sum_ps, pieces)
+            us = self._us(one, turned=True)
+            if us >= best_us * (1 - GAIN_OF_PIECES):
+                break
+            best, best_us = one, us
+        return self._ordered(best)
 
     def _ordered(self, planned: PlannedGraph) -> PlannedGraph:
         """Return the graph with the order of sends, where it is written."""
         if planned.schedule is None or self.turns is Turns.NEVER:
             return planned
-        graph = in_turns(planned.graph, planned.schedule, planned.start_us)
-        ordered = replace(planned, graph=with_turns(graph))
-        if self.turns is Turns.ALWAYS:
-            return ordered
-        if len(planned.schedule) > MOST_TIMED:
+        if self.turns is Turns.AUTO and (
+            len(planned.schedule) > MOST_TIMED
+            or self._us(planned, turned=True) >= (1 - GAIN) * self._us(planned)
+        ):
             return planned
-        return ordered if self._us(ordered) < (1 - GAIN) * self._us(planned) else planned
+        return replace(planned, graph=_in_turns(planned))
 
-    def _us(self, planned: PlannedGraph) -> float:
-        """Return the time of a graph in the replay: of its two orders, the slower one."""
+    def _us(self, planned: PlannedGraph, *, turned: bool = False) -> float:
+        """Return the time of a graph in the replay, with turns or without.
+
+        Without, nodes that are free at once go in any order: the slower of two counts.
+        """
         assert planned.schedule is not None
         machine = planned.schedule.topology
-        times = [astra_sim_us(planned.graph, machine)]
-        if not _turned(planned):
-            times.append(astra_sim_us(planned.graph, machine, last_first=True))
-        return max(times)
+        if turned:
+            return astra_sim_us(_in_turns(planned), machine)
+        return max(astra_sim_us(planned.graph, machine, mixed=mixed) for mixed in (False, True))
 
     def _sum_ps(self, size: int) -> int:
         """Picoseconds of a sum: whole µs, for a trace has no finer ones."""
@@ -242,6 +246,11 @@ class ChakraEt(MessageFormat):
         files[".system.json"] = (json.dumps(system, indent=2) + "\n").encode()
         files |= _workload(tags, collective, comm_type)
         return files
+
+
+def _in_turns(planned: PlannedGraph) -> MessageGraph:
+    assert planned.schedule is not None
+    return with_turns(in_turns(planned.graph, planned.schedule, planned.start_us))
 
 
 def _turned(planned: PlannedGraph) -> bool:

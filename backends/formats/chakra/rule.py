@@ -22,10 +22,10 @@ from ..messages.replay import Hop, ReplayRule, replayed, router
 NS_PER_US = 1000
 
 
-def astra_sim_us(graph: MessageGraph, topology: Topology, *, last_first: bool = False) -> float:
+def astra_sim_us(graph: MessageGraph, topology: Topology, *, mixed: bool = False) -> float:
     """Return the time of a graph in µs, its messages on their routes in the file, or the fastest.
 
-    Of nodes that are free at one instant the first in the file goes first, or the last.
+    Nodes that are free at one instant are issued in the order of the file, or ``mixed``.
 
     Raises:
         BadTopology: two ranks that talk are not joined.
@@ -47,5 +47,5 @@ def astra_sim_us(graph: MessageGraph, topology: Topology, *, last_first: bool = 
     def work(node: GraphNode) -> int:
         return max(1, node.ps // 1000)
 
-    rule = ReplayRule(hops, work, on_arrival=True, last_first=last_first)
+    rule = ReplayRule(hops, work, on_arrival=True, mixed=mixed)
     return replayed(graph, rule) / NS_PER_US

@@ -14,11 +14,11 @@ from weft.dsl.nouns.library import MOST_COPIES
 from weft.dsl.nouns.topology import Topology
 
 from ...compile.request import ProvedArtefact, Request
-from ..messages.format import MessageFormat
+from ..messages.format import MOST_TIMED, MessageFormat
 from ..messages.lower import in_turns, ported
 from ..messages.model import MessageGraph
 from ..recognition import is_goal
-from .rule import LARGEST, NICS, PS, LogGop, loggop_of, loggop_us
+from .rule import LARGEST, NICS, PS, LogGop, loggop_of, loggop_us, nearest
 from .text import goal_text, read_goal
 
 TRAFFIC_OF_SUMS = 3
@@ -59,13 +59,13 @@ class GoalFile(MessageFormat):
             UserError: the file's bytes are scaled for another machine.
         """
         assert topology is not None
-        if graph.scaled is None:
+        if graph.flags is None:
             rule, graph = loggop_of(graph, topology)
             return loggop_us(graph, rule)
-        latency, gap, units, digest = graph.scaled
+        latency, gap, units, digest = graph.flags
         if digest != topology.digest():
             raise UserError(
-                "the file's bytes are scaled for the links of another machine than "
+                f"the file's L, G and bytes are for the links of another machine than "
                 f"{topology.name}",
                 where=graph.name or None,
                 hint="-t with the schedule's own machine, or compile it again for this one",
@@ -97,9 +97,10 @@ class GoalFile(MessageFormat):
             topology = planned.schedule.topology
             rule, scaled = loggop_of(graph, topology)
             units = rule.units_per_us
-            if self.scaled and not rule.alike:
-                found = (rule.latency, rule.gap, units, topology.digest())
-                graph = replace(scaled, scaled=found)
+            if not rule.exact and len(planned.schedule) <= MOST_TIMED:
+                rule = nearest(scaled, rule, planned.time_us)
+            if self.scaled and not rule.exact:
+                graph = replace(scaled, flags=(rule.latency, rule.gap, units, topology.digest()))
             notes = (f"LogGOPSim -f FILE.bin {rule.flags}",)
             remarks = (("Run", self._told(rule)),)
         self._require_fit(graph, request)
@@ -141,7 +142,7 @@ class GoalFile(MessageFormat):
             told += "; bytes are scaled, since links are unequal and G is one for all"
         elif not rule.alike:
             told += "; links are unequal, bytes are not scaled: too quick with this G"
-        if rule.left_us:
-            left = microseconds(rule.left_us)
-            told += f"; L is the least α, up to {left} µs of a message's α are left out"
-        return f"{told})"
+        if rule.alpha_us[0] < rule.alpha_us[1]:
+            least, most = map(microseconds, rule.alpha_us)
+            told += f"; L is one for all, the α of routes are {least} to {most} µs"
+        return f"{told}; spcl's version works one port of a rank at a time, and takes longer)"

@@ -35,14 +35,19 @@ LARGEST = (1 << 31) - 1
 class LogGop:
     """L and G in units of which a µs has ``units_per_us``.
 
-    ``left_us``: what the α of a message may have beyond L. ``alike``: all routes have this G.
+    ``alpha_us``: the least and the largest α of routes. ``alike``: all routes have this G.
     """
 
     latency: int
     gap: int
     units_per_us: int
-    left_us: float = 0.0
+    alpha_us: tuple[float, float] = (0.0, 0.0)
     alike: bool = True
+
+    @property
+    def exact(self) -> bool:
+        """True if L and G hold for all messages."""
+        return self.alike and self.alpha_us[0] == self.alpha_us[1]
 
     @property
     def flags(self) -> str:
@@ -53,8 +58,8 @@ class LogGop:
 def loggop_of(graph: MessageGraph, topology: Topology) -> tuple[LogGop, MessageGraph]:
     """Return L and G for a graph on a machine, and the graph with bytes scaled to this G.
 
-    L is the least α of the routes, G that of the widest route (or more, where scaled bytes were
-    too many for LogGOPSim).
+    L is the least α of the routes (see :func:`nearest`), G that of the widest route (or more, where
+    scaled bytes were too many for LogGOPSim).
 
     Raises:
         BadTopology: two ranks that talk are not joined.
@@ -68,20 +73,27 @@ def loggop_of(graph: MessageGraph, topology: Topology) -> tuple[LogGop, MessageG
         route = route_of(rank, node)
         largest[route] = max(largest.get(route, 0), node.bytes)
     links = topology.links
-    alpha = [float(sum(links[i].latency for i in route)) for route in largest]
+    alphas = [float(sum(links[i].latency for i in route)) for route in largest]
+    alpha = min(alphas), max(alphas)
     us_per_byte = {
         route: 1 / float(min(links[i].bandwidth for i in route) * BYTES_PER_US_PER_GBPS)
         for route in largest
     }
-    units = _units(min(us_per_byte.values()), min(alpha))
+    units = _units(min(us_per_byte.values()), alpha[1])
     gap = max(1, round(min(us_per_byte.values()) * units))
-    rule = LogGop(round(min(alpha) * units), gap, units, max(alpha) - min(alpha))
+    rule = LogGop(round(alpha[0] * units), gap, units, alpha)
     if all(abs(one * units - gap) <= COARSE * gap for one in us_per_byte.values()):
         return rule, graph
     needed = max(size * us_per_byte[route] * units / LARGEST for route, size in largest.items())
     gap = max(gap, ceil(needed))
     share = {key_of(*one): us_per_byte[route_of(*one)] * units / gap for one in sends}
     return replace(rule, gap=gap, alike=False), _scaled(graph, share)
+
+
+def nearest(graph: MessageGraph, rule: LogGop, planned_us: float) -> LogGop:
+    """Return the rule with the least or the largest α as L, whichever comes nearer to a time."""
+    rules = [replace(rule, latency=round(one * rule.units_per_us)) for one in rule.alpha_us]
+    return min(rules, key=lambda one: abs(loggop_us(graph, one) - planned_us))
 
 
 def _units(us_per_byte: float, alpha: float) -> int:

@@ -78,9 +78,9 @@ def goal_text(graph: MessageGraph, units_per_us: int, notes: tuple[str, ...]) ->
         "collective": graph.collective.to_json(),
         "copies": graph.copies,
     }
-    if graph.scaled is not None:
-        latency, gap, _, machine = graph.scaled
-        about["scaled"] = [latency, gap, machine]
+    if graph.flags is not None:
+        latency, gap, _, machine = graph.flags
+        about["flags"] = [latency, gap, machine]
     lines = [MARK + json.dumps(about, separators=(",", ":")), *(f"// {note}" for note in notes)]
     lines.append(f"num_ranks {len(graph.ranks)}")
     for rank, own in enumerate(graph.ranks):
@@ -299,19 +299,19 @@ def _about(text: str, where: str) -> tuple[int, dict[str, Any] | None]:
     name, size = fields.get("name", str), fields.get("bytes", int)
     units = fields.get("units_per_us", int)
     rows = fields.get("copies", list)
-    scaled = fields.get("scaled", list, None)
+    flags = fields.get("flags", list, None)
     fields.finish()
     if units < 1 or size < 1:
         raise BadFile("bytes and units_per_us are at least 1", where=where)
     copies = tuple(copies_of(own, where) for own in rows)
     if len(copies) != collective.ranks:
         raise BadFile("copies must have an entry for each rank", where=where)
-    if scaled is not None and list(map(type, scaled)) != [int, int, str]:
-        raise BadFile("scaled must be L, G and the digest of a machine", where=where)
+    if flags is not None and list(map(type, flags)) != [int, int, str]:
+        raise BadFile("flags must be L, G and the digest of a machine", where=where)
     return units, {
         "name": name,
         "message_bytes": size,
         "collective": collective,
         "copies": copies,
-        "scaled": scaled and (scaled[0], scaled[1], units, scaled[2]),
+        "flags": flags and (flags[0], flags[1], units, flags[2]),
     }

@@ -196,15 +196,22 @@ class MessageFormat(Format, ABC):
 
     def _pieces(self, request: Request, message_bytes: int) -> int:
         """Return the pieces of every chunk: those asked for, or the schedule's segments."""
-        if self.min_message_bytes < 1:
-            raise UserError(f"min_message_bytes is {self.min_message_bytes}", where=self.name)
         noun: Schedule = request.noun
         if request.segments > 1 or noun.segments == 1:
             return request.segments
-        c = noun.collective
-        grains = int(c.grains[noun.chunk].sum()) // max(1, len(noun))
-        most = message_bytes * grains // (c.message_chunks * self.min_message_bytes)
-        return max(1, min(noun.segments, most))
+        return min(noun.segments, self.most_pieces(noun, message_bytes))
+
+    def most_pieces(self, schedule: Schedule, message_bytes: int) -> int:
+        """Return the pieces of every chunk that ``min_message_bytes`` allows.
+
+        Raises:
+            UserError: it is no size.
+        """
+        if self.min_message_bytes < 1:
+            raise UserError(f"min_message_bytes is {self.min_message_bytes}", where=self.name)
+        c = schedule.collective
+        grains = int(c.grains[schedule.chunk].sum()) // max(1, len(schedule))
+        return max(1, message_bytes * grains // (c.message_chunks * self.min_message_bytes))
 
     def sizes_of(self, request: Request) -> tuple[int, ...]:
         """Return the message sizes to write files for: those asked for, or the schedule's.

@@ -72,8 +72,8 @@ class MessageGraph:
         message_bytes: the size of the message; 0: unknown.
         copies: for each rank pairs (offset in the input, offset in the output) of what a rank
             has from the start and must end with.
-        scaled: bytes of messages are scaled to one time per byte: L, G, units of time in a µs, and
-            the digest of the machine (GOAL); None: they are bytes.
+        flags: L, G, units of time in a µs, and the digest of the machine, for which bytes of
+            messages are scaled (GOAL); None: bytes are bytes.
     """
 
     name: str
@@ -81,7 +81,7 @@ class MessageGraph:
     collective: Collective | None = None
     message_bytes: int = 0
     copies: tuple[tuple[tuple[int, int], ...], ...] = ()
-    scaled: tuple[int, int, int, str] | None = None
+    flags: tuple[int, int, int, str] | None = None
 
     def nodes(self) -> Iterator[tuple[int, int, GraphNode]]:
         """Rank, position and node, in the order of the ranks."""

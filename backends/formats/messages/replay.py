@@ -61,13 +61,14 @@ class ReplayRule:
     """Rule of a simulator: hops of messages, units that a sum takes, and when a send is over.
 
     ``on_arrival``: a send is over when its message has arrived; otherwise as soon as it starts.
-    ``last_first``: of nodes that are free at one instant the last in the file is issued first.
+    ``mixed``: nodes that are free at one instant are issued in an order that has nothing to do with
+    the file's (but is always the same).
     """
 
     hops: Hops
     work: Callable[[GraphNode], int]
     on_arrival: bool
-    last_first: bool = False
+    mixed: bool = False
 
 
 def replayed(graph: MessageGraph, rule: ReplayRule) -> int:
@@ -168,5 +169,10 @@ class _MessageReplay:
         self._issue_all(free, now)
 
     def _issue_all(self, numbers: Sequence[int], now: int) -> None:
-        for number in reversed(numbers) if self.rule.last_first else numbers:
+        for number in sorted(numbers, key=_mixed) if self.rule.mixed else numbers:
             self._issue(number, now)
+
+
+def _mixed(number: int) -> int:
+    """Return Knuth's multiplicative hash of a number."""
+    return number * 2654435761 & 0xFFFFFFFF
