@@ -146,14 +146,15 @@ class Subject:
 class SimulationSetup:
     """Input of a simulation: machine, collective, time by size, lower bound (µs), usual sizes.
 
+    ``collective``, ``sizes``: None where a file states none: it has one time, of size 0.
     ``told``: what ``-v`` tells of the model. ``remark``: a line below the table.
     """
 
     topology: Topology
-    collective: Collective
-    evaluate: Callable[[int, float], Any]
+    collective: Collective | None
+    evaluate: Callable[[int, Any], Any]
     facts: dict[str, Any]
-    sizes: SizeRange
+    sizes: SizeRange | None
     explain: Callable[[Any], str] = lambda _: ""
     told: str = ""
     remark: str = ""

@@ -94,19 +94,24 @@ def file_simulation(subject: Subject, args: SimulateFlags, timing: FileTiming) -
         raise no_machine(subject)
     topology = read_topology(args.topology)
     topology = restricted(topology, args.group)
-    require_ranks(topology, timing.collective.ranks, subject)
+    require_ranks(topology, timing.ranks, subject)
+    collective = timing.collective
+    if collective is None and args.size:
+        raise UserError(
+            "the file does not say for which collective and size it is: it has one time",
+            where="--size",
+        )
 
-    def evaluate(message_bytes: int, least: float) -> SimulatedTime:
+    def evaluate(message_bytes: int, least: float | None) -> SimulatedTime:
         return SimulatedTime(
             message_bytes=message_bytes,
             time_us=timing.time_us(message_bytes, topology),
-            bus_factor=bus_factor(timing.collective),
+            bus_factor=bus_factor(collective) if collective else 1.0,
             bound_us=least,
         )
 
-    low, high = timing.sizes[0], timing.sizes[-1]
-    facts = {"rule": timing.rule}
-    return SimulationSetup(topology, timing.collective, evaluate, facts, SizeRange(low, high))
+    sizes = SizeRange(timing.sizes[0], timing.sizes[-1]) if collective else None
+    return SimulationSetup(topology, collective, evaluate, {"rule": timing.rule}, sizes)
 
 
 def require_ranks(topology: Topology, ranks: int, subject: Subject) -> None:

@@ -93,14 +93,13 @@ def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[C
 
 def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[ConversionRemark]:
     """Return remarks on the slices of a schedule that is cut into ``pieces`` per chunk here."""
-    if schedule.segments == 1 and pieces == 1:
-        return []
+    if (schedule.segments == 1 and pieces == 1) or to in BY_MESSAGES:
+        return []  # formats of messages choose the pieces, and say how many
     slices = schedule.segments
 
     def text(program: object) -> str:
-        if pieces > 1 or to in BY_MESSAGES:
-            cut = pieces if pieces > 1 else slices
-            return f"every chunk is cut into {cut} pieces that follow each other"
+        if pieces > 1:
+            return f"every chunk is cut into {pieces} pieces that follow each other"
         if to == "msccl-xml" and isinstance(program, Program):
             return _looped(program, target, slices, schedule.bytes)
         if to == BY_OFFSETS:

@@ -116,10 +116,12 @@ class ProgramContent:
 class FileTiming:
     """Timing rule of an artefact that holds no program: a function from size and machine to µs.
 
-    ``sizes``: the message sizes (bytes) that it is for. ``time_us``: µs of a size on a machine.
+    ``collective``: None: the artefact does not say, nor for which size it is (0). ``sizes``: the
+    message sizes (bytes) that it is for. ``time_us``: µs of a size on a machine.
     """
 
-    collective: Collective
+    collective: Collective | None
+    ranks: int
     sizes: tuple[int, ...]
     rule: str
     time_us: Callable[[int, Topology], float]

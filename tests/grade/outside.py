@@ -1,8 +1,9 @@
-"""Times by the rules of other simulators, before and after start order, beside weft's.
+"""Times by the rules of other simulators, before and after start order and turns, beside weft's.
 
 Run: ``python tests/grade/outside.py [--astra-sim PATH] [--loggopsim PATH] [--json]``. *Before*: in
 each step all ranks send to rank 0, then 1, … (made for this table: engines order better by
-themselves); *after*: in start order, as ``weft synth`` writes it. The columns
+themselves), without turns; *after*: in start order, as ``weft synth`` writes it, with turns where
+``weft compile`` writes them. The columns
 ``ASTRA-sim`` and ``LogGOPSim`` are weft's replays of their rules; with the path of a simulator (or
 ``$WEFT_ASTRA_SIM``, ``$WEFT_LOGGOPSIM``), columns of its own times follow. ASTRA-sim knows uniform
 rings, switches and full meshes only.
@@ -28,11 +29,11 @@ from outside_simulators import (
     astra_sim_us,
     loggopsim_us,
     made,
-    network_of,
     time_of,
 )
 
-from weft.backends.formats.chakra.format import ChakraEt
+from weft.backends.formats.chakra.format import ChakraEt, Turns
+from weft.backends.formats.chakra.network import network_of
 from weft.backends.formats.goal.format import GoalFile
 from weft.dsl.base.tables import microseconds, table
 from weft.dsl.base.units import format_bytes
@@ -122,14 +123,19 @@ def crowded(schedule: Schedule) -> Schedule:
     )
 
 
-def row_of(case: OutsideCase, schedule: Schedule, paths: argparse.Namespace) -> dict[str, Any]:
+def row_of(
+    case: OutsideCase, schedule: Schedule, paths: argparse.Namespace, turns: Turns
+) -> dict[str, Any]:
     """µs of a schedule by each rule, and by each simulator that is there."""
     row: dict[str, Any] = {"weft": simulate(schedule, case.size).time_us}
-    row["astra_rule"] = time_of(made(ChakraEt(local_mem_bw=0), schedule, case.size))["us"]
+    format = ChakraEt(local_mem_bw=0, turns=turns)
+    row["astra_rule"] = time_of(made(format, schedule, case.size))["us"]
     row["loggop_rule"] = time_of(made(GoalFile(), schedule, case.size))["us"]
     with tempfile.TemporaryDirectory() as folder:
         if paths.astra_sim and network_of(schedule.topology):
-            row["astra_sim"] = astra_sim_us(paths.astra_sim, schedule, case.size, Path(folder))
+            row["astra_sim"] = astra_sim_us(
+                paths.astra_sim, schedule, case.size, Path(folder), turns
+            )
         if paths.loggopsim:
             row["loggopsim"] = loggopsim_us(paths.loggopsim, schedule, case.size, Path(folder))
     return row
@@ -138,7 +144,7 @@ def row_of(case: OutsideCase, schedule: Schedule, paths: argparse.Namespace) -> 
 COLUMNS = {
     "weft": "weft",
     "astra_rule": "ASTRA-sim's rule",
-    "loggop_rule": "LogGOPSim's rule",
+    "loggop_rule": "ATLAHS' rule",
     "astra_sim": "ASTRA-sim",
     "loggopsim": "LogGOPSim",
 }
@@ -158,7 +164,10 @@ def main() -> int:
     for case in CASES:
         given = crowded(schedule_of(case))
         after = in_start_order(given, case.size)
-        both = {"before": row_of(case, given, paths), "after": row_of(case, after, paths)}
+        both = {
+            "before": row_of(case, given, paths, Turns.NEVER),
+            "after": row_of(case, after, paths, Turns.AUTO),
+        }
         found.append({"case": case.name, **both})
         print(f"  {case.name}", file=sys.stderr)
     losses = {

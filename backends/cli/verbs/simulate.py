@@ -21,9 +21,12 @@ def run(args: SimulateFlags, console: Console) -> int:
     """Print one line per size."""
     subject = read_subject(args.file)
     timed = subject.noun.timed(subject, args)
-    size: SizeRange = args.size or timed.sizes
-    bound = bounds(timed.topology, timed.collective)
-    found = [timed.evaluate(n, float(lower_bound_us(bound, n))) for n in size.powers()]
+    size: SizeRange | None = args.size or timed.sizes
+    bound = bounds(timed.topology, timed.collective) if timed.collective else None
+    found = [
+        timed.evaluate(n, float(lower_bound_us(bound, n)) if bound else None)
+        for n in (size.powers() if size else (0,))
+    ]
     if timed.told:
         console.detail(timed.told)
     for told in filter(None, map(timed.explain, found)):
@@ -34,7 +37,7 @@ def run(args: SimulateFlags, console: Console) -> int:
     sizes = list(map(_entry, found))
     rows = [
         (
-            format_bytes(s["bytes"]),
+            s["bytes"] and format_bytes(s["bytes"]),
             microseconds(s["us"]),
             s["algbw_GBps"],
             s["busbw_GBps"],
@@ -50,10 +53,11 @@ def run(args: SimulateFlags, console: Console) -> int:
         {
             "status": "ok",
             "topology": timed.topology.name,
-            "collective": timed.collective.name or str(timed.collective.kind),
-            "ranks": timed.collective.ranks,
+            "collective": timed.collective
+            and (timed.collective.name or str(timed.collective.kind)),
+            "ranks": timed.topology.ranks,
             **timed.facts,
-            "bound": bound.to_json(),
+            "bound": bound and bound.to_json(),
             "sizes": sizes,
         },
     )
@@ -62,9 +66,9 @@ def run(args: SimulateFlags, console: Console) -> int:
 
 def _entry(found: SimulatedTime) -> dict[str, Any]:
     """Return one entry of ``sizes``."""
-    moves = found.time_us > 0
+    moves = found.time_us > 0 and found.message_bytes > 0
     return {
-        "bytes": found.message_bytes,
+        "bytes": found.message_bytes or None,
         "us": number(found.time_us),
         "algbw_GBps": number(found.algbw_GBps) if moves else None,
         "busbw_GBps": number(found.busbw_GBps) if moves else None,

@@ -8,6 +8,8 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from weft.dsl.base.errors import BadFile, UserError
@@ -17,12 +19,15 @@ from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS, format_bytes
 from weft.dsl.importers.chakra_et import COLL, ExecutionTrace, TraceNode, decoded, encoded
 from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 from ...compile.request import ProvedArtefact, Request
-from ..messages.format import MessageFormat
-from ..messages.model import MessageGraph, copies_of
+from ..messages.format import MOST_TIMED, MessageFormat, PlannedGraph
+from ..messages.lower import in_turns, with_turns
+from ..messages.model import GraphNodeKind, MessageGraph, copies_of
 from ..recognition import file_set, is_chakra_et
+from .network import MEMORY, network_files, network_of
 from .rule import astra_sim_us
 from .trace import PS_PER_US, nodes_of, trace_of
 
@@ -42,12 +47,36 @@ WORKLOAD = ".workload"
 _MEMBER = re.compile(r"(?P<set>.*)\.(?P<rank>0|[1-9]\d{0,6})\.et")
 
 
+class Turns(StrEnum):
+    """Whether the order of sends is written."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Segments(StrEnum):
+    """How many pieces chunks are cut into."""
+
+    GIVEN = "given"
+    AUTO = "auto"
+
+
+GAIN = 0.005
+"""Share of the time that turns must save in the replay, or else they are not written."""
+
+GAIN_OF_PIECES = 0.02
+"""Share of the time that twice the messages must save in the replay."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChakraEt(MessageFormat):
     """Chakra execution traces: a collective algorithm for ASTRA-sim, one file a rank.
 
     ``local_mem_bw``: GB/s; a sum takes 3 · bytes ÷ this, in whole µs, as in ASTRA-sim's own
-    algorithms. 0: sums take no time.
+    algorithms. 0: sums take no time. ``turns``: the order of a port's sends is written too, always,
+    never, or (auto) where the replay gains. ``segments``: the schedule's, or (auto) the number of
+    pieces of every chunk that is quickest in the replay.
     """
 
     name: ClassVar[str] = "chakra-et"
@@ -58,6 +87,8 @@ class ChakraEt(MessageFormat):
     says_kind: ClassVar[bool] = True
     rule: ClassVar[str] = "ASTRA-sim's rule"
     local_mem_bw: int = 50
+    turns: Turns = Turns.AUTO
+    segments: Segments = Segments.GIVEN
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -125,17 +156,71 @@ class ChakraEt(MessageFormat):
         prefix = request.output or "PREFIX"
         files: dict[str, bytes] = {}
         tags: dict[int, str] = {}
-        tell("messages")
+        written = []
         for size in sizes:
-            graph = self.graph_for(request, size, self._sum_ps)
+            tell("messages")
+            planned = self._best(request, size)
             tags[size] = f".{format_bytes(size)}" if len(sizes) > 1 else ""
-            files |= {f"{tags[size]}{name}": data for name, data in _traces(graph).items()}
-            collective = graph.collective
+            files |= {f"{tags[size]}{name}": data for name, data in _traces(planned.graph).items()}
+            written.append(planned)
+        collective = written[0].graph.collective
         assert collective is not None
         files |= self._beside(prefix, tags, collective)
-        text = file_set(files)
-        remarks = (("Names", _names(prefix, collective, len(sizes) > 1)),)
-        return self.proved(request, text, tell, remarks)
+        remarks = [("Names", _names(prefix, collective, len(sizes) > 1))]
+        if written[0].schedule is not None:
+            machine = written[0].schedule.topology
+            files |= network_files(machine)
+            remarks.append(_run(prefix, machine))
+        files[".memory.json"] = MEMORY.encode()
+        told = [
+            format_bytes(size) for size, one in zip(sizes, written, strict=True) if _turned(one)
+        ]
+        if told:
+            remarks.append(("Order", f"sends take turns at each port ({', '.join(told)})"))
+        return self.proved(request, file_set(files), written, tell, tuple(remarks))
+
+    def _best(self, request: Request, size: int) -> PlannedGraph:
+        """Return the graph for a size: the quickest in the replay of those that may be written.
+
+        Pieces are doubled while that gains.
+        """
+        first = self.planned(request, size, self._sum_ps)
+        if first.schedule is None or self.segments is Segments.GIVEN or request.segments > 1:
+            return self._ordered(first)
+        noun: Schedule = request.noun
+        pieces = 1
+        best = first if first.pieces == 1 else self.planned(request, size, self._sum_ps, 1)
+        best_us = self._us(best, turned=True)
+        while 2 * pieces <= self.most_pieces(noun, size) and len(noun) * pieces <= MOST_TIMED // 2:
+            pieces *= 2
+            one = self.planned(request, size, self._sum_ps, pieces)
+            us = self._us(one, turned=True)
+            if us >= best_us * (1 - GAIN_OF_PIECES):
+                break
+            best, best_us = one, us
+        return self._ordered(best)
+
+    def _ordered(self, planned: PlannedGraph) -> PlannedGraph:
+        """Return the graph with the order of sends, where it is written."""
+        if planned.schedule is None or self.turns is Turns.NEVER:
+            return planned
+        if self.turns is Turns.AUTO and (
+            len(planned.schedule) > MOST_TIMED
+            or self._us(planned, turned=True) >= (1 - GAIN) * self._us(planned)
+        ):
+            return planned
+        return replace(planned, graph=_in_turns(planned))
+
+    def _us(self, planned: PlannedGraph, *, turned: bool = False) -> float:
+        """Return the time of a graph in the replay, with turns or without.
+
+        Without, nodes that are free at once go in any order: the slower of two counts.
+        """
+        assert planned.schedule is not None
+        machine = planned.schedule.topology
+        if turned:
+            return astra_sim_us(_in_turns(planned), machine)
+        return max(astra_sim_us(planned.graph, machine, mixed=mixed) for mixed in (False, True))
 
     def _sum_ps(self, size: int) -> int:
         """Picoseconds of a sum: whole µs, for a trace has no finer ones."""
@@ -161,6 +246,34 @@ class ChakraEt(MessageFormat):
         files[".system.json"] = (json.dumps(system, indent=2) + "\n").encode()
         files |= _workload(tags, collective, comm_type)
         return files
+
+
+def _in_turns(planned: PlannedGraph) -> MessageGraph:
+    assert planned.schedule is not None
+    return with_turns(in_turns(planned.graph, planned.schedule, planned.start_us))
+
+
+def _turned(planned: PlannedGraph) -> bool:
+    return planned.graph.count(GraphNodeKind.TURN) > 0
+
+
+def _run(prefix: str, machine: Topology) -> tuple[str, str]:
+    """Return a remark with the line that runs the simulator, or on the network that it lacks."""
+    kind = network_of(machine)
+    if kind is None:
+        return "Network", (
+            "ASTRA-sim's analytical network is a Ring, Switch or FullyConnected of equal links, "
+            f"which {machine.name} is not: {prefix}.links.csv has the links for a network of your "
+            "own"
+        )
+    files = {
+        "workload": "workload",
+        "system": "system.json",
+        "network": "network.yml",
+        "remote-memory": "memory.json",
+    }
+    flags = (f"--{what}-configuration={prefix}.{file}" for what, file in files.items())
+    return "Run", f"AstraSim_Analytical_Congestion_Aware {' '.join(flags)}"
 
 
 def _names(prefix: str, collective: Collective, several: bool) -> str:

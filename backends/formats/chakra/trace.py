@@ -1,8 +1,9 @@
 """Nodes of Chakra execution traces (mlcommons/chakra 1.0.0, ``et_def.proto``), read and written.
 
 What weft adds are attributes and names of its own, which readers pass over: ``weft_input`` and
-``weft_output`` are offsets in a rank's buffers (as ``3`` or ``3,7``), and the attribute ``weft`` of
-the first file's metadata is a JSON object with collective, size and copies.
+``weft_output`` are offsets in a rank's buffers (as ``3`` or ``3,7``), ``weft_route`` of a send the
+links of its message, and the attribute ``weft`` of the first file's metadata is a JSON object with
+collective, size and copies. A turn is a computation of no time that takes no value.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from ..messages.model import GraphNode, GraphNodeKind
 
 PS_PER_US = 10**6
 
-TYPES = {GraphNodeKind.SUM: COMP, GraphNodeKind.SEND: SEND, GraphNodeKind.RECV: RECV}
-KINDS = {number: kind for kind, number in TYPES.items()}
+TYPES = {GraphNodeKind.SEND: SEND, GraphNodeKind.RECV: RECV}
+KINDS = {number: kind for kind, number in TYPES.items()} | {COMP: GraphNodeKind.SUM}
+
+NUMBERS = {"weft_input": "inputs", "weft_output": "outputs", "weft_route": "route"}
+"""Attributes that list numbers, and the fields of nodes that hold them."""
 
 
 def trace_of(nodes: Sequence[GraphNode], metadata: Mapping[str, Attribute]) -> ExecutionTrace:
@@ -29,18 +33,19 @@ def trace_of(nodes: Sequence[GraphNode], metadata: Mapping[str, Attribute]) -> E
 
 def _written(number: int, node: GraphNode) -> TraceNode:
     attributes: dict[str, Attribute] = {}
-    name = f"sum {node.bytes}B"
-    if node.kind is not GraphNodeKind.SUM:
+    name = f"sum {node.bytes}B" if node.kind is GraphNodeKind.SUM else str(node.kind)
+    if not node.local:
         end, word = ("comm_dst", "to") if node.kind is GraphNodeKind.SEND else ("comm_src", "from")
         name = f"{node.kind} {word} {node.peer}"
         attributes = {end: node.peer, "comm_tag": node.tag, "comm_size": node.bytes}
-    for key, offsets in (("weft_input", node.inputs), ("weft_output", node.outputs)):
-        if offsets:
-            attributes[key] = ",".join(map(str, offsets))
+    for key, field in NUMBERS.items():
+        if numbers := getattr(node, field):
+            attributes[key] = ",".join(map(str, numbers))
     return TraceNode(
         number,
-        TYPES[node.kind],
+        TYPES.get(node.kind, COMP),
         name,
+        ctrl_deps=node.waits,
         data_deps=node.needs,
         duration_us=node.ps // PS_PER_US,
         attributes=attributes,
@@ -77,7 +82,11 @@ def _read(node: TraceNode, place: Mapping[int, int], where: str) -> GraphNode:
         raise BadFile(f"it depends on node {unknown[0]}, which is not there", where=at)
     peer = tag = -1
     size = 0
-    if kind is not GraphNodeKind.SUM:
+    if kind is GraphNodeKind.SUM and not (
+        node.data_deps or node.duration_us or "weft_input" in node.attributes
+    ):
+        kind = GraphNodeKind.TURN
+    if kind in TYPES:
         end = "comm_dst" if kind is GraphNodeKind.SEND else "comm_src"
         peer, tag, size = (_needed(node, name, at) for name in (end, "comm_tag", "comm_size"))
     return GraphNode(
@@ -90,6 +99,7 @@ def _read(node: TraceNode, place: Mapping[int, int], where: str) -> GraphNode:
         inputs=_offsets(node, "weft_input", at),
         outputs=_offsets(node, "weft_output", at),
         ps=node.duration_us * PS_PER_US,
+        route=_offsets(node, "weft_route", at),
     )
 
 

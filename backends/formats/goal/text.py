@@ -5,14 +5,21 @@
     // weft {"name": …, "bytes": …, "collective": {…}, "copies": […]}
     num_ranks 2
     rank 0 {
-    l0: send 1024b to 1 tag 7 nic 1 // i[0]
+    // l0: i[0]
+    l0: send 1024b to 1 tag 7 nic 1
+    l1: calc 500
+    l1 requires l0
     }
     rank 1 {
-    l0: recv 1024b from 0 tag 7 // o[0]
+    // l0: o[0]
+    l0: recv 1024b from 0 tag 7
     }
 
-What weft adds stands in comments: the first line says what the file is for, and a comment behind a
-line which offsets of the rank's input a node takes, and where in its output its value ends.
+As in LogGOPSim's own converter, a statement is a line, a comment has a line of its own (``//``) or
+stands before a statement (``/* */``), ranks stand in order, and what depends on another operation
+names a label above it. What weft adds stands in comments: the first line says what the file is for,
+and a comment above an operation which offsets of the rank's input it takes, and where in its output
+its value ends.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from weft.dsl.base.errors import BadFile
@@ -29,24 +36,33 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 
 from ..messages.model import GraphNode, GraphNodeKind, MessageGraph, copies_of
+from .rule import LARGEST, PS
 
 SEND, RECV, SUM = GraphNodeKind.SEND, GraphNodeKind.RECV, GraphNodeKind.SUM
 
 MARK = "// weft "
-LARGEST = (1 << 31) - 1
-"""Bytes of a message: LogGOPSim's queues hold 32 bits."""
 
 MOST_RANKS = 1 << 20
+MOST_TIME = 1 << 60
+MOST_TAG = (1 << 32) - 1
 
-_LABEL = r"[A-Za-z][A-Za-z0-9_]*"
-_MESSAGE = re.compile(
-    rf"(?P<label>{_LABEL})\s*:\s*(?P<op>send|recv)\s+(?P<bytes>\d+)b\s+(?P<way>to|from)\s+"
-    r"(?P<peer>\d+)(?:\s+tag\s+(?P<tag>\d+))?(?:\s+cpu\s+\d+)?(?:\s+nic\s+(?P<nic>\d+))?"
+_LABEL = r"(?!(?:send|recv|calc|rank|num_ranks)\b)[A-Za-z][A-Za-z0-9_]*"
+_OPERATION = re.compile(
+    rf"(?:(?P<label>{_LABEL})[ \t]*:[ \t]*)?(?:"
+    r"(?P<op>send|recv)[ \t]+(?P<bytes>\d+)[ \t]*b[ \t]+(?P<way>to|from)[ \t]+(?P<peer>-1|\d+)"
+    r"(?:[ \t]+tag[ \t]+(?P<tag>-1|\d+))?(?:[ \t]+cpu[ \t]+\d+)?(?:[ \t]+nic[ \t]+(?P<nic>\d+))?"
+    r"|calc[ \t]+(?P<time>\d+)(?:[ \t]+cpu[ \t]+\d+)?)[ \t]*\r?",
+    re.ASCII,
 )
-_CALC = re.compile(rf"(?P<label>{_LABEL})\s*:\s*calc\s+(?P<time>\d+)(?:\s+cpu\s+\d+)?")
-_ORDER = re.compile(rf"(?P<later>{_LABEL})\s+(?P<how>requires|irequires)\s+(?P<first>{_LABEL})")
-_RANK = re.compile(r"rank\s+(\d+)\s*\{")
-_PLACE = re.compile(r"([io])\[(\d{1,9})\]")
+_ORDER = re.compile(
+    rf"(?P<later>{_LABEL})[ \t]+(?P<how>i?requires)[ \t]+(?P<first>{_LABEL})[ \t]*\r?",
+    re.ASCII,
+)
+_HEAD = re.compile(
+    r"(?P<word>num_ranks)[ \t]+(?P<ranks>\d+)|rank[ \t]+(?P<rank>\d+)[ \t]*\{|\}", re.ASCII
+)
+_PLACES = re.compile(rf"[ \t]*(?P<label>{_LABEL}):(?P<places>(?: [io]\[\d{{1,9}}\])+)", re.ASCII)
+_PLACE = re.compile(r"([io])\[(\d+)\]", re.ASCII)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -62,12 +78,18 @@ def goal_text(graph: MessageGraph, units_per_us: int, notes: tuple[str, ...]) ->
         "collective": graph.collective.to_json(),
         "copies": graph.copies,
     }
+    if graph.flags is not None:
+        latency, gap, _, machine = graph.flags
+        about["flags"] = [latency, gap, machine]
     lines = [MARK + json.dumps(about, separators=(",", ":")), *(f"// {note}" for note in notes)]
     lines.append(f"num_ranks {len(graph.ranks)}")
     for rank, own in enumerate(graph.ranks):
         lines.append(f"rank {rank} {{")
         for place, node in enumerate(own):
-            lines.append(f"l{place}: {_operation(node, units_per_us)}{_places(node)}")
+            if node.inputs or node.outputs:
+                lines.append(f"// l{place}:{_places(node)}")
+            lines.append(f"l{place}: {_operation(node, units_per_us)}")
+        for place, node in enumerate(own):
             lines += [f"l{place} requires l{other}" for other in (*node.needs, *node.waits)]
             lines += [f"l{place} irequires l{other}" for other in node.after]
         lines.append("}")
@@ -75,7 +97,7 @@ def goal_text(graph: MessageGraph, units_per_us: int, notes: tuple[str, ...]) ->
 
 
 def _operation(node: GraphNode, units_per_us: int) -> str:
-    if node.kind is SUM:
+    if node.local:
         return f"calc {max(1, node.ps * units_per_us // 10**6)}"
     way = "to" if node.kind is SEND else "from"
     nic = f" nic {node.port}" if node.port else ""
@@ -83,8 +105,7 @@ def _operation(node: GraphNode, units_per_us: int) -> str:
 
 
 def _places(node: GraphNode) -> str:
-    places = [f"i[{at}]" for at in node.inputs] + [f"o[{at}]" for at in node.outputs]
-    return f" // {' '.join(places)}" if places else ""
+    return "".join([f" i[{at}]" for at in node.inputs] + [f" o[{at}]" for at in node.outputs])
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -92,29 +113,22 @@ def _places(node: GraphNode) -> str:
 
 @dataclass(slots=True)
 class _RankText:
-    """The nodes of a rank as they are read, and the lines that order them."""
+    """The nodes of a rank as they are read, their labels, and what each waits for.
 
-    nodes: list[GraphNode]
-    labels: dict[str, int]
-    orders: list[tuple[str, str, str, str]]
+    ``places``: offsets that a comment names for the operation below it, by its label.
+    """
+
+    nodes: list[GraphNode] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    needs: list[list[int]] = field(default_factory=list)
+    after: list[list[int]] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
 
     def done(self) -> tuple[GraphNode, ...]:
-        """Return the nodes, with what each waits for.
-
-        Raises:
-            BadFile: a label that is not there.
-        """
-        needs: list[list[int]] = [[] for _ in self.nodes]
-        after: list[list[int]] = [[] for _ in self.nodes]
-        for later, how, first, where in self.orders:
-            for label in (later, first):
-                if label not in self.labels:
-                    raise BadFile(f"no operation of the rank has the label {label}", where=where)
-            found = needs if how == "requires" else after
-            found[self.labels[later]].append(self.labels[first])
+        """Return the nodes, with what each waits for."""
         return tuple(
             replace(node, needs=tuple(dict.fromkeys(a)), after=tuple(dict.fromkeys(b)))
-            for node, a, b in zip(self.nodes, needs, after, strict=True)
+            for node, a, b in zip(self.nodes, self.needs, self.after, strict=True)
         )
 
 
@@ -122,117 +136,182 @@ def read_goal(text: str, where: str) -> MessageGraph:
     """Return the graph in a text.
 
     Raises:
-        BadFile: it is not GOAL, a rank is missing, or a label names nothing.
+        BadFile: LogGOPSim's converter reads no such text, a rank is missing, or a label is there
+            twice.
     """
-    about = _about(text, where)
-    units = 10**6 if about is None else about["units_per_us"]
-    ranks: dict[int, _RankText] = {}
+    units, about = _about(text, where)
+    ranks: list[_RankText] = []
     total = -1
     own: _RankText | None = None
-    for number, line, comment in _lines(text):
+    for number, said, head in _statements(text, where):
         place = f"{where}:{number}"
-        if own is None and (head := re.fullmatch(r"num_ranks\s+(\d{1,7})", line)) and total < 0:
-            total = int(head[1])
-        elif own is None and (head := _RANK.fullmatch(line)):
-            own = ranks.setdefault(int(head[1]), _RankText([], {}, []))
-        elif own is not None and line == "}":
+        if head is None:
+            if own is None and not said.startswith("//"):
+                raise BadFile(f"{said[:60]!r} stands outside of the ranks", where=place)
+            if own is not None:
+                _statement(own, said, units, place)
+        elif head["word"]:
+            if total >= 0 or own is not None:
+                raise BadFile("num_ranks stands once, before the ranks", where=place)
+            total = _number(head["ranks"], MOST_RANKS, place)
+        elif head["rank"] is None:
+            if own is None:
+                raise BadFile("a brace that closes no rank", where=place)
             own = None
-        elif own is not None:
-            _statement(own, line, comment, units, place)
         else:
-            raise BadFile(f"{line[:60]!r} stands outside of the ranks", where=place)
+            if own is not None or total < 0 or int(head["rank"]) != len(ranks):
+                raise BadFile(
+                    f"rank {head['rank'][:20]} stands where rank {len(ranks)} should",
+                    where=place,
+                    hint="num_ranks N, then rank 0 { … }, rank 1 { … }, … in order",
+                )
+            own = _RankText()
+            ranks.append(own)
     if own is not None:
         raise BadFile("the last rank has no closing brace", where=where)
-    if sorted(ranks) != list(range(total)):
-        missing = next((r for r in range(min(total, MOST_RANKS)) if r not in ranks), total)
-        raise BadFile(f"rank {missing} of {total} is missing", where=where)
-    nodes = tuple(ranks[rank].done() for rank in range(total))
-    if about is None:
-        return MessageGraph("", nodes)
-    return MessageGraph(about["name"], nodes, about["collective"], about["bytes"], about["copies"])
+    if len(ranks) != total:
+        raise BadFile(f"rank {min(len(ranks), max(total, 0))} of {total} is missing", where=where)
+    nodes = tuple(rank.done() for rank in ranks)
+    return MessageGraph("", nodes) if about is None else MessageGraph(ranks=nodes, **about)
 
 
-def _lines(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, the text and the comment of every line that says something."""
-    bare = re.sub(r"/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), text, flags=re.DOTALL)
-    for number, line in enumerate(bare.split("\n"), 1):
-        said, _, comment = line.partition("//")
-        # Braces may share a line with what they enclose.
-        for part in said.replace("{", "{\n").replace("}", "\n}\n").split("\n"):
-            if part.strip():
-                yield number, part.strip(), comment
+def _statements(text: str, where: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
+    """Yield the number of the line and a statement, a head of a rank, or a comment of offsets."""
+    inside = False
+    for number, line in enumerate(text.split("\n"), 1):
+        rest = line
+        while rest:
+            if inside:
+                _, closed, rest = rest.partition("*/")
+                inside = not closed
+                continue
+            rest = rest.lstrip(" \t")
+            if rest.startswith("/*"):
+                inside, rest = True, rest[2:]
+            elif head := _HEAD.match(rest):
+                yield number, rest, head
+                rest = rest[head.end() :]
+            else:
+                if rest not in ("", "\r"):
+                    yield number, rest, None
+                break
+    if inside:
+        raise BadFile("a comment is not closed", where=where)
 
 
-def _statement(own: _RankText, line: str, comment: str, units: int, where: str) -> None:
+def _statement(own: _RankText, line: str, units: int, where: str) -> None:
     """Read a line inside a rank.
 
     Raises:
-        BadFile: it is neither an operation nor an order, or a label is there twice.
+        BadFile: it is neither an operation nor an order, or a label is there twice, or not above.
     """
-    if order := _ORDER.fullmatch(line):
-        own.orders.append((order["later"], order["how"], order["first"], where))
-        return
-    message, calc = _MESSAGE.fullmatch(line), _CALC.fullmatch(line)
-    if message and (message["op"] == "send") != (message["way"] == "to"):
-        message = None
-    found = message or calc
-    if found is None:
+    if line.startswith("//"):
+        if places := _PLACES.fullmatch(line, 2):
+            own.places[places["label"]] = places["places"]
+    elif order := _ORDER.fullmatch(line):
+        for label in (order["later"], order["first"]):
+            if label not in own.labels:
+                raise BadFile(
+                    f"no operation above has the label {label[:60]}",
+                    where=where,
+                    hint="all operations of the rank first, then what requires what",
+                )
+        found = own.needs if order["how"] == "requires" else own.after
+        found[own.labels[order["later"]]].append(own.labels[order["first"]])
+    else:
+        _operation_in(own, line, units, where)
+
+
+def _operation_in(own: _RankText, line: str, units: int, where: str) -> None:
+    """Read an operation.
+
+    Raises:
+        BadFile: it is none, a label is there twice, or a number is too large.
+    """
+    found = _OPERATION.fullmatch(line)
+    if found is None or (found["op"] and (found["op"] == "send") != (found["way"] == "to")):
+        behind = _OPERATION.fullmatch(line.partition("/")[0]) if "/" in line else None
         raise BadFile(
             f"{line[:60]!r} is not an operation",
             where=where,
-            hint="as in L: send 8b to 1 tag 0 · L: recv 8b from 1 tag 0 · L: calc 5 · L requires K",
+            hint="LogGOPSim reads no comment behind an operation: // begins a line of its own"
+            if behind
+            else "as in L: send 8b to 1 tag 0 · L: recv 8b from 1 tag 0 · L: calc 5 · L requires K",
         )
-    if found["label"] in own.labels:
-        raise BadFile(f"the label {found['label']} is there twice", where=where)
-    own.labels[found["label"]] = len(own.nodes)
-    own.nodes.append(_node(message, calc, comment, units, where))
+    label = found["label"]
+    if label is not None:
+        if label in own.labels:
+            raise BadFile(f"the label {label[:60]} is there twice", where=where)
+        own.labels[label] = len(own.nodes)
+    places = _PLACE.findall(own.places.pop(label, ""))
+    own.nodes.append(_node(found, places, units, where))
+    own.needs.append([])
+    own.after.append([])
 
 
-def _node(
-    message: re.Match[str] | None, calc: re.Match[str] | None, comment: str, units: int, where: str
-) -> GraphNode:
+def _node(found: re.Match[str], places: list[tuple[str, str]], units: int, where: str) -> GraphNode:
     """Return the node of an operation.
 
     Raises:
-        BadFile: a number is too large.
+        BadFile: a number is too large, or stands for any rank or tag.
     """
-    found = [(kind, int(at)) for kind, at in _PLACE.findall(comment)]
-    inputs, outputs = (tuple(at for one, at in found if one == kind) for kind in "io")
-    if message is None:
-        assert calc is not None
-        if len(calc["time"]) > 18:
-            raise BadFile("the time is too large", where=where)
-        ps = int(calc["time"]) * 10**6 // units
+    inputs, outputs = (tuple(int(at) for one, at in places if one == kind) for kind in "io")
+    if found["op"] is None:
+        ps = _number(found["time"], MOST_TIME, where) * 10**6 // units
         return GraphNode(SUM, inputs=inputs, outputs=outputs, ps=ps)
-    numbers = [message[name] or "0" for name in ("bytes", "peer", "tag", "nic")]
-    if any(len(digits) > 10 for digits in numbers):
-        raise BadFile("a number is too large", where=where)
-    size, peer, tag, nic = map(int, numbers)
-    if size > LARGEST or nic > 255:
-        raise BadFile("sizes have 31 bits, and NICs are numbered from 0 to 255", where=where)
-    kind = SEND if message["op"] == "send" else RECV
+    if "-1" in (found["peer"], found["tag"]):
+        raise BadFile(
+            "a message of any rank or any tag (-1)",
+            where=where,
+            hint="name both: which message comes is known only when the program runs",
+        )
+    size, peer, tag, nic = (
+        _number(found[name] or "0", most, where)
+        for name, most in (
+            ("bytes", LARGEST),
+            ("peer", MOST_RANKS),
+            ("tag", MOST_TAG),
+            ("nic", 255),
+        )
+    )
+    kind = SEND if found["op"] == "send" else RECV
     return GraphNode(kind, size, peer, tag, inputs=inputs, outputs=outputs, port=nic)
 
 
-def _about(text: str, where: str) -> dict[str, Any] | None:
-    """Return what weft says of the file; None: it is of another writer."""
+def _number(digits: str, most: int, where: str) -> int:
+    """Return a number of a text.
+
+    Raises:
+        BadFile: it is larger than ``most``.
+    """
+    if len(digits) > 20 or int(digits) > most:
+        raise BadFile(f"expected a number up to {most}, got {digits[:24]}", where=where)
+    return int(digits)
+
+
+def _about(text: str, where: str) -> tuple[int, dict[str, Any] | None]:
+    """Return the units of time in a µs, and the fields of the graph that weft states; None: the
+    file is of another writer."""
     if not text.startswith(MARK):
-        return None
+        return PS, None
     fields = Fields(parse_json(text.partition("\n")[0].removeprefix(MARK), where), where)
     collective = Collective.from_json(fields.get("collective", dict), f"{where}: collective")
     name, size = fields.get("name", str), fields.get("bytes", int)
     units = fields.get("units_per_us", int)
     rows = fields.get("copies", list)
+    flags = fields.get("flags", list, None)
     fields.finish()
     if units < 1 or size < 1:
         raise BadFile("bytes and units_per_us are at least 1", where=where)
     copies = tuple(copies_of(own, where) for own in rows)
     if len(copies) != collective.ranks:
         raise BadFile("copies must have an entry for each rank", where=where)
-    return {
+    if flags is not None and list(map(type, flags)) != [int, int, str]:
+        raise BadFile("flags must be L, G and the digest of a machine", where=where)
+    return units, {
         "name": name,
-        "bytes": size,
+        "message_bytes": size,
         "collective": collective,
         "copies": copies,
-        "units_per_us": units,
+        "flags": flags and (flags[0], flags[1], units, flags[2]),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -38,14 +38,34 @@ MOST_TIMED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedGraph:
+    """A graph to be written, and the plan that it follows, where there is a machine.
+
+    ``schedule``: with ``pieces`` of its chunks as chunks. ``start_us``: of its transfers in weft's
+    simulation, which ends at ``time_us``.
+    """
+
+    graph: MessageGraph
+    schedule: Schedule | None = None
+    start_us: Sequence[float] = ()
+    time_us: float = 0.0
+    pieces: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class MessageFormat(Format, ABC):
-    """Files of sends, receives and sums, one set for one message size."""
+    """Files of sends, receives and sums, one set for one message size.
+
+    ``min_message_bytes``: chunks are cut into as many pieces as the schedule has segments, or fewer
+    where messages were shorter than this on average; ``--segments N`` cuts them into N.
+    """
 
     rule: ClassVar[str] = ""
     """The rule by which its files are timed, in a few words."""
     thread_blocks: ClassVar[bool] = False
     no_casts: ClassVar[str] = "a message has one sender and one receiver"
     most_executed: ClassVar[int | None] = 1 << 20
+    min_message_bytes: int = 4096
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -89,9 +109,9 @@ class MessageFormat(Format, ABC):
         Raises:
             UserError: it states none.
         """
-        for graph in self.graphs(text, where).values():
-            if graph.collective is not None:
-                return graph.collective
+        return _collective(self.graphs(text, where)) or self._untold(where)
+
+    def _untold(self, where: str) -> NoReturn:
         raise UserError(
             f"the {self.noun} does not state its collective, so that no result can be compared",
             where=where,
@@ -129,13 +149,15 @@ class MessageFormat(Format, ABC):
     def timing(self, text: str, where: str) -> FileTiming:
         """Return how the files are timed, each at the size that it is for.
 
+        A file that does not state its collective is for no size (0).
+
         Raises:
-            UserError: the file does not state its collective. CheckFailed: it is wrong.
+            CheckFailed: it is wrong.
         """
         found = self.graphs(text, where)
         require_good(_findings(found), where)
         by_size = {graph.message_bytes: graph for graph in found.values()}
-        collective = self.collective(text, where)
+        ranks = len(next(iter(found.values())).ranks)
 
         def time_us(size: int, topology: Topology) -> float:
             if size not in by_size:
@@ -143,26 +165,53 @@ class MessageFormat(Format, ABC):
                 raise UserError(f"the file is for messages of {sizes}", where=where)
             return self.graph_us(by_size[size], topology)
 
-        return FileTiming(collective, tuple(sorted(by_size)), self.rule, time_us)
+        return FileTiming(_collective(found), ranks, tuple(sorted(by_size)), self.rule, time_us)
 
     def _label(self, name: str) -> str:
         return f"{name}: " if name else ""
 
     # --- compiling --------------------------------------------------------------------------------
 
-    def graph_for(self, request: Request, message_bytes: int, sum_ps: SumTime) -> MessageGraph:
-        """Return the graph of something to compile, for messages of one size."""
+    def planned(
+        self, request: Request, message_bytes: int, sum_ps: SumTime, pieces: int | None = None
+    ) -> PlannedGraph:
+        """Return the graph of something to compile, for messages of one size, and its plan.
+
+        ``pieces`` of every chunk of a schedule: default: as :attr:`min_message_bytes` says.
+        """
         noun = request.noun
         if isinstance(noun, Schedule):
-            name = (
-                request.name
-                or f"{noun.topology.name} {noun.collective.name or noun.collective.kind}"
-            )
-            return graph_of_schedule(written_out(request), name, message_bytes, sum_ps)
+            topology, c = noun.topology, noun.collective
+            pieces = pieces or self._pieces(request, message_bytes)
+            one = noun if noun.segments == 1 else replace(noun, segments=1)
+            schedule = unrolled(noun, pieces) if pieces > 1 else one
+            name = request.name or f"{topology.name} {c.name or c.kind}"
+            graph = graph_of_schedule(schedule, name, message_bytes, sum_ps)
+            found = simulate(schedule, message_bytes)
+            return PlannedGraph(graph, schedule, found.start_us.tolist(), found.time_us, pieces)
         algorithm = Lift().apply(noun, P2P) if isinstance(noun, Program) else noun
         assert isinstance(algorithm, Algorithm)
         graph = graph_of_algorithm(algorithm, message_bytes, sum_ps)
-        return replace(graph, name=request.name or graph.name)
+        return PlannedGraph(replace(graph, name=request.name or graph.name))
+
+    def _pieces(self, request: Request, message_bytes: int) -> int:
+        """Return the pieces of every chunk: those asked for, or the schedule's segments."""
+        noun: Schedule = request.noun
+        if request.segments > 1 or noun.segments == 1:
+            return request.segments
+        return min(noun.segments, self.most_pieces(noun, message_bytes))
+
+    def most_pieces(self, schedule: Schedule, message_bytes: int) -> int:
+        """Return the pieces of every chunk that ``min_message_bytes`` allows.
+
+        Raises:
+            UserError: it is no size.
+        """
+        if self.min_message_bytes < 1:
+            raise UserError(f"min_message_bytes is {self.min_message_bytes}", where=self.name)
+        c = schedule.collective
+        grains = int(c.grains[schedule.chunk].sum()) // max(1, len(schedule))
+        return max(1, message_bytes * grains // (c.message_chunks * self.min_message_bytes))
 
     def sizes_of(self, request: Request) -> tuple[int, ...]:
         """Return the message sizes to write files for: those asked for, or the schedule's.
@@ -184,10 +233,11 @@ class MessageFormat(Format, ABC):
         self,
         request: Request,
         text: str,
+        planned: Sequence[PlannedGraph],
         tell: ProgressCallback,
         remarks: tuple[tuple[str, str], ...] = (),
     ) -> ProvedArtefact:
-        """Read what was written, judge it, replay it, and return it.
+        """Read what was written, judge it, replay it, and return it; ``planned``: of each size.
 
         Raises:
             CheckFailed: it is wrong.
@@ -197,27 +247,38 @@ class MessageFormat(Format, ABC):
         require_good(_findings(found), "the artefact")
         first = next(iter(found.values()))
         tell("replay")
-        times = self._times(request, found)
+        times = self._times(planned, found)
         told = [("Timed", _timed(self.rule, one)) for one in times]
         facts = {**facts_of(first), "to": self.name, "times": times}
         facts["bytes"] = [graph.message_bytes for graph in found.values()]
+        pieces = [one.pieces for one in planned]
+        segments = getattr(request.noun, "segments", 1)
+        if max(*pieces, segments) > 1:
+            asked = request.segments > 1
+            cut = _cut(pieces, 0 if asked else segments, self.min_message_bytes)
+            told.insert(0, ("Sliced", cut))
+            facts |= {"segments": segments, "pieces": max(pieces), "sliced": cut}
         check = Check("messages", True, GOOD)
         return ProvedArtefact(text, first, _size(first), GOOD, check, facts, told=(*remarks, *told))
 
-    def _times(self, request: Request, found: dict[str, MessageGraph]) -> list[dict[str, Any]]:
+    def _times(
+        self, planned: Sequence[PlannedGraph], found: dict[str, MessageGraph]
+    ) -> list[dict[str, Any]]:
         """Return for each size µs by the rule of the simulator and by weft's."""
-        noun = request.noun
-        if not isinstance(noun, Schedule) or len(noun) * noun.segments > MOST_TIMED:
-            return []
-        return [
-            {
-                "bytes": graph.message_bytes,
-                "us": number(self.graph_us(graph, noun.topology)),
-                "without_sums_us": number(self.graph_us(without_sums(graph), noun.topology)),
-                "schedule_us": number(simulate(noun, graph.message_bytes).time_us),
-            }
-            for graph in found.values()
-        ]
+        times = []
+        for plan, graph in zip(planned, found.values(), strict=True):
+            if plan.schedule is None or len(plan.schedule) > MOST_TIMED:
+                continue
+            topology = plan.schedule.topology
+            times.append(
+                {
+                    "bytes": graph.message_bytes,
+                    "us": number(self.graph_us(graph, topology)),
+                    "without_sums_us": number(self.graph_us(without_sums(graph), topology)),
+                    "schedule_us": number(plan.time_us),
+                }
+            )
+        return times
 
 
 def without_sums(graph: MessageGraph) -> MessageGraph:
@@ -226,13 +287,6 @@ def without_sums(graph: MessageGraph) -> MessageGraph:
         return graph
     ranks = (tuple(replace(node, ps=0) for node in own) for own in graph.ranks)
     return replace(graph, ranks=tuple(ranks))
-
-
-def written_out(request: Request) -> Schedule:
-    """Return the schedule of a request with its segments, or those asked for, as chunks."""
-    noun: Schedule = request.noun
-    pieces = request.segments if request.segments > 1 else noun.segments
-    return unrolled(noun, pieces)
 
 
 def facts_of(graph: MessageGraph) -> dict[str, Any]:
@@ -246,6 +300,25 @@ def facts_of(graph: MessageGraph) -> dict[str, Any]:
         "messages": graph.count(GraphNodeKind.SEND),
         "sums": graph.count(GraphNodeKind.SUM),
     }
+
+
+def _collective(found: dict[str, MessageGraph]) -> Collective | None:
+    return next((g.collective for g in found.values() if g.collective is not None), None)
+
+
+def _cut(pieces: Sequence[int], segments: int, floor: int) -> str:
+    """Return a sentence on the pieces of chunks; ``segments``: the schedule's, where they count."""
+    least, most = min(pieces), max(pieces)
+    several = f"{least} to {most}" if least < most else f"{most}"
+    told = f"every chunk is cut into {several} pieces that follow each other"
+    if most == 1:
+        told = "chunks are not cut"
+    if least < segments:
+        told += (
+            f", the schedule has {segments} segments: messages of at least {format_bytes(floor)} "
+            "(min_message_bytes), --segments N cuts them further"
+        )
+    return told
 
 
 def _findings(found: dict[str, MessageGraph]) -> list[Finding]:
@@ -270,7 +343,7 @@ def _form(graph: MessageGraph) -> str:
 
 def _line(node: GraphNode) -> str:
     words = [f"{node.kind} {node.bytes} B" if node.bytes else str(node.kind)]
-    if node.kind is not GraphNodeKind.SUM:
+    if not node.local:
         words.append(
             f"{'to' if node.kind is GraphNodeKind.SEND else 'from'} {node.peer}, tag {node.tag}"
         )

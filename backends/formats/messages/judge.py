@@ -8,7 +8,8 @@ order that the dependencies allow proves the result for all of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import islice
 
 import numpy as np
@@ -20,7 +21,7 @@ from weft.dsl.nouns.collective import Collective
 from ...check.findings import MOST, Finding, Severity
 from ...check.values import Values, WantedValues, wanted_of
 from ...execute.execute import Execution
-from .model import GraphNodeKind, Key, MessageGraph, key_of
+from .model import GraphNode, GraphNodeKind, Key, MessageGraph, key_of
 
 
 def check_graph(graph: MessageGraph) -> list[Finding]:
@@ -46,7 +47,7 @@ def _form(graph: MessageGraph) -> Iterator[Finding]:
         yield _error("form", f"{ranks} ranks, the collective has {graph.collective.ranks}", 0)
         return
     for rank, place, node in graph.nodes():
-        if node.kind is not GraphNodeKind.SUM:
+        if not node.local:
             if not 0 <= node.peer < ranks or node.peer == rank:
                 text = f"a message to or from {node.peer}; peers are the others of {ranks}"
                 yield _error("form", text, rank, place)
@@ -59,25 +60,79 @@ def _form(graph: MessageGraph) -> Iterator[Finding]:
             )
 
 
-def _pairs(graph: MessageGraph) -> Iterator[Finding]:
-    """Every send meets one receive of its size, by source, destination and tag."""
-    ends: dict[Key, dict[GraphNodeKind, list[tuple[int, int, int]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+Ends = list[tuple[int, int]]
+"""Rank and position of nodes."""
+
+
+def _ends_of(graph: MessageGraph) -> dict[Key, tuple[Ends, Ends]]:
+    """Return the sends and the receives of each source, destination and tag, as they meet.
+
+    Messages that share all three and their size meet in the order in which they are issued: that
+    of the dependencies, or else of the file.
+    """
+    found: dict[Key, tuple[Ends, Ends]] = defaultdict(lambda: ([], []))
     for rank, place, node in graph.nodes():
-        if node.kind is not GraphNodeKind.SUM:
-            ends[key_of(rank, node)][node.kind].append((rank, place, node.bytes))
-    for (src, dst, tag), found in ends.items():
-        sends, recvs = found[GraphNodeKind.SEND], found[GraphNodeKind.RECV]
-        rank, place, _ = (sends or recvs)[0]
+        if not node.local:
+            found[key_of(rank, node)][node.kind is GraphNodeKind.RECV].append((rank, place))
+    issued: dict[int, list[int]] = {}
+
+    def turn(end: tuple[int, int]) -> tuple[int, int]:
+        rank, place = end
+        if rank not in issued:
+            issued[rank] = _issued(graph.ranks[rank])
+        return graph.ranks[rank][place].bytes, issued[rank][place]
+
+    for ends in found.values():
+        for one in ends:
+            if len(one) > 1:
+                one.sort(key=turn)
+    return found
+
+
+def _issued(own: Sequence[GraphNode]) -> list[int]:
+    """Return the place of each node in the order in which a rank can issue them: the first of
+    those in the file whose dependencies were issued."""
+    before = [{*node.needs, *node.waits, *node.after} for node in own]
+    followers: list[list[int]] = [[] for _ in own]
+    for place, others in enumerate(before):
+        for other in others:
+            followers[other].append(place)
+    missing = [len(others) for others in before]
+    ready = [place for place, others in enumerate(missing) if not others]
+    turn = [len(own)] * len(own)  # of nodes on a cycle, which the judge names
+    for count in range(len(own)):
+        if not ready:
+            break
+        place = heappop(ready)
+        turn[place] = count
+        for other in followers[place]:
+            missing[other] -= 1
+            if not missing[other]:
+                heappush(ready, other)
+    return turn
+
+
+def _pairs(graph: MessageGraph) -> Iterator[Finding]:
+    """Every send meets one receive of its size, by source, destination and tag.
+
+    Tags are used again in the traces of others; where values are proved they name one message,
+    because no order of nodes may change the result.
+    """
+    for (src, dst, tag), (sends, recvs) in _ends_of(graph).items():
+        rank, place = (sends or recvs)[0]
         what = f"tag {tag} from {src} to {dst}"
-        if len(sends) > 1 or len(recvs) > 1:
+        if max(len(sends), len(recvs)) > 1 and graph.collective is not None:
             yield _error("pairs", f"{what} names several messages", rank, place)
-        elif not sends or not recvs:
-            yield _error("pairs", f"{what}: one end is missing", rank, place)
-        elif sends[0][2] != recvs[0][2]:
-            text = f"{what}: {sends[0][2]} bytes are sent, {recvs[0][2]} received"
+        elif len(sends) != len(recvs):
+            text = f"{what}: one end is missing"
+            if sends and recvs:
+                text = f"{what}: {len(sends)} messages are sent, {len(recvs)} received"
             yield _error("pairs", text, rank, place)
+        for send, recv in zip(sends, recvs, strict=False):
+            sizes = [graph.ranks[rank][place].bytes for rank, place in (send, recv)]
+            if len(sends) == len(recvs) and sizes[0] != sizes[1]:
+                text = f"{what}: {sizes[0]} bytes are sent, {sizes[1]} received"
+                yield _error("pairs", text, *send)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,18 +156,15 @@ def order_of(graph: MessageGraph) -> GraphOrder:
     first = np.cumsum(sizes) - sizes
     total = int(sizes.sum())
     send_of = np.full(total, -1, np.int64)
-    sends = {
-        key_of(rank, node): int(first[rank]) + place
-        for rank, place, node in graph.nodes()
-        if node.kind is GraphNodeKind.SEND
-    }
+    for sends, recvs in _ends_of(graph).values():
+        for (rank, place), (other, there) in zip(sends, recvs, strict=True):
+            send_of[first[other] + there] = first[rank] + place
     followers: list[list[int]] = [[] for _ in range(total)]
     missing = [0] * total
     for rank, place, node in graph.nodes():
         number, base = int(first[rank]) + place, int(first[rank])
         before = [base + other for other in (*node.needs, *node.waits, *node.after)]
         if node.kind is GraphNodeKind.RECV:
-            send_of[number] = sends[key_of(rank, node)]
             before.append(int(send_of[number]))
         missing[number] = len(before)
         for other in before:

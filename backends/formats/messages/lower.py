@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
-from itertools import groupby
-
-import numpy as np
+from itertools import groupby, pairwise
+from typing import Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -29,6 +28,7 @@ from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, Aliases
+from weft.dsl.nouns.topology import Topology
 
 from .model import GraphNode, GraphNodeKind, MessageGraph
 
@@ -72,11 +72,13 @@ class _GraphWriter:
         own.append(replace(node, needs=needs, inputs=inputs))
         return _Value(len(own) - 1)
 
-    def message(self, src: int, dst: int, grains: int, value: _Value) -> _Value:
+    def message(
+        self, src: int, dst: int, grains: int, value: _Value, route: tuple[int, ...] = ()
+    ) -> _Value:
         """Add both ends of a message; return the value that it brings."""
         size, tag = self.size(grains), self.tags
         self.tags += 1
-        self.add(src, GraphNode(GraphNodeKind.SEND, size, dst, tag), (value,))
+        self.add(src, GraphNode(GraphNodeKind.SEND, size, dst, tag, route=route), (value,))
         return self.add(dst, GraphNode(GraphNodeKind.RECV, size, src, tag))
 
     def sum(self, rank: int, grains: int, values: Sequence[_Value]) -> _Value:
@@ -133,10 +135,12 @@ def graph_of_schedule(
         for rank, chunk, who, offset in c.pre.rows().tolist()
     }
     grains = c.grains.tolist()
+    ends, links = schedule.route_start.tolist(), schedule.route_links.tolist()
+    routes = [tuple(links[a:b]) for a, b in pairwise(ends)]
     for _, transfers in groupby(_rows(schedule), key=lambda row: row[0]):
         arriving = [(row, held[row[2], row[1]]) for row in transfers]
         for (_, chunk, src, dst, reduce), (value, mask) in arriving:
-            brought = writer.message(src, dst, grains[chunk], value)
+            brought = writer.message(src, dst, grains[chunk], value, routes[writer.tags])
             there = held.get((dst, chunk))
             if there is None:
                 held[dst, chunk] = brought, mask
@@ -203,7 +207,49 @@ def graph_of_algorithm(algorithm: Algorithm, message_bytes: int, sum_ps: SumTime
     return writer.done(algorithm.name, ends)
 
 
-def ported(graph: MessageGraph, ports: Sequence[Sequence[tuple[int, int]]]) -> MessageGraph:
+# --- order ----------------------------------------------------------------------------------------
+
+
+def in_turns(
+    graph: MessageGraph, schedule: Schedule, start_us: Sequence[float], one_port: bool = False
+) -> MessageGraph:
+    """Return the graph of a schedule with the ports of messages, and the sends of each port one
+    after another, by their starts in weft's simulation.
+
+    Of a message the tag is the transfer's place in the schedule. A port of a rank is a link of the
+    machine; ``one_port``: each rank has only one.
+    """
+    first = schedule.route_links[schedule.route_start[:-1]].tolist()
+    last = schedule.route_links[schedule.route_start[1:] - 1].tolist()
+    number = _ports(schedule.topology)
+
+    def turn(rank: int, node: GraphNode) -> tuple[int, Any]:
+        if node.local:
+            return 0, (0.0, 0)
+        sends = node.kind is GraphNodeKind.SEND
+        port = number[first[node.tag] if sends else last[node.tag]][not sends]
+        return (0 if one_port else port), (
+            start_us[node.tag],
+            (node.peer - rank) % len(graph.ranks),
+        )
+
+    return ported(
+        graph, [[turn(rank, node) for node in own] for rank, own in enumerate(graph.ranks)]
+    )
+
+
+def _ports(topology: Topology) -> list[tuple[int, int]]:
+    """Return for each link its number among those that leave its source, and enter its end."""
+    leaving, entering = [0] * len(topology.nodes), [0] * len(topology.nodes)
+    found = []
+    for link in topology.links:
+        found.append((leaving[link.src], entering[link.dst]))
+        leaving[link.src] += 1
+        entering[link.dst] += 1
+    return found
+
+
+def ported(graph: MessageGraph, ports: Sequence[Sequence[tuple[int, Any]]]) -> MessageGraph:
     """Return the graph with the ports of messages, and the sends of each port one after another.
 
     ``ports[rank]``: for each node of the rank its port, and its turn there.
@@ -223,9 +269,24 @@ def ported(graph: MessageGraph, ports: Sequence[Sequence[tuple[int, int]]]) -> M
     return replace(graph, ranks=tuple(ranks))
 
 
-def turns_by_start(starts: Sequence[float]) -> list[int]:
-    """Return the place of each message in the order of their starts; equals keep theirs."""
-    order = np.argsort(np.asarray(starts), kind="stable")
-    turn = np.empty(len(order), np.int64)
-    turn[order] = np.arange(len(order))
-    return [int(x) for x in turn]
+def with_turns(graph: MessageGraph) -> MessageGraph:
+    """Return a graph whose sends wait for turns, where they had to start after other sends.
+
+    The turn of a send waits for all that the send waits for, and for the turn before it; so a file
+    that has no word for "after that one has started" says the order of sends.
+    """
+    ranks = []
+    for own in graph.ranks:
+        sends = [i for i, node in enumerate(own) if node.after]
+        sends = sorted({*sends, *(other for i in sends for other in own[i].after)})
+        turn = {i: len(own) + k for k, i in enumerate(sends)}
+        nodes = [
+            replace(node, after=(), waits=(*node.waits, turn[i])) if i in turn else node
+            for i, node in enumerate(own)
+        ]
+        for i in sends:
+            before = (turn[other] for other in own[i].after)
+            waits = (*own[i].needs, *own[i].waits, *before)
+            nodes.append(GraphNode(GraphNodeKind.TURN, waits=waits))
+        ranks.append(tuple(nodes))
+    return replace(graph, ranks=tuple(ranks))

@@ -22,6 +22,8 @@ class GraphNodeKind(StrEnum):
     SEND = "send"
     RECV = "recv"
     SUM = "sum"
+    TURN = "turn"
+    """Holds no value: it only puts sends in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class GraphNode:
         outputs: offsets in the rank's output where its value ends.
         ps: picoseconds that a sum takes.
         port: of a message, the number of the rank's port.
+        route: of a send, the links that its message takes; (): the fastest ones.
     """
 
     kind: GraphNodeKind
@@ -51,6 +54,12 @@ class GraphNode:
     outputs: tuple[int, ...] = ()
     ps: int = 0
     port: int = 0
+    route: tuple[int, ...] = ()
+
+    @property
+    def local(self) -> bool:
+        """True of nodes that are no end of a message."""
+        return self.kind not in (GraphNodeKind.SEND, GraphNodeKind.RECV)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +68,12 @@ class MessageGraph:
 
     Attributes:
         ranks: the nodes of each rank.
-        collective: what the messages achieve; None: nobody says so.
+        collective: what the messages achieve; None: the files do not say.
         message_bytes: the size of the message; 0: unknown.
         copies: for each rank pairs (offset in the input, offset in the output) of what a rank
             has from the start and must end with.
+        flags: L, G, units of time in a µs, and the digest of the machine, for which bytes of
+            messages are scaled (GOAL); None: bytes are bytes.
     """
 
     name: str
@@ -70,6 +81,7 @@ class MessageGraph:
     collective: Collective | None = None
     message_bytes: int = 0
     copies: tuple[tuple[tuple[int, int], ...], ...] = ()
+    flags: tuple[int, int, int, str] | None = None
 
     def nodes(self) -> Iterator[tuple[int, int, GraphNode]]:
         """Rank, position and node, in the order of the ranks."""

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.routes import Route, routes_of
 
 from .judge import order_of
-from .model import GraphNode, GraphNodeKind, MessageGraph
+from .model import GraphNode, GraphNodeKind, Key, MessageGraph, key_of
 
 Hop = tuple[int, int, int]
 """A port, how long a message holds it, and when it is at the next (from its start)."""
@@ -23,16 +25,50 @@ Hops = Callable[[int, GraphNode], Sequence[Hop]]
 """The hops of the message that a rank's send begins."""
 
 
+def router(graph: MessageGraph, topology: Topology) -> Callable[[int, GraphNode], Route]:
+    """Return a function from a rank's send to the links of its message: the route in the file, or
+    the fastest one of the machine where the file names none that leads there.
+
+    Where parallel cables join two ranks, messages without a route take them in turn.
+
+    Raises:
+        BadTopology: two ranks that talk are not joined.
+    """
+    links = topology.links
+
+    def leads(rank: int, node: GraphNode) -> bool:
+        at = rank
+        for number in node.route:
+            if number >= len(links) or links[number].src != at:
+                return False
+            at = links[number].dst
+        return at == node.peer
+
+    ways: dict[Key, Route] = {}
+    free = []
+    for rank, _, node in graph.nodes():
+        if node.kind is GraphNodeKind.SEND:
+            if leads(rank, node):
+                ways[key_of(rank, node)] = node.route
+            else:
+                free.append(key_of(rank, node))
+    ways |= zip(free, routes_of(topology, free), strict=True)
+    return lambda rank, node: ways[key_of(rank, node)]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayRule:
     """Rule of a simulator: hops of messages, units that a sum takes, and when a send is over.
 
     ``on_arrival``: a send is over when its message has arrived; otherwise as soon as it starts.
+    ``mixed``: nodes that are free at one instant are issued in an order that has nothing to do with
+    the file's (but is always the same).
     """
 
     hops: Hops
     work: Callable[[GraphNode], int]
     on_arrival: bool
+    mixed: bool = False
 
 
 def replayed(graph: MessageGraph, rule: ReplayRule) -> int:
@@ -69,9 +105,7 @@ class _MessageReplay:
 
     def go(self) -> None:
         """Carry everything out."""
-        for number, missing in enumerate(self.missing):
-            if not missing:
-                self._issue(number, 0)
+        self._issue_all([n for n, missing in enumerate(self.missing) if not missing], 0)
         while self.events:
             now, _, number, hop = heappop(self.events)
             if hop < 0:
@@ -89,7 +123,7 @@ class _MessageReplay:
             self._push(now, number, 0)
             return
         self._started(number, now)
-        if node.kind is GraphNodeKind.SUM:
+        if node.kind is not GraphNodeKind.RECV:
             self._push(now + self.rule.work(node), number, -1)
         elif number in self.brought:
             self._push(max(now, self.brought[number]), number, -1)
@@ -122,15 +156,23 @@ class _MessageReplay:
             self._push(now, recv, -1)
 
     def _started(self, number: int, now: int) -> None:
-        for other in self.on_start[number]:
-            self._satisfied(other, now)
+        self._satisfied(self.on_start[number], now)
 
     def _end(self, number: int, now: int) -> None:
         self.last = max(self.last, now)
-        for other in self.on_end[number]:
-            self._satisfied(other, now)
+        self._satisfied(self.on_end[number], now)
 
-    def _satisfied(self, number: int, now: int) -> None:
-        self.missing[number] -= 1
-        if not self.missing[number]:
+    def _satisfied(self, numbers: Sequence[int], now: int) -> None:
+        for number in numbers:
+            self.missing[number] -= 1
+        free = [number for number in dict.fromkeys(numbers) if not self.missing[number]]
+        self._issue_all(free, now)
+
+    def _issue_all(self, numbers: Sequence[int], now: int) -> None:
+        for number in sorted(numbers, key=_mixed) if self.rule.mixed else numbers:
             self._issue(number, now)
+
+
+def _mixed(number: int) -> int:
+    """Return Knuth's multiplicative hash of a number."""
+    return number * 2654435761 & 0xFFFFFFFF

@@ -38,7 +38,7 @@ def test_files_are_made_checked_shown_run_and_timed(weft: Weft, ring: Path) -> N
     assert names == sorted(
         [f"et.{r}.et" for r in range(4)]
         + [f"et.workload.{r}.et" for r in range(4)]
-        + ["et.system.json"]
+        + ["et.system.json", "et.links.csv", "et.memory.json"]
     )
     system = json.loads((ring.parent / "et.system.json").read_text())
     assert system["all-reduce-implementation-custom"] == [str(ring.parent / "et")]
@@ -121,9 +121,32 @@ def test_a_file_of_others_is_checked_but_for_its_result(weft: Weft, tmp_path: Pa
     checked = weft("check", tmp_path / "x.0.et")
     assert checked.code == 0
     assert "not judged" in checked.out
-    refused = weft("simulate", tmp_path / "x.0.et", "-t", "ring:2")
+    timed = weft("simulate", tmp_path / "x.0.et", "-t", "ring:2", "--json")
+    assert timed.json["collective"] is None
+    assert [(one["bytes"], one["us"]) for one in timed.json["sizes"]] == [(None, 0.702)]
+    refused = weft("simulate", tmp_path / "x.0.et", "-t", "ring:2", "--size", "1KiB")
     assert refused.code == 2
-    assert "does not state its collective" in refused.err
+    assert "it has one time" in refused.err
+
+
+def test_tags_that_are_used_again_meet_in_the_order_of_issue(weft: Weft, tmp_path: Path) -> None:
+    """Two rounds around three ranks: the second send waits for what the first round brought."""
+    for rank in range(3):
+        to, of = (rank + 1) % 3, (rank - 1) % 3
+        rounds: list[TraceNode] = []
+        for k in range(2):
+            told = {"comm_src": rank, "comm_dst": to, "comm_size": 1 << 20, "comm_tag": 0}
+            came = {"comm_src": of, "comm_dst": rank, "comm_size": 1 << 20, "comm_tag": 0}
+            rounds += [
+                TraceNode(2 * k, SEND, data_deps=(1,) if k else (), attributes=told),
+                TraceNode(2 * k + 1, RECV, attributes=came),
+            ]
+        trace = ExecutionTrace({}, tuple(reversed(rounds)))
+        (tmp_path / f"x.{rank}.et").write_bytes(encoded(trace))
+    assert weft("check", tmp_path / "x.0.et").code == 0
+    timed = weft("simulate", tmp_path / "x.0.et", "-t", "ring:3", "--json")
+    step = (1 << 20) / 25e3 + 0.7
+    assert timed.json["sizes"][0]["us"] == pytest.approx(2 * step, abs=3e-3)
 
 
 def test_what_makes_no_sense_is_refused(weft: Weft, ring: Path) -> None:

@@ -27,7 +27,7 @@ def test_a_file_is_made_checked_shown_run_and_timed(weft: Weft, ring: Path) -> N
     assert "send 262144 B, to 1, tag" in weft("show", file).out
     assert weft("run", file).code == 0
     timed = weft("simulate", file, "-t", "ring:4", "--json")
-    assert timed.json["rule"] == "LogGOPSim's rule"
+    assert timed.json["rule"] == "ATLAHS' rule"
     # The machine of -t is another one than that of the schedule.
     assert timed.json["sizes"][0]["us"] != pytest.approx(one["us"], rel=1e-3)
 

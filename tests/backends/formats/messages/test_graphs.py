@@ -13,7 +13,7 @@ from random_moves import random_algorithm
 from strategies import schedules
 
 from weft.backends.check.findings import errors
-from weft.backends.formats.messages.judge import check_graph, run_graph
+from weft.backends.formats.messages.judge import check_graph, order_of, run_graph
 from weft.backends.formats.messages.lower import graph_of_algorithm, graph_of_schedule
 from weft.backends.formats.messages.model import GraphNode, GraphNodeKind, MessageGraph
 from weft.backends.formats.messages.replay import ReplayRule, replayed
@@ -121,9 +121,23 @@ def test_a_deadlock_is_found() -> None:
     assert "a cycle of dependencies" in wrong(MessageGraph("", ranks))[0]
 
 
-def test_tags_that_name_two_messages_are_found() -> None:
+def test_messages_of_one_tag_meet_in_the_order_of_issue() -> None:
+    """The second send of the file goes first, because the first one waits for it."""
     send, recv = GraphNode(SEND, 8, 1, 0), GraphNode(RECV, 8, 0, 0)
-    assert "names several messages" in wrong(MessageGraph("", ((send, send), (recv, recv))))[0]
+    own = (replace(send, needs=(1,)), send)
+    made = MessageGraph("", (own, (recv, recv)))
+    assert wrong(made) == []
+    assert order_of(made).send_of.tolist() == [-1, -1, 1, 0]
+    sized = MessageGraph("", (own, (replace(recv, bytes=9), recv)))
+    assert "8 bytes are sent, 9 received" in wrong(sized)[0]
+    assert "2 messages are sent, 1 received" in wrong(MessageGraph("", (own, (recv,))))[0]
+
+
+def test_a_tag_that_names_two_messages_proves_no_collective() -> None:
+    """Which of the two a receive takes would be a matter of time."""
+    made = graph(patterns.ring_allgather(3, 2))
+    tagged = tuple(tuple(replace(n, tag=0) if n.tag >= 0 else n for n in own) for own in made.ranks)
+    assert "names several messages" in wrong(replace(made, ranks=tagged))[0]
 
 
 def test_ports_serve_first_come_first_served_and_sums_take_time() -> None:
