@@ -158,6 +158,9 @@ def test_the_lock_pins_exactly_and_names_no_place() -> None:
     assert [pin for pin in pins if pin.count("==") != 1 or "@" in pin or "/" in pin] == []
 
 
+LICENCES = ("License-Expression", "License")
+
+
 def needed_packages() -> dict[str, str]:
     """Packages that an installation brings, with all that their metadata says of licences."""
     open_ones, found = list(config()["project"]["dependencies"]), dict[str, str]()
@@ -168,7 +171,7 @@ def needed_packages() -> dict[str, str]:
             continue
         there = distribution(needed.name)
         about = there.metadata
-        terms = [about["License-Expression"] or "", (about["License"] or "").partition("\n")[0]]
+        terms = [(about.get(key) or "").partition("\n")[0] for key in LICENCES]
         terms += [x for x in about.get_all("Classifier") or [] if x.startswith("License")]
         found[name] = " ".join(terms)
         open_ones += there.requires or []

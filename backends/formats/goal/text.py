@@ -59,7 +59,7 @@ _ORDER = re.compile(
     re.ASCII,
 )
 _HEAD = re.compile(
-    r"(?P<word>num_ranks)[ \t]+(?P<ranks>\d+)|rank[ \t]+(?P<rank>\d+)[ \t]*\{|\}", re.ASCII
+    r"(?P<word>num_ranks)[ \t]+(?P<ranks>\d+)|rank[ \t]+(?P<rank>\d+)[ \t]*[{]|[}]", re.ASCII
 )
 _PLACES = re.compile(rf"[ \t]*(?P<label>{_LABEL}):(?P<places>(?: [io]\[\d{{1,9}}\])+)", re.ASCII)
 _PLACE = re.compile(r"([io])\[(\d+)\]", re.ASCII)
