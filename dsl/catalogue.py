@@ -24,7 +24,7 @@ from .machines.fabric_links import asked_fabric
 from .machines.failures import Down, find, nic_down, without
 from .machines.families import FAMILIES
 from .machines.host_file import host_names, load_host
-from .machines.hosts import build, synopsis
+from .machines.hosts import of_host, synopsis
 from .machines.spec import MachineSpec, OptionValue, parse_options, parse_spec
 from .nouns.topology import Topology
 
@@ -184,7 +184,7 @@ def _from_catalogue(spec: MachineSpec) -> Topology:
     for family in FAMILIES:
         if family.name == spec.name:
             return family.build(spec)
-    return in_hosts(build(load_host(spec.name), spec), spec)
+    return of_host(load_host(spec.name), spec)
 
 
 def _file_spec(text: str) -> tuple[str, MachineSpec]:
@@ -226,7 +226,7 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
 # --- hosts of several kinds -----------------------------------------------------------------------
 
 _COUNTED = re.compile(r"(.*)\*(\d{1,5})(?::(.*))?")
-_OF_CLUSTER = ("fabric", "hosts", "loopback", "oversub", "sharp", *sorted(OF_ANY - {"without"}))
+_OF_CLUSTER = ("fabric", "hosts", "oversub", "sharp", *sorted(OF_ANY - {"without"}))
 """Options of all hosts together, which stand in the last term."""
 
 

@@ -11,6 +11,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
 from weft.dsl.catalogue import topology as topology_named
 from weft.dsl.catalogue import with_options
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.nouns.hops import islands
 from weft.dsl.nouns.library import MANIFEST, read
 from weft.synth.time.calibrated import require_known
@@ -22,23 +23,25 @@ if TYPE_CHECKING:
 
 def machine_line(topology: Topology) -> str:
     """Return the summary ``dgx1: 8 ranks, 1 host, 32 links``."""
+    plain = plain_machine(topology).machine
     sizes = (
         count(topology.ranks, "rank"),
         count(topology.hosts, "host"),
-        count(len(topology.links), "link"),
+        count(len(plain.links), "link"),
     )
     return f"{topology.name}: {', '.join(sizes)}"
 
 
 def facts_of(topology: Topology) -> dict[str, Any]:
     """Return the JSON facts of a topology, without its links."""
+    plain = plain_machine(topology).machine
     return {
         "topology": topology.name,
         "ranks": topology.ranks,
         "hosts": topology.hosts,
-        "nodes": len(topology.nodes),
-        "links": len(topology.links),
-        "resources": len(topology.resources),
+        "nodes": len(plain.nodes),
+        "links": len(plain.links),
+        "resources": len(plain.resources),
         "islands": [list(group) for group in islands(topology)],
         "digest": topology.digest(),
         "notes": list(topology.notes),

@@ -151,6 +151,8 @@ class Format:
     """One artefact serves callers whose output is their input, and others."""
     thread_blocks: ClassVar[bool] = True
     """Its artefacts are made of thread blocks, so that flags of lowering mean something."""
+    peer_access: ClassVar[bool] = False
+    """Its artefacts read and write the memory of other GPUs."""
     casts: ClassVar[bool] = False
     """Its artefacts can say what switches sum and copy."""
     no_casts: ClassVar[str] = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.nouns.topology import NodeKind, Topology
 
 from .scale import shade, share_words
@@ -20,6 +21,8 @@ def machine_dot(topology: Topology, use: Floats | None = None, title: str = "") 
 
     Without it, the two directions of a cable are one line.
     """
+    whole = plain_machine(topology)
+    topology, use = whole.machine, None if use is None else whole.shares(use)
     lines = [
         f"digraph {quoted(topology.name)} {{",
         f"  graph [label={quoted(title or topology.name)}, labelloc=t, fontname=Helvetica];",

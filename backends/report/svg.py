@@ -15,6 +15,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.nouns.topology import NodeKind, Topology
 from weft.synth.fabric.occupancy import resource_name
 from weft.synth.time.program_machine import Activity
@@ -84,6 +85,8 @@ def drawing(title: str, pieces: Iterable[SvgPart]) -> str:
 def machine_piece(topology: Topology, use: Floats | None = None) -> SvgPart:
     """Return the drawing of a machine; ``use``: share of the time each link and resource is
     occupied."""
+    whole = plain_machine(topology)
+    topology, use = whole.machine, None if use is None else whole.shares(use)
     found = layout(topology)
     lines = [
         f'<rect x="{_n(b.x)}" y="{_n(b.y)}" width="{_n(b.width)}" height="{_n(b.height)}" rx="8" '

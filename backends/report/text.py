@@ -15,6 +15,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.tables import facts, table
 from weft.dsl.base.units import format_bytes
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.nics import Nic, nics_of
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.collective import Collective
@@ -37,13 +38,14 @@ SHADES = " ▁▂▃▄▅▆▇█"
 
 def topology_text(topology: Topology) -> str:
     """Return facts, kinds of links, shared resources, and bandwidths between ranks as text."""
-    kinds = Counter(node.kind for node in topology.nodes)
+    plain = plain_machine(topology).machine
+    kinds = Counter(node.kind for node in plain.nodes)
     head = facts(
         [
             ("topology", topology.name),
             ("nodes", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
             ("hosts", topology.hosts),
-            ("links", len(topology.links)),
+            ("links", len(plain.links)),
             ("in switches", _able(topology)),
             ("round", f"{_short(topology.round_bandwidth())} GB/s" if topology.links else None),
             ("symmetries", f"{len(topology.symmetries)} declared" if topology.symmetries else None),
@@ -51,12 +53,12 @@ def topology_text(topology: Topology) -> str:
             ("digest", topology.digest()),
         ]
     )
-    parts = [head, _link_kinds(topology)]
-    if topology.resources:
-        rows = [(r.name, len(r.links), _short(r.bandwidth)) for r in topology.resources]
+    parts = [head, _link_kinds(plain)]
+    if plain.resources:
+        rows = [(r.name, len(r.links), _short(r.bandwidth)) for r in plain.resources]
         parts.append(cut_table("shared resources", table(("name", "links", "GB/s"), rows)))
-    if nics := [nic for nic in nics_of(topology) if nic.own]:
-        names = [(nic.name, ", ".join(nic.names[1:]), _ends_of(topology, nic)) for nic in nics]
+    if nics := [nic for nic in nics_of(plain) if nic.own]:
+        names = [(nic.name, ", ".join(nic.names[1:]), _ends_of(plain, nic)) for nic in nics]
         parts.append(cut_table("", table(("NIC", "also named", "serves"), names)))
     if topology.ranks <= MATRIX_RANKS:
         parts.append(_matrix(topology))

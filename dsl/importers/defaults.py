@@ -19,5 +19,8 @@ ALPHA_NOTE = (
     "PCIe and CPU 0.3us, NIC 1.25us (weft topo import writes JSON in which it can be changed)"
 )
 
+NO_PEER_ACCESS = "back ends of peer access (mscclpp-json, torch-symm) do not run"
+"""In the notes of machines some of whose GPUs have no access to each other's memory."""
+
 CPU_LINK = Fraction(10)
 """GB/s between sockets of an unknown CPU: NCCL's value for Intel since Skylake."""

@@ -17,6 +17,9 @@ from ..nouns.parts import Medium
 GEN3, GEN4, GEN5, GEN6 = (Fraction(x) for x in (12, 24, 48, 96))
 """GB/s of x16 PCIe, as NCCL counts them (``width · k / 80`` of ``src/graph/topo.cc``)."""
 
+PCIE_REACH = Fraction(16, 21)
+"""What NCCL counts of PCIe's raw rate: 48 of 63 GB/s. A single NIC of up to the raw rate fits."""
+
 EDR, HDR, NDR, XDR = (Fraction(x, 2) for x in (25, 50, 100, 200))
 """GB/s of 100, 200, 400 and 800 Gbit/s."""
 
@@ -174,8 +177,8 @@ _TABLE = (
         "h100",
     ),
     _nvidia("h800", 8, 25, GEN5, NDR, "NVIDIA H800 data sheet: NVLink 400 GB/s both ways, PCIe 5"),
-    _nvidia("h20", 18, 25, GEN5, NDR, "NVIDIA H20 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
     _nvidia("h200", 18, 25, GEN5, NDR, "NVIDIA H200 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
+    _nvidia("h20", 18, 25, GEN5, NDR, "NVIDIA H20 data sheet: NVLink 900 GB/s both ways, PCIe 5"),
     _card(
         "h200-nvl",
         GEN5,
@@ -255,6 +258,29 @@ _TABLE = (
 
 GENERATIONS = {word: one for one in _TABLE for word in (one.name, *one.also)}
 """All generations by their names."""
+
+BESIDE_GRACE = frozenset({"gh200", "gb200", "gb300"})
+"""Generations whose memory is NUMA nodes of the host."""
+
+MEMORY_GIB = {
+    "v100": (16, 32),
+    "a100": (40, 80),
+    "a800": (40, 80),
+    "h100": (80,),
+    "h800": (80,),
+    "h20": (96, 141),
+    "h200": (141,),
+    "h200-nvl": (141,),
+    "gh200": (96, 144),
+    "b200": (179,),
+    "gb200": (185,),
+    "b300": (269,),
+    "gb300": (278,),
+}
+"""Memory of a GPU as its tools count it, from data sheets; within 2 percent."""
+
+FIRST_DRIVER = {"h200": 535, "h20": 535, "b200": 570, "gb200": 570, "b300": 580, "gb300": 580}
+"""The first branch of NVIDIA's driver that knows a generation (its release notes)."""
 
 CHIPS = {
     "60": "p100",

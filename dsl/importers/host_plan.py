@@ -22,7 +22,7 @@ from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from ..symmetry.symmetry import GUESSED, Image, extend, guess
 from .defaults import NET_ALPHA, PCIE_ALPHA
-from .generations import Generation
+from .generations import PCIE_REACH, Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,9 @@ class HostPlan:
     def kind(self, node: int) -> NodeKind:
         """Return the kind of a node."""
         return NodeKind.GPU if node < self.gpus else self.parts[node - self.gpus].kind
+
+
+FABRIC_NOTE = "the network between hosts is not in the file; assumed fabric={}"
 
 
 def simplified(plan: HostPlan, *, nics: bool) -> HostPlan:
@@ -168,7 +171,7 @@ def build_hosts(
     if plan.plugs and (nodes > 1 or plan.several):
         copies = join(copies, _ports(plan, nodes, options), fabric)
         if not options.has("fabric"):
-            notes = (*notes, f"the network between hosts is not in the file; assumed fabric={text}")
+            notes = (*notes, FABRIC_NOTE.format(text))
         notes = (*notes, *copies.notes)
     return replace(
         with_media(copies, Medium.PCIE),
@@ -204,7 +207,29 @@ def assumed_nics(gpus: int, kind: Generation, options: MachineSpec, notes: list[
     each = gpus // count
     attach = tuple(tuple(range(i * each, i * each + each)) for i in range(count))
     notes.append(_assumed_note(count, kind, options))
-    return Nics(attach, kind.nic, NET_ALPHA, kind.pcie, "star")
+    return nics_of_gpus(attach, kind, options, notes)
+
+
+def nics_of_gpus(
+    attach: tuple[tuple[int, ...], ...],
+    kind: Generation,
+    options: MachineSpec,
+    notes: list[str],
+    names: tuple[tuple[str, ...], ...] = (),
+) -> Nics:
+    """Return NICs that serve GPUs over their own PCIe ports (``pcie_bw=``); a note on the ports."""
+    port = options.bandwidth("pcie_bw", kind.pcie)
+    fits = port if options.has("pcie_bw") else port / PCIE_REACH
+    made = Nics(attach, kind.nic, NET_ALPHA, port, "star", names, port, fits)
+    most = max(Counter(g for served in attach for g in served).values())
+    if made.exceeds(most * options.bandwidth("nic_bw", kind.nic)):
+        notes.append(
+            f"a GPU's own PCIe port, x16 at {float(port):g}GB/s each way, bounds what its NICs "
+            "carry together (pcie_bw=)"
+        )
+    if not options.has("fabric"):
+        notes.append(FABRIC_NOTE.format("star"))
+    return made
 
 
 def with_assumed_nics(

@@ -10,7 +10,7 @@ outputs of nvidia-smi in the same text name, or assumed, and notes tell.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -27,11 +27,20 @@ from .defaults import (
     ALPHA_NOTE,
     CABLE_ALPHA,
     CPU_LINK,
-    NET_ALPHA,
+    NO_PEER_ACCESS,
     NVSWITCH_ALPHA,
     PCIE_ALPHA,
 )
-from .generations import GENERATIONS, NVLS, Generation, family_of, generation_of
+from .generations import (
+    BESIDE_GRACE,
+    FIRST_DRIVER,
+    GENERATIONS,
+    MEMORY_GIB,
+    NVLS,
+    Generation,
+    family_of,
+    generation_of,
+)
 from .host_plan import (
     Cable,
     HostPart,
@@ -40,6 +49,7 @@ from .host_plan import (
     assumed_nics,
     build_hosts,
     copied,
+    nics_of_gpus,
     with_assumed_nics,
     with_media,
 )
@@ -97,6 +107,12 @@ class _Smi:
     options: MachineSpec
     notes: list[str]
 
+    def nic_width(self, nics: Iterable[int]) -> Fraction:
+        """Return GB/s of NICs: the least rate that the text has of them, or the usual one."""
+        rates = self.devices.rates
+        told = [rates[name] for c in nics for name in self.matrix.own[c] if name in rates]
+        return min(told, default=self.generation.nic)
+
     def gpu_names(self) -> tuple[tuple[str, ...], ...]:
         return tuple(map(self.devices.names_of, self.matrix.names[: self.matrix.gpus]))
 
@@ -111,12 +127,12 @@ def _machine(
     asked = GENERATIONS.get(options.choice("gpu", "", GENERATIONS))
     known = asked or named
     switches = _switches(nvlinks, islands, known)
-    generation = known or GENERATIONS[_guessed(nvlinks, switches, matrix.coherent)]
+    guess = _Guess.of(nvlinks, switches, matrix.coherent, devices)
+    generation = known or guess.generation
     speed = devices.speed if known is None and devices.speed else generation.lane
     lane = options.bandwidth("bw", speed or PROBABLE_LANE)
     if known is None and not options.has("bw"):
-        told = "the NVLink counts" + " and GPUs that are NUMA nodes" * matrix.coherent
-        notes = [_generation_note(generation, lane, told if nvlinks else "", devices), *notes]
+        notes = [_generation_note(guess, lane, devices), *notes]
     elif named is not None and asked is None:
         notes = [_named_note(generation, lane, bool(nvlinks)), *notes]
     direct = {
@@ -189,7 +205,7 @@ def _no_access(
         return "their way is NVLink"
     return (
         "no peer access, their data goes through the memory of the host, slower than the links "
-        "here; back ends of peer access (mscclpp-json, torch-symm) do not run on them"
+        f"here; {NO_PEER_ACCESS} on them"
     )
 
 
@@ -329,22 +345,94 @@ def _guessed(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> str
     return next((g for g in ("v100", "a100", "h100") if most <= GENERATIONS[g].links), "h100")
 
 
-def _generation_note(generation: Generation, lane: Fraction, told: str, devices: SmiDevices) -> str:
-    """Say what is assumed of the GPUs; ``told``: what tells it, empty without NVLink."""
-    if not told:
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """The likeliest generation: what tells it (nothing without NVLink), and which others fit."""
+
+    generation: Generation
+    told: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool, devices: SmiDevices
+    ) -> _Guess:
+        """Return the guess by NVLink counts, and by what else the text says where several fit."""
+        first = GENERATIONS[_guessed(nvlinks, switches, coherent)]
+        if not nvlinks:
+            return _Guess(first, (), ())
+        told = ["the NVLink counts", *["GPUs that are NUMA nodes"] * coherent]
+        fit = [one for one in _fitting(nvlinks, switches, coherent) if one.card or not first.card]
+        for words, fits in _evidence(devices):
+            left = [one for one in fit if fits(one)]
+            if left and len(left) < len(fit):
+                fit = left
+                told.append(words)
+        # Words that name another generation than those that fit are about something else.
+        chosen = first if first in fit or not fit else fit[0]
+        others = tuple(one.name for one in fit if one is not chosen)
+        return _Guess(chosen, tuple(told), others)
+
+
+def _fitting(nvlinks: Pairs, switches: tuple[Ports, ...], coherent: bool) -> list[Generation]:
+    """Return the generations of that many NVLinks; cards have them to one other GPU only."""
+    load = _load(nvlinks)
+    most = max(max(ports.values()) for ports in switches) if switches else max(load.values())
+    bridges = not switches and len(nvlinks) * 2 == len(load)
+    return [
+        one
+        for one in dict.fromkeys(GENERATIONS.values())
+        if one.medium is Medium.NVLINK
+        and one.links == most
+        and (bridges or not one.card)
+        and (one.name in BESIDE_GRACE) is coherent
+    ]
+
+
+def _evidence(devices: SmiDevices) -> Iterator[tuple[str, Callable[[Generation], bool]]]:
+    """Yield what a text says beside the counts, in words, with the test of a generation."""
+    if devices.words:
+        listed = ", ".join(devices.words)
+        yield f"the word {listed}", lambda one: one.name.partition("-")[0] in devices.words
+    if devices.speed:
+        rate = devices.speed
+        yield f"{float(rate):g}GB/s of a link", lambda one: abs(rate - one.lane) < one.lane / 10
+    if devices.memory:
+        yield (
+            f"{devices.memory:.0f}GiB of memory",
+            lambda one: (
+                any(abs(devices.memory / x - 1) < 0.02 for x in MEMORY_GIB[one.name])
+                if one.name in MEMORY_GIB
+                else False
+            ),
+        )
+    if devices.driver:
+        yield (
+            f"driver {devices.driver}",
+            lambda one: FIRST_DRIVER.get(one.name, 0) <= devices.driver,
+        )
+    if devices.rates:
+        fastest = max(devices.rates.values())
+        yield f"NICs of {float(fastest):g}GB/s", lambda one: one.nic == fastest
+
+
+def _generation_note(guess: _Guess, lane: Fraction, devices: SmiDevices) -> str:
+    """Say what is assumed of the GPUs."""
+    generation = guess.generation
+    if not guess.told:
         return (
             f"there is no NVLink; PCIe generation of {generation.name} is assumed "
             f"({generation.source}; gpu= says otherwise)"
         )
+    fit = ", ".join(f"gpu={name}" for name in guess.others)
+    more = f"{fit} would fit too" if fit else ""
     if devices.speed:
-        return f"{float(lane):g}GB/s per NVLink, as nvidia-smi nvlink -s says (gpu= or bw=)"
-    cards = [one for one in GENERATIONS.values() if one.card and one.links == generation.links]
-    others = [f"gpu={one.name}" for one in cards if generation.card and one is not generation]
-    more = f"; {', '.join(others)} would fit too" if others else ""
+        listed = f"; {more}" if more else ""
+        return f"{float(lane):g}GB/s per NVLink, as nvidia-smi nvlink -s says (gpu= or bw={listed})"
     return (
-        f"the GPU's generation is not in the text; from {told} {generation.name} is "
-        f"assumed, {float(lane):g}GB/s per NVLink ({generation.source}; gpu= or bw= says "
-        f"otherwise{more})"
+        f"the GPU's generation is not in the text; from {' and '.join(guess.told)} "
+        f"{generation.name} is assumed, {float(lane):g}GB/s per NVLink ({generation.source}; "
+        f"gpu= or bw= says otherwise{'; ' * bool(more)}{more})"
     )
 
 
@@ -428,11 +516,21 @@ def _nics(smi: _Smi) -> Nics | None:
     attach, own = tuple(served.values()), tuple(matrix.own[c] for c in served)
     smi.notes.append(_served_note(matrix, served))
     smi.notes.extend(_bonds_note(matrix, served))
+    width = smi.nic_width(served)
     if alone:
         smi.notes.append(_alone(matrix, served))
     elif not options.has("nic_bw"):
-        smi.notes.append(f"NIC bandwidth assumed {float(kind.nic):g}GB/s (nic_bw=)")
-    return Nics(attach, kind.nic, NET_ALPHA, kind.pcie, "star", own)
+        smi.notes.append(_width_note(smi, width))
+    options.bandwidth("pcie_bw", kind.pcie)  # it is known, too, where no NIC is used
+    kind = replace(kind, nic=width)
+    return nics_of_gpus(attach, kind, options, [] if alone else smi.notes, own)
+
+
+def _width_note(smi: _Smi, width: Fraction) -> str:
+    """Say where the bandwidth of the NICs is from."""
+    if not smi.devices.rates.keys() & {name for own in smi.matrix.own for name in own}:
+        return f"NIC bandwidth assumed {float(width):g}GB/s (nic_bw=)"
+    return f"NIC bandwidth {float(width):g}GB/s: the least rate of a NIC in the text (nic_bw=)"
 
 
 def _moves(
@@ -491,8 +589,8 @@ def _over_pcie(smi: _Smi) -> Topology:
         ]
         listed = ", ".join(matrix.names[g] for g in ports)
         notes.append(f"on an NVSwitch, up to {max(ports.values())} links each: {listed}")
-    speed = smi.generation.nic
     n = matrix.gpus
+    speed = smi.nic_width(range(n, len(matrix.names)))
     plugs = tuple(Plug(c, speed) for c in range(n, len(matrix.names)))
     notes.append(
         "NVLink does not join all GPUs: the PCIe tree follows the classes, "
@@ -508,7 +606,13 @@ def _over_pcie(smi: _Smi) -> Topology:
     if plugs and options.integer("nodes", 1) == 1:
         notes.append(_alone(matrix, range(n, len(matrix.names))))
     elif plugs and not options.has("nic_bw"):
-        notes.append(f"NIC bandwidth assumed {float(speed):g}GB/s (nic_bw=)")
+        notes.append(_width_note(smi, speed))
+        near = {g for c, g in nearest if matrix.cells[g][c] in _SWITCHED}
+        if speed > between and any(a in near and b in near for a, b in far):
+            notes.append(
+                "between GPUs on different CPUs NCCL itself takes NICs here (PXB or nearer, faster "
+                "than CPU to CPU) unless NCCL_NET_DISABLE_INTRA=1: loopback=on counts them"
+            )
     names = smi.gpu_names()
     parts = (*plan.parts, *switches)
     whole = HostPlan(n, parts, (*cables, *plan.cables), plugs, names)

@@ -21,6 +21,7 @@ from ..machines.spec import MachineSpec
 from ..nouns.timing import MachineTiming
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
+from .defaults import NO_PEER_ACCESS
 from .generations import family_of
 
 NOISE = 0.06
@@ -78,19 +79,46 @@ def looks_like_p2p_test(text: str) -> bool:
 def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
     """Return links for all pairs, with shared resources where both directions together are slower.
 
+    Option ``p2p=off``: the matrices of P2P disabled, where both are there; a note tells where that
+    is quicker.
+
     Raises:
         BadFile: no unidirectional bandwidths, a row that is short, missing or not numeric, matrices
             of different sizes; with the line.
     """
     lines = without_bars(plain_lines(text))
     matrices = dict(_matrices(lines, where))
-    gpus, one, enabled = _chosen(matrices, "Unidirectional", "Bandwidth", where)
+    first = options.choice("p2p", "on", ("on", "off")) == "on"
+    gpus, one, enabled = _chosen(matrices, "Unidirectional", "Bandwidth", where, first)
+    _, other, measured = _chosen(matrices, "Unidirectional", "Bandwidth", where, not enabled)
     both = _like(matrices, "Bidirectional", "Bandwidth", enabled, gpus, where)
     delays = _like(matrices, "", "Latency", enabled, gpus, where)
     names = tuple(m[1] for m in map(_DEVICE.match, lines) if m)
     note = f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}"
     made = measured_machine(PairRates(gpus, one, both, delays, names), where, options, note)
-    return replace(made, notes=(*made.notes, *_cannot(lines)))
+    more = () if measured is enabled else _other_way(one, other, enabled=enabled)
+    return replace(made, notes=(*made.notes, *more, *_cannot(lines)))
+
+
+def _other_way(one: Matrix, other: Matrix, *, enabled: bool) -> Iterator[str]:
+    """Say how the pairs do the other way, over the host or by peer access, where it is quicker."""
+    pairs = [f for f in one if f[0] != f[1] and one[f] > 0 < other.get(f, 0)]
+    quicker = [f for f in pairs if other[f] > one[f] * (1 + NOISE)]
+    if enabled and quicker:
+        gain = median(other[f] / one[f] for f in quicker)
+        some = f" for {len(quicker)} of {len(pairs)} directions" * (len(quicker) < len(pairs))
+        yield (
+            f"the way through the host is {gain:.2g} times as quick as peer access{some} "
+            f"({median(other[f] for f in quicker):g}GB/s with P2P disabled): p2p=off takes it, as "
+            "the runtime does with NCCL_P2P_DISABLE=1; back ends of peer access (mscclpp-json, "
+            "torch-symm) do not have it"
+        )
+    elif not enabled and pairs:
+        yield (
+            "P2P disabled is taken, as p2p=off asks (enabled "
+            f"{median(other[f] for f in pairs):g}GB/s): the runtime needs "
+            f"NCCL_P2P_DISABLE=1, and {NO_PEER_ACCESS} this way"
+        )
 
 
 def measured_machine(rates: PairRates, where: str, options: MachineSpec, *notes: str) -> Topology:
@@ -162,13 +190,15 @@ def _shared(rates: PairRates, flows: Sequence[tuple[int, int]]) -> Iterator[Reso
 def _cannot(lines: list[str]) -> list[str]:
     """Return a note if some GPUs cannot access others."""
     some = sum("CANNOT Access Peer" in line for line in lines)
-    return [f"{some} directions have no peer access: they go through the host"] if some else []
+    told = f"{some} directions have no peer access: they go through the host; {NO_PEER_ACCESS}"
+    return [f"{told} on them"] if some else []
 
 
 def _chosen(
-    matrices: dict[_Titled, tuple[int, Matrix]], ways: str, what: str, where: str
+    matrices: dict[_Titled, tuple[int, Matrix]], ways: str, what: str, where: str, first: bool
 ) -> tuple[int, Matrix, bool]:
-    for enabled in (True, False):
+    """Return the size, the matrix, and its kind of access: ``first`` if that was measured."""
+    for enabled in (first, not first):
         for title, (gpus, matrix) in matrices.items():
             if (title.ways, title.what, title.enabled) == (ways, what, enabled):
                 return gpus, turned(matrix, title.reads), enabled

@@ -18,7 +18,7 @@ from ..base.plugins import expect, warn
 from ..base.registry import IMPORTERS
 from ..machines.confined import in_hosts
 from ..machines.host_file import looks_like_host, read_host
-from ..machines.hosts import build
+from ..machines.hosts import of_host
 from ..machines.spec import MachineSpec
 from ..nouns.topology import Topology
 from .amd_smi import looks_like_amd_smi, read_amd_smi
@@ -87,13 +87,13 @@ class _BuiltInImporter:
 
     recognizes: Callable[[str], bool]
     made: Callable[[str, str, MachineSpec], Topology]
-    of_graph: bool = False
-    """The text lists all ways itself, or measures them: no host is confined."""
+    as_read: bool = False
+    """It confines hosts itself, or the text lists or measures all ways."""
 
     def read(self, text: str, where: str, options: MachineSpec) -> Topology:
         """Read the topology, its hosts confined unless ``loopback=on`` says otherwise."""
         made = self.made(text, where, options)
-        return made if self.of_graph else in_hosts(made, options)
+        return made if self.as_read else in_hosts(made, options)
 
 
 def read_any(text: str, where: str, options: MachineSpec) -> Topology:
@@ -150,7 +150,7 @@ def _read_host(text: str, where: str, options: MachineSpec) -> Topology:
     except BadFile:
         refuse_foreign(text, where)  # key=value lines are no TOML yet
         raise
-    return replace(build(host, options), name=options.title())
+    return replace(of_host(host, options), name=options.title())
 
 
 def _read_xml(text: str, where: str, options: MachineSpec) -> Topology:
@@ -184,19 +184,19 @@ def _read_json(text: str, where: str, options: MachineSpec) -> Topology:
 
 
 _OURS: tuple[Importer, ...] = (
-    _BuiltInImporter(looks_like_graphml, read_graphml, of_graph=True),
+    _BuiltInImporter(looks_like_graphml, read_graphml, as_read=True),
     _BuiltInImporter(looks_like_graphs, read_nccl_graph),
     _BuiltInImporter(lambda text: text.startswith("<"), _read_xml),
-    _BuiltInImporter(looks_like_gml, read_gml, of_graph=True),
-    _BuiltInImporter(looks_like_p2p_test, read_p2p_test, of_graph=True),
-    _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth, of_graph=True),
-    _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests, of_graph=True),
+    _BuiltInImporter(looks_like_gml, read_gml, as_read=True),
+    _BuiltInImporter(looks_like_p2p_test, read_p2p_test, as_read=True),
+    _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth, as_read=True),
+    _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests, as_read=True),
     _BuiltInImporter(looks_like_amd_smi, read_amd_smi),
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
     _BuiltInImporter(looks_like_nvlink_status, read_nvlink_status),
-    _BuiltInImporter(looks_like_astra_yml, read_astra_yml, of_graph=True),
-    _BuiltInImporter(looks_like_ns3, read_ns3, of_graph=True),
-    _BuiltInImporter(looks_like_host, _read_host),
-    _BuiltInImporter(looks_like_json, _read_json, of_graph=True),
+    _BuiltInImporter(looks_like_astra_yml, read_astra_yml, as_read=True),
+    _BuiltInImporter(looks_like_ns3, read_ns3, as_read=True),
+    _BuiltInImporter(looks_like_host, _read_host, as_read=True),
+    _BuiltInImporter(looks_like_json, _read_json, as_read=True),
 )
 """Built-in importers in order of precedence: the first that recognizes a text reads it."""

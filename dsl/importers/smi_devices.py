@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from dataclasses import field
 from fractions import Fraction
 
 from ..base.errors import BadFile
@@ -22,6 +23,17 @@ _ROW = re.compile(
 )
 """A GPU in the table of plain ``nvidia-smi``."""
 
+_WORD = re.compile(
+    r"(?:(?<![a-z0-9])|(?<=dgx)|(?<=hgx))([abhv]\d{2,3}|g[bh]\d{3})(?![a-z0-9])", re.IGNORECASE
+)
+"""A generation that other words name: a prompt ``root@dgx-h200-3:~#``, a title."""
+
+_MEMORY = re.compile(r"(?:/|memory\.total\D{0,12}|^)\s*(\d{4,6}) ?MiB", re.IGNORECASE)
+_DRIVER = re.compile(r"driver version\s*:?\s*(\d{3})\.", re.IGNORECASE)
+_ADAPTER = re.compile(r"\s*(?:CA|Infiniband device|hca_id:) ?'?([a-z]\w{2,30})'?", re.IGNORECASE)
+_RATE = re.compile(r"\s*rate:\s*(\d{1,4}(?:\.\d)?)(?: Gb|\s*$)", re.IGNORECASE)
+"""Of ``ibstat`` and ``ibstatus``, in Gbit/s below a device."""
+
 _LINK = re.compile(r"\s*Link (\d{1,3}): (?:([0-9.]{1,9}) GB/s|<?inactive>?)\s*$", re.IGNORECASE)
 
 
@@ -29,7 +41,9 @@ _LINK = re.compile(r"\s*Link (\d{1,3}): (?:([0-9.]{1,9}) GB/s|<?inactive>?)\s*$"
 class SmiDevices:
     """GPUs by the index of nvidia-smi; ``up`` and ``down``: numbers of NVLinks of those with any.
 
-    ``speed``: GB/s of one NVLink, where the text has it.
+    ``speed``: GB/s of one NVLink, where the text has it. What else it may say: ``words`` like names
+    of generations, ``memory`` of a GPU in GiB and the branch of the ``driver`` (0: nothing), and
+    GB/s of NICs by device (``ibstat``).
     """
 
     names: dict[int, str]
@@ -37,6 +51,10 @@ class SmiDevices:
     up: dict[int, int]
     down: dict[int, int]
     speed: Fraction | None
+    words: tuple[str, ...] = ()
+    memory: float = 0.0
+    driver: int = 0
+    rates: dict[str, Fraction] = field(default_factory=dict)
 
     def names_of(self, name: str) -> tuple[str, ...]:
         """Return the names of a GPU of the matrix: its own, and its bus id."""
@@ -65,7 +83,26 @@ def read_devices(text: str) -> SmiDevices:
             if link[2] is not None:
                 speeds[link[2]] += 1
     speed = Fraction(speeds.most_common(1)[0][0]) if speeds else None
-    return SmiDevices(names, bus_ids, dict(up), dict(down), speed)
+    return SmiDevices(names, bus_ids, dict(up), dict(down), speed, *_aside(plain_lines(text)))
+
+
+def _aside(lines: list[str]) -> tuple[tuple[str, ...], float, int, dict[str, Fraction]]:
+    """Return words like names of generations, the memory, the driver, and rates of NICs."""
+    words = dict.fromkeys(m[1].lower() for line in lines for m in _WORD.finditer(line[:_LONGEST]))
+    memory = [int(m[1]) for line in lines for m in _MEMORY.finditer(line[:_LONGEST])]
+    drivers = [int(m[1]) for line in lines if (m := _DRIVER.search(line[:_LONGEST]))]
+    rates: dict[str, Fraction] = {}
+    device = ""
+    for line in lines:
+        if (adapter := _ADAPTER.match(line)) is not None:
+            device = adapter[1]
+        elif device and (rate := _RATE.match(line)) is not None:
+            rates.setdefault(device, Fraction(rate[1]) / 8)
+    return tuple(words), max(memory, default=0) / 1024, max(drivers, default=0), rates
+
+
+_LONGEST = 400
+"""Letters of a line that are searched for such words."""
 
 
 def looks_like_nvlink_status(text: str) -> bool:

@@ -21,6 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..base.arrays import Floats
 from ..base.components import components
 from ..base.kept import kept
 from ..base.lazy_dataclass import dataclass
@@ -31,6 +32,10 @@ from .spec import MachineSpec
 CONFINED_NOTE = (
     "traffic between GPUs of one host stays in the host, and none crosses a third one "
     "(loopback=on: ways through NICs and the network count, too)"
+)
+LOOPBACK_NOTE = (
+    "ways between GPUs of one host through NICs and the network count, as in the model that the "
+    "machine is from (loopback=off: as runtimes choose them)"
 )
 TOO_LARGE_NOTE = (
     "ways between GPUs of one host through the network are not excluded: the machine is too large"
@@ -46,25 +51,35 @@ _State = tuple[int, int]
 """A node, and what a message there has behind it."""
 
 
-def in_hosts(made: Topology, spec: MachineSpec) -> Topology:
+def in_hosts(
+    made: Topology, spec: MachineSpec, *, loopback: bool = False, slots: bool = False
+) -> Topology:
     """Return the machine confined, unless the option ``loopback=on`` asks for all ways.
+
+    ``loopback``: the machine's own default of the option. ``slots``: as of :func:`confined`.
 
     Raises:
         UnknownName: another value of the option.
     """
-    loopback = spec.choice("loopback", "off", ("on", "off")) == "on"
-    return made if loopback else confined(made)
+    default = "on" if loopback else "off"
+    inside = confined(made, slots=slots)
+    if spec.choice("loopback", default, ("on", "off")) == "off":
+        return inside
+    told = loopback and inside is not made and not spec.has("loopback")
+    return replace(made, notes=(*made.notes, LOOPBACK_NOTE)) if told else made
 
 
-def confined(made: Topology) -> Topology:
+def confined(made: Topology, *, slots: bool = False) -> Topology:
     """Return the machine in which ways between GPUs of a host stay in it, and ways between hosts
     cross the network once and no third host; itself where all ways do so.
 
-    Declared symmetries are carried over. Networks whose switches compute stay as they are.
+    ``slots``: a NIC that several GPUs share stands for the PCIe switch of their slots, too, over
+    which they reach each other. Declared symmetries are carried over. Networks whose switches
+    compute stay as they are.
     """
     if made.hosts < 2 or None in made.host_of or any(node.copy_of for node in made.nodes):
         return made
-    network = _Network.of(made)
+    network = _Between.of(made, slots=slots)
     if network.computes or not network.leaks:
         return made
     arcs = _arcs(network)
@@ -74,7 +89,7 @@ def confined(made: Topology) -> Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class _Network:
+class _Between:
     """What of a machine lies between its hosts.
 
     ``outside``: the nodes; links to an NVSwitch that hosts share lead nowhere else and do not
@@ -85,9 +100,10 @@ class _Network:
     outside: frozenset[int]
     whole: frozenset[int]
     leaks: bool
+    slots: bool
 
     @staticmethod
-    def of(made: Topology) -> _Network:
+    def of(made: Topology, *, slots: bool) -> _Between:
         nodes, links = made.nodes, made.links
         inner = (Medium.NVLINK, Medium.XGMI)
         shared = {v for x in links if x.medium in inner for v in _ends(x) if nodes[v].host is None}
@@ -106,9 +122,12 @@ class _Network:
                     exits[island[v]].add((v, net[other]))
         turned = {one for (one, _), ends in attached.items() if len(ends) > 1}
         crossed = any(len(ways) > 1 for ways in exits.values())
+        served = Counter(x.src for x in links if nodes[x.src].host == nodes[x.dst].host)
+        shared_nics = (nodes[v].kind is NodeKind.NIC and many > 1 for v, many in served.items())
+        crossed = crossed or (not slots and any(shared_nics))
         split = turned | {one for ways in exits.values() for _, one in ways}
         whole = frozenset(v for v in outside if net[v] not in split)
-        return _Network(made, outside, whole, bool(turned) or crossed)
+        return _Between(made, outside, whole, bool(turned) or crossed, slots)
 
     @property
     def computes(self) -> bool:
@@ -128,8 +147,8 @@ class _Network:
             return _OWN  # an NVSwitch that hosts share, or inside a host
         if one.host != other.host:
             return None if behind == _CAME else arrived
-        if NodeKind.NIC in ((one.kind,) if behind == _OWN else (other.kind,)):
-            return None  # a NIC is the end of a host
+        if (one.kind if behind == _OWN else other.kind) is NodeKind.NIC:
+            return _OWN if self.slots and other.stores else None  # else a NIC is a host's end
         return arrived if behind == _CAME else _OWN
 
 
@@ -146,7 +165,7 @@ def _labels(made: Topology, counts: Callable[[int], bool]) -> list[int]:
     return labels
 
 
-def _arcs(network: _Network) -> list[tuple[int, _State, _State]]:
+def _arcs(network: _Between) -> list[tuple[int, _State, _State]]:
     """Return (link, state before, state after) of all ways from GPU to GPU, by link."""
     made = network.made
     leaving: list[list[int]] = [[] for _ in made.nodes]
@@ -244,26 +263,34 @@ def _carried(made: Topology, place: dict[_State, int]) -> Iterable[tuple[int, ..
 # --- each part once -------------------------------------------------------------------------------
 
 
+Copies = tuple[tuple[int, ...], ...]
+"""Of each row of a machine (links, then shared resources) those that stand for it in another."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainMachine:
-    """A machine with each part once, and where its nodes and all copies of its links are in the
-    confined one.
-    """
+    """A machine with each part once, and where its nodes and rows are in the confined one."""
 
     machine: Topology
     nodes: tuple[int, ...]
-    copies: tuple[tuple[int, ...], ...]
+    rows: Copies
 
     def spread(self, links: Iterable[int]) -> tuple[int, ...]:
         """Return all copies of some links of ``machine``, ascending."""
-        return tuple(sorted(copy for i in links for copy in self.copies[i]))
+        return tuple(sorted(copy for i in links for copy in self.rows[i]))
+
+    def shares(self, use: Floats) -> Floats:
+        """Return what each row of ``machine`` is in use, of all rows of the confined machine:
+        copies of a link add up.
+        """
+        return np.array([use[list(copies)].sum() for copies in self.rows])
 
 
 @kept()
 def plain_machine(made: Topology) -> PlainMachine:
     """Return a confined machine with each part once; any other one as it is."""
     if not any(node.copy_of for node in made.nodes):
-        each = tuple((i,) for i in range(len(made.links)))
+        each = tuple((row,) for row in range(len(made.links) + len(made.resources)))
         return PlainMachine(made, tuple(range(len(made.nodes))), each)
     first: dict[str, int] = {}
     for v, node in enumerate(made.nodes):
@@ -271,23 +298,28 @@ def plain_machine(made: Topology) -> PlainMachine:
     place = {v: i for i, v in enumerate(first.values())}
     part = tuple(place[first[node.copy_of or node.name]] for node in made.nodes)
     ends = [(part[x.src], part[x.dst]) for x in made.links]
-    tied = [r for r in made.resources if len({ends[i] for i in r.links}) == 1 < len(r.links)]
-    tied = [r for r in tied if len({_ends(made.links[i]) for i in r.links}) == len(r.links)]
-    copies = {r.links[0]: r.links for r in tied}
-    further = {i for r in tied for i in r.links[1:]}
-    kept_links = [i for i in range(len(made.links)) if i not in further]
-    row = {i: k for k, i in enumerate(kept_links)}
-    resources = (r for r in made.resources if r not in tied)
+    tied: dict[int, tuple[int, ...]] = {}
+    shared: list[tuple[int, Resource]] = []
+    for row, resource in made.shared_rows():
+        held = resource.links
+        apart = {_ends(made.links[i]) for i in held}
+        if len({ends[i] for i in held}) == 1 < len(apart) == len(held):
+            tied[held[0]] = held
+        else:
+            shared.append((row, resource))
+    further = {i for held in tied.values() for i in held[1:]}
+    links = [i for i in range(len(made.links)) if i not in further]
+    at = {i: k for k, i in enumerate(links)}
     images = (tuple(part[image[v]] for v in first.values()) for image in made.symmetries)
     machine = replace(
         made,
         nodes=tuple(replace(made.nodes[v], name=name, copy_of="") for name, v in first.items()),
-        links=tuple(replace(made.links[i], src=ends[i][0], dst=ends[i][1]) for i in kept_links),
+        links=tuple(replace(made.links[i], src=ends[i][0], dst=ends[i][1]) for i in links),
         resources=tuple(
-            replace(r, links=tuple(row[i] for i in r.links if i in row)) for r in resources
+            replace(r, links=tuple(at[i] for i in r.links if i in at)) for _, r in shared
         ),
         symmetries=tuple(image for image in images if len(set(image)) == len(image)),
         notes=tuple(note for note in made.notes if note != CONFINED_NOTE),
     )
-    every = tuple(copies.get(i, (i,)) for i in kept_links)
-    return PlainMachine(machine, tuple(first.values()), every)
+    rows = (*(tied.get(i, (i,)) for i in links), *((row,) for row, _ in shared))
+    return PlainMachine(machine, tuple(first.values()), rows)

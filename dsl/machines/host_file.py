@@ -149,12 +149,14 @@ def _read_nics(data: Any, gpus: int, where: str) -> Nics:
     width = _bandwidth(fields, "bandwidth", where)
     alpha = _quantity(parse_microseconds, fields.get("alpha", str), where)
     shared = any(len(served) > 1 for served in attach)
-    pcie = _bandwidth(fields, "pcie", where) if shared else _bandwidth(fields, "pcie", where, width)
+    stated = shared or fields.get("pcie", str, "")
+    port = _bandwidth(fields, "pcie", where) if stated else None
+    loopback = fields.get("loopback", bool, False)
     names = tuple(_read_names(x, where) for x in fields.get("names", list, []))
     if names and len(names) != len(attach):
         raise BadFile(f"names are of {len(names)} NICs, attach has {len(attach)}", where=where)
     _cited(fields)
-    return Nics(attach, width, alpha, pcie, fabric, names)
+    return Nics(attach, width, alpha, port or width, fabric, names, port, port, loopback)
 
 
 def _read_names(data: Any, where: str) -> tuple[str, ...]:

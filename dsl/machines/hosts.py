@@ -6,6 +6,7 @@ importers of other formats build them too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -31,6 +32,7 @@ from ..nouns.topology import (
 )
 from ..symmetry.structure import Structure, structure_of
 from ..symmetry.symmetry import Image, extended
+from .confined import in_hosts
 from .fabric_links import FABRICS, Port, asked_fabric, join
 from .nics import own_number
 from .spec import MachineSpec, check_size
@@ -75,7 +77,9 @@ class Cables:
 class Nics:
     """NIC slots; slot i serves the GPUs ``attach[i]``, over PCIe where several share it.
 
-    ``names[i]``: what the machine's tools call it.
+    ``names[i]``: what the machine's tools call it. ``port``: GB/s of a GPU's own PCIe port, each
+    way, which bounds what its NICs carry together, where these have more than ``fits``; None: not
+    known. ``loopback``: whether ways between GPUs of one host through the network count by default.
     """
 
     attach: tuple[tuple[int, ...], ...]
@@ -84,10 +88,18 @@ class Nics:
     pcie: Fraction
     fabric: str
     names: tuple[tuple[str, ...], ...] = ()
+    port: Fraction | None = None
+    fits: Fraction | None = None
+    loopback: bool = False
 
     def names_of(self, slot: int) -> tuple[str, ...]:
         """Return the names of the NIC in a slot."""
         return self.names[slot] if self.names else ()
+
+    def exceeds(self, width: Fraction) -> bool:
+        """Return True if NICs of that many GB/s are more than a GPU's own PCIe port carries."""
+        most = self.fits or self.port
+        return most is not None and width > most
 
     def number(self, slot: int) -> int:
         """Return the number of the NIC in a slot: its tools' (``NIC3``), or the slot's."""
@@ -146,6 +158,16 @@ def build(host: Host, spec: MachineSpec) -> Topology:
     if asked_capable(spec).fabric:
         joined = with_sharp(joined, len(inner.nodes))
     return with_symmetries(joined, host, nodes)
+
+
+def of_host(host: Host, spec: MachineSpec) -> Topology:
+    """Return the machine of hosts of a description, as its options ask.
+
+    Raises:
+        As :func:`build`; UnknownName: a value of ``loopback=``.
+    """
+    made = build(host, spec)
+    return in_hosts(made, spec, loopback=host.nics is not None and host.nics.loopback, slots=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,16 +285,27 @@ def _joined(inner: Topology, host: Host, spec: MachineSpec, nodes: int) -> Topol
     added: list[Node] = []
     links = list(inner.links)
     ports = []
-    for b, slot in _slots(counts, len(nics.attach)):
-        served = [b * host.gpus + g for g in nics.attach[slot]]
-        node, names = served[0], nics.names_of(slot)
+    slots = list(_slots(counts, len(nics.attach)))
+    own = Counter((b, g) for b, slot in slots for g in nics.attach[slot])
+    shown: dict[int, int] = {}
+    # PCIe latency is part of the NIC's α, so shared NICs cost no more than single ones.
+    for (b, g), count in own.items():
+        rank = shown[b * host.gpus + g] = b * host.gpus + g
+        if nics.port and count > 1 and nics.exceeds(count * min(bandwidth, nics.pcie)):
+            shown[rank] = len(inner.nodes) + len(added)
+            added.append(Node(f"pci{b}.{g}", NodeKind.SWITCH, b))
+            links += both_ways(rank, shown[rank], nics.port, 0, medium=Medium.PCIE)
+    for b, slot in slots:
+        served = [shown[b * host.gpus + g] for g in nics.attach[slot]]
+        node, names, width = served[0], nics.names_of(slot), bandwidth
         if len(served) > 1:
             node = len(inner.nodes) + len(added)
             added.append(Node(f"nic{b}.{nics.number(slot)}", NodeKind.NIC, b, names=names))
             names = ()
-            # PCIe latency is part of the NIC's α, so shared NICs cost no more than single ones.
-            links += [x for g in served for x in both_ways(g, node, nics.pcie, 0)]
-        ports.append(Port(node, b, slot, bandwidth, alpha, names))
+            links += [x for v in served for x in both_ways(v, node, nics.pcie, 0)]
+        elif node < inner.ranks and nics.port and nics.exceeds(bandwidth):
+            width = nics.port
+        ports.append(Port(node, b, slot, width, alpha, names))
     wired = replace(inner, nodes=(*inner.nodes, *added), links=tuple(links))
     return join(wired, tuple(ports), fabric)
 

@@ -12,6 +12,7 @@ from shared import SHARED
 
 from weft.dsl.base.errors import BadFile, BadTopology, UnknownName, UserError
 from weft.dsl.catalogue import names, topology, with_capable
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.host_file import host_names, load_host
 from weft.dsl.nouns.hops import hop_distances, islands
 from weft.dsl.nouns.topology import NodeKind, Topology
@@ -96,7 +97,7 @@ def as_rows(made: Topology) -> list[Row]:
 
     return [
         (rank(x.src), str(x.src), rank(x.dst), str(x.dst), float(x.bandwidth), float(x.latency))
-        for x in made.links
+        for x in plain_machine(made).machine.links
     ]
 
 
@@ -334,7 +335,8 @@ def test_capabilities_of_single_switches_are_replaced_and_keep_what_symmetry_is_
 )
 def test_fabrics_join_the_nics_as_they_say(fabric: str, switches: int, reach: bool) -> None:
     made = topology(f"dgx-a100:nodes=4,fabric={fabric}")
-    outside = [i for i, n in enumerate(made.nodes) if n.kind is NodeKind.SWITCH and n.host is None]
+    nodes = plain_machine(made).machine.nodes
+    outside = [n for n in nodes if n.kind is NodeKind.SWITCH and n.host is None]
     assert len(outside) == switches
     # GPU 0 of one box reaches GPU 1 of the next over the fabric alone, or only through its box.
     assert bool(hop_distances(made)[0, 9] == 1) == reach

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.files import write_files, write_text
+from weft.dsl.importers.defaults import NO_PEER_ACCESS
 
 from ...compile.prepare import artefact_of
 from ...compile.request import Request
@@ -165,6 +166,9 @@ def _tell_assumed(backend: Format, source: CompileSource, console: Console) -> N
     ranks, machine = source.collective.ranks, source.topology
     if told := backend.assumed(ranks, machine.name if machine else None):
         (console.warn if ranks > USUAL_NODE else console.detail)(told)
+    for note in machine.notes if machine and backend.peer_access else ():
+        if NO_PEER_ACCESS in note:
+            console.warn(f"{note} (the machine's note)")
 
 
 def _executed(

@@ -54,6 +54,7 @@ class MscclppJson(Format):
     noun: ClassVar[str] = "MSCCL++ plan"
     suffix: ClassVar[str] = ".json"
     asks_collective: ClassVar[bool] = True
+    peer_access: ClassVar[bool] = True
     casts: ClassVar[bool] = True
     protocols: ClassVar[tuple[str, ...]] = ("Simple", "LL")
     gpus_per_node: int = 0

@@ -54,6 +54,7 @@ class TorchSymm(Format):
     cites: ClassVar[str] = "PyTorch, torch.distributed._symmetric_memory, 2024"
     noun: ClassVar[str] = "torch symmetric-memory program"
     suffix: ClassVar[str] = ".py"
+    peer_access: ClassVar[bool] = True
     casts: ClassVar[bool] = True
     any_buffers: ClassVar[bool] = True
     protocols: ClassVar[tuple[str, ...]] = ("Simple", "LL")

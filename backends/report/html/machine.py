@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.nouns.topology import Topology
 
 from ..folded import FoldedMachine, folded, ranks_words
@@ -28,6 +29,7 @@ def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, An
     are chosen where there are too many. A machine of many hosts is ``folded`` as well: drawn as
     hosts, each of which opens.
     """
+    topology = plain_machine(topology).machine if share is None else topology
     small = folded(topology)
     facts = _drawn(topology, share, MOST_FOLDED if small else MOST_LINKS)
     return {**facts, "folded": _folded_facts(small)} if small else facts

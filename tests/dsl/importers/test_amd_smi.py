@@ -10,6 +10,7 @@ import pytest
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.parts import Medium
@@ -103,7 +104,7 @@ def test_several_hosts_have_assumed_nics(tmp_path: Path) -> None:
     assert rows(made) == rows(topology("mi300x:nodes=2"))
     assert any("no NICs: 8 NICs of 50GB/s assumed" in note for note in made.notes)
     few = read(tmp_path, MI300X, ":nodes=2,nics=2,nic_bw=25GB/s")
-    assert sum(node.kind is NodeKind.NIC for node in few.nodes) == 4
+    assert sum(node.kind is NodeKind.NIC for node in plain_machine(few).machine.nodes) == 4
     assert any("2 NICs of 25GB/s assumed" in note for note in few.notes)
     with pytest.raises(UserError, match="3 NICs do not spread evenly over 8 GPUs"):
         read(tmp_path, MI300X, ":nodes=2,nics=3")

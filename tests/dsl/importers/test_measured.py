@@ -6,6 +6,7 @@ import pytest
 from nccl_tests_text import nccl_tests_text
 
 from weft.dsl.base.errors import BadFile
+from weft.dsl.importers.defaults import NO_PEER_ACCESS
 from weft.dsl.importers.generations import CHIPS, family_of, family_of_chips
 from weft.dsl.importers.nccl_tests import read_run
 from weft.dsl.importers.recognized import read_any
@@ -128,6 +129,19 @@ def test_the_reader_stands_in_front_in_matrices_of_reads():
     text = P2P.replace("0 769.32  48.33 ", "0 769.32  30.00 ")
     assert link(read(text), 0, 1)[0] == 30
     assert link(read(text.replace("(P2P Writes)", "(P2P Reads)")), 1, 0)[0] == 30
+
+
+def test_the_way_through_the_host_is_said_where_it_is_quicker():
+    slow = P2P.replace("48.33   9.91", "4.95   9.91").replace("48.35 771", "4.95 771")
+    (note,) = (note for note in read(slow).notes if "times as quick" in note)
+    assert note.startswith(
+        "the way through the host is 2 times as quick as peer access for 2 of 6 directions "
+        "(9.915GB/s with P2P disabled): p2p=off takes it"
+    )
+    off = read_any(slow, "text", parse_spec("text:p2p=off"))
+    assert link(off, 0, 1) == (9.95, 15.1)
+    assert any(NO_PEER_ACCESS in note for note in off.notes)
+    assert not any("times as quick" in note for note in read(P2P).notes)
 
 
 def test_without_p2p_the_other_matrices_are_taken():

@@ -12,6 +12,7 @@ from shared import samples
 
 from weft.dsl.base.errors import BadFile, BadTopology, UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.parts import Medium
@@ -104,6 +105,7 @@ def test_boxes_are_joined_by_their_data_nics(sample: tuple[Path, Server]) -> Non
     group = generate(verified(made))
     assert group is not None
     assert is_semiregular(group, made.ranks)
+    made = plain_machine(made).machine
     fabric = [n.name for n in made.nodes].index("fabric")
     ports = [float(x.bandwidth) for x in made.links if x.dst == fabric]
     assert sorted(ports) == sorted(2 * [card.speed / 8000 for card in server.cards])
@@ -117,7 +119,7 @@ def test_four_boxes_have_the_graph_of_the_grade_case_and_its_bound(
 ) -> None:
     """G23: 24 shards enter a box over four NICs that PCIe limits to 24 GB/s: 128 GB/s."""
     file = THEIRS[name] if name in LIKE else written(tmp_path, name)
-    made = topology(f"{file}:nodes=4")
+    made = plain_machine(topology(f"{file}:nodes=4")).machine
     kinds = Counter(
         (made.nodes[x.src].kind, made.nodes[x.dst].kind, float(x.bandwidth), float(x.latency))
         for x in made.links
@@ -217,6 +219,7 @@ def test_nics_are_filtered_and_wrong_speeds_read(tmp_path: Path) -> None:
     body += NIC.format(bus="11", f=1, name="ib1", speed=200_000)
     body += NIC.format(bus="12", f=0, name="eth0", speed=10_000)
     made = read(tmp_path, SYSTEM.format("", body), ":nodes=2,fabric=rails")
+    made = plain_machine(made).machine
     nics = [n for n in made.nodes if n.kind is NodeKind.NIC]
     # Two functions of one device are one NIC with two ports.
     assert len(nics) == 2
@@ -320,7 +323,7 @@ def test_hosts_of_one_file_without_a_common_nvswitch_are_joined_by_their_nics(
 ) -> None:
     file = tmp_path / "cards.xml"
     file.write_text(trays(""))
-    made = topology(f"{file}:fabric=rails+spine")
+    made = plain_machine(topology(f"{file}:fabric=rails+spine")).machine
     ports = [x for x in made.links if x.medium is Medium.NETWORK and made.nodes[x.src].host == 1]
     assert [(made.nodes[x.src].name, made.nodes[x.dst].name) for x in ports] == [
         ("nic1.0", "rail0"),

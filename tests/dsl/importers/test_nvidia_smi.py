@@ -12,6 +12,7 @@ from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.importers.generations import GENERATIONS
 from weft.dsl.importers.smi_matrix import read_matrix
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.names import names_of
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.parts import Medium
@@ -179,6 +180,46 @@ def test_the_generation_decides_where_counts_do_not(tmp_path: Path) -> None:
     assert "'h200'" in caught.value.render()
 
 
+@pytest.mark.parametrize(
+    ("cell", "beside", "chosen", "others"),
+    [
+        ("NV18", "", "h100", "h200 h20 b200 b300"),
+        ("NV12", "", "a100", ""),
+        ("NV18", "root@dgx-h200-3:~# nvidia-smi topo -m", "h200", ""),
+        ("NV18", "[ops@b200n7 ~]$ uname", "h100", "h200 h20 b200 b300"),  # another word
+        ("NV18", "(base) me@hgxb200:/$ nvidia-smi topo -m", "b200", ""),
+        ("NV18", "|  0MiB / 143771MiB |      0%      Default |", "h200", "h20"),
+        ("NV18", "|  0MiB / 183359MiB |      0%      Default |", "b200", ""),
+        ("NV18", "| NVIDIA-SMI 535.1   Driver Version: 535.129.03 |", "h100", "h200 h20"),
+        ("NV18", "CA 'mlx5_0'\n\t\tRate: 800", "b300", ""),
+        ("NV18", "root@a100-3:~# nvidia-smi topo -m", "h100", "h200 h20 b200 b300"),  # not NV18's
+    ],
+)
+def test_generations_that_counts_leave_open(
+    tmp_path: Path, cell: str, beside: str, chosen: str, others: str
+) -> None:
+    made = read(tmp_path, beside + "\n" + matrix(uniform(8, cell), 8, []))
+    (note,) = (note for note in made.notes if "is assumed" in note)
+    assert f"{chosen} is assumed" in note
+    listed = ", ".join(f"gpu={name}" for name in others.split())
+    assert note.endswith(f"; {listed} would fit too)" if others else "says otherwise)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CA 'mlx5_{}'\n\t\tRate: 200",
+        "Infiniband device 'mlx5_{}' port 1 status:\n\trate:\t200 Gb/sec (4X HDR)",
+    ],
+)
+def test_nics_have_the_rate_that_the_text_has(tmp_path: Path, text: str) -> None:
+    told = "\n".join(text.format(i) for i in range(8))
+    made = read(tmp_path, f"{hgx()}\n{told}\n", ":nodes=2,fabric=rails")
+    ports = {x.bandwidth for x in made.links if made.nodes[x.dst].host is None}
+    assert ports == {25}
+    assert any("25GB/s: the least rate of a NIC in the text" in note for note in made.notes)
+
+
 def test_each_nic_serves_its_nearest_gpu(tmp_path: Path) -> None:
     made = read(tmp_path, hgx(), ":nodes=4,fabric=rails")
     assert {n.kind for n in made.nodes} == {NodeKind.GPU, NodeKind.SWITCH}
@@ -218,7 +259,10 @@ def test_gpus_that_share_nics_share_them_evenly(tmp_path: Path) -> None:
 def test_one_nic_for_all(tmp_path: Path) -> None:
     rows = [*(f"{row} SYS" for row in uniform(4, "NV12")), "SYS SYS SYS SYS X"]
     made = read(tmp_path, matrix(rows, 4, ["mlx5_0"]), ":nodes=2")
-    assert [n.name for n in made.nodes if n.kind is NodeKind.NIC] == ["nic0.0", "nic1.0"]
+    assert [n.name for n in plain_machine(made).machine.nodes if n.kind is NodeKind.NIC] == [
+        "nic0.0",
+        "nic1.0",
+    ]
     assert (hop_distances(made) >= 0).all()
 
 
@@ -488,7 +532,7 @@ def test_the_status_of_nvlinks_alone_is_a_machine(tmp_path: Path) -> None:
 
 def test_hosts_without_nics_in_the_text_have_assumed_ones(tmp_path: Path) -> None:
     cards = read(tmp_path, slots(4, 0), ":nodes=2,nics=2")
-    assert [n.name for n in cards.nodes if n.kind is NodeKind.NIC] == [
+    assert [n.name for n in plain_machine(cards).machine.nodes if n.kind is NodeKind.NIC] == [
         "nic0.0",
         "nic0.1",
         "nic1.0",

@@ -10,6 +10,7 @@ import pytest
 
 from weft.dsl.base.errors import BadFile, BadTopology
 from weft.dsl.catalogue import topology
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.names import names_of
 from weft.dsl.machines.nics import nics_of
 from weft.dsl.nouns.hops import hop_distances
@@ -65,11 +66,11 @@ def said(made: Topology, words: str) -> bool:
 
 
 def kinds(made: Topology) -> Counter[NodeKind]:
-    return Counter(node.kind for node in made.nodes)
+    return Counter(node.kind for node in plain_machine(made).machine.nodes)
 
 
 def ports_of(made: Topology) -> list[tuple[str, ...]]:
-    return [node.names for node in made.nodes if node.kind is NodeKind.NIC]
+    return [n.names for n in plain_machine(made).machine.nodes if n.kind is NodeKind.NIC]
 
 
 @pytest.mark.parametrize("lost", ["header", "cells", "x"])

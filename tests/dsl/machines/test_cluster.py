@@ -11,6 +11,7 @@ from tests.dsl.machines.test_names import smi_text
 from weft.backends.cli import main
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.failures import find
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.topology import NodeKind, Topology
@@ -55,7 +56,11 @@ def test_hosts_of_several_kinds(folder: Path) -> None:
     assert made.name == ("a.txt*2+b.txt:nic_bw=12.5GB/s*3:fabric=rails+spine,oversub=2")
     assert find(made, "host3.mlx5_bond_0").name == "host3.mlx5_bond_0"
     assert find(made, "host1.mlx5_6").links == find(made, "gpu12-rail4").links
-    assert [n.name for n in made.nodes if n.kind is NodeKind.HOST] == ["cpu2.0", "cpu3.0", "cpu4.0"]
+    assert [n.name for n in plain_machine(made).machine.nodes if n.kind is NodeKind.HOST] == [
+        "cpu2.0",
+        "cpu3.0",
+        "cpu4.0",
+    ]
     assert any(note.startswith("b.txt:nic_bw=12.5GB/s: the GPUs are l40s") for note in made.notes)
     assert any("families (a100, l40s)" in note for note in made.notes)
 

@@ -10,6 +10,7 @@ import pytest
 from tests.dsl.machines.test_names import smi_text
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.fabric_file import read_fabric
 from weft.dsl.machines.failures import find
 from weft.dsl.nouns.hops import hop_distances
@@ -85,6 +86,7 @@ def refused(text: str) -> str:
 
 def named(made: Topology) -> dict[tuple[str, str], tuple[float, float]]:
     """Links outside the hosts by the names of their ends."""
+    made = plain_machine(made).machine
     return {
         (made.nodes[x.src].name, made.nodes[x.dst].name): (float(x.bandwidth), float(x.latency))
         for x in made.links
@@ -104,7 +106,8 @@ def test_racks_of_hosts_below_a_spine(folder: Path) -> None:
     assert (hop_distances(made) >= 0).all()
     assert made.symmetries
     alone = topology("two.txt:nodes=2,fabric=racks.toml")
-    assert [n.name for n in alone.nodes if n.host is None] == ["leaf0"]
+    nodes = plain_machine(alone).machine.nodes
+    assert [n.name for n in nodes if n.host is None] == ["leaf0"]
 
 
 def test_rails_in_racks_and_several_spines(folder: Path) -> None:

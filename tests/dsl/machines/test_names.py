@@ -11,6 +11,7 @@ from weft.backends.report.svg import drawing, machine_piece
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.language.machine import SketchMachine
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.machines.failures import degraded, find, nic_down
 from weft.dsl.machines.names import names_of
 from weft.dsl.machines.nics import nics_of
@@ -127,7 +128,7 @@ def test_nics_are_left_out_by_name(tmp_path: Path) -> None:
     assert {nic.own[0] for nic in nics_of(made)} == {f"mlx5_{c}" for c in (0, 1, 2, 6, 7, 9)}
     assert any("without= asks: mlx5_3 (NIC3), mlx5_8 (NIC8)" in note for note in made.notes)
     assert "without= asks" in refused(made, "host0.mlx5_3")
-    assert [n.name for n in made.nodes if n.kind is NodeKind.NIC] == [
+    assert [n.name for n in plain_machine(made).machine.nodes if n.kind is NodeKind.NIC] == [
         "nic0.2",
         "nic0.9",
         "nic1.2",
