@@ -328,7 +328,7 @@ def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchC
     Raises:
         BadFile: an entry that is neither a call nor a computation.
     """
-    groups: dict[object, tuple[int, ...]] = {}
+    groups: dict[str, tuple[int, ...]] = {}
     for at, row in enumerate(rows):
         place = f"{where}: entry {at}"
         if not isinstance(row, dict) or not ("comms" in row or "compute" in row):
@@ -339,11 +339,11 @@ def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchC
         if not all(type(x) is int for x in group):
             raise BadFile("global_ranks is not a list of ranks", where=place)
         if group:
-            groups[row.get("pg_id")] = group
+            groups[str(row.get("pg_id"))] = group
         if not kind:
             yield None
             continue
-        group = group or groups.get(row.get("pg_id")) or strided(0, 1, world or ranks)
+        group = group or groups.get(str(row.get("pg_id"))) or strided(0, 1, world or ranks)
         splits = row.get("in_split")
         ends = {"send": "dst_rank", "recv": "src_rank"}
         peer = row.get(ends.get(kind, "root"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
+from itertools import islice
 
 from ...base.errors import BadFile
 from ...base.lazy_dataclass import dataclass
@@ -102,7 +103,7 @@ def _require_all(ranks: Mapping[int, Sequence[RankNode]], where: str) -> None:
     """Raise BadFile if traces of ranks are missing."""
     named = {v for nodes in ranks.values() for node in nodes for v in (*node.group, node.peer)}
     most = max([*named, *ranks], default=-1)
-    lost = [rank for rank in range(most + 1) if rank not in ranks]
+    lost = [*islice((rank for rank in range(most + 1) if rank not in ranks), 9)]
     if lost:
         shown = ", ".join(map(str, lost[:8])) + (", …" if len(lost) > 8 else "")
         raise BadFile(

@@ -143,6 +143,7 @@ def test_calls_of_the_host_get_the_times_of_the_kernels_they_launch(tmp_path: Pa
         host(15, {"Collective name": "wait"}),
         host(20, said("send", 7, 7, **{"Dst Rank": 3})),
         host(25, said("recv", 7, 7, **{"Src Rank": 3})),
+        {**launch, "ts": 31, "args": {"correlation": 6}},
         kernel(30, 20),
         kernel(60, 5, "ncclDevKernel_AllReduce", 20, correlation=5),
         kernel(70, 5, "ncclDevKernel_SendRecv", 20, correlation=6),

@@ -702,3 +702,11 @@ def test_a_table_is_called_as_its_file(tmp_path: Path) -> None:
     path = tmp_path / "step.csv"
     path.write_text("name,kind,group,size\na,transfer,0 1,5\n")
     assert read(path).name == "step"
+
+
+def test_a_peer_beyond_all_ranks_needs_no_memory(tmp_path: Path) -> None:
+    traces(tmp_path, [[message(0, "dst", 2**31 - 1)]])
+    with pytest.raises(
+        BadFile, match=r"ranks 1, 2, 3, 4, 5, 6, 7, 8, … are missing: 1 of 2147483648"
+    ):
+        read(tmp_path)
