@@ -90,6 +90,9 @@ def test_messages_are_paired_and_computations_that_are_equal_are_one(tmp_path: P
 
     send = TraceNode(1, SEND, "send", (), (0,), attributes={"comm_dst": 1, "comm_size": 99})
     receive = TraceNode(1, RECV, "recv", (), (0,), attributes={"comm_src": 0, "comm_size": 99})
+    alike = [replace(work(0), id=number) for number in range(2)]  # as Chakra numbers them
+    traces(tmp_path, [[one, replace(one, id=one.id + 2, data_deps=(one.id,))] for one in alike])
+    assert [one.ranks for one in read(tmp_path).operations] == [(0, 1), (0, 1)]
     traces(tmp_path, [[work(0), send, work(2, 1)], [work(0), receive, work(2, 1)]])
     found = read(tmp_path)
     by = {one.kind: one for one in found.operations}
