@@ -16,7 +16,7 @@ from ...nouns.workload_file import load, load_csv, looks_like_csv
 from ..foreign import refuse_foreign
 from .astra_text import looks_like_astra_text, read_astra_text
 from .chakra import is_chakra_json, read_chakra, side_file
-from .files import MEMBER, trace_files, trace_json, traces_in
+from .files import MEMBER, trace_files, traces_in
 from .kineto import RECORD, is_kineto, read_kineto
 from .optccl import is_optccl, read_optccl
 from .parallel import looks_like_settings, read_settings
@@ -52,7 +52,7 @@ OTHERS = (
         "a measurement of nccl-tests, which is of one collective",
         "weft verify-run and weft topo calibrate read it",
     ),
-    (rb"(?s)\0(\x1f\x8b|PK\x03\x04|.{257}ustar)", "an archive", "unpack it, name the folder"),
+    (rb"(?s)\0(PK\x03\x04|.{257}ustar)", "an archive", "unpack it, name the folder"),
 )
 """Files that are not read: a pattern in their name, a zero and their beginning; what they are; what
 weft wants instead."""
@@ -169,13 +169,15 @@ def _trace_form(path: str, known: dict[Path, Any]) -> str | None:
         for one in sorted(x for x in place.iterdir() if _is_trace(x)):
             if one.name.removesuffix(".gz").endswith(".et"):
                 return "chakra"
-            if form := _json_form(known.setdefault(one, trace_json(one))):
+            known[one] = parse_json(read_text(one), str(one))
+            if form := _json_form(known[one]):
                 return form
         hint = "traces of Chakra, PyTorch, its profiler or PARAM, one for each rank"
         raise BadFile("a folder without traces", where=path, hint=hint)
     if not place.is_file() or not plain.endswith(".json"):
         return None
-    return _json_form(known.setdefault(place, trace_json(place)))
+    known[place] = parse_json(read_text(place), path)
+    return _json_form(known[place])
 
 
 def _has_traces(prefix: Path) -> bool:

@@ -263,11 +263,11 @@ def test_compressed_traces_are_unpacked_within_the_limit(
     assert only(path).bytes == 8
     packed = path.read_bytes()
     path.write_bytes(packed[:-9])
-    with pytest.raises(BadFile, match="cut off"):
+    with pytest.raises(BadFile, match="not a whole file of gzip"):
         read(path)
     path.write_bytes(gzip.compress(bytes(5 << 20)))
     monkeypatch.setenv("WEFT_READ_LIMIT", "1MiB")
-    with pytest.raises(BadFile, match="more than 1MiB when it is unpacked"):
+    with pytest.raises(BadFile, match="larger than 1MiB"):
         read(path)
 
 
@@ -290,7 +290,7 @@ def test_compressed_traces_are_unpacked_within_the_limit(
         ("a.log", b"node1:12:34 [0] NCCL INFO Bootstrap : Using eth0\n", "a log of NCCL_DEBUG"),
         ("a.log", b"#       out-of-place       in-place\n", "a measurement of nccl-tests"),
         ("a.pkl", b"\x80\x04\x95", "a pickle"),
-        ("a.tgz", b"\x1f\x8b\x08\0", "an archive"),
+        ("a.tgz", gzip.compress(bytes(257) + b"ustar\0"), "an archive"),
         ("a.xplane.pb", b"\x0a\x05", "a profile of XLA"),
     ],
 )
