@@ -151,15 +151,14 @@ def _key(rank: int, at: int, node: RankNode, count: dict[Key, int], alike: set[i
 def _names(found: Mapping[Key, _Matched]) -> dict[Key, str]:
     """Return a name for each operation: that of its node, with what tells it from others."""
     names: dict[Key, str] = {}
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     for key, one in found.items():
         node = next(iter(one.nodes.values()))
-        plain = node.name or str(node.kind)
-        name, number = plain, 1
+        name = plain = node.name or str(node.kind)
         while name in taken:
-            number += 1
-            name = f"{plain} ({number})"
-        taken.add(name)
+            taken[plain] += 1
+            name = f"{plain} ({taken[plain]})"
+        taken[name] = 1
         names[key] = name
     return names
 
