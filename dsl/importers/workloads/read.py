@@ -13,7 +13,7 @@ from ...base.lazy_dataclass import dataclass
 from ...nouns.reshard import is_reshard, reshard_workload
 from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
-from ..foreign import refuse_foreign
+from ..foreign import BEGINNING, refuse_foreign
 from .astra_text import looks_like_astra_text, read_astra_text
 from .chakra import is_chakra_json, read_chakra, side_file
 from .files import MEMBER, trace_files, traces_in
@@ -25,37 +25,34 @@ from .pytorch import is_param, is_pytorch, read_pytorch
 TRACES = ("chakra", "pytorch", "kineto", "param")
 """Formats with a file for each rank."""
 
-BEGINNING = 32768
-"""Characters by which a file of another program is known."""
-
-CALLS = f"weft wants the calls of every rank in their order; {RECORD}"
+_CALLS = f"weft wants the calls of every rank in their order; {RECORD}"
 
 OTHERS = (
-    (rb"\0SQLite format 3", "a database, as nsys exports", CALLS),
-    (rb"\.(nsys-rep|qdrep)\0", "a report of Nsight Systems", CALLS),
-    (rb"\.xplane\.pb\0", "a profile of XLA", CALLS),
-    (rb"\bComm\. Op +Message Size", "DeepSpeed's table of sums of calls", CALLS),
-    (rb"\bNCCL (INFO|WARN|TRACE) ", "a log of NCCL_DEBUG", CALLS),
-    (rb"\0\x80[\x02-\x05]", "a pickle, which can run code, so weft loads none", CALLS),
+    (r"\0SQLite format 3", "a database, as nsys exports", _CALLS),
+    (r"\.(nsys-rep|qdrep)\0", "a report of Nsight Systems", _CALLS),
+    (r"\.xplane\.pb\0", "a profile of XLA", _CALLS),
+    (r"\bComm\. Op +Message Size", "DeepSpeed's table of sums of calls", _CALLS),
+    (r"\bNCCL (INFO|WARN|TRACE) ", "a log of NCCL_DEBUG", _CALLS),
+    (r"\0\x80[\x02-\x05]", "a pickle, which can run code, so weft loads none", _CALLS),
+    (r'"profiling_name"\s*:\s*"', "a dump of PyTorch's flight recorder", _CALLS),
     (
-        rb"\bHloModule\b",
+        r"\bHloModule\b",
         "a module of XLA (HLO)",
         "weft wants its collectives as a table: name, kind, group, size, after",
     ),
     (
-        rb"\0\s*HYBRID_\w+ [^\n]*\b(ep|all_gpus|vpp|ga):",
+        r"\0\s*HYBRID_\w+ [^\n]*\b(ep|all_gpus|vpp|ga):",
         "a workload of SimAI (AICB)",
         "weft wants the settings that it was made from, in TOML: [parallel] beside [model]",
     ),
     (
-        rb"out-of-place +in-place",
+        r"out-of-place +in-place",
         "a measurement of nccl-tests, which is of one collective",
         "weft verify-run and weft topo calibrate read it",
     ),
-    (rb"(?s)\0(PK\x03\x04|.{257}ustar)", "an archive", "unpack it, name the folder"),
+    (r"\0(PK\x03\x04|[\s\S]{257}ustar)", "an archive", "unpack it, name the folder"),
 )
-"""Files that are not read: a pattern in their name, a zero and their beginning; what they are; what
-weft wants instead."""
+"""As ``SIGNATURES``, of what is given as a workload: patterns of name, a zero, and beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +103,10 @@ def read_workload(source: WorkloadSource) -> Workload:
         text = read_text(source.path)
     except BadFile:
         if source.path != "-":
-            _require_own(read_bytes(source.path)[:BEGINNING], where)
+            raw = read_bytes(source.path)[:BEGINNING].decode("latin-1")
+            refuse_foreign(f"{where}\0{raw}", where, OTHERS)
         raise
     return workload_in(text, where, source)
-
-
-def _require_own(start: bytes, where: str) -> None:
-    """Raise BadFile for a file of another program that is not read, by its name and beginning."""
-    for pattern, what, wanted in OTHERS:
-        if re.search(pattern, where.encode(errors="replace") + b"\0" + start):
-            raise BadFile(f"this is {what}", where=where, hint=wanted)
 
 
 def _read_traces(source: WorkloadSource, form: str, known: dict[Path, Any]) -> Workload:
@@ -208,12 +199,13 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
     form = given.format or named or text_form(text)
     if form is None and looks_like_json(text):
         form = "json"
-    if form is None or (form == "astra-sim" and given.format is None):
-        _require_own(text[:BEGINNING].encode(errors="replace"), where)
+    if form == "astra-sim" and given.format is None:  # SimAI's begin alike
+        refuse_foreign(f"{where}\0{text}", where, OTHERS)
     data: Any = None
     if form in ("weft", "optccl", "json"):
         data = parse_json(text, where)
-        form = "optccl" if is_optccl(data) else "weft"
+        other = form == "json" and not (isinstance(data, dict) and "weft" in data)
+        form = "optccl" if is_optccl(data) else None if other else "weft"
         if trace := _json_form(data):
             raise BadFile(
                 f"this is a trace of one rank ({trace})", where=where, hint="name its file, not -"
@@ -226,6 +218,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
         "settings": lambda: read_settings(text, where, given.name),
     }
     if form is None or form not in readers:
+        refuse_foreign(f"{where}\0{text}", where, OTHERS)
         refuse_foreign(text, where)
         raise BadFile(
             "not a workload",
