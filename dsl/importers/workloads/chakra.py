@@ -152,7 +152,8 @@ class _TraceReader:
             kind = "send" if node.type == SEND else "recv"
             size = _number(node, "comm_size", where)
             if end in node.attributes:
-                peer, tag = _number(node, end, where), int(node.attributes.get("comm_tag", 0))
+                peer = _number(node, end, where)
+                tag = _number(node, "comm_tag", where) if "comm_tag" in node.attributes else 0
                 return RankNode(node.id, node.name, needs, kind, bytes=size, peer=peer, tag=tag)
             label, group = self._group(node, groups, where)
             return RankNode(node.id, node.name, needs, kind, bytes=size, group=group, label=label)
@@ -220,7 +221,8 @@ def _number(node: TraceNode, key: str, where: str) -> int:
     value = node.attributes.get(key)
     if not isinstance(value, int) or value < 0:
         old = "Chakra's converters before 2024 do not write it: convert the trace with a newer one"
-        raise BadFile(f"the attribute {key} is missing", where=where, hint=old)
+        told = f"the attribute {key} is missing, or not a count"
+        raise BadFile(told, where=where, hint="" if key in node.attributes else old)
     return value
 
 

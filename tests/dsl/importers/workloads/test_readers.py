@@ -188,6 +188,9 @@ def test_dependencies_on_callers_that_are_not_there_are_passed_over(tmp_path: Pa
     traces(tmp_path, [[gpu]] * 2)
     with pytest.raises(BadFile, match="comm_type is missing"):
         read(tmp_path)
+    traces(tmp_path, [[message(0, "dst", 1, comm_tag="x")], [message(0, "src", 0)]])
+    with pytest.raises(BadFile, match="comm_tag is missing, or not a count"):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize(
