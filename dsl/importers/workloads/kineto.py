@@ -310,7 +310,8 @@ def _members(held: Event, about: _Recorded, where: str) -> tuple[int, ...]:
     if not listed and about.world and size in (None, about.world):
         return tuple(range(about.world))
     raise BadFile(
-        f"the trace does not say which {size} ranks are in the group"
+        "the trace does not say which ranks are in the group"
+        + (f", which has {size}" if type(size) is int else "")
         + (": its list is cut with ..." if cut else ""),
         where=where,
         hint='--groups FILE says it: {"' + name + '": [0, 1, …]}',
