@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import errno
+import io
 import json
 import math
 import os
@@ -51,7 +52,7 @@ _NOT_TEXT = (
     (rb"\0(\x89PNG|\xff\xd8\xff|GIF8)", "a picture", _PICTURE),
     (rb"\0%PDF", "a PDF", "weft reads the text itself: copy it out, with its columns"),
     (
-        rb"(?s)\0(\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|.{257}ustar)",
+        rb"(?s)\0(BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|.{257}ustar)",
         "an archive",
         _UNPACK,
     ),
@@ -96,23 +97,36 @@ def read_text(path: str | Path) -> str:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Read a file.
+    """Read a file; one that gzip compressed is unpacked, up to the limit of :func:`read_limit`.
 
     Raises:
-        BadFile: as :func:`read_text`, but for its contents.
+        BadFile: as :func:`read_text`, but for its contents; or the compressed file is damaged.
     """
     where = str(path)
     try:
         _require_regular(os.stat(path).st_mode, where)
         # Some files of /proc count as regular and wait for more: not waiting shows them.
         with open(path, "rb", opener=_open_unblocked) as stream:
-            return _read_limited(stream.read, where, b"")
+            return _unpacked(_read_limited(stream.read, where, b""), where)
     except FileNotFoundError:
         raise BadFile("no such file", where=where) from None
     except OSError as error:
         raise BadFile(f"cannot be read: {error.strerror}", where=where) from None
     except ValueError as error:  # NUL character in the path
         raise BadFile(f"cannot be read: {error}", where=repr(path)) from None
+
+
+def _unpacked(raw: bytes, where: str) -> bytes:
+    if not raw.startswith(b"\x1f\x8b"):
+        return raw
+    import gzip  # few files are compressed
+    import zlib
+
+    try:
+        with gzip.open(io.BytesIO(raw)) as stream:
+            return _read_limited(stream.read, f"{where}, unpacked", b"")
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadFile(f"not a whole file of gzip: {error}", where=where) from None
 
 
 def read_limit() -> int:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import BadFile
-from ...base.files import parse_json, read_text
+from ...base.files import parse_json, read_bytes, read_text
 from ...base.lazy_dataclass import dataclass
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import WorkKind, Workload
 from ..chakra_et import COLL, COMP, RECV, SEND, Attribute, TraceNode, decoded
-from .files import trace_bytes, trace_files, trace_json
+from .files import trace_files
 from .traces import RankNode, workload_of_traces
 
 COMM_KINDS = (
@@ -57,7 +57,7 @@ def read_chakra(path: str, side: Groups) -> Workload:
     ranks = {}
     for rank, file in files.items():
         where = str(file)
-        nodes = decoded(trace_bytes(file), where).nodes if form == "et" else _json_nodes(file)
+        nodes = decoded(read_bytes(file), where).nodes if form == "et" else _json_nodes(file)
         ranks[rank] = reader.nodes(rank, nodes, where)
     return workload_of_traces(name, _with_peers(ranks, path), path, reader.notes())
 
@@ -83,7 +83,7 @@ def side_file(path: str) -> dict[str, tuple[int, ...]]:
 def _json_nodes(file: Path) -> tuple[TraceNode, ...]:
     """Return the nodes of a file of the JSON variant."""
     where = str(file)
-    data = trace_json(file)
+    data = parse_json(read_text(file), where)
     if not is_chakra_json(data):
         raise BadFile("no workload_graph: not a Chakra trace in JSON", where=where)
     found = []
@@ -152,7 +152,8 @@ class _TraceReader:
             kind = "send" if node.type == SEND else "recv"
             size = _number(node, "comm_size", where)
             if end in node.attributes:
-                peer, tag = _number(node, end, where), int(node.attributes.get("comm_tag", 0))
+                peer = _number(node, end, where)
+                tag = _number(node, "comm_tag", where) if "comm_tag" in node.attributes else 0
                 return RankNode(node.id, node.name, needs, kind, bytes=size, peer=peer, tag=tag)
             label, group = self._group(node, groups, where)
             return RankNode(node.id, node.name, needs, kind, bytes=size, group=group, label=label)
@@ -220,7 +221,8 @@ def _number(node: TraceNode, key: str, where: str) -> int:
     value = node.attributes.get(key)
     if not isinstance(value, int) or value < 0:
         old = "Chakra's converters before 2024 do not write it: convert the trace with a newer one"
-        raise BadFile(f"the attribute {key} is missing", where=where, hint=old)
+        told = f"the attribute {key} is missing, or not a count"
+        raise BadFile(told, where=where, hint="" if key in node.attributes else old)
     return value
 
 

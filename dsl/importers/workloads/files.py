@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import BadFile
-from ...base.files import parse_json, read_bytes, read_limit
-from ...base.units import format_bytes
+from ...base.files import parse_json, read_text
 
 MEMBER = re.compile(
     r"(?P<name>.*?)[._-]?(?:rank[._-]?)?(?P<rank>\d{1,7})\.(?P<form>et|json)(?:\.gz)?"
 )
-
-GZIP = b"\x1f\x8b"
 
 
 def trace_files(path: str) -> tuple[str, str, dict[int, Path]]:
@@ -53,50 +49,13 @@ def trace_files(path: str) -> tuple[str, str, dict[int, Path]]:
     return name or place.stem, form, dict(sorted(files.items()))
 
 
-def trace_bytes(path: str | Path) -> bytes:
-    """Return what a file holds, unpacked if it is compressed by gzip.
-
-    Raises:
-        BadFile: as :func:`read_bytes`, or the compressed file is damaged or too large.
-    """
-    raw = read_bytes(path)
-    if not raw.startswith(GZIP):
-        return raw
-    limit, parts, length = read_limit(), [], 0
-    try:
-        while raw.startswith(GZIP):
-            packed = zlib.decompressobj(wbits=31)
-            parts.append(packed.decompress(raw, limit + 1 - length))
-            length += len(parts[-1])
-            if length > limit:
-                told = f"the file holds more than {format_bytes(limit)} when it is unpacked"
-                raise BadFile(told, where=str(path))
-            if not packed.eof:
-                raise BadFile("the compressed file is cut off", where=str(path))
-            raw = packed.unused_data
-    except zlib.error as error:
-        raise BadFile(f"not a file of gzip: {error}", where=str(path)) from None
-    return b"".join(parts)
-
-
-def trace_json(path: str | Path) -> Any:
-    """Return the JSON of a file, unpacked if it is compressed by gzip.
-
-    Raises:
-        BadFile: as :func:`trace_bytes`, or it is not JSON.
-    """
-    where = str(path)
-    try:
-        text = trace_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        hint = "an archive (tar) is unpacked first" if where.endswith((".tar.gz", ".tgz")) else ""
-        raise BadFile("not a text in UTF-8", where=where, hint=hint) from None
-    return parse_json(text, where)
-
-
 def traces_in(
     files: Mapping[int, Path], known: Mapping[Path, Any]
 ) -> Iterator[tuple[int, str, Any]]:
     """Yield rank, place and JSON of each file; ``known``: those that were parsed already."""
     for rank, file in files.items():
-        yield rank, str(file), known[file] if file in known else trace_json(file)
+        yield (
+            rank,
+            str(file),
+            known[file] if file in known else parse_json(read_text(file), str(file)),
+        )

@@ -165,6 +165,10 @@ def _arguments(event: Event) -> Event:
     return held if isinstance(held, dict) else {}
 
 
+def _id(event: Event, key: str) -> str:
+    return str(_arguments(event).get(key, f"no {key}: {id(event)}"))
+
+
 def _computations(
     spans: Sequence[tuple[float, float]], calls: Sequence[Timed]
 ) -> Iterator[tuple[float, Fraction, list[int]]]:
@@ -206,7 +210,8 @@ def _calls(timed: Sequence[Event], kernels: Sequence[Event], about: _Recorded) -
         (kernels, _stated),
         ([x for x in timed if str(x.get("name")).startswith("nccl:")], _annotated),
     ):
-        made = [(x, call) for x in named if (call := said(x, about)) is not None]
+        ordered = sorted(named, key=lambda x: float(x["ts"]))
+        made = [(x, call) for x in ordered if (call := said(x, about)) is not None]
         if made:
             yield from _with_times(made, timed, kernels)
             return
@@ -216,41 +221,36 @@ def _calls(timed: Sequence[Event], kernels: Sequence[Event], about: _Recorded) -
 
 
 def _with_times(
-    calls: Iterable[tuple[Event, TorchCall]], timed: Sequence[Event], kernels: Sequence[Event]
+    calls: Sequence[tuple[Event, TorchCall]], timed: Sequence[Event], kernels: Sequence[Event]
 ) -> Iterator[Timed]:
-    """Yield calls with the times of the kernel that each launched.
+    """Yield calls with the times of their kernels, ordered by group where those are not known.
 
-    That is the kernel of the first launch in the call, or with its id; a call of several that
-    launch together has that of the next one.
+    A call's kernel is that of the next launch of its thread, so that several which launch together
+    have one; else the one with its id, or of its number where there are as many kernels as calls.
     """
     kernels = sorted(kernels, key=lambda x: float(x["ts"]))
-    begins = [x["ts"] for x in kernels]
-    launches = {
-        _arguments(x).get("correlation"): x for x in timed if str(x.get("cat")).startswith("cuda_")
-    }
-    by_id = {_arguments(x).get("External id"): x for x in kernels}
-    launched: dict[object, list[tuple[float, int]]] = {}  # by thread: when, and which kernel
+    launches = {_id(x, "correlation"): x for x in timed if str(x.get("cat")).startswith("cuda_")}
+    by_id = {_id(x, "External id"): x for x in kernels}
+    launched: dict[str, list[tuple[float, int]]] = {}  # by thread: when, and which kernel
     for at, one in enumerate(kernels):
-        launch = launches.get(_arguments(one).get("correlation"))
-        if launch is not None:
-            launched.setdefault(launch.get("tid"), []).append((launch["ts"], at))
+        if launch := launches.get(_id(one, "correlation")):
+            launched.setdefault(str(launch.get("tid")), []).append((launch["ts"], at))
     for row in launched.values():
         row.sort()
-    for event, call in calls:
-        kernel = event if event.get("cat") == "kernel" else None
-        row = launched.get(event.get("tid"), [])
+    for number, (event, call) in enumerate(calls):
+        row = launched.get(str(event.get("tid")), [])
         at = bisect_left(row, (event["ts"], -1))
-        if kernel is None and at < len(row) and row[at][0] <= _end(event):
+        kernel = event if event.get("cat") == "kernel" else None
+        if kernel is None and at < len(row):
             kernel = kernels[row[at][1]]
-        kernel = kernel or by_id.get(_arguments(event).get("External id"))
-        at = bisect_left(begins, event["ts"])
-        if kernel is None and at < len(kernels):
-            kernel = kernels[at]
+        kernel = kernel or by_id.get(_id(event, "External id"))
+        if kernel is None and not launched and len(calls) == len(kernels):
+            kernel = kernels[number]
         if kernel is None:
             yield event["ts"], inf if kernels else event["ts"], call.group, call
-            continue
-        stream = _arguments(kernel).get("stream", kernel.get("tid"))
-        yield kernel["ts"], _end(kernel), stream, call
+        else:
+            stream = str(_arguments(kernel).get("stream", kernel.get("tid")))
+            yield kernel["ts"], _end(kernel), stream, call
 
 
 def _stated(event: Event, about: _Recorded) -> TorchCall | None:
@@ -310,7 +310,8 @@ def _members(held: Event, about: _Recorded, where: str) -> tuple[int, ...]:
     if not listed and about.world and size in (None, about.world):
         return tuple(range(about.world))
     raise BadFile(
-        f"the trace does not say which {size} ranks are in the group"
+        "the trace does not say which ranks are in the group"
+        + (f", which has {size}" if type(size) is int else "")
         + (": its list is cut with ..." if cut else ""),
         where=where,
         hint='--groups FILE says it: {"' + name + '": [0, 1, …]}',

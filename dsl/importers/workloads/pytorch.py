@@ -243,46 +243,31 @@ def _calls(
         shift = 1 if any(x in values[:5] for x in ("wait", "barrier")) else 0
         try:
             kind = call_kind(name := str(values[4 - shift]), place)
-            if not kind:
-                yield None
-                continue
             given, local = values[2 - shift], values[3 - shift]
-            splits = values[5 - shift] if len(values) > 5 - shift else []
-            row_of = [int(x) for x in splits] if isinstance(splits, list) else []
+            splits = values[5 - shift] if kind == WorkKind.ALLTOALLV and len(values) > 5 else []
+            parts = [int(x) for x in splits] if isinstance(splits, list) else []
         except (IndexError, TypeError, ValueError):
             raise BadFile("not the inputs of a collective", where=place) from None
+        if not kind:
+            yield None
+            continue
         label = str(given[0] if isinstance(given, list) and given else given)
-        group = groups.get(label) or _stated_ranks(row) or (() if groups or cut else range(ranks))
+        group = groups.get(label) or _stated_ranks(row)
+        if not group and not groups and cut is None:
+            group = tuple(range(ranks))
         if not group:
             told = f"process group {label!r} is not in {GROUPS_NODE}"
             raise cut or BadFile(told, where=place, hint="--groups FILE names it")
-        yield _et_call(name, kind, tuple(group), local, row_of, values[:1], outputs[:1], place)
-
-
-def _et_call(
-    name: str,
-    kind: str,
-    group: tuple[int, ...],
-    local: object,
-    splits: Sequence[int],
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-    where: str,
-) -> TorchCall:
-    """Return a call; ``local``: the peer or root, counted in its group."""
-    elements, width = _size(inputs)
-    known = type(local) is int and 0 <= local < len(group)
-    if kind in ("send", "recv") and not known:
-        raise BadFile(f"peer {local} is not in its group", where=where)
-    row: tuple[int, ...] = ()
-    if kind == WorkKind.ALLTOALLV:
-        even = elements // max(1, len(group))
-        row = tuple(x * width for x in splits or [even] * len(group))
-        if len(row) != len(group):
-            raise BadFile(f"{len(row)} splits for {len(group)} ranks", where=where)
-    out, out_width = _size(outputs)
-    peer = group[local] if known and isinstance(local, int) else -1
-    return TorchCall(name, kind, group, elements * width, out * out_width, row, peer)
+        peer = group[local] if type(local) is int and 0 <= local < len(group) else -1
+        if kind in ("send", "recv") and peer < 0:
+            raise BadFile(f"peer {local} is not in its group", where=place)
+        (sent, width), (received, out_width) = _size(values[:1]), _size(outputs[:1])
+        if kind == WorkKind.ALLTOALLV:
+            parts = parts or [sent // len(group)] * len(group)
+            if len(parts) != len(group):
+                raise BadFile(f"{len(parts)} splits for {len(group)} ranks", where=place)
+        row_of = tuple(x * width for x in parts)
+        yield TorchCall(name, kind, group, sent * width, received * out_width, row_of, peer)
 
 
 def _stated_ranks(row: Mapping[str, Any]) -> tuple[int, ...]:
@@ -328,7 +313,7 @@ def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchC
     Raises:
         BadFile: an entry that is neither a call nor a computation.
     """
-    groups: dict[object, tuple[int, ...]] = {}
+    groups: dict[str, tuple[int, ...]] = {}
     for at, row in enumerate(rows):
         place = f"{where}: entry {at}"
         if not isinstance(row, dict) or not ("comms" in row or "compute" in row):
@@ -339,11 +324,11 @@ def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchC
         if not all(type(x) is int for x in group):
             raise BadFile("global_ranks is not a list of ranks", where=place)
         if group:
-            groups[row.get("pg_id")] = group
+            groups[str(row.get("pg_id"))] = group
         if not kind:
             yield None
             continue
-        group = group or groups.get(row.get("pg_id")) or strided(0, 1, world or ranks)
+        group = group or groups.get(str(row.get("pg_id"))) or strided(0, 1, world or ranks)
         splits = row.get("in_split")
         ends = {"send": "dst_rank", "recv": "src_rank"}
         peer = row.get(ends.get(kind, "root"))

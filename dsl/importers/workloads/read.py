@@ -16,7 +16,7 @@ from ...nouns.workload import Workload
 from ...nouns.workload_file import load, load_csv, looks_like_csv
 from .astra_text import looks_like_astra_text, read_astra_text
 from .chakra import is_chakra_json, read_chakra, side_file
-from .files import MEMBER, trace_files, trace_json, traces_in
+from .files import MEMBER, trace_files, traces_in
 from .kineto import RECORD, is_kineto, read_kineto
 from .optccl import is_optccl, read_optccl
 from .parallel import looks_like_settings, read_settings
@@ -25,11 +25,12 @@ from .pytorch import is_param, is_pytorch, read_pytorch
 TRACES = ("chakra", "pytorch", "kineto", "param")
 """Formats with a file for each rank."""
 
-CALLS = f"weft wants the calls of every rank in their order; {RECORD}"
+_CALLS = f"weft wants the calls of every rank in their order; {RECORD}"
 
 OTHERS = (
-    (r"\bComm\. Op +Message Size", "DeepSpeed's table of sums of calls", CALLS),
-    (r"\bNCCL (INFO|WARN|TRACE) ", "a log of NCCL_DEBUG", CALLS),
+    (r"\bComm\. Op +Message Size", "DeepSpeed's table of sums of calls", _CALLS),
+    (r"\bNCCL (INFO|WARN|TRACE) ", "a log of NCCL_DEBUG", _CALLS),
+    (r'"profiling_name"\s*:\s*"', "a dump of PyTorch's flight recorder", _CALLS),
     (
         r"\bHloModule\b",
         "a module of XLA (HLO)",
@@ -148,13 +149,15 @@ def _trace_form(path: str, known: dict[Path, Any]) -> str | None:
         for one in sorted(x for x in place.iterdir() if _is_trace(x)):
             if one.name.removesuffix(".gz").endswith(".et"):
                 return "chakra"
-            if form := _json_form(known.setdefault(one, trace_json(one))):
+            known[one] = parse_json(read_text(one), str(one))
+            if form := _json_form(known[one]):
                 return form
         hint = "traces of Chakra, PyTorch, its profiler or PARAM, one for each rank"
         raise BadFile("a folder without traces", where=path, hint=hint)
     if not place.is_file() or not plain.endswith(".json"):
         return None
-    return _json_form(known.setdefault(place, trace_json(place)))
+    known[place] = parse_json(read_text(place), path)
+    return _json_form(known[place])
 
 
 def _has_traces(prefix: Path) -> bool:
@@ -185,18 +188,17 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
     form = given.format or named or text_form(text)
     if form is None and looks_like_json(text):
         form = "json"
-    if form is None or (form == "astra-sim" and given.format is None):
+    if form == "astra-sim" and given.format is None:  # SimAI's begin alike
         refuse_foreign(text, where, OTHERS)
     data: Any = None
     if form in ("weft", "optccl", "json"):
         data = parse_json(text, where)
-        form = "optccl" if is_optccl(data) else "weft"
+        other = form == "json" and not (isinstance(data, dict) and "weft" in data)
+        form = "optccl" if is_optccl(data) else None if other else "weft"
         if trace := _json_form(data):
             raise BadFile(
                 f"this is a trace of one rank ({trace})", where=where, hint="name its file, not -"
             )
-        if isinstance(data, dict) and form == "weft" and "weft" not in data:
-            refuse_foreign(text, where, OTHERS)
     readers: dict[str, Callable[[], Workload]] = {
         "weft": lambda: load(data, where, given.name),
         "optccl": lambda: read_optccl(data, where, given.name),
@@ -205,6 +207,7 @@ def workload_in(text: str, where: str, source: WorkloadSource | None = None) -> 
         "settings": lambda: read_settings(text, where, given.name),
     }
     if form is None or form not in readers:
+        refuse_foreign(text, where, OTHERS)
         raise BadFile(
             "not a workload",
             where=where,

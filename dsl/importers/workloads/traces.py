@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
+from itertools import islice
 
 from ...base.errors import BadFile
 from ...base.lazy_dataclass import dataclass
@@ -76,8 +77,8 @@ def workload_of_traces(
     keys: dict[tuple[int, int], Key] = {}
     for rank, nodes in ranks.items():
         count: dict[Key, int] = {}
-        for node in nodes:
-            key = _key(rank, node, count, alike)
+        for at, node in enumerate(nodes):
+            key = _key(rank, at, node, count, alike)
             if key is not None:
                 keys[rank, node.id] = key
                 found.setdefault(key, _Matched()).nodes[
@@ -102,7 +103,7 @@ def _require_all(ranks: Mapping[int, Sequence[RankNode]], where: str) -> None:
     """Raise BadFile if traces of ranks are missing."""
     named = {v for nodes in ranks.values() for node in nodes for v in (*node.group, node.peer)}
     most = max([*named, *ranks], default=-1)
-    lost = [rank for rank in range(most + 1) if rank not in ranks]
+    lost = [*islice((rank for rank in range(most + 1) if rank not in ranks), 9)]
     if lost:
         shown = ", ".join(map(str, lost[:8])) + (", …" if len(lost) > 8 else "")
         raise BadFile(
@@ -113,25 +114,30 @@ def _require_all(ranks: Mapping[int, Sequence[RankNode]], where: str) -> None:
 
 
 def _alike(ranks: Mapping[int, Sequence[RankNode]]) -> set[int]:
-    """Return the ids of computations that are equal on all ranks; all traces have one form then."""
+    """Return the places of computations that are equal on all ranks, whose traces have one form."""
+
+    def form(nodes: Sequence[RankNode]) -> list[tuple[str, list[int]]]:
+        place = {node.id: at for at, node in enumerate(nodes)}
+        return [(node.kind, [place[x] for x in node.needs]) for node in nodes]
+
     first, *others = ranks.values()
-    form = [(one.id, one.kind, one.needs) for one in first]
-    if not others or any([(one.id, one.kind, one.needs) for one in x] != form for x in others):
+    known = form(first)
+    if not others or any(form(x) != known for x in others):
         return set()
     return {
-        one.id
+        at
         for at, one in enumerate(first)
         if one.kind == WorkKind.COMPUTE
         and all(x[at].us == one.us and x[at].name == one.name for x in others)
     }
 
 
-def _key(rank: int, node: RankNode, count: dict[Key, int], alike: set[int]) -> Key | None:
+def _key(rank: int, at: int, node: RankNode, count: dict[Key, int], alike: set[int]) -> Key | None:
     """Return what identifies the operation of a node on all ranks; None if it only orders."""
     if not node.kind:
         return None
     if node.kind == WorkKind.COMPUTE:
-        return ("compute", node.id) if node.id in alike else ("compute", node.id, rank)
+        return ("compute", at) if at in alike else ("compute", at, rank)
     if node.kind == "send":
         key: Key = ("message", rank, node.peer, node.tag)
     elif node.kind == "recv":
@@ -145,15 +151,14 @@ def _key(rank: int, node: RankNode, count: dict[Key, int], alike: set[int]) -> K
 def _names(found: Mapping[Key, _Matched]) -> dict[Key, str]:
     """Return a name for each operation: that of its node, with what tells it from others."""
     names: dict[Key, str] = {}
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     for key, one in found.items():
         node = next(iter(one.nodes.values()))
-        plain = node.name or str(node.kind)
-        name, number = plain, 1
+        name = plain = node.name or str(node.kind)
         while name in taken:
-            number += 1
-            name = f"{plain} ({number})"
-        taken.add(name)
+            taken[plain] += 1
+            name = f"{plain} ({taken[plain]})"
+        taken[name] = 1
         names[key] = name
     return names
 

@@ -90,6 +90,9 @@ def test_messages_are_paired_and_computations_that_are_equal_are_one(tmp_path: P
 
     send = TraceNode(1, SEND, "send", (), (0,), attributes={"comm_dst": 1, "comm_size": 99})
     receive = TraceNode(1, RECV, "recv", (), (0,), attributes={"comm_src": 0, "comm_size": 99})
+    alike = [replace(work(0), id=number) for number in range(2)]  # as Chakra numbers them
+    traces(tmp_path, [[one, replace(one, id=one.id + 2, data_deps=(one.id,))] for one in alike])
+    assert [one.ranks for one in read(tmp_path).operations] == [(0, 1), (0, 1)]
     traces(tmp_path, [[work(0), send, work(2, 1)], [work(0), receive, work(2, 1)]])
     found = read(tmp_path)
     by = {one.kind: one for one in found.operations}
@@ -184,6 +187,9 @@ def test_dependencies_on_callers_that_are_not_there_are_passed_over(tmp_path: Pa
     gpu = TraceNode(5, COLL, "ncclKernel", attributes={"is_cpu_op": 0})
     traces(tmp_path, [[gpu]] * 2)
     with pytest.raises(BadFile, match="comm_type is missing"):
+        read(tmp_path)
+    traces(tmp_path, [[message(0, "dst", 1, comm_tag="x")], [message(0, "src", 0)]])
+    with pytest.raises(BadFile, match="comm_tag is missing, or not a count"):
         read(tmp_path)
 
 
@@ -702,3 +708,11 @@ def test_a_table_is_called_as_its_file(tmp_path: Path) -> None:
     path = tmp_path / "step.csv"
     path.write_text("name,kind,group,size\na,transfer,0 1,5\n")
     assert read(path).name == "step"
+
+
+def test_a_peer_beyond_all_ranks_needs_no_memory(tmp_path: Path) -> None:
+    traces(tmp_path, [[message(0, "dst", 2**31 - 1)]])
+    with pytest.raises(
+        BadFile, match=r"ranks 1, 2, 3, 4, 5, 6, 7, 8, … are missing: 1 of 2147483648"
+    ):
+        read(tmp_path)
