@@ -45,7 +45,7 @@ from ...base.errors import BadFile, suggest
 from ...base.files import Fields, parse_toml
 from ...base.lazy_dataclass import dataclass
 from ...nouns.collective import LARGEST_GROUP
-from ...nouns.workload import Workload, WorkloadOperation, axis_groups
+from ...nouns.workload import Workload, WorkloadOperation, axis_groups, require_size
 from ...nouns.workload_file import placed
 
 ORDER = "tp-cp-ep-dp-pp"
@@ -439,6 +439,9 @@ def _require_fit(sizes: Mapping[str, int], order: str, m: Mapping[str, int], whe
     ranks = prod(sizes[axis] for axis in AXES if axis != "ep")
     if ranks > LARGEST_GROUP:
         raise BadFile(f"the axes have {ranks} ranks, more than {LARGEST_GROUP}", where=where)
+    groups = [ranks // sizes[axis] for axis in ("tp", "dp", "ep") if sizes[axis] > 1]
+    borders = 2 * (ranks - ranks // sizes["pp"])
+    placed(lambda: require_size(sum(groups) + borders, len(groups) * ranks + 2 * borders), where)
 
 
 def _stages(

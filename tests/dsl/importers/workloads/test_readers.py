@@ -518,6 +518,7 @@ def test_settings_become_volumes_by_the_formulas(tmp_path: Path) -> None:
         ("tp = 2", f"tp = 0x{'9' * 5000}", "beyond 64 bits"),
         ("tp = 2", "tp = 100000", "tp = 100000 is more than hidden = 8: ranks would"),
         ("dp = 4", "dp = 1000000", "4000000 ranks, more than 1048576"),
+        ("dp = 4", "dp = 262144", "more than 262144 operations"),
         ("tp = 2", "tp = 2\npt = 3", "unknown key 'pt'"),
         ("tp = 2", "tp = 2\ntensor-parallel-size = 2", "says 'tp' a second time"),
         ("tp = 2", "tp = 2\nsequence_parallel = true", r"it belongs to \[step\]"),
