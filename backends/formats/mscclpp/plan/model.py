@@ -116,6 +116,13 @@ class Operation:
     body: tuple[Operation, ...] = ()
     reduce_op: str | None = None
 
+    def turns(self) -> Iterator[tuple[Operation, int | None]]:
+        """Yield a pipeline's body chunk by chunk, with its turn, or any other operation itself."""
+        if self.op is PlanOp.PIPELINE:
+            yield from ((one, turn) for turn in range(self.chunks) for one in self.body)
+        else:
+            yield self, None
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
