@@ -16,10 +16,10 @@
     }
 
 As in LogGOPSim's own converter, a statement is a line without blanks before it, a comment has a
-line of its own (``//``) or stands before a statement (``/* */``), ranks stand in order, and what depends on another operation
-names a label above it. What weft adds stands in comments: the first line says what the file is for,
-and a comment above an operation which offsets of the rank's input it takes, and where in its output
-its value ends.
+line of its own (``//``) or stands before a statement (``/* */``), ranks stand in order, and what
+depends on another operation names a label above it. What weft adds stands in comments: the first
+line says what the file is for, and a comment above an operation which offsets of the rank's input
+it takes, and where in its output its value ends.
 """
 
 from __future__ import annotations
