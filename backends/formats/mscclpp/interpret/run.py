@@ -145,10 +145,8 @@ def run_plan(
     plan: str | ExecutionPlan,
     collective: Collective | None = None,
     *,
-    elements: int = 4,
     dtypes: Sequence[str] = ("float32", "int32"),
     orders: int = 200,
-    launches: int = LAUNCHES,
     seed: int = 0,
     tell: ProgressCallback = silent,
 ) -> Execution:
@@ -162,18 +160,18 @@ def run_plan(
     """
     if isinstance(plan, str):
         plan = read_plan(plan)
-    if elements < 2 or orders < 1 or launches < 1:
-        raise UserError("at least two elements per chunk, one order and one launch are needed")
+    if orders < 1:
+        raise UserError("at least one order is needed")
     c = fit(collective, plan) if collective else collective_of(plan)
     sizes, _ = chunk_units(plan)
-    elements = max(elements, sizes[-1])  # one is a unit of what groups of blocks split
+    elements = max(4, sizes[-1])  # one is a unit of what groups of blocks split
     place = layout(c, [0] * c.ranks, in_place=plan.in_place)
     problem = _too_large(plan, place)
     if problem:
         return Execution(False, problem)
     try:
         runs = [
-            _Experiment(plan, place, elements, number_type(name), launches, seed) for name in dtypes
+            _Experiment(plan, place, elements, number_type(name), LAUNCHES, seed) for name in dtypes
         ]
     except Unfit as error:
         return Execution(False, str(error))
@@ -191,7 +189,7 @@ def run_plan(
     how = "in place" if plan.in_place else "out of place"
     return Execution(
         True,
-        f"{how}, {orders} orders of {launches} launches, {', '.join(dtypes)}: all results right",
+        f"{how}, {orders} orders of {LAUNCHES} launches, {', '.join(dtypes)}: all results right",
         orders,
         steps,
     )
