@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from sources import Source, walk
 
@@ -113,24 +113,11 @@ def _never_given(function: Function, given: list[ast.Call]) -> Iterator[str]:
 
 
 def cheapest_paths(source: Source) -> Iterator[str]:
-    """Functions that search cheapest paths.
-
-    Pattern: entries are taken from a heap, and others pushed whose cost is a sum
-    (``heappush(heap, (far + 1, node))``); or SciPy's `dijkstra` is called.
-    """
+    """Functions that take from a heap, or call `dijkstra` of SciPy; heaps of events are counted."""
     if any(mentions(source, word) for word in ("heappop", "dijkstra")):
         for function in functions(source):
-            made = {called(call) for call in calls(function)}
-            if "dijkstra" in made or ("heappop" in made and any(map(_adds_up, walk(function)))):
+            if any(called(call) in ("heappop", "dijkstra") for call in calls(function)):
                 yield place(source, function, function.name)
-
-
-def _adds_up(node: ast.AST) -> bool:
-    """A push on a heap of a tuple that begins with a sum, or with a name bound to one just before."""
-    match node:
-        case ast.Call(args=[_, ast.Tuple(elts=[first, *_])]) if called(node) == "heappush":
-            return any(isinstance(one, ast.Add) for one in ast.walk(first))
-    return False
 
 
 def folder_pairs(files: Files) -> tuple[str, ...]:
@@ -149,35 +136,28 @@ def tested_modules(code: Files, tests: Files) -> set[str]:
     return {full if full in known else module for module, full in named} & known
 
 
-def dialect(files: Iterable[Source]) -> Iterator[str]:
-    """Words of the dialect in all lines of the files: `is no`, `so many`, `nobody` and the like."""
-    for source in files:
-        for number, line in enumerate(source.text.splitlines(), 1):
-            for found in DIALECT.finditer(line):
-                yield f"{source}:{number}: {found[0]}"
+def dialect(source: Source) -> Iterator[str]:
+    """Words of the dialect in all lines of a file: `is no`, `so many`, `nobody` and the like."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        for found in DIALECT.finditer(line):
+            yield f"{source}:{number}: {found[0]}"
 
 
 def measured(tree: Tree) -> Iterator[Figure]:
     """All of these counts."""
     code = tree.code
-    backends = [source for source in code if source.folder == "backends"]
+    paths = (at for source in code for at in cheapest_paths(source))
+    constants = (at for s in code if s.folder == "backends" for at in numeric_constants(s))
+    words = (at for source in code for at in dialect(source))
     for key, label, found in (
         ("single_user_modules", "modules with one user", single_users(code)),
         ("one_use_functions", "functions of two statements, used once", one_use_functions(code)),
         ("unused_defaults", "defaults that no call overrides", unused_defaults(code)),
-        (
-            "cheapest_paths",
-            "routines of cheapest paths",
-            (a for s in code for a in cheapest_paths(s)),
-        ),
-        (
-            "constants_backends",
-            "numeric constants of backends",
-            (a for s in backends for a in numeric_constants(s)),
-        ),
+        ("cheapest_paths", "routines of cheapest paths, heaps of events as well", paths),
+        ("constants_backends", "numeric constants of backends", constants),
         ("folder_pairs", "first-level folders that name each other", folder_pairs(code)),
         ("tested_modules", "modules that tests import", sorted(tested_modules(code, tree.tests))),
-        ("dialect", "words of the dialect", dialect(code)),
+        ("dialect", "words of the dialect", words),
     ):
         places = tuple(found)
         yield Figure(key, label, len(places), places)
