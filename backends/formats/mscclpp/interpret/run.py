@@ -145,8 +145,10 @@ def run_plan(
     plan: str | ExecutionPlan,
     collective: Collective | None = None,
     *,
+    elements: int = 4,
     dtypes: Sequence[str] = ("float32", "int32"),
     orders: int = 200,
+    launches: int = LAUNCHES,
     seed: int = 0,
     tell: ProgressCallback = silent,
 ) -> Execution:
@@ -160,8 +162,8 @@ def run_plan(
     """
     if isinstance(plan, str):
         plan = read_plan(plan)
-    if orders < 1:
-        raise UserError("at least one order is needed")
+    if elements < 2 or orders < 1 or launches < 1:
+        raise UserError("at least two elements per chunk, one order and one launch are needed")
     c = fit(collective, plan) if collective else collective_of(plan)
     place = layout(c, [0] * c.ranks, in_place=plan.in_place)
     problem = _too_large(plan, place)
@@ -169,9 +171,9 @@ def run_plan(
         return Execution(False, problem)
     try:
         runs = [
-            _Experiment(plan, place, size, number_type(name), LAUNCHES, seed)
+            _Experiment(plan, place, size, number_type(name), launches, seed)
             for name in dtypes
-            for size in _sizes(plan)
+            for size in _sizes(plan, elements)
         ]
     except Unfit as error:
         return Execution(False, str(error))
@@ -189,18 +191,18 @@ def run_plan(
     how = "in place" if plan.in_place else "out of place"
     return Execution(
         True,
-        f"{how}, {orders} orders of {LAUNCHES} launches, {', '.join(dtypes)}: all results right",
+        f"{how}, {orders} orders of {launches} launches, {', '.join(dtypes)}: all results right",
         orders,
         steps,
     )
 
 
-def _sizes(plan: ExecutionPlan) -> list[int]:
-    """Return the elements of a chunk in experiments: four; where groups of blocks share chunks, one
+def _sizes(plan: ExecutionPlan, elements: int) -> list[int]:
+    """Return the elements of a chunk in experiments: where groups of blocks share chunks, one
     element is a unit of what they share, and some orders of their cuts are tried."""
     units, _ = chunk_units(plan)
     if units == [1]:
-        return [4]
+        return [elements]
     most = max(max(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus)
     tried = (units[-1], units[0], units[len(units) // 2])
     return list(dict.fromkeys(min(one, MOST_CHUNKS // most) for one in tried))
