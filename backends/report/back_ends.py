@@ -122,15 +122,15 @@ PROGRAMS = (
         "ASTRA-sim, a simulator",
         "Chakra execution traces",
         (),
-        "its rule of time, replayed here; the simulator not",
+        "the simulator, and its rule of time, replayed here",
         ON_CPUS,
     ),
     BackEnd(
         "goal",
-        "LogGOPSim, a simulator",
+        "LogGOPSim (ATLAHS, spcl), a simulator",
         "GOAL, as text",
         (),
-        "its rule of time, replayed here; the simulator not",
+        "ATLAHS' simulator, and its rule of time, replayed here",
         ON_CPUS,
     ),
 )

@@ -214,7 +214,7 @@ def _end_line(path: Path, journal: int) -> None:
 def _finished(path: Path, lines: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows that this user wrote, and whose files are all there and unchanged."""
     for line in lines:
-        key, row, files = (line.get(name) for name in ("key", "row", "files"))
+        key, row, files = (line.get(name, {}) for name in ("key", "row", "files"))
         if line["event"] != "ended" or not is_sealed([key, row, files], line.get("seal")):
             continue  # without an answer, or another's words, of any type
         if all(_is(path / name, digest) for name, digest in files.items()):

@@ -66,7 +66,6 @@ _NOT_TEXT = (
 """Files that are no text: a pattern in their name, a zero and their first bytes; what they are;
 what to do."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
     r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F]|[\ud800-\udfff])|\\."
@@ -197,13 +196,14 @@ def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
     """Write a file atomically; ``-`` is standard output.
 
     A link is followed; a device or pipe (``/dev/stdout``) is written to, never replaced. Control
-    characters, which command terminals and are not of XML, are written as ``\\u001b``.
+    characters, which terminals obey and XML has none of, are written as :func:`.printable` has
+    them.
 
     Raises:
         UserError: it exists and ``force`` is not given, or cannot be written (a missing folder,
             no permission, a full disk). Nothing is left behind then.
     """
-    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = printable(text)
     if str(path) == "-":
         _write_stdout([text])
     else:

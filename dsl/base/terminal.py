@@ -8,6 +8,9 @@ from collections.abc import Iterable
 ESCAPES = re.compile(r"\x1b?\[[0-9;]*m|\x1b\[[0-9;?]*[A-Za-z]")
 """Colours and movements of the cursor; of colours also those whose first byte was lost."""
 
+LONGEST = 4096
+"""Characters of the longest line that a program prints."""
+
 MOST_LABELS = 3
 """Labels that may stand before each other: a time, a pod and a rank."""
 
@@ -44,8 +47,12 @@ def plain_text(text: str) -> str:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of a text without colours, and without labels that most of them have."""
-    lines = plain_text(text).splitlines()
+    """Return the lines of a text without colours, and without labels that most of them have.
+
+    A line of more than :data:`LONGEST` characters is empty: no table has one, and patterns that
+    read lines may take the square of their length.
+    """
+    lines = [x if len(x) <= LONGEST else "" for x in plain_text(text).splitlines()]
     for _ in range(MOST_LABELS):
         labels = [_LABEL.match(line) for line in lines]
         if not lines or 2 * sum(map(bool, labels)) < len(lines):

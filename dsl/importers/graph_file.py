@@ -18,7 +18,10 @@ from .defaults import CABLE_ALPHA
 from .xml_tree import Element, parse_xml
 
 _GRAPHML = re.compile(r"<(?:\w+:)?graphml[\s>]")
-_GML = re.compile(r"^\s*(?:(?:#[^\n]*|[A-Za-z]\w*\s+(?:\"[^\"\n]*\"|[^\s\[]+))\s*\n\s*)*graph\s*\[")
+_GML = re.compile(  # possessive: a line is taken in one way, so that what is none ends at once
+    r"\s*+(?:(?:#[^\n]*+|[A-Za-z]\w*+[ \t]++(?:\"[^\"\n]*+\"|[^\s\[]++))[ \t\r]*+\n\s*+)*+"
+    r"graph\s*+\["
+)
 
 
 def looks_like_graphml(text: str) -> bool:

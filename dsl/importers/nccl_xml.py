@@ -300,6 +300,14 @@ def _direct(
                 above = _cpu_above(reading, parent) + n
                 cables.append(Cable(rank, above, width, CABLE_ALPHA, medium=Medium.NVLINK))
     cables += _peer_cables(reading, found, counts, options)
+    joined = sorted({*switched, *(a for a, _ in counts)})
+    if joined and not options.has("bw"):
+        lanes = dict.fromkeys(_lane(found[rank][0], options) for rank in joined)
+        listed = " and ".join(f"{float(lane):g}GB/s" for lane in lanes)
+        reading.notes.append(
+            f"{listed} per NVLink or xGMI link, as the library counts, which is less than data "
+            "sheets have (bw=)"
+        )
     if switched:
         if len({found[rank][0].host for rank in switched}) > 1:
             reading.host = None

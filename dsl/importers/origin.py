@@ -12,6 +12,7 @@ from typing import Any
 from ..base.errors import BadFile, UserError
 from ..base.files import Fields
 from ..base.spans import Source
+from ..machines.confined import in_hosts, plain_machine
 from ..machines.spec import MachineSpec, parse_options
 from ..nouns.topology import Topology
 
@@ -43,7 +44,9 @@ def machine_again(
     made = Topology.from_json(data, where)
     asked = [key for key in options.keys if key not in OF_ANY]
     if not asked:
-        return made
+        if not options.has("loopback"):
+            return made
+        return in_hosts(plain_machine(made).machine, options)
     if "imported" not in data:
         raise UserError(
             f"{where} is a machine of its own, and takes no {asked[0]}=",

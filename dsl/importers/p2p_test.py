@@ -16,6 +16,7 @@ from statistics import median
 
 from ..base.errors import BadFile
 from ..base.lazy_dataclass import dataclass
+from ..base.tables import count
 from ..base.terminal import plain_lines, without_bars
 from ..machines.spec import MachineSpec
 from ..nouns.timing import MachineTiming
@@ -94,9 +95,15 @@ def read_p2p_test(text: str, where: str, options: MachineSpec) -> Topology:
     both = _like(matrices, "Bidirectional", "Bandwidth", enabled, gpus, where)
     delays = _like(matrices, "", "Latency", enabled, gpus, where)
     names = tuple(m[1] for m in map(_DEVICE.match, lines) if m)
-    note = f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}"
-    made = measured_machine(PairRates(gpus, one, both, delays, names), where, options, note)
+    notes = [f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}"]
     more = () if measured is enabled else _other_way(one, other, enabled=enabled)
+    if filled := [f for f in other if f not in one and f[0] != f[1]]:
+        one |= {f: other[f] for f in filled}
+        notes.append(
+            f"{count(len(filled), 'direction')} of 0.00: as measured with P2P "
+            f"{'disabled' if enabled else 'enabled'}"
+        )
+    made = measured_machine(PairRates(gpus, one, both, delays, names), where, options, *notes)
     return replace(made, notes=(*made.notes, *more, *_cannot(lines)))
 
 
@@ -163,7 +170,7 @@ def _absent(rates: PairRates, flows: int) -> Iterator[str]:
     if not rates.out or not rates.into:
         yield "every pair was measured alone, so what several pairs share is not known"
     if lacking := rates.gpus * (rates.gpus - 1) - flows:
-        yield f"{lacking} directions were not measured (0.00 or N/A) and get no link"
+        yield f"{count(lacking, 'direction')} not measured (0.00 or N/A): no link"
 
 
 def _shared(rates: PairRates, flows: Sequence[tuple[int, int]]) -> Iterator[Resource]:

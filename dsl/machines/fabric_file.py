@@ -170,11 +170,11 @@ def read_fabric(text: str, name: str) -> FabricFile:
     Raises:
         BadFile: an unknown format, or an invalid text.
     """
-    if re.search(r"^\s*SwitchName\s*=", text, re.MULTILINE | re.IGNORECASE):
+    if re.search(r"^[ \t]*SwitchName\s*=", text, re.MULTILINE | re.IGNORECASE):
         return FabricFile(name, _slurm(text, name))
-    if re.search(r'^\s*Switch\s+\d+\s+"S-', text, re.MULTILINE):
+    if re.search(r'^[ \t]*Switch\s+\d+\s+"S-', text, re.MULTILINE):
         return FabricFile(name, _infiniband(text, name))
-    if re.search(r"^\s*(racks|hosts_per_rack)\s*=", text, re.MULTILINE):
+    if re.search(r"^[ \t]*(racks|hosts_per_rack)\s*=", text, re.MULTILINE):
         return FabricFile(name, pattern=_leaf_spine(text, name))
     raise BadFile(
         "not a fabric",
@@ -288,7 +288,7 @@ def _slurm_lines(text: str) -> Iterator[tuple[int, dict[str, str]]]:
         joined += line.removesuffix("\\") + " "
         if line.endswith("\\"):
             continue
-        words = re.sub(r"\s*=\s*", "=", joined).split()
+        words = "=".join(part.strip() for part in joined.split("=")).split()
         cuts = [(word, word.find("=")) for word in words]
         fields = {word[:at].lower(): word[at + 1 :] for word, at in cuts if at > 0}
         if "switchname" in fields:

@@ -27,7 +27,8 @@ T = TypeVar("T")
 
 def looks_like_host(text: str) -> bool:
     """Return True if the first line that is not blank or a comment is a TOML key."""
-    return re.match(r"\ufeff?(\s*(#.*)?\n)*\s*[a-z_]+\s*=", text) is not None
+    # Possessive: there is one way to take a line, and 2 ** lines with a plain star.
+    return re.match(r"\ufeff?(?:[^\S\n]*+(?:#.*+)?\n)*+\s*+[a-z_]++\s*+=", text) is not None
 
 
 def host_names() -> tuple[str, ...]:

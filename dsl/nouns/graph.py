@@ -118,7 +118,7 @@ def json_list(text: object) -> list[Any]:
     """Return the list that a graph attribute holds as JSON text; empty if it holds none."""
     try:
         found = json.loads(text) if isinstance(text, str) else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return found if isinstance(found, list) else []
 
@@ -127,7 +127,7 @@ def json_object(text: object) -> dict[str, Any]:
     """Return the object that a graph attribute holds as JSON text; empty if it holds none."""
     try:
         found = json.loads(text) if isinstance(text, str) else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -21,7 +21,7 @@ class Refused(Exception):
 
 TOKENS = {
     "start": {
-        r"[ \t]+": "start",
+        r"[ \t]+(?=\r?\n)": "start",  # the rule of blanks falls through, and eats what follows
         r"send": "size",
         r"recv": "size",
         r"calc": "time",

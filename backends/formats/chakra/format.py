@@ -65,7 +65,7 @@ class Segments(StrEnum):
 GAIN = 0.005
 """Share of the time that turns must save in the replay, or else they are not written."""
 
-GAIN_OF_PIECES = 0.02
+GAIN_OF_PIECES = 0.01
 """Share of the time that twice the messages must save in the replay."""
 
 

@@ -15,11 +15,11 @@
     l0: recv 1024b from 0 tag 7
     }
 
-As in LogGOPSim's own converter, a statement is a line, a comment has a line of its own (``//``) or
-stands before a statement (``/* */``), ranks stand in order, and what depends on another operation
-names a label above it. What weft adds stands in comments: the first line says what the file is for,
-and a comment above an operation which offsets of the rank's input it takes, and where in its output
-its value ends.
+As in LogGOPSim's own converter, a statement is a line without blanks before it, a comment has a
+line of its own (``//``) or stands before a statement (``/* */``), ranks stand in order, and what
+depends on another operation names a label above it. What weft adds stands in comments: the first
+line says what the file is for, and a comment above an operation which offsets of the rank's input
+it takes, and where in its output its value ends.
 """
 
 from __future__ import annotations
@@ -58,9 +58,8 @@ _ORDER = re.compile(
     rf"(?P<later>{_LABEL})[ \t]+(?P<how>i?requires)[ \t]+(?P<first>{_LABEL})[ \t]*\r?",
     re.ASCII,
 )
-_HEAD = re.compile(
-    r"(?P<word>num_ranks)[ \t]+(?P<ranks>\d+)|rank[ \t]+(?P<rank>\d+)[ \t]*[{]|[}]", re.ASCII
-)
+_TOTAL = re.compile(r"num_ranks[ \t]+([0-9]+)")
+_RANK = re.compile(r"rank[ \t]+([0-9]+)[ \t]*\{")
 _PLACES = re.compile(rf"[ \t]*(?P<label>{_LABEL}):(?P<places>(?: [io]\[\d{{1,9}}\])+)", re.ASCII)
 _PLACE = re.compile(r"([io])\[(\d+)\]", re.ASCII)
 
@@ -143,30 +142,27 @@ def read_goal(text: str, where: str) -> MessageGraph:
     ranks: list[_RankText] = []
     total = -1
     own: _RankText | None = None
-    for number, said, head in _statements(text, where):
+    for number, word, said in _statements(text, where):
         place = f"{where}:{number}"
-        if head is None:
-            if own is None and not said.startswith("//"):
-                raise BadFile(f"{said[:60]!r} stands outside of the ranks", where=place)
-            if own is not None:
-                _statement(own, said, units, place)
-        elif head["word"]:
+        if word == "num_ranks":
             if total >= 0 or own is not None:
                 raise BadFile("num_ranks stands once, before the ranks", where=place)
-            total = _number(head["ranks"], MOST_RANKS, place)
-        elif head["rank"] is None:
-            if own is None:
-                raise BadFile("a brace that closes no rank", where=place)
-            own = None
-        else:
-            if own is not None or total < 0 or int(head["rank"]) != len(ranks):
+            total = _number(said, MOST_RANKS, place)
+        elif word == "rank":
+            if own is not None or total < 0 or _number(said, MOST_RANKS, place) != len(ranks):
                 raise BadFile(
-                    f"rank {head['rank'][:20]} stands where rank {len(ranks)} should",
+                    f"rank {said[:20]} stands where rank {len(ranks)} should",
                     where=place,
                     hint="num_ranks N, then rank 0 { … }, rank 1 { … }, … in order",
                 )
             own = _RankText()
             ranks.append(own)
+        elif own is not None and word:
+            own = None
+        elif own is not None:
+            _statement(own, said, units, place)
+        elif not said.startswith("//"):
+            raise BadFile(f"{said[:60]!r} stands outside of the ranks", where=place)
     if own is not None:
         raise BadFile("the last rank has no closing brace", where=where)
     if len(ranks) != total:
@@ -175,8 +171,9 @@ def read_goal(text: str, where: str) -> MessageGraph:
     return MessageGraph("", nodes) if about is None else MessageGraph(ranks=nodes, **about)
 
 
-def _statements(text: str, where: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
-    """Yield the number of the line and a statement, a head of a rank, or a comment of offsets."""
+def _statements(text: str, where: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of a line, the word of a head or a closing brace, and what is said: the
+    number of the head, or (with no word) a statement or a comment to the end of the line."""
     inside = False
     for number, line in enumerate(text.split("\n"), 1):
         rest = line
@@ -185,15 +182,25 @@ def _statements(text: str, where: str) -> Iterator[tuple[int, str, re.Match[str]
                 _, closed, rest = rest.partition("*/")
                 inside = not closed
                 continue
-            rest = rest.lstrip(" \t")
+            if rest[0] in " \t":
+                if rest.strip(" \t\r"):
+                    raise BadFile(
+                        f"blanks before {rest.strip()[:60]!r}",
+                        where=f"{where}:{number}",
+                        hint="LogGOPSim's converter takes the next character for a blank too",
+                    )
+                break
             if rest.startswith("/*"):
                 inside, rest = True, rest[2:]
-            elif head := _HEAD.match(rest):
-                yield number, rest, head
+            elif rest.startswith("}"):
+                yield number, "}", "}"
+                rest = rest[1:]
+            elif head := _RANK.match(rest) or _TOTAL.match(rest):
+                yield number, "rank" if head.re is _RANK else "num_ranks", head[1]
                 rest = rest[head.end() :]
             else:
-                if rest not in ("", "\r"):
-                    yield number, rest, None
+                if rest != "\r":
+                    yield number, "", rest
                 break
     if inside:
         raise BadFile("a comment is not closed", where=where)

@@ -178,7 +178,14 @@ class MessageFormat(Format, ABC):
         """Return the graph of something to compile, for messages of one size, and its plan.
 
         ``pieces`` of every chunk of a schedule: default: as :attr:`min_message_bytes` says.
+
+        Raises:
+            UserError: it says no size, or the graph is too large.
         """
+        if self.min_message_bytes < 1:
+            raise UserError(
+                f"min_message_bytes is {self.min_message_bytes}; at least 1", where=self.name
+            )
         noun = request.noun
         if isinstance(noun, Schedule):
             topology, c = noun.topology, noun.collective
@@ -202,13 +209,7 @@ class MessageFormat(Format, ABC):
         return min(noun.segments, self.most_pieces(noun, message_bytes))
 
     def most_pieces(self, schedule: Schedule, message_bytes: int) -> int:
-        """Return the pieces of every chunk that ``min_message_bytes`` allows.
-
-        Raises:
-            UserError: it is no size.
-        """
-        if self.min_message_bytes < 1:
-            raise UserError(f"min_message_bytes is {self.min_message_bytes}", where=self.name)
+        """Return the pieces of every chunk that ``min_message_bytes`` allows."""
         c = schedule.collective
         grains = int(c.grains[schedule.chunk].sum()) // max(1, len(schedule))
         return max(1, message_bytes * grains // (c.message_chunks * self.min_message_bytes))

@@ -64,6 +64,8 @@ def _operation(gpu: GpuPlan, block: ThreadBlock, op: Operation) -> str:
         parts.append("-> " + ", ".join(map(place, op.dst)))
     if op.barrier:
         parts.append("{} of {} blocks".format(*op.barrier))
+    if op.share:
+        parts.append(f"(part {op.share[0]} of {op.share[1]})")
     if op.body:
         parts.append("; ".join(str(one.op) for one in op.body))
     return " ".join(p for p in parts if p).rstrip()

@@ -350,7 +350,7 @@ def groups_in(text: str, ranks: int, where: str) -> dict[str, tuple[int, ...]]:
         if isinstance(data, list) and data and isinstance(data[0], str):
             data = json.loads(data[0])
         return groups_of(data, ranks)
-    except (ValueError, TypeError, KeyError, IndexError):
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         raise BadFile(
             "the list of process groups is cut off, or not one",
             where=where,

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from weft.dsl.base.errors import BadFile, UserError
-from weft.dsl.base.files import SCHEMA, write_text
+from weft.dsl.base.files import SCHEMA, parse_json, read_text, write_text
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.topology import Topology
 
@@ -281,7 +281,7 @@ def read_header(folder: str | Path) -> Header:
     """
     folder = Path(folder)
     try:
-        data: dict[str, Any] = json.loads((folder / "header.json").read_text("utf-8"))
+        data: Any = parse_json(read_text(folder / "header.json"), str(folder))
         if data.get("weft") != "stream" or data.get("schema") != SCHEMA:
             raise BadFile("no stream, or one of another version", where=str(folder))
         return Header(
@@ -294,7 +294,7 @@ def read_header(folder: str | Path) -> Header:
             float(data["time_us"]),
             bool(data["verified"]),
         )
-    except (OSError, AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (AttributeError, ArithmeticError, KeyError, TypeError, ValueError) as error:
         raise BadFile(f"no stream: {error}", where=str(folder)) from None
 
 

@@ -158,6 +158,14 @@ def test_a_row_of_zeros_of_p2p_bandwidth_latency_test() -> None:
     made = read(whole)
     assert (0, 2) not in rates(made)
     assert len(made.links) == 5
-    assert any("1 directions were not measured" in note for note in made.notes)
+    assert any("1 direction not measured" in note for note in made.notes)
     with pytest.raises(BadFile, match=r"row or column of GPU 2 is 0\.00"):
         read(whole.replace("  2 9.9 9.9 900.0", "  2 0.00 0.00 900.0"))
+
+
+def test_pairs_of_zeros_have_what_was_measured_with_p2p_disabled() -> None:
+    title = "Unidirectional P2P={} Bandwidth Matrix (GB/s)\n   D\\D 0 1\n"
+    off = title.format("Disabled") + "  0 900.0 5.5\n  1 6.5 900.0\n"
+    made = read(off + title.format("Enabled") + "  0 900.0 0.00\n  1 0.00 900.0\n")
+    assert rates(made) == {(0, 1): Fraction(11, 2), (1, 0): Fraction(13, 2)}
+    assert "2 directions of 0.00: as measured with P2P disabled" in made.notes

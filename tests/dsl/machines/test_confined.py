@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -162,6 +163,15 @@ def test_a_published_model_keeps_its_ways_and_says_so() -> None:
     made = topology("mi250:nodes=2")
     assert LOOPBACK_NOTE in made.notes
     assert bounds(made, "allreduce").latency_us == Fraction(5, 2)
+
+
+def test_a_file_of_ours_is_as_it_is_unless_the_option_is_given(texts: Path) -> None:
+    inside, every = topology("l4.txt:nodes=2"), topology("l4.txt:nodes=2,loopback=on")
+    for name, made in (("in.json", inside), ("all.json", every)):
+        (texts / name).write_text(json.dumps(made.to_json()))
+        assert topology(name).links == made.links
+        assert topology(f"{name}:loopback=on").links == every.links
+        assert topology(f"{name}:loopback=off").links == inside.links
 
 
 def test_a_failure_takes_all_copies(texts: Path) -> None:

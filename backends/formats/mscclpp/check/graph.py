@@ -11,7 +11,6 @@ nothing of what was written before it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import field
 
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -151,16 +150,6 @@ def _ends(plan: ExecutionPlan) -> _Ends:
     }
 
 
-def unrolled(ops: tuple[Operation, ...]) -> Iterator[tuple[int, Operation, int | None]]:
-    """Operations with their positions; a pipeline's body chunk by chunk, with its turn."""
-    for index, op in enumerate(ops):
-        if op.op is not PlanOp.PIPELINE:
-            yield index, op, None
-            continue
-        for turn in range(op.chunks):
-            yield from ((index, one, turn) for one in op.body)
-
-
 class _PlanWalk:
     """Goes through one block."""
 
@@ -182,7 +171,9 @@ class _PlanWalk:
 
     def run(self) -> None:
         """Add everything the block does."""
-        for index, op, turn in unrolled(self.block.ops):
+        for index, op, turn in (
+            (k, *one) for k, whole in enumerate(self.block.ops) for one in whole.turns()
+        ):
             self.turn = turn
             step = PlanStep(self.rank, self.number, index, str(op.op))
             if op.op is PlanOp.NOP:

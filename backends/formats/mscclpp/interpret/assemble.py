@@ -72,7 +72,7 @@ class Assembler:
         code: list[Micro] = []
         origin: list[int] = []
         for k, op in enumerate(block.ops):
-            for one, self.turn in _unrolled(op):
+            for one, self.turn in op.turns():
                 made = list(self._operation(rank, block, one))
                 code += made
                 origin += [k] * len(made)
@@ -205,14 +205,6 @@ def _is_packet(op: Operation, x: Operand, source: bool, k: int) -> bool:
     ):
         return k > 0
     return False
-
-
-def _unrolled(op: Operation) -> Iterator[tuple[Operation, int | None]]:
-    """Yield a pipeline's body, chunk by chunk with its turn, or any other operation unchanged."""
-    if op.op is PlanOp.PIPELINE:
-        yield from ((one, turn) for turn in range(op.chunks) for one in op.body)
-    else:
-        yield op, None
 
 
 # --- operations ---------------------------------------------------------------------------------

@@ -154,8 +154,8 @@ def run_plan(
 ) -> Execution:
     """Execute a plan in many orders, several launches each, and compare every result.
 
-    Each order takes the next data type; inputs differ from launch to launch. ``collective`` says
-    what the plan must achieve; without it its own name does.
+    Each order takes the next data type and size; inputs differ from launch to launch.
+    ``collective`` says what the plan must achieve; without it its own name does.
 
     Raises:
         BadFile, UnknownName: the text is not a plan. UserError: the collective does not fit it.
@@ -165,15 +165,15 @@ def run_plan(
     if elements < 2 or orders < 1 or launches < 1:
         raise UserError("at least two elements per chunk, one order and one launch are needed")
     c = fit(collective, plan) if collective else collective_of(plan)
-    sizes, _ = chunk_units(plan)
-    elements = max(elements, sizes[-1])  # one is a unit of what groups of blocks split
     place = layout(c, [0] * c.ranks, in_place=plan.in_place)
     problem = _too_large(plan, place)
     if problem:
         return Execution(False, problem)
     try:
         runs = [
-            _Experiment(plan, place, elements, number_type(name), launches, seed) for name in dtypes
+            _Experiment(plan, place, size, number_type(name), launches, seed)
+            for name in dtypes
+            for size in _sizes(plan, elements)
         ]
     except Unfit as error:
         return Execution(False, str(error))
@@ -195,6 +195,17 @@ def run_plan(
         orders,
         steps,
     )
+
+
+def _sizes(plan: ExecutionPlan, elements: int) -> list[int]:
+    """Return the elements of a chunk in experiments: where groups of blocks share chunks, one
+    element is a unit of what they share, and some orders of their cuts are tried."""
+    units, _ = chunk_units(plan)
+    if units == [1]:
+        return [elements]
+    most = max(max(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus)
+    tried = (units[-1], units[0], units[len(units) // 2])
+    return list(dict.fromkeys(min(one, MOST_CHUNKS // most) for one in tried))
 
 
 def _too_large(plan: ExecutionPlan, place: BufferLayout) -> str | None:

@@ -116,6 +116,13 @@ class Operation:
     body: tuple[Operation, ...] = ()
     reduce_op: str | None = None
 
+    def turns(self) -> Iterator[tuple[Operation, int | None]]:
+        """Yield a pipeline's body chunk by chunk, with its turn, or any other operation itself."""
+        if self.op is PlanOp.PIPELINE:
+            yield from ((one, turn) for turn in range(self.chunks) for one in self.body)
+        else:
+            yield self, None
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
@@ -254,8 +261,8 @@ def part(x: Operand, op: Operation, units: int, turn: int | None = None) -> tupl
     return (low, high) if turn is None else (low + turn * units, low + (turn + 1) * units)
 
 
-MOST_UNITS = 4096
-"""Sizes of a chunk, in units, that are looked through for another order of the blocks' cuts."""
+MOST_CUTS = 1_000_000
+"""Cuts of blocks, at all sizes of a chunk together, that are looked through for their orders."""
 
 
 def chunk_units(plan: ExecutionPlan) -> tuple[list[int], bool]:
@@ -286,9 +293,10 @@ def chunk_units(plan: ExecutionPlan) -> tuple[list[int], bool]:
     if low > stable:  # the same order at a smaller size
         low, high = stable + (low - stable) % period, stable + (low - stable) % period + high - low
     last = min(high, max(low, stable) + period)
+    most = low + MOST_CUTS // len(cuts)
     orders: dict[tuple[tuple[int, int], ...], int] = {}
-    for units in range(low, min(last, low + MOST_UNITS) + 1):
+    for units in range(low, min(last, most) + 1):
         places = [divmod(j * (s * units // n) + min(j, s * units % n), units) for s, j, n in cuts]
         order = {within: k for k, within in enumerate(sorted({0, *(w for _, w in places)}))}
         orders.setdefault(tuple((chunk, order[within]) for chunk, within in places), units)
-    return list(orders.values()) or [low], last <= low + MOST_UNITS
+    return list(orders.values()) or [low], last <= most

@@ -20,6 +20,7 @@ from strategies import hub
 from weft.backends.formats.chakra.format import ChakraEt, Segments, Turns
 from weft.backends.formats.chakra.network import network_of
 from weft.backends.formats.goal.format import GoalFile
+from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
@@ -137,3 +138,5 @@ def test_messages_have_a_least_size() -> None:
     assert "min_message_bytes" in dict(told.told)["Sliced"]
     small = made(ChakraEt(min_message_bytes=256), schedule, SIZE)
     assert small.facts["pieces"] == 512
+    with pytest.raises(UserError, match="at least 1"):
+        made(ChakraEt(min_message_bytes=0), CASES["ring"], SIZE)

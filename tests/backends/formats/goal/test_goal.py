@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
+import outside_readers
 import patterns
 import pytest
 from examples import examples
@@ -18,7 +20,7 @@ from weft.backends.formats.goal.text import goal_text, read_goal
 from weft.backends.formats.messages.judge import check_graph
 from weft.backends.formats.messages.lower import graph_of_schedule
 from weft.backends.formats.messages.model import GraphNodeKind
-from weft.dsl.base.errors import BadFile
+from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
@@ -69,7 +71,7 @@ def test_the_rule_by_hand() -> None:
     schedule = Schedule.of(machine, c, [*moves, Transfer(0, 1, 2, (link[1, 2],), 1)])
     graph = graph_of_schedule(schedule, "x", 2000, lambda _: 0)
     rule, same = loggop_of(graph, machine)
-    assert rule == LogGop(700_000, 40, PS)
+    assert rule == LogGop(700_000, 40, PS, (0.7, 0.7))
     assert same is graph
     one, alpha = 999 * 40e-6, 0.7
     assert loggop_us(graph, rule) == pytest.approx(2 * one + 2 * alpha + one)
@@ -90,6 +92,34 @@ def test_units_are_finer_where_picoseconds_are_coarse() -> None:
     )
 
 
+def unequal(alpha: str) -> Schedule:
+    """An allgather around four ranks, one of whose links is four times as slow."""
+    machine = ring(4, "50", "0.7")
+    slow = replace(machine.links[0], bandwidth=Fraction("12.5"), latency=Fraction(alpha))
+    found = patterns.ring_allgather(4, 1)
+    return replace(found, topology=replace(machine, links=(slow, *machine.links[1:])))
+
+
+@pytest.mark.parametrize("alpha", ["0.7", "2.5"])
+def test_bytes_are_scaled_where_links_are_unequal(alpha: str) -> None:
+    """65,536 bytes at 12.5 GB/s are 262,144 at 50: one G of 20 ps."""
+    schedule = unequal(alpha)
+    found = made(GoalFile(), schedule, 4 << 16)
+    graph = read_goal(found.text, "x")
+    sizes = {node.bytes for _, _, node in graph.nodes()}
+    assert sizes == {65536, 262144}
+    (_, run), *_ = found.told
+    assert "-G 20 " in run
+    assert ("0.700 to 2.500 µs" in run) == (alpha == "2.5")
+    one = time_of(found)
+    assert one["us"] == pytest.approx(one["schedule_us"], rel=1e-4)
+    plain = made(GoalFile(scaled=False), schedule, 4 << 16)
+    assert {node.bytes for _, _, node in read_goal(plain.text, "x").nodes()} == {65536}
+    assert GoalFile().graph_us(graph, schedule.topology) == one["us"]
+    with pytest.raises(UserError, match="links of another machine"):
+        GoalFile().graph_us(graph, ring(4, "50", "0.7"))
+
+
 @pytest.mark.parametrize("name", ["ring:6", "full:5"])
 def test_direct_machines_take_what_weft_says(name: str) -> None:
     n = topology(name).ranks
@@ -99,14 +129,14 @@ def test_direct_machines_take_what_weft_says(name: str) -> None:
     assert one["schedule_us"] == pytest.approx(simulate(schedule, 1 << 20).time_us, rel=1e-5)
 
 
-GOOD = """/* two ranks */ num_ranks 2
+GOOD = """/* two ranks */num_ranks 2
 rank 0 {
-  a: send 8b to 1 tag 3 cpu 0 nic 1
-  /* between */ b: calc 500 cpu 0
+a: send 8b to 1 tag 3 cpu 0 nic 1
+/* between */b : calc 500 cpu 0
 // after it
-  b requires a
-  calc 7
-} rank 1 { l1: recv 8b from 0 tag 3
+b requires a
+calc 7
+}rank 1 {l1: recv 8b from 0 tag 3
 }
 """
 
@@ -115,6 +145,7 @@ def test_a_file_of_others_is_read() -> None:
     graph = read_goal(GOOD, "x")
     assert [len(own) for own in graph.ranks] == [3, 1]
     assert (graph.ranks[0][0].port, graph.ranks[0][1].needs) == (1, (0,))
+    assert len(outside_readers.read_goal(GOOD)) == 2
     assert not errors(check_graph(graph))
     assert "not judged" in check_graph(graph)[0].message
 
@@ -127,9 +158,9 @@ def test_a_file_of_others_is_read() -> None:
         ("b requires a", "b requires a // why", "is not an operation"),
         ("cpu 0 nic 1", "cpu 0 nic 1 // why", "is not an operation"),
         ("cpu 0 nic 1", "cpu 0 nic 1 /* why */", "is not an operation"),
-        ("  a: send", "  a requires b\n  a: send", "no operation above has the label a"),
-        ("b: calc", "a: calc", "the label a is there twice"),
-        ("b: calc", "send: calc", "is not an operation"),
+        ("a: send", "a requires b\na: send", "no operation above has the label a"),
+        ("b : calc", "a: calc", "the label a is there twice"),
+        ("b : calc", "send: calc", "is not an operation"),
         ("8b to 1", "8 to 1", "is not an operation"),
         ("8b to 1", "٨b to 1", "is not an operation"),
         ("send 8b to", "send 8b from", "is not an operation"),
@@ -140,8 +171,11 @@ def test_a_file_of_others_is_read() -> None:
         ("tag 3\n}", "tag 3\n", "no closing brace"),
         ("rank 0 {", "x\nrank 0 {", "stands outside of the ranks"),
         ("rank 0 {", "rank 1 {", "rank 1 stands where rank 0 should"),
-        ("/* two ranks */ num_ranks 2\n", "", "rank 0 stands where rank 0 should"),
+        ("/* two ranks */num_ranks 2\n", "", "rank 0 stands where rank 0 should"),
         ("// after it", "/* after it", "a comment is not closed"),
+        ("a: send", "  a: send", "blanks before 'a: send"),
+        ("tag 3\n}", "tag 3\n }", "blanks before '}'"),
+        ("*/b :", "*/ b :", "blanks before 'b :"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(old: str, new: str, words: str) -> None:
@@ -150,3 +184,5 @@ def test_what_is_wrong_is_named_with_its_line(old: str, new: str, words: str) ->
     with pytest.raises(BadFile, match=words) as caught:
         read_goal(GOOD.replace(old, new), "x")
     assert str(caught.value.where).startswith("x")
+    with pytest.raises(outside_readers.Refused):
+        outside_readers.read_goal(GOOD.replace(old, new))

@@ -156,8 +156,8 @@ def test_what_no_plan_can_say_is_refused_in_words(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (CompileOptions(lanes=2), "--lanes says nothing"),
-        (CompileOptions(segments=2), "--segments says nothing"),
+        (CompileOptions(lanes=2), "lanes= says nothing"),
+        (CompileOptions(segments=2), "segments= says nothing"),
         (CompileOptions(protocol="LL"), "no load-reduce"),  # type: ignore[arg-type]
     ],
 )
