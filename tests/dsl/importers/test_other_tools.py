@@ -71,6 +71,15 @@ def test_a_class_of_links_for_each_dimension() -> None:
             "bandwidth: [1, 1]\nlatency: [1, 1]\n",
             36,
         ),
+        (
+            "--- # a\n'topology': [Ring]\n\"npus_count\" : [3]\nbandwidth: [1]\nlatency: [1]\n...\n",
+            6,
+        ),
+        (
+            "topology: [Ring]\nnpus_count: [3]\nbandwidth: [1]\nlatency: [1]\n"
+            "dimensions-count: 1\nlink.kinds:\n  - NV\n",
+            6,
+        ),
     ],
 )
 def test_forms_of_yaml(text: str, links: int) -> None:
@@ -88,6 +97,9 @@ def test_forms_of_yaml(text: str, links: int) -> None:
         ("100.0", "-100.0", "dimension 1"),
         ("latency:", "latencies:", "latency: is missing"),
         ("# as", "topology: [Ring]\n# as", "topology occurs twice"),
+        ("[ 2, 8, 4 ]", "&n [ 2, 8, 4 ]", "expected values of npus_count, got '&n'"),
+        ("200.0", "*b", "expected values of bandwidth, got '\\*b'"),
+        ("Ring,", "!!str Ring,", "expected values of topology, got '!!str'"),
     ],
 )
 def test_wrong_networks(old: str, new: str, message: str) -> None:
