@@ -72,7 +72,8 @@ def test_a_class_of_links_for_each_dimension() -> None:
             36,
         ),
         (
-            "--- # a\n'topology': [Ring]\n\"npus_count\" : [3]\nbandwidth: [1]\nlatency: [1]\n...\n",
+            "--- # a\n'topology': [Ring]\n\"npus_count\" : [3]\n"
+            "bandwidth: [1]\nlatency: [1]\n...\n",
             6,
         ),
         (
