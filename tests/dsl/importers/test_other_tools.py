@@ -161,6 +161,9 @@ def test_chunks_a_round_are_bandwidths_of_an_option() -> None:
         ({"links": [[0, "x"], [1, 0]], "switches": []}, "links.0..1."),
         ({"switches": [[0, 1]]}, "a switch is"),
         ({"switches": [[[0], [1], 0, "s"]]}, "carries 0 chunks"),
+        ({"switches": [[[0, 4], [1], 1, "s"]]}, "'4' is not a node below 4"),
+        ({"switches": [[[0], [1, "2"], 1, "s"]]}, "'2' is not a node below 4"),
+        ({"switches": [[[0], [-1], 1, "s"]]}, "'-1' is not a node below 4"),
         ({"msccl_type": "algorithm"}, "an algorithm of msccl-tools"),
     ],
 )
