@@ -131,6 +131,8 @@ def _other_way(one: Matrix, other: Matrix, *, enabled: bool) -> Iterator[str]:
 def measured_machine(rates: PairRates, where: str, options: MachineSpec, *notes: str) -> Topology:
     """Return links for the pairs that were measured.
 
+    Option ``alpha=``: µs of every link, where the text has no latency.
+
     Raises:
         BadFile: one GPU, or one of which no pair was measured.
     """
@@ -145,9 +147,14 @@ def measured_machine(rates: PairRates, where: str, options: MachineSpec, *notes:
             hint="measure again, or without that GPU (CUDA_VISIBLE_DEVICES)",
         )
     notes = (*notes, *_absent(rates, len(flows)))
-    one, delays = rates.one, rates.delays or {}
-    width, delay = alike(one[f] for f in flows), alike(delays.get(f, 0.0) for f in flows)
-    links = tuple(Link(*f, width[one[f]], delay[delays.get(f, 0.0)]) for f in flows)
+    one, delays, alpha = rates.one, rates.delays or {}, Fraction(0)
+    if rates.delays is None:
+        alpha = options.microseconds("alpha", alpha)
+        notes += (f"there is no latency in the text: alpha is {float(alpha):g}us (alpha=)",)
+    width, delay = alike(one[f] for f in flows), alike(delays[f] for f in flows if f in delays)
+    links = tuple(
+        Link(*f, width[one[f]], delay[delays[f]] if f in delays else alpha) for f in flows
+    )
     places = {host: i for i, host in enumerate(dict.fromkeys(rates.hosts))}
     hosts = [places[host] for host in rates.hosts] if len(places) > 1 else [None] * rates.gpus
     made = Topology(
@@ -163,8 +170,6 @@ def measured_machine(rates: PairRates, where: str, options: MachineSpec, *notes:
 
 def _absent(rates: PairRates, flows: int) -> Iterator[str]:
     """Say what is not in the text."""
-    if rates.delays is None:
-        yield "there is no latency in the text: α is 0"
     if rates.both is None:
         yield "both directions at once are not in the text: taken to be independent"
     if not rates.out or not rates.into:

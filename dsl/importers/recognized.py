@@ -81,12 +81,15 @@ class Importer(Protocol):
         ...
 
 
+Reader = Callable[[str, str, MachineSpec], Topology]
+
+
 @dataclass(frozen=True, slots=True)
 class _BuiltInImporter:
     """A built-in importer, from two functions."""
 
     recognizes: Callable[[str], bool]
-    made: Callable[[str, str, MachineSpec], Topology]
+    made: Reader
     as_read: bool = False
     """It confines hosts itself, or the text lists or measures all ways."""
 
@@ -144,6 +147,23 @@ def _importers() -> Iterator[Importer]:
             warn(f"{error.message}; the importer {name!r} is passed over", error.__cause__)
 
 
+def _measured(read: Reader) -> Reader:
+    """Return a reader of measurements that says which text of links beside them is left out."""
+
+    def noted(text: str, where: str, options: MachineSpec) -> Topology:
+        made = read(text, where, options)
+        others = {"topo -m": looks_like_matrix(text), "nvlink -s": looks_like_nvlink_status(text)}
+        left = tuple(
+            f"the text of nvidia-smi {name} beside it is left out (NICs and links come from it: "
+            "save it alone)"
+            for name, there in others.items()
+            if there
+        )
+        return replace(made, notes=(*made.notes, *left))
+
+    return noted
+
+
 def _read_host(text: str, where: str, options: MachineSpec) -> Topology:
     try:
         host = read_host(text, where)
@@ -188,9 +208,9 @@ _OURS: tuple[Importer, ...] = (
     _BuiltInImporter(looks_like_graphs, read_nccl_graph),
     _BuiltInImporter(lambda text: text.startswith("<"), _read_xml),
     _BuiltInImporter(looks_like_gml, read_gml, as_read=True),
-    _BuiltInImporter(looks_like_p2p_test, read_p2p_test, as_read=True),
-    _BuiltInImporter(looks_like_nvbandwidth, read_nvbandwidth, as_read=True),
-    _BuiltInImporter(looks_like_nccl_tests, read_nccl_tests, as_read=True),
+    _BuiltInImporter(looks_like_p2p_test, _measured(read_p2p_test), as_read=True),
+    _BuiltInImporter(looks_like_nvbandwidth, _measured(read_nvbandwidth), as_read=True),
+    _BuiltInImporter(looks_like_nccl_tests, _measured(read_nccl_tests), as_read=True),
     _BuiltInImporter(looks_like_amd_smi, read_amd_smi),
     _BuiltInImporter(looks_like_matrix, read_nvidia_smi),
     _BuiltInImporter(looks_like_nvlink_status, read_nvlink_status),

@@ -170,6 +170,38 @@ def test_a_row_of_zeros_of_p2p_bandwidth_latency_test() -> None:
         read(whole.replace("  2 9.9 9.9 900.0", "  2 0.00 0.00 900.0"))
 
 
+P2P = "Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n   D\\D 0 1\n  0 9.0 9.9\n  1 9.9 9.0\n"
+
+
+@pytest.mark.parametrize("text", [as_text(["device_to_device_memcpy_write_ce"]), P2P])
+def test_alpha_is_an_option_where_the_text_has_no_latency(text: str) -> None:
+    assert {x.latency for x in read(text).links} == {0}
+    made = read(text, "alpha=1us")
+    assert {x.latency for x in made.links} == {1}
+    assert "there is no latency in the text: alpha is 1us (alpha=)" in made.notes
+
+
+@pytest.mark.parametrize("text", [as_text([*CASES]), P2P])
+@pytest.mark.parametrize(
+    ("beside", "name"),
+    [
+        (
+            "\tGPU0\tGPU1\tNIC0\nGPU0\t X \tNV4\tPIX\nGPU1\tNV4\t X \tPIX\nNIC0\tPIX\tPIX\t X",
+            "topo -m",
+        ),
+        ("GPU 0: NVIDIA H100 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s", "nvlink -s"),
+    ],
+)
+def test_the_text_of_links_beside_measurements_is_left_out_with_a_note(
+    text: str, beside: str, name: str
+) -> None:
+    note = f"the text of nvidia-smi {name} beside it is left out"
+    assert not any(note in x for x in read(text).notes)
+    for both in (f"{beside}\n\n{text}", f"{text}\n\n{beside}\n"):
+        assert any(note in x for x in read(both).notes)
+        assert rates(read(both)) == rates(read(text))
+
+
 def test_pairs_of_zeros_have_what_was_measured_with_p2p_disabled() -> None:
     title = "Unidirectional P2P={} Bandwidth Matrix (GB/s)\n   D\\D 0 1\n"
     off = title.format("Disabled") + "  0 900.0 5.5\n  1 6.5 900.0\n"
