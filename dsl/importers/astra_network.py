@@ -24,7 +24,11 @@ from ..symmetry.symmetry import GUESSED, guess
 KINDS = ("Ring", "FullyConnected", "Switch")
 KEYS = ("topology", "npus_count", "bandwidth", "latency")
 
-_KEY = re.compile(r"(topology|npus_count|bandwidth|latency)\s*:(?=\s|$)")
+_KEY = re.compile(r"([\"']?)(\w[\w.-]{0,99})\1\s*:(?=\s|$)")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
+_DOCUMENT = re.compile(r"(?:---|\.\.\.|%YAML|%TAG)(?=\s|$)")
+"""Line between two documents, or a directive."""
+
 _GIB = Fraction(1 << 30, 10**9)
 """GB/s in which a GB/s of ``network.yml`` is given."""
 
@@ -41,7 +45,7 @@ class NetworkDimension:
 
 def looks_like_astra_yml(text: str) -> bool:
     """Return True for the text of a ``network.yml``: some line has the key ``npus_count``."""
-    return re.search(r"^npus_count\s*:", text[:100_000], re.MULTILINE) is not None
+    return re.search(r"^([\"']?)npus_count\1\s*:", text[:100_000], re.MULTILINE) is not None
 
 
 def read_astra_yml(text: str, where: str, options: MachineSpec) -> Topology:
@@ -142,22 +146,35 @@ def _number(told: tuple[int, list[str]], at: int, where: str) -> Fraction:
 
 
 def _lists(text: str, where: str) -> dict[str, tuple[int, list[str]]]:
-    """Return the line and the values of each key: ``[a, b]``, one value, or lines ``- a``."""
+    """Return the line and the values of each key: ``[a, b]``, one value, or lines ``- a``.
+
+    Raises:
+        BadFile: a key twice, or YAML of another kind: anchors, aliases, tags, mappings in lists.
+    """
     found: dict[str, tuple[int, list[str]]] = {}
-    values: list[str] = []
+    current = ""
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
-        plain = line.partition("#")[0]
-        if (key := _KEY.match(plain)) is not None:
-            if key[1] in found:
-                raise BadFile(f"{key[1]} occurs twice", where=f"{where}:{number}")
-            values = []
-            found[key[1]] = (number, values)
+        plain = _COMMENT.sub("", line)
+        if _DOCUMENT.match(plain):
+            current = ""
+        elif (key := _KEY.match(plain)) is not None:
+            current = key[2]
+            if current in found:
+                raise BadFile(f"{current} occurs twice", where=f"{where}:{number}")
             plain = plain[key.end() :]
-        elif re.match(r"\w+\s*:", plain):
-            values = []  # a key of another reader
-            continue
-        words = plain.replace("[", " ").replace("]", " ").replace(",", " ").split()
-        values += (word.strip("\"'") for word in words if word != "-")
+            if current in KEYS:
+                found[current] = (number, [])
+        if current not in found:
+            continue  # a key of another reader
+        for word in re.sub(r"[\[\],]", " ", plain).split():
+            if word[0] in "&*!{}|>" or word.endswith(":"):
+                raise BadFile(
+                    f"expected values of {current}, got {word[:40]!r}",
+                    where=f"{where}:{number}",
+                    hint="values are written out, as in [ 8, 4 ]; anchors and tags are not read",
+                )
+            if word != "-":
+                found[current][1].append(word.strip("\"'"))
     return found
 
 

@@ -51,7 +51,8 @@ def read_msccl_topology(data: Any, where: str, options: MachineSpec) -> Topology
                 lanes = int(many) if many.denominator == 1 else 1
                 links.append(Link(src, dst, many * unit, alpha, lanes))
     places = {(x.src, x.dst): i for i, x in enumerate(links)}
-    shared = tuple(_switches(fields.get("switches", list, []), places, unit, f"{where}: switches"))
+    switches, of_nodes = fields.get("switches", list, []), range(gpus)
+    shared = tuple(_switches(switches, places, unit, of_nodes, f"{where}: switches"))
     notes = (
         f"links[dst][src] of msccl-tools are chunks a round: one is {float(unit):g}GB/s (bw=), and "
         f"alpha is {float(alpha):g}us (alpha=)",
@@ -61,22 +62,27 @@ def read_msccl_topology(data: Any, where: str, options: MachineSpec) -> Topology
 
 
 def _switches(
-    data: list[Any], places: dict[tuple[int, int], int], unit: Fraction, where: str
+    data: list[Any],
+    places: dict[tuple[int, int], int],
+    unit: Fraction,
+    nodes: range,
+    where: str,
 ) -> Iterator[Resource]:
     """Yield what links share; switches may stand in lists of their own."""
     for number, one in enumerate(data):
         place = f"{where}[{number}]"
         if isinstance(one, list) and one and all(isinstance(x, list) and len(x) == 4 for x in one):
-            yield from _switches(one, places, unit, place)
+            yield from _switches(one, places, unit, nodes, place)
             continue
         if not isinstance(one, list) or len(one) != 4:
             raise BadFile("a switch is [sources, destinations, chunks, name]", where=place)
         sources, targets, chunks, name = one
         if not (isinstance(sources, list) and isinstance(targets, list)):
             raise BadFile("sources and destinations are lists of nodes", where=place)
-        ends = (
-            (a, b) for a in sources for b in targets if isinstance(a, int) and isinstance(b, int)
-        )
+        for node in (*sources, *targets):
+            if type(node) is not int or node not in nodes:
+                raise BadFile(f"{str(node)[:40]!r} is not a node below {len(nodes)}", where=place)
+        ends = ((a, b) for a in sources for b in targets)
         if used := tuple(dict.fromkeys(places[end] for end in ends if end in places)):
             if not (many := _chunks(chunks, place)):
                 raise BadFile("a switch carries 0 chunks", where=place)

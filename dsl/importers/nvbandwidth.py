@@ -178,7 +178,8 @@ def _of_json(
             name = str(test.get("name"))[:100]
             cases += _cases(title, name, *_matrix(rows, place, square=_side(name) is None))
     listed = body.get("GPU Device list")
-    named = [_LISTED.match(x) for x in listed if isinstance(x, str)] if listed else []
+    words = listed if isinstance(listed, list) else []
+    named = [_LISTED.match(x) for x in words if isinstance(x, str)]
     return cases, tuple(m[1] for m in named if m), (), _version(f"version {body.get('version')}")
 
 

@@ -166,7 +166,7 @@ def _asked(matrix: Matrix, options: MachineSpec) -> tuple[Matrix, list[str]]:
             f"the text ends before the rows of its last NICs ({matrix.cut}): the columns of the "
             "other rows serve; two of these NICs are taken to be far apart"
         )
-    return matrix.without(gone), [*notes, *_peer_notes(matrix)]
+    return matrix.without(gone), list(dict.fromkeys([*notes, *_peer_notes(matrix)]))
 
 
 _STATES = {

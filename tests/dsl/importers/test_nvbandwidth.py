@@ -152,6 +152,13 @@ def test_what_is_not_a_machine(text: str, message: str) -> None:
         read(text)
 
 
+@pytest.mark.parametrize("listed", [5, {"0": 1}, "GPU", None, [None, 7]])
+def test_lists_of_gpus_of_another_form(listed: object) -> None:
+    data = json.loads(as_json([*CASES]))
+    data["nvbandwidth"]["GPU Device list"] = listed
+    assert rates(read(json.dumps(data))) == rates(read(as_json([*CASES])))
+
+
 def test_a_row_of_zeros_of_p2p_bandwidth_latency_test() -> None:
     title = "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n   D\\D 0 1 2\n"
     whole = f"{title}  0 0.00 9.9 0.00\n  1 9.9 900.1 9.9\n  2 9.9 9.9 900.0\n"

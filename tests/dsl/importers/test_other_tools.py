@@ -71,6 +71,16 @@ def test_a_class_of_links_for_each_dimension() -> None:
             "bandwidth: [1, 1]\nlatency: [1, 1]\n",
             36,
         ),
+        (
+            "--- # a\n'topology': [Ring]\n\"npus_count\" : [3]\n"
+            "bandwidth: [1]\nlatency: [1]\n...\n",
+            6,
+        ),
+        (
+            "topology: [Ring]\nnpus_count: [3]\nbandwidth: [1]\nlatency: [1]\n"
+            "dimensions-count: 1\nlink.kinds:\n  - NV\n",
+            6,
+        ),
     ],
 )
 def test_forms_of_yaml(text: str, links: int) -> None:
@@ -88,6 +98,9 @@ def test_forms_of_yaml(text: str, links: int) -> None:
         ("100.0", "-100.0", "dimension 1"),
         ("latency:", "latencies:", "latency: is missing"),
         ("# as", "topology: [Ring]\n# as", "topology occurs twice"),
+        ("[ 2, 8, 4 ]", "&n [ 2, 8, 4 ]", "expected values of npus_count, got '&n'"),
+        ("200.0", "*b", "expected values of bandwidth, got '\\*b'"),
+        ("Ring,", "!!str Ring,", "expected values of topology, got '!!str'"),
     ],
 )
 def test_wrong_networks(old: str, new: str, message: str) -> None:
@@ -148,6 +161,9 @@ def test_chunks_a_round_are_bandwidths_of_an_option() -> None:
         ({"links": [[0, "x"], [1, 0]], "switches": []}, "links.0..1."),
         ({"switches": [[0, 1]]}, "a switch is"),
         ({"switches": [[[0], [1], 0, "s"]]}, "carries 0 chunks"),
+        ({"switches": [[[0, 4], [1], 1, "s"]]}, "'4' is not a node below 4"),
+        ({"switches": [[[0], [1, "2"], 1, "s"]]}, "'2' is not a node below 4"),
+        ({"switches": [[[0], [-1], 1, "s"]]}, "'-1' is not a node below 4"),
         ({"msccl_type": "algorithm"}, "an algorithm of msccl-tools"),
     ],
 )

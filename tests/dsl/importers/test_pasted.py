@@ -57,6 +57,8 @@ def test_states_name_their_pairs() -> None:
     text = "\n".join([f"{head}\tCPU Affinity\tNUMA Affinity", *topo, "", head, *rows])
     (note,) = (one for one in read(text).notes if "topo -p2p" in one)
     assert note.startswith("nvidia-smi topo -p2p: CNS (chipset not supported) for GPU0-GPU3, GPU3-")
+    again = "\n".join([text, "", head, *rows])
+    assert read(again).notes == read(text).notes
 
 
 def test_peer_access_alone_is_no_machine() -> None:
