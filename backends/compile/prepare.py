@@ -8,9 +8,11 @@ that judge their programs themselves.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.files import write_files, write_text
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import silent
 from weft.dsl.base.registry import BACKENDS
@@ -57,6 +59,7 @@ class CompileResult:
     """
 
     made: ProvedArtefact
+    backend: Emitter
     remarks: tuple[ConversionRemark, ...] = ()
     timing: ProgramTiming | None = None
     recompiled: Recompiled | None = None
@@ -73,6 +76,21 @@ class CompileResult:
     def program(self) -> Any:
         """The ``Program`` in it; the rounds of each rank in a point-to-point program."""
         return self.made.code
+
+    def write(self, output: str | Path, *, force: bool = False) -> dict[str, bytes]:
+        """Write the file (``-``: to standard output), or the files of a format of several, whose
+        prefix is ``output``; return the several, by what follows the prefix.
+
+        Raises:
+            UserError: one exists without ``force``, or cannot be written.
+        """
+        name = str(output)
+        files = {} if name == "-" else self.backend.files(self.text, "the artefact", name)
+        if files:
+            write_files(output, files, force=force)
+        else:
+            write_text(output, self.text, force=force)
+        return files
 
 
 def proved(options: CompileOptions) -> CompileOptions:
@@ -113,7 +131,7 @@ def artefact_of(
     timing = None
     if not isinstance(clock, str):
         timing = timing_of(made.code, source, backend, clock, options, settled.tried, tell)
-    return CompileResult(made, source.remarks, timing, recompiled)
+    return CompileResult(made, backend, source.remarks, timing, recompiled)
 
 
 def _quicker(

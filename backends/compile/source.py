@@ -155,6 +155,10 @@ class Emitter(Protocol):
         """Return the runtime whose model times its programs; None: there is none."""
         ...
 
+    def files(self, text: str, where: str, prefix: str = "") -> dict[str, bytes]:
+        """Return the files in an artefact, by what follows their prefix; none if it is one."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CompileSource:

@@ -274,7 +274,7 @@ class Format:
             where=where,
         )
 
-    def files(self, text: str, where: str) -> dict[str, bytes]:
+    def files(self, text: str, where: str, prefix: str = "") -> dict[str, bytes]:
         """Return the files of an artefact, by what follows the prefix that ``-o`` names; empty
         where it is one file with that text."""
         return {}

@@ -76,7 +76,8 @@ def size_of(given: object) -> int:
         return parse_bytes(given)
     if isinstance(given, float):
         if not given.is_integer():
-            raise UserError(f"message size: expected a whole number of bytes, got {given}")
+            told = f"message size: expected a whole number of bytes, got {given}"
+            raise UserError(told, hint='it takes a number of bytes, or a text such as "1MiB"')
         given = int(given)
     if isinstance(given, int) and not isinstance(given, bool):
         return given
@@ -93,13 +94,25 @@ def sizes_of(given: Size | Iterable[Size]) -> tuple[int, ...]:
     return (size_of(given),)
 
 
-def range_of(given: Size | tuple[Size, Size]) -> SizeRange:
-    """Return the range of a text such as ``1KiB:1GiB``, of one size, or of two."""
+def range_of(given: Size | Iterable[Size]) -> SizeRange:
+    """Return the range of a text such as ``1KiB:1GiB``, of one size, of a tuple of two, or of a
+    list in which each is twice the one before.
+
+    Raises:
+        UserError: a list of other sizes.
+    """
     if isinstance(given, str):
         return parse_size_range(given)
-    if isinstance(given, tuple) and len(given) == 2:
-        return SizeRange(size_of(given[0]), size_of(given[1]))
-    return SizeRange(size_of(given), size_of(given))
+    sizes = sizes_of(given)
+    if isinstance(given, tuple) and len(sizes) == 2:
+        return SizeRange(*sizes)
+    found = SizeRange(min(sizes, default=0), max(sizes, default=0))
+    if tuple(sorted(sizes)) != found.powers():
+        raise UserError(
+            f"sizes: expected a range, got a list of {len(sizes)} sizes that do not double",
+            hint=f'a range is ({found.low}, {found.high}), or a text such as "1KiB:1GiB"',
+        )
+    return found
 
 
 def seconds_of(given: float | str | None) -> float | None:

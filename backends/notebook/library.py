@@ -45,7 +45,7 @@ from .arguments import (
 def tune(
     topology: Machine,
     collectives: Movement | Iterable[Movement],
-    sizes: Size | tuple[Size, Size] = "1KiB:1GiB",
+    sizes: Size | Iterable[Size] = "1KiB:1GiB",
     *,
     effort: float = 3.0,
     time: float | str | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, overload
 
@@ -203,11 +203,12 @@ def compile(
     to: str = "msccl-xml",
     options: CompileOptions | None = None,
     *,
-    sizes: Size | tuple[Size, Size] | None = None,
+    sizes: Size | Iterable[Size] | None = None,
     topology: Machine | None = None,
     **fields_of_options: Any,
 ) -> CompileResult:
-    """Compile to a format as ``weft compile`` does; the result has ``text`` and ``program``.
+    """Compile to a format as ``weft compile`` does; the result has ``text``, ``program``
+    and ``write``.
 
     Further arguments are fields of ``CompileOptions``: ``instances=2, protocol="LL"``.
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import weft
+from weft.backends.cli import main
+from weft.backends.notebook.arguments import range_of
 from weft.dsl.nouns.topology import Link, Topology, gpu
 from weft.dsl.nouns.workload import Workload, WorkloadOperation
 
@@ -88,6 +90,33 @@ def test_results_of_compiling_print_in_a_line(outcome):
     calls = weft.compile(outcome.points[0].schedule, "mpi")
     for one in (made, made.made, calls, calls.program):
         assert len(repr(one)) < 200, repr(one)
+
+
+@pytest.mark.parametrize("to", ["chakra-et", "goal", "msccl-xml"])
+def test_what_is_compiled_is_written_as_the_command_writes_it(outcome, to, tmp_path, monkeypatch):
+    schedule = outcome.points[0].schedule
+    weft.write_schedule(tmp_path / "s.json", schedule)
+    made = weft.compile(schedule, to, sizes=[1 << 20])
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    ours.mkdir()
+    other.mkdir()
+    monkeypatch.chdir(ours)
+    made.write("x")
+    monkeypatch.chdir(other)
+    assert main(["compile", "../s.json", "--to", to, "--size", "1MiB", "-o", "x", "-q"]) == 0
+    written = [{x.name: x.read_bytes() for x in folder.iterdir()} for folder in (ours, other)]
+    assert written[0] == written[1] != {}
+    with pytest.raises(weft.WeftError, match="the file exists"):
+        made.write(ours / "x")
+    made.write(ours / "x", force=True)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "same"),
+    [([1 << 20], "1MiB"), (np.array([1024, 2048]), "1KiB:2KiB"), ((1024, 4096), "1KiB:4KiB")],
+)
+def test_lists_of_sizes_are_ranges(sizes, same):
+    assert range_of(sizes) == range_of(same)
 
 
 def test_an_outcome_is_simulated_by_its_fastest_schedule_at_each_size():

@@ -80,6 +80,8 @@ def test_texts_and_numbers_are_arguments(outcome):
         (lambda s: weft.simulate(s, "1"), "units: B"),
         (lambda s: weft.simulate([s], "1MiB"), "a schedule"),
         (lambda s: weft.compile("x"), "a schedule"),
+        (lambda s: weft.compile(s, sizes=[1024, 1 << 20]), r"\(1024, 1048576\), or a text"),
+        (lambda s: weft.compile(s, sizes=[]), "low:high"),
         (lambda s: weft.compile(s, instance=2), "did you mean 'instances'"),
         (lambda s: weft.problem(3, "allgather"), 'a text such as "dgx1"'),
         (lambda s: weft.problem("ring:4", 4), 'a name such as "allgather"'),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed
-from weft.dsl.base.files import write_files, write_text
 from weft.dsl.importers.defaults import NO_PEER_ACCESS
 
 from ...compile.prepare import artefact_of
@@ -74,11 +73,7 @@ def run(args: CompileFlags, console: Console) -> int:
     console.say("Checked", made.checked)
     if not args.no_run:
         checks += _executed(made.text, source.collective, backend, args, console)
-    files = backend.files(made.text, "the artefact") if args.output != "-" else {}
-    if files:
-        write_files(args.output, files, force=args.force)
-    else:
-        write_text(args.output, made.text, force=args.force)
+    files = artefact.write(args.output, force=args.force)
     if args.output != "-":
         console.say("Wrote", _written(args.output, files))
         facts: dict[str, Any] = {"status": "ok", **made.facts, "file": args.output}

@@ -43,6 +43,9 @@ one there."""
 TRAFFIC_OF_SUMS = 3
 """Times the bytes of a sum that ASTRA-sim moves through local memory: two reads and a write."""
 
+PREFIX, NAMING = "PREFIX", frozenset({".system.json", ".per-node.yml"})
+"""The prefix in an artefact's text, which its files replace; those of them that have it."""
+
 WORKLOAD = ".workload"
 _MEMBER = re.compile(r"(?P<set>.*)\.(?P<rank>0|[1-9]\d{0,6})\.et")
 
@@ -96,8 +99,8 @@ class ChakraEt(MessageFormat):
         """Return True for the text in which the files of a set are held together."""
         return is_chakra_et(text, data)
 
-    def files(self, text: str, where: str) -> dict[str, bytes]:
-        """Return the files of a set by what follows their prefix.
+    def files(self, text: str, where: str, prefix: str = PREFIX) -> dict[str, bytes]:
+        """Return the files of a set by what follows their prefix, which some of them name.
 
         Raises:
             BadFile: the text does not hold files.
@@ -109,9 +112,11 @@ class ChakraEt(MessageFormat):
         members = fields.get("files", dict)
         fields.finish()
         try:
-            return {str(k): base64.b64decode(str(v), validate=True) for k, v in members.items()}
+            files = {str(k): base64.b64decode(str(v), validate=True) for k, v in members.items()}
         except (binascii.Error, ValueError):
             raise BadFile("the files of the set are not in base64", where=where) from None
+        held, named = (json.dumps(name)[:-1].encode() for name in (PREFIX, prefix))
+        return files | {k: files[k].replace(held, named) for k in NAMING & files.keys()}
 
     def graphs(self, text: str, where: str) -> dict[str, MessageGraph]:
         """Return the graph of each set of traces; those of workloads have none.
@@ -153,7 +158,7 @@ class ChakraEt(MessageFormat):
         if self.local_mem_bw < 0:
             raise UserError(f"local_mem_bw is {self.local_mem_bw}", where=self.name)
         sizes = self.sizes_of(request)
-        prefix = request.output or "PREFIX"
+        prefix = request.output or PREFIX
         files: dict[str, bytes] = {}
         tags: dict[int, str] = {}
         written = []
@@ -165,7 +170,7 @@ class ChakraEt(MessageFormat):
             written.append(planned)
         collective = written[0].graph.collective
         assert collective is not None
-        files |= self._beside(prefix, tags, collective)
+        files |= self._beside(tags, collective)
         remarks = [("Names", _names(prefix, collective, len(sizes) > 1))]
         if written[0].schedule is not None:
             machine = written[0].schedule.topology
@@ -229,18 +234,16 @@ class ChakraEt(MessageFormat):
         taken = TRAFFIC_OF_SUMS * size / (self.local_mem_bw * BYTES_PER_US_PER_GBPS)
         return int(taken + 0.5) * PS_PER_US
 
-    def _beside(
-        self, prefix: str, tags: Mapping[int, str], collective: Collective
-    ) -> dict[str, bytes]:
+    def _beside(self, tags: Mapping[int, str], collective: Collective) -> dict[str, bytes]:
         """Return the system's configuration, and a workload that calls each size once."""
         comm_type, word = COMM_TYPE.get(collective.kind, (0, ""))
         system: dict[str, Any] = {"scheduling-policy": "FIFO", "preferred-dataset-splits": 1}
         files = {}
         if word and len(tags) == 1:
-            system[f"{word}-implementation-custom"] = [prefix]
+            system[f"{word}-implementation-custom"] = [PREFIX]
         else:
-            system["per-node-custom-implementation"] = f"{prefix}.per-node.yml"
-            lines = (f"{i}: {json.dumps(prefix + tag)}\n" for i, tag in enumerate(tags.values(), 1))
+            system["per-node-custom-implementation"] = f"{PREFIX}.per-node.yml"
+            lines = (f"{i}: {json.dumps(PREFIX + tag)}\n" for i, tag in enumerate(tags.values(), 1))
             files[".per-node.yml"] = "".join(lines).encode()
         system["local-mem-bw"] = self.local_mem_bw or 50
         files[".system.json"] = (json.dumps(system, indent=2) + "\n").encode()
