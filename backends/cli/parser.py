@@ -40,7 +40,7 @@ VERBS = {
     "tuner": "a tuner file for plain NCCL or RCCL, from measured times",
     "show": "print or draw any file",
     "diff": "compare two files of one kind",
-    "topo": "topologies: list, show, import",
+    "topo": "topologies: list, show, import, calibrate, search",
     "sketch": "sketches: list, show, fmt, import",
     "workload": "workloads: show",
     "cache": "cached answers of sweeps: list, clear",

@@ -25,7 +25,7 @@ Any other exception that escapes is a bug of weft (exit code 70).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, TypeVar
 
 from .spans import Span, printable
@@ -86,12 +86,20 @@ class Refusal(UserError):
 
 
 class UnknownName(UserError):
-    """An unknown name; the hint lists the nearest known ones."""
+    """An unknown name; the hint lists the nearest known ones. ``meant``: the hints for names of
+    other programs, in lower case."""
 
     def __init__(
-        self, kind: str, name: str, known: Iterable[str], *, where: Span | str | None = None
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        *,
+        where: Span | str | None = None,
+        meant: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(f"unknown {kind} {name!r}", where=where, hint=suggest(name, known))
+        hint = (meant or {}).get(name.lower()) or suggest(name, known)
+        super().__init__(f"unknown {kind} {name!r}", where=where, hint=hint)
 
 
 class WrongType(UserError, TypeError):
@@ -272,6 +280,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     import difflib  # 3 ms: only where a name is wrong
 
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    near = near or [n for n in names if n.lower() == name.lower()]
     if near:
         return "did you mean " + " or ".join(repr(n) for n in near) + "?"
     if not names:

@@ -28,7 +28,7 @@ class Registry:
 
     ``group`` is the entry-point group in which installed packages may offer more of them;
     ``needs``: the attributes that each of these must have; ``reasons``: their methods that return
-    why something cannot be done, a text or None.
+    why something cannot be done, a text or None; ``meant``: hints for names of other programs.
     """
 
     kind: str
@@ -36,6 +36,7 @@ class Registry:
     builtin: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    meant: Mapping[str, str] = field(default_factory=dict)
 
     def offers(self) -> dict[str, tuple[Plugin, ...]]:
         """Return the plug-ins by name, sorted: more than one where packages share a name."""
@@ -71,7 +72,8 @@ class Registry:
                 warn(f"{plugin} is not used: weft has {an(self.kind)} of that name")
             return self._own(name)
         if not offered:
-            raise UnknownName(self.kind, name, self.names(), where=spec.span if spec else None)
+            place = spec.span if spec else None
+            raise UnknownName(self.kind, name, self.names(), where=place, meant=self.meant)
         if len(offered) > 1:
             raise UserError(
                 f"several packages provide the {self.kind} {name!r}: "
@@ -176,6 +178,16 @@ BACKENDS = Registry(
         "torch-calls": "weft.backends.formats.calls.format:TorchCalls",
     },
     reasons=("availability",),
+    meant={
+        name: f"{own} is for it"
+        for own, names in (
+            ("chakra-et", "astra-sim astrasim astra_sim astra"),
+            ("goal", "loggopsim atlahs"),
+            ("msccl-xml", "rccl nccl msccl-executor-nccl mscclang"),
+            ("torch-symm", "triton vllm symmetric-memory"),
+        )
+        for name in names.split()
+    },
 )
 """Formats of artefacts: they turn programs into files that runtimes read."""
 

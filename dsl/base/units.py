@@ -98,7 +98,12 @@ def _parse(
     if unit not in units and list(map(str.lower, units)).count(unit.lower()) == 1:
         unit = lowered[unit.lower()]
     if unit not in units:
-        raise UserError(f"unknown unit {unit!r} in {what} {text!r}", hint=suggest(unit, units))
+        hint, big = suggest(unit, units), unit.upper()
+        if len(unit) == 1 and (decimal := _SIZES.get(f"{big}B")) and f"{big}iB" in units:
+            hint = (
+                f"{number}{big}iB ({number}{big}B is {(Decimal(number) * decimal).normalize():f})"
+            )
+        raise UserError(f"unknown unit {unit!r} in {what} {text!r}", hint=hint)
     value = Fraction(Decimal(number)) * units[unit]
     if value < 0:
         raise UserError(f"{what} {text!r} is negative", hint=f"write for example {example}")

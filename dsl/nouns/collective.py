@@ -403,6 +403,9 @@ def _table(*columns: npt.ArrayLike) -> Placement:
     return Placement(*(x.flatten() for x in full))
 
 
+_WITH_V = "alltoallv is written as a workload with a matrix, or planned by weft.rail_planner"
+
+
 def make(
     kind: str | Kind,
     ranks: int | Sequence[int],
@@ -423,7 +426,8 @@ def make(
     n = _size(ranks)
     known = [str(k) for k in Kind if k is not Kind.CUSTOM]
     if str(kind) not in known:
-        raise UnknownName("collective", str(kind), known)
+        meant = dict.fromkeys(("alltoallv", "all_to_all_v", "all-to-all-v", "all_to_allv"), _WITH_V)
+        raise UnknownName("collective", str(kind), known, meant=meant)
     kind = Kind(kind)
     if n < 1:
         raise UserError("the process group is empty", hint="name at least one rank")

@@ -482,10 +482,13 @@ class PlanFlags(WorkloadFlags):
   weft plan step.json
   weft plan step.json -o plan.json --json
   weft plan groups.json -t dgx-a100:nodes=4 -o plan/   collectives at once: bound and schedules
+  weft plan reshard:0..7/1,8..15/8,800MB -t dgx-a100:nodes=2
   weft plan first.json second.json --shift"""
 
     workloads: tuple[str, ...] = flag(
-        metavar="WORKLOAD", nargs="+", help="files of workloads (several: with --shift), or -"
+        metavar="WORKLOAD",
+        nargs="+",
+        help="files of workloads (several: with --shift), -, or reshard:FROM,TO,SIZE[,RELAYS]",
     )
     topology: str | None = shared.topology(help="the machine, where collectives need one")
     shift: bool = flag(

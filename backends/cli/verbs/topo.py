@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from weft.dsl.base.errors import BadFile
 from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import table
-from weft.dsl.catalogue import file_of, imported, kept, names
+from weft.dsl.catalogue import file_of, imported, is_cluster, kept, names
 from weft.synth.time.calibrated import calibrated_model
 
 from ...report.model_numbers import assumed_json, assumed_text
@@ -70,6 +71,10 @@ def _import(args: TopoImportFlags, console: Console) -> int:
     text = without_nics(args.topology, args.without)
     path = file_of(text)
     if path is None:
+        if not is_cluster(text) and text.partition(":")[0] not in {e.name for e in names()}:
+            raise BadFile(
+                "no such file", where=text, hint="name a file, or a machine of weft topo list"
+            )
         topology = read_topology(text)
         data = topology.to_json()
     else:

@@ -465,6 +465,13 @@ def test_what_is_imported_reads_back_the_same(weft: Weft, tmp_path: Path) -> Non
     assert same[0] == same[1]
 
 
+@pytest.mark.parametrize("name", ["nope", "nope:nodes=2", "nope.txt"])
+def test_an_import_of_what_is_not_there_is_of_no_file(weft: Weft, name: str) -> None:
+    ran = weft("topo", "import", name)
+    assert ran.code == 2
+    assert ran.err.startswith(f"error: no such file\n --> {name}\n\nhint: ")
+
+
 def test_only_a_group_is_shown(weft: Weft) -> None:
     assert weft("topo", "show", "dgx1", "--group", "0,1,4..5", "--json").json["ranks"] == 4
 

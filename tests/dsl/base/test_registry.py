@@ -12,7 +12,7 @@ import pytest
 
 from weft.dsl.base.errors import Missing, PluginFault, UnknownName, UserError
 from weft.dsl.base.plugins import PluginWarning
-from weft.dsl.base.registry import ENGINES, REGISTRIES, Registry
+from weft.dsl.base.registry import BACKENDS, ENGINES, REGISTRIES, Registry
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,25 @@ def test_an_unknown_name_suggests_the_nearest(registry: Registry) -> None:
         registry.make("tox{size=3}", "--toy")
     assert caught.value.hint == "did you mean 'toy'?"
     assert str(caught.value.where) == "--toy:1:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("GOAL", "goal"),
+        ("LogGOPSim", "goal"),
+        ("astra-sim", "chakra-et"),
+        ("ASTRA-sim", "chakra-et"),
+        ("msccl", "msccl-xml"),
+        ("mscclpp", "mscclpp-json"),
+    ],
+)
+def test_a_format_is_found_by_the_name_of_its_reader(name: str, meant: str) -> None:
+    with pytest.raises(UnknownName) as error:
+        BACKENDS.make(name, "--to")
+    hint = error.value.hint or ""
+    assert meant in hint
+    assert not hint.startswith("known")
 
 
 def test_outsiders_add_names(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,21 @@ def test_what_is_no_size_is_refused(text):
         parse_bytes(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("1K", "1KiB (1KB is 1000)"),
+        ("4m", "4MiB (4MB is 4000000)"),
+        ("1.5G", "1.5GiB (1.5GB is 1500000000)"),
+        ("8x", "known: B, "),
+    ],
+)
+def test_a_letter_alone_means_a_power_of_two_to_nccl_tests(text, hint):
+    with pytest.raises(UserError) as error:
+        parse_bytes(text)
+    assert (error.value.hint or "").startswith(hint)
+
+
 def test_times_and_bandwidths_are_exact():
     assert parse_microseconds("0.7us") == F(7, 10)
     assert parse_microseconds("700ns") == F(7, 10)

@@ -314,6 +314,13 @@ def test_unknown_kinds(kind: str) -> None:
         make(kind, 4)
 
 
+@pytest.mark.parametrize("kind", ["alltoallv", "AllToAllV", "all_to_all_v"])
+def test_alltoallv_is_a_workload(kind: str) -> None:
+    with pytest.raises(UnknownName) as error:
+        make(kind, 4)
+    assert "a workload with a matrix, or planned by weft.rail_planner" in (error.value.hint or "")
+
+
 def test_groups_summed_at_home_are_of_equal_chunks() -> None:
     with pytest.raises(UserError, match="unequal sizes"):
         replace(one_shot_allreduce(2), sizes=(2, 2))
