@@ -59,7 +59,8 @@ def tuned_text(one: Tuned) -> str:
     own = one.runtime
     head = ["plan", "from", "to", "what", "by", "µs"]
     if own:
-        head += ["µs less", f"{own.name.partition(' ')[0]}/plan", "without starts"]
+        name = own.name.partition(" ")[0]
+        head += [f"µs less than {name}", f"{name}/plan", f"{name}/plan without starts"]
     head += ["baseline/plan", "over bound"]
     rows = []
     base = one.baseline_us()

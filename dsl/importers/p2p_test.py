@@ -131,7 +131,7 @@ def _other_way(one: Matrix, other: Matrix, *, enabled: bool) -> Iterator[str]:
 def measured_machine(rates: PairRates, where: str, options: MachineSpec, *notes: str) -> Topology:
     """Return links for the pairs that were measured.
 
-    Option ``alpha=``: µs of every link, where the text has no latency.
+    Option ``alpha=``: µs of every link, where the text lacks latencies.
 
     Raises:
         BadFile: one GPU, or one of which no pair was measured.
