@@ -43,7 +43,14 @@ if TYPE_CHECKING:
     from weft.backends.formats.mscclpp.interpret import run_plan as run_mscclpp_json
     from weft.backends.formats.mscclpp.lower.emit import emit as emit_mscclpp_json
     from weft.backends.notebook.library import tune
-    from weft.backends.notebook.search import bounds, compile, problem, simulate, synthesize
+    from weft.backends.notebook.search import (
+        bounds,
+        compile,
+        problem,
+        rail_planner,
+        simulate,
+        synthesize,
+    )
     from weft.backends.notebook.verbs import (
         deploy,
         diff,
@@ -87,7 +94,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
     from weft.synth.base.engine import Budget, Outcome, Point, Status
     from weft.synth.bounds import Bounds
-    from weft.synth.joint.rails import rail_planner
     from weft.synth.judge.verify import verify
     from weft.synth.time.program_time import simulate_program
 
@@ -148,7 +154,7 @@ _HOME: Final = MappingProxyType(
         "profile": "weft.backends.notebook.verbs:profile",
         "program": "weft.dsl.author.recipe:program",
         "program_of": "weft.backends.formats.msccl.read:program_of",
-        "rail_planner": "weft.synth.joint.rails:rail_planner",
+        "rail_planner": "weft.backends.notebook.search:rail_planner",
         "read_msccl_xml": "weft.backends.formats.msccl.read:read_msccl_xml",
         "read_schedule": "weft.dsl.nouns.schedule:read",
         "resynth": "weft.backends.notebook.verbs:resynth",

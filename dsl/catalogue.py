@@ -48,7 +48,7 @@ def names() -> tuple[CatalogueEntry, ...]:
     return (*families, *(CatalogueEntry(b.name, synopsis(b), b.title) for b in hosts))
 
 
-def topology(text: str) -> Topology:
+def topology(text: str | os.PathLike[str]) -> Topology:
     """Return the machine that a text names.
 
     A catalogue name with options (``dgx-a100:nodes=4``), a path with options of its importer
@@ -62,7 +62,8 @@ def topology(text: str) -> Topology:
         UnknownName: no such machine or option. UserError: an invalid value.
         BadFile: a file that cannot be read. BadTopology: an invalid machine.
     """
-    text = require_type(text, str, "topology", 'weft.topology("dgx1")').strip()
+    path = os.fspath(text) if isinstance(text, os.PathLike) else text
+    text = require_type(path, str, "topology", 'weft.topology("dgx1")').strip()
     if terms := _terms(text):
         return _cluster(text, terms)
     name = text.partition(":")[0]

@@ -104,14 +104,13 @@ def at_blocks(
     code: Code,
     where: Ints,
     message: Callable[[int], str] | str,
-    severity: Severity = Severity.ERROR,
     kind: str = "",
 ) -> list[Finding]:
-    """A finding for each block in ``where``; ``message`` may depend on the position there."""
+    """An error for each block in ``where``; ``message`` may depend on the position there."""
     found = [
         Finding(
             check,
-            severity,
+            Severity.ERROR,
             _say(message, k),
             rank=int(code.block_rank[block]),
             block=int(code.block_id[block]),
@@ -119,7 +118,7 @@ def at_blocks(
         )
         for k, block in enumerate(where[:MOST].tolist())
     ]
-    return found + _rest(check, severity, len(where), message, kind)
+    return found + _rest(check, Severity.ERROR, len(where), message, kind)
 
 
 def _say(message: Callable[[int], str] | str, k: int) -> str:

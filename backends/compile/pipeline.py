@@ -221,7 +221,7 @@ ORDER = (
 """Order in which passes run; other passes follow."""
 
 
-def parse_passes(text: str, origin: str = "--passes") -> tuple[Pass, ...]:
+def parse_passes(text: str) -> tuple[Pass, ...]:
     """The passes that a text names; one more that keeps chunks apart where none puts them together.
 
     What reads the input and what gives messages their places must run: lower, trace or lift;
@@ -237,7 +237,7 @@ def parse_passes(text: str, origin: str = "--passes") -> tuple[Pass, ...]:
     """
     seen: set[str] = set()
     passes = []
-    for spec in parse_specs(text, origin):
+    for spec in parse_specs(text, "--passes"):
         one = _one(spec)
         if form(one) != ("program", "program"):
             if spec.name in seen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from os import PathLike
 from typing import TypeAlias
 
 from weft.dsl.base.errors import UserError, WrongType
@@ -22,7 +23,7 @@ from ..cli.flags.values import split_arguments
 Size: TypeAlias = int | str
 """A message size: a number of bytes, or a text such as ``1MiB``."""
 
-Machine: TypeAlias = Topology | str
+Machine: TypeAlias = Topology | str | PathLike[str]
 Movement: TypeAlias = Collective | str
 
 
@@ -30,7 +31,7 @@ def machine_of(given: Machine) -> Topology:
     """Return a topology, or the one of a text as ``-t`` takes it."""
     if isinstance(given, Topology):
         return given
-    if isinstance(given, str):
+    if isinstance(given, str | PathLike):
         return topology_named(given)
     raise _wrong("topology", given, 'a Topology, or a text such as "dgx1"')
 
@@ -73,6 +74,10 @@ def size_of(given: object) -> int:
     given = plain(given)
     if isinstance(given, str):
         return parse_bytes(given)
+    if isinstance(given, float):
+        if not given.is_integer():
+            raise UserError(f"message size: expected a whole number of bytes, got {given}")
+        given = int(given)
     if isinstance(given, int) and not isinstance(given, bool):
         return given
     raise _wrong("message size", given, 'a number of bytes, or a text such as "1MiB"')
@@ -83,7 +88,7 @@ def sizes_of(given: Size | Iterable[Size]) -> tuple[int, ...]:
     given = plain(given)
     if isinstance(given, str):
         return parse_size_range(given).powers()
-    if isinstance(given, Iterable):
+    if isinstance(given, Iterable) and not isinstance(given, bytes):
         return tuple(map(size_of, given))
     return (size_of(given),)
 

@@ -20,6 +20,8 @@ from weft.synth.base.engine import Budget, Engine, Observer, Outcome
 from weft.synth.bounds import Bounds, lower_bound_us
 from weft.synth.bounds import bounds as bounds_on
 from weft.synth.bounds.effort import BOUND_EFFORT, BoundEffort
+from weft.synth.joint.rails import RailPlanner
+from weft.synth.joint.rails import rail_planner as planner_of
 from weft.synth.time.program_time import ProgramSimulation, simulate_program
 from weft.synth.time.schedule_tables import CostModel
 from weft.synth.time.schedule_time import SimulatedTime, Simulation
@@ -82,6 +84,15 @@ def bounds(topology: Machine, collective: Movement, effort: BoundEffort = BOUND_
     """
     machine = machine_of(topology)
     return bounds_on(machine, collective_of(collective, machine.ranks), effort)
+
+
+def rail_planner(topology: Machine) -> RailPlanner | None:
+    """Return a planner of alltoallv; None unless the hosts are alike and joined by rails.
+
+    Raises:
+        UserError: no such machine.
+    """
+    return planner_of(machine_of(topology))
 
 
 def synthesize(
@@ -181,7 +192,7 @@ def simulate(
     if isinstance(what, Outcome) and not what.points:
         raise UserError("the outcome has no schedule", hint="outcome.statements says why")
     size = plain(size)
-    many = not isinstance(size, int | str) or (
+    many = not isinstance(size, int | float | str) or (
         isinstance(size, str) and (":" in size or ".." in size)
     )
     return Simulations(tuple(map(at, sizes_of(size)))) if many else at(size_of(size))

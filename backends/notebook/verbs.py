@@ -86,6 +86,7 @@ def plan(
     Raises:
         UserError: a wrong argument or file. NothingFound: no engine solves some collective.
     """
+    _require(workloads, "workload")
     given = {"topology": topology, "bound": bound, "shift": shift, "effort": effort, "seed": seed}
     return _answer("plan", workloads, {**given, "output": output, "force": force, **options})
 
@@ -170,6 +171,7 @@ def verify_run(
     Raises:
         UserError: a wrong argument, or a file that is not such a log.
     """
+    _require(files, "log of nccl-tests")
     given = {"library": library, "topology": topology, "output": output}
     return _answer("verify-run", files, {**given, **options})
 
@@ -246,6 +248,11 @@ class _AnswerConsole(Console):
 
     def warn(self, text: str) -> None:
         self.said.append(("Warning", text))
+
+
+def _require(given: Sequence[Any], what: str) -> None:
+    if not given:
+        raise WrongType(f"expected a {what}, got none", hint="the first argument is its file")
 
 
 def _answer(verb: str, given: Sequence[Any], options: Mapping[str, Any]) -> Answer:

@@ -159,9 +159,7 @@ class RankReport:
         return RankReport(data["rank"], done, failure)
 
 
-def whole_job(
-    pieces: Sequence[EmittedFile], cases: Sequence[Case], timeout: float, ranks: int | None = None
-) -> RankJob:
-    """Return a job on as many ranks as its largest piece needs, or on those that are there."""
+def whole_job(pieces: Sequence[EmittedFile], cases: Sequence[Case], timeout: float) -> RankJob:
+    """Return a job on as many ranks as its largest piece needs."""
     needed = max(piece.units.ranks for piece in pieces)
-    return RankJob(tuple(pieces), tuple(cases), ranks or needed, timeout)
+    return RankJob(tuple(pieces), tuple(cases), needed, timeout)

@@ -362,11 +362,11 @@ def _add_gaps(trace: TraceFile, run: ProgramTimeline, group: str) -> None:
         )
 
 
-def add_measured(trace: TraceFile, call: Call, group: str = "measured: ") -> None:
+def add_measured(trace: TraceFile, call: Call) -> None:
     """Add a recorded call to a trace; times are from the end of its ranks' barrier."""
     marks: list[list[Mark]] = []
     for rank, watch in enumerate(call.ranks):
-        process = trace.process(f"{group}rank {rank}")
+        process = trace.process(f"measured: rank {rank}")
         whole = trace.track(process, "the call")
         trace.slice(
             whole,

@@ -223,6 +223,8 @@ def in_python(text: str) -> str:
         flag, value = match["long"] or match["short"], match["value"]
         name = _SHORT.get(flag, flag.replace("-", "_"))
         rest = ""
+        if value and before == " --> ":  # a place: all of it is the value
+            return f'{name}="{value}"'
         if value and flag not in _WORDS and re.fullmatch("[a-z]+", value):
             value, rest = None, f" {value}"  # the next word of the sentence
         if flag in _TRUE:

@@ -394,7 +394,7 @@ def check_replaceable(
             raise UserError(
                 "the folder exists and is not empty",
                 where=str(path),
-                hint="-f (force=True in Python) replaces what weft wrote there",
+                hint="-f replaces what weft wrote there",
             )
         for file in held:
             name = file.relative_to(folder).as_posix()

@@ -151,15 +151,13 @@ def end(processes: Sequence[Process], *, grace: float = 0.0) -> None:
         process.wait()
 
 
-def end_with_owner(folder: Path, *, tree: bool = False) -> None:
-    """In a child: end this process, or its whole ``tree``, as soon as its owner has gone."""
+def end_with_owner(folder: Path) -> None:
+    """In a child: end this process as soon as its owner has gone."""
 
     def watch() -> None:
         # A folder that is gone already means the same.
         with contextlib.suppress(OSError), (folder / OWNED).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
-        if tree:
-            end_tree(os.getpid())
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

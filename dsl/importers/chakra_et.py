@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from fractions import Fraction
 
 from ..base.errors import BadFile
 from ..base.lazy_dataclass import dataclass
@@ -45,7 +46,7 @@ class TraceNode:
     name: str = ""
     ctrl_deps: tuple[int, ...] = ()
     data_deps: tuple[int, ...] = ()
-    duration_us: int = 0
+    duration_us: int | Fraction = 0
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     inputs: str = ""
 
@@ -78,7 +79,7 @@ def _node(node: TraceNode) -> bytes:
     parts += [put_bytes(NAME, node.name.encode()), put_integer(TYPE, node.type)]
     parts += [put_packed(CTRL_DEPS, node.ctrl_deps), put_packed(DATA_DEPS, node.data_deps)]
     if node.duration_us:
-        parts.append(put_integer(DURATION, node.duration_us))
+        parts.append(put_integer(DURATION, int(node.duration_us)))
     return b"".join(parts) + _attributes(ATTR, node.attributes)
 
 

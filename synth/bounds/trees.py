@@ -38,16 +38,6 @@ def tree_time(topology: Topology, effort: BoundEffort = BOUND_EFFORT) -> Fractio
     return solved[0].attained / solved[1]
 
 
-def tree_bound(topology: Topology, effort: BoundEffort = BOUND_EFFORT) -> Fraction | None:
-    """Lower bound on the time of any fractional packing of trees, from the dual of the program.
-
-    In the unit of :func:`tree_time`. Prices of the program's rows prove it in integers, also where
-    that function finds no rational solution. None if the program is too large or was not solved.
-    """
-    solved = _solved(topology, effort)
-    return None if solved is None else solved[0].lower / solved[1]
-
-
 def _solved(topology: Topology, effort: BoundEffort) -> tuple[Certified, Fraction] | None:
     """The solved program, and the divisor of its value."""
     n = topology.ranks

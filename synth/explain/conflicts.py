@@ -16,7 +16,7 @@ from ..base.conflict import smallest_conflict
 from ..base.engine import Budget, Silent, Status
 from ..engines.exact import Exact
 from ..reductions.solve import solve
-from .feasibility import EXPLAIN_EFFORT, ExplainEffort, Feasibility
+from .feasibility import EXPLAIN_EFFORT, Feasibility
 
 Unit = tuple[Rule, ...]
 """Rules that are left out together."""
@@ -89,11 +89,10 @@ def prove_conflict(
     collective: Collective,
     sketch: Sketch,
     budget: Budget,
-    effort: ExplainEffort = EXPLAIN_EFFORT,
 ) -> Conflict | None:
     """Rules that exclude each other though each chunk by itself has a way, as the engine ``exact``
     proves it within a budget; None where it does not, or the machine is too large."""
-    if collective.chunks * collective.ranks > effort.provable:
+    if collective.chunks * collective.ranks > EXPLAIN_EFFORT.provable:
         return None
     problem = Problem(topology, collective, sketch, Objective.LATENCY)
     engine = Exact()

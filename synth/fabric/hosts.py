@@ -68,13 +68,13 @@ class Hosts:
         same: Bools = (a == b) & (a >= 0)
         return same
 
-    def fabric(self, *, turned: bool, width: int = WIDTH) -> GroupGraph:
+    def fabric(self, *, turned: bool) -> GroupGraph:
         """The machine as a graph of groups: the hosts."""
         ranks = self.topology.ranks
         group = np.where(np.arange(len(self.host)) < ranks, self.host, -1)
         a, b = self.machine.src, self.machine.dst
         useless = self.within & (a < ranks) & (b < ranks)
-        return self._graph(np.flatnonzero(~useless), group, turned, width)
+        return self._graph(np.flatnonzero(~useless), group, turned, WIDTH)
 
     def inside(self, b: int, *, turned: bool) -> GroupGraph:
         """Graph inside a host: group k is its k-th GPU; nodes and resources keep their numbers."""

@@ -41,10 +41,11 @@ Axes = Sequence[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class PlacementEffort(Effort):
-    """Limits of the search among the orders of one host."""
+    """Limits of the search among matrices of axes, and among the orders of one host."""
 
     exact_ranks: int = setting(8, "GPUs of a host of which all orders are looked at", most=9)
     solved: int = setting(600, "placements that are solved, and those of one kind alone, at most")
+    matrices: int = setting(1 << 10, "placements by matrices, at most: with more none is ranked")
 
 
 PLACEMENT_EFFORT = PlacementEffort()
@@ -167,8 +168,6 @@ def ranked_placements(
     topology: Topology,
     workload: Workload,
     axes: Axes,
-    most: int = 1 << 10,
-    effort: PlacementEffort = PLACEMENT_EFFORT,
 ) -> PlacementRanking:
     """Return all placements of a workload's ranks, ranked by the joint bound.
 
@@ -179,7 +178,7 @@ def ranked_placements(
     Raises:
         UserError: the axes have another number of ranks than the machine, its hosts are unlike,
             the workload moves nothing, no placement lets all groups communicate, or there are
-            more than ``most`` placements.
+            more than ``PLACEMENT_EFFORT.matrices`` placements.
     """
     levels = machine_levels(topology)
     if prod(size for _, size in axes) != topology.ranks:
@@ -190,12 +189,12 @@ def ranked_placements(
             hint=f"the sizes of the axes must multiply to {topology.ranks}",
         )
     differing = tuple(unlike(topology, levels))
-    if differing and len(levels.sizes) == 1 and topology.ranks <= effort.exact_ranks:
-        return _ranked_orders(topology, workload, axes, levels, effort)
+    if differing and len(levels.sizes) == 1 and topology.ranks <= PLACEMENT_EFFORT.exact_ranks:
+        return _ranked_orders(topology, workload, axes, levels, PLACEMENT_EFFORT)
     found: list[tuple[Matrix, tuple[int, ...]]] = []
     for matrix in matrices([size for _, size in axes], levels.sizes):
-        if len(found) == most:
-            raise UserError(f"more than {most} placements", hint="join axes that go together")
+        if len(found) == PLACEMENT_EFFORT.matrices:
+            raise UserError(f"more than {len(found)} placements", hint="join axes that go together")
         found.append((matrix, rank_order(matrix, levels.gpus)))
     default = tuple(range(topology.ranks))
     orders = dict.fromkeys((default, *(order for _, order in found)))

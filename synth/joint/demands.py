@@ -91,18 +91,13 @@ class CollectiveDemand:
         return (one.kind, one.bytes, len(one.members), len(self.forwarders))
 
 
-def demands_of(
-    workload: Workload, ranks: int, which: Sequence[int] | None = None
-) -> tuple[CollectiveDemand, ...]:
+def demands_of(workload: Workload, ranks: int) -> tuple[CollectiveDemand, ...]:
     """Return what the collectives of a workload ask; loads and computations are left out.
-
-    ``which``: indices of the operations that may run at once; None: all.
 
     Raises:
         UserError: a rank outside 0 … ranks-1.
     """
-    chosen = range(len(workload.operations)) if which is None else which
-    some = [workload.operations[i] for i in chosen if workload.operations[i].needs_machine]
+    some = [one for one in workload.operations if one.needs_machine]
     busy = {v for one in some for v in one.members}
     idle = [v for v in range(ranks) if v not in busy]
     return tuple(demand_of(one, ranks, idle) for one in some)

@@ -54,7 +54,6 @@ def merged(
     topology: Topology,
     pieces: Sequence[MergePiece],
     *,
-    segments: int = 1,
     priorities: Sequence[int] | None = None,
 ) -> Schedule:
     """Return one schedule of all pieces; with ``priorities`` pieces of a smaller one go first.
@@ -96,9 +95,7 @@ def merged(
     collective = _collective(topology, pieces, parts, unit)
     columns = _columns(pieces, first)
     order = _order(pieces, priorities)
-    schedule = Schedule.from_columns(
-        topology, collective, *columns, priority=order, segments=segments
-    )
+    schedule = Schedule.from_columns(topology, collective, *columns, priority=order)
     size = unit * collective.message_chunks
     return replace(schedule, bytes=int(size), parts=parts, launch=launch_of(parts, topology.ranks))
 

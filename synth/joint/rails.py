@@ -15,12 +15,13 @@ from itertools import pairwise
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Floats, Ints, distinct_values
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.deliveries import shard_collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import WorkloadOperation
+from weft.dsl.nouns.workload import LARGEST_BYTES, WorkloadOperation
 
 from ..fabric.fabric import Fabric, fabric_of
 from ..fabric.hosts import hosts_of
@@ -80,13 +81,17 @@ class RailPlanner:
         It holds for every schedule: these are cuts. On rails with any forwarding it was the optimum
         in every case tried.
         """
-        asked = np.array(matrix, np.int64)
+        asked = self._asked(matrix)
         np.fill_diagonal(asked, 0)
         return max(cut.us(asked) for cut in self._cuts)
 
     def plan(self, matrix: Sequence[Sequence[int]] | Ints) -> RailPlan:
-        """Return how ``matrix[i][j]`` bytes from rank i to rank j are sent."""
-        asked = np.asarray(matrix, np.int64)
+        """Return how ``matrix[i][j]`` bytes from rank i to rank j are sent.
+
+        Raises:
+            UserError: not a matrix of whole numbers from 0 on, with a row and a column a rank.
+        """
+        asked = self._asked(matrix)
         hosts, size = self._host.shape
         common = int(np.gcd.reduce(asked, axis=None)) or 1
         flat = self._host.ravel()
@@ -103,6 +108,21 @@ class RailPlanner:
         order = np.lexsort((columns[4], columns[1], columns[0]))
         pieces = RailPieces(*(column[order] for column in columns))
         return RailPlan(self.bound_us(asked), Fraction(common, size), tuple(stages), pieces)
+
+    def _asked(self, matrix: Sequence[Sequence[int]] | Ints) -> Ints:
+        """Return a copy of a matrix of bytes."""
+        ranks = self.topology.ranks
+        wanted = f"expected {ranks} rows of {ranks} whole numbers of bytes"
+        try:
+            given = np.array(matrix)
+        except ValueError:
+            raise UserError(f"{wanted}, got rows of unlike lengths") from None
+        if given.shape != (ranks, ranks) or given.dtype.kind not in "iuf":
+            told = f"got an array of shape {given.shape} and type {given.dtype}"
+            raise UserError(f"{wanted}, {told}")
+        if not ((given >= 0) & (given < LARGEST_BYTES) & (given == np.floor(given))).all():
+            raise UserError(f"{wanted}, got {given.min()} to {given.max()}")
+        return given.astype(np.int64)
 
     def loads(self, matrix: Sequence[Sequence[int]] | Ints) -> Floats:
         """Return the part of what each rank sends that takes each link, shape (ranks, links)."""

@@ -71,7 +71,6 @@ def ranked_shapes(
     kinds: Sequence[str] = SHAPES,
     options: str = "",
     top: int = 10,
-    effort: ShapeEffort = SHAPE_EFFORT,
 ) -> ShapeRanking:
     """Return the best ``top`` shapes for a workload whose rank i is GPU i.
 
@@ -80,7 +79,7 @@ def ranked_shapes(
     Raises:
         UserError: no shape has so many cables, or too many shapes have.
     """
-    names = list(_names(ranks, degree, kinds, effort.most))
+    names = list(_names(ranks, degree, kinds, SHAPE_EFFORT.most))
     if not names:
         told = f"no shape of {count(ranks, 'GPU')} has {count(degree, 'cable')} at each"
         raise UserError(told, hint=f"kinds that were tried: {', '.join(kinds)}")

@@ -20,7 +20,6 @@ from ..fabric.occupancy import resource_name
 from .binding import binding_sentence
 from .bound import JointBound, joint_bound
 from .demands import CollectiveDemand
-from .pricing import JOINT_EFFORT, JointEffort
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,17 +97,13 @@ class CollectiveTimes:
         return text
 
 
-def collective_times(
-    topology: Topology,
-    demands: Sequence[CollectiveDemand],
-    effort: JointEffort = JOINT_EFFORT,
-) -> CollectiveTimes:
+def collective_times(topology: Topology, demands: Sequence[CollectiveDemand]) -> CollectiveTimes:
     """Return the times of some collectives that start together.
 
     Raises:
         UserError: nothing is to be moved, or a rank is not reached.
     """
-    joint = joint_bound(topology, demands, effort)
+    joint = joint_bound(topology, demands)
     names: dict[str, list[int]] = {}
     for k, one in enumerate(demands):
         if one.parts:
@@ -119,7 +114,7 @@ def collective_times(
         if len(names) == 1:
             alone = joint
         else:
-            alone = joint_bound(topology, [demands[k] for k in which], effort)
+            alone = joint_bound(topology, [demands[k] for k in which])
         own[which] = alone.loads if len(names) > 1 else joint.loads[which]
         classes.append(ClassTimes(name, tuple(which), alone))
     sentence = binding_sentence(topology, joint)

@@ -103,13 +103,13 @@ def verify(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
     )
 
 
-def require_valid(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
+def require_valid(schedule: Schedule) -> Verdict:
     """Return the verdict if the schedule is valid.
 
     Raises:
         CheckFailed: it is not valid; the message has the first problems.
     """
-    verdict = verify(schedule, sketch)
+    verdict = verify(schedule)
     if verdict.ok:
         return verdict
     shown = "\n  ".join(verdict.problems[:5])

@@ -139,7 +139,6 @@ def certified_minimum(
     method: str = "highs",
     meter: Meter | None = None,
     most_columns: int | None = None,
-    effort: ProgramEffort = PROGRAM_EFFORT,
 ) -> Certified:
     """Solve, round the duals to rationals and prove the bound they give.
 
@@ -150,7 +149,7 @@ def certified_minimum(
         NothingFound: no answer before the end of ``meter``, or no prices could be made feasible,
             or it has more than ``most_columns`` once its symmetry is used.
     """
-    found = _solve(lp, method, meter, most_columns, effort)
+    found = _solve(lp, method, meter, most_columns, PROGRAM_EFFORT)
     primal = _rational_primal(lp, found.x)
     best = _best_dual(lp, found.prices, found.value, primal[0] if primal else None)
     if best is None:

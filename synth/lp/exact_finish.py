@@ -273,15 +273,13 @@ class SplitProgram:
     room: Sequence[Fraction] | None
 
 
-def exact_weights(
-    program: SplitProgram, x: Floats, slack: Floats, effort: ProgramEffort = PROGRAM_EFFORT
-) -> list[Fraction] | None:
+def exact_weights(program: SplitProgram, x: Floats, slack: Floats) -> list[Fraction] | None:
     """Rational weights near a basic solution ``x`` that meet all rows; with U last, if unknown.
 
     ``slack`` (rows,) is relative: which rows are full. None where no attempt succeeds.
     """
     for positive, full in ((1e-7, 1e-7), (1e-9, 1e-9), (1e-6, 1e-6), (1e-7, 1e-9), (1e-9, 1e-6)):
-        found = _attempt(program, x, x > positive, slack < full, effort.split_unknowns)
+        found = _attempt(program, x, x > positive, slack < full, PROGRAM_EFFORT.split_unknowns)
         if found is not None:
             return found
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.dsl.base.lazy_dataclass import dataclass
 
 from ..base.effort import Effort, setting
+from ..base.meter import STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class OrderingEffort(Effort):
     judged_units: int = setting(
         1 << 20, "units of a resource; shares of no such denominator are rounded down"
     )
+    shift_work: int = setting(4 * STEPS, "counted steps of a search of shifts")
     shifts_tried: int = setting(4000, "combinations of shifts up to which all are tried")
     ticks: int = setting(160_000, "ticks of a common period times jobs and resources")
     coarse_ticks: int = setting(400, "ticks of a common period whose exact grid has too many")

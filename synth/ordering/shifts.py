@@ -20,7 +20,6 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 
-from ..base.meter import STEPS
 from ..solvers.cp_sat import CpModel, CpVerdict, solve
 from .effort import ORDER_EFFORT
 
@@ -82,7 +81,7 @@ class Shifts:
         return 1 - self.excess / (self.common_us * max(1, len(self.by_resource)))
 
 
-def best_shifts(jobs: Sequence[PeriodicJob], steps: int = 4 * STEPS, seed: int = 0) -> Shifts:
+def best_shifts(jobs: Sequence[PeriodicJob], seed: int = 0) -> Shifts:
     """Return shifts with the least excess, of these some with the largest tolerance to drift.
 
     Times that are not round make the grid of all edges too fine to search. A coarser one is then
@@ -95,7 +94,7 @@ def best_shifts(jobs: Sequence[PeriodicJob], steps: int = 4 * STEPS, seed: int =
     grid = ShiftGrid.of(jobs)
     still = [Fraction(0)] * len(jobs)
     before = excesses_us(jobs, still, grid.common_us)
-    answer = _solved(grid, 0, steps, seed)
+    answer = _solved(grid, 0, ORDER_EFFORT.shift_work, seed)
     found = [0] * len(jobs) if answer is None else answer.shifts
     us = [grid.tick * s for s in found]
     after = excesses_us(jobs, us, grid.common_us)
@@ -105,7 +104,7 @@ def best_shifts(jobs: Sequence[PeriodicJob], steps: int = 4 * STEPS, seed: int =
     sure = not grid.coarse and answer is not None and answer.optimal
     drift = None
     if not excess:
-        ticks, found = _widest(grid, found, steps, seed)
+        ticks, found = _widest(grid, found, ORDER_EFFORT.shift_work, seed)
         drift = grid.tick * ticks if ticks or not grid.coarse else None
         us = [grid.tick * s for s in found]
     return Shifts(

@@ -2,6 +2,6 @@
 
 Broken chunks (:mod:`.damage`) are routed around failed links (:mod:`.trees`) by congestion prices
 (:mod:`.prices`): each chunk as a whole (:mod:`.mend`), in fractions that balance the loads
-(:mod:`.balanced`), or in fewer pieces of equal size (:mod:`.even`). :mod:`.best` returns the
-fastest result.
+(:mod:`.balanced`), or in fewer pieces of equal size (:mod:`.even`). :mod:`.best` yields all of
+them.
 """

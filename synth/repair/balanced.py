@@ -35,7 +35,6 @@ _MOST = LARGEST_OFFSET // 4
 def balanced(
     schedule: Schedule,
     left: Degraded,
-    message_bytes: int | None = None,
     effort: RepairEffort = REPAIR_EFFORT,
 ) -> Schedule:
     """Repair as :func:`~.mend.repair`, but broken chunks are split over several routings.
@@ -49,7 +48,7 @@ def balanced(
     c = schedule.collective
     if c.local_reduce or c.kind is Kind.CUSTOM:
         raise UserError(f"{c} cannot be cut in shares", hint="repair it as a whole")
-    ways = _ways(damage, message_bytes or schedule.bytes or LARGE, effort)
+    ways = _ways(damage, schedule.bytes or LARGE, effort)
     plain = c.plain()
     group = plain_of(damage)[[way.chunk for way in ways]]
     share = _shares(damage, ways, group, plain.chunks, effort.high)

@@ -33,7 +33,7 @@ OUTWARD = (Kind.ALLREDUCE, Kind.BROADCAST, Kind.ALLGATHER)
 """Collectives whose chunks are summed at a root, and spread from one."""
 
 
-def repair_casts(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
+def repair_casts(schedule: Schedule, left: Degraded) -> Schedule:
     """Return the schedule for ``left.topology``, where ``schedule`` is for ``left.whole``.
 
     Not verified. If the groups of old and new chunks are more than a switch keeps, all grow again.
@@ -47,7 +47,7 @@ def repair_casts(schedule: Schedule, left: Degraded, message_bytes: int | None =
     kind = schedule.collective.kind
     if kind not in (*INWARD, *OUTWARD):
         raise UserError(f"chunks of {kind} have no single root", hint="synthesize it anew")
-    size = message_bytes or schedule.bytes or LARGE
+    size = schedule.bytes or LARGE
     every = set(range(schedule.collective.chunks))
     problem = ""
     for broken in (_broken(schedule, left), every):

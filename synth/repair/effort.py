@@ -1,4 +1,4 @@
-"""Limits of the repair of schedules: routings and trees that are tried, slices, when to stop."""
+"""Limits of the repair of schedules: routings, trees and pieces that are tried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..base.effort import Effort, setting
 
 @dataclass(frozen=True, slots=True)
 class RepairEffort(Effort):
-    """Limits of :func:`~.best.quickest_repair` and of the repairs that it compares.
+    """Limits of :func:`~.best.repairs`.
 
     Raises:
         UserError: a number below zero; or no routing, no piece or no grain.
@@ -37,20 +37,6 @@ class RepairEffort(Effort):
     trees: int = setting(
         600, "broken pieces that are routed in search of those to leave out", least=0
     )
-    jobs: int = setting(
-        2_200_000, "slices times transfers of the repaired schedule, at most", least=0
-    )
-    few_jobs: int = setting(
-        250_000, "slices times transfers of the runs that compare repairs, at most", least=0
-    )
-    slices: int = setting(256, "slices of a schedule, at most")
-    helps: float = setting(
-        0.997, "twice as many slices are kept if the time falls below this many times the old one"
-    )
-    near: float = setting(
-        1.015,
-        "at less than this many times the time of the busiest resource no more slices are tried",
-    )
     cuts: tuple[int, ...] = setting((2, 4), "pieces of a chunk that are repaired separately")
     enough: Fraction = field(
         default=Fraction(41, 40),
@@ -62,12 +48,6 @@ class RepairEffort(Effort):
     worth: Fraction = field(
         default=Fraction(99, 100),
         metadata={"doc": "repairs that cut chunks must have less than this many times the load"},
-    )
-    lost: float = setting(
-        0.25, "part of the time lost between few slices that many lose as well, at least"
-    )
-    reach: float = setting(
-        1.08, "repairs whose load takes more than this many times the least are not simulated"
     )
 
     def __post_init__(self) -> None:

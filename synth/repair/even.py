@@ -34,7 +34,6 @@ _EPS = 1e-9
 def even(
     schedule: Schedule,
     left: Degraded,
-    message_bytes: int | None = None,
     effort: RepairEffort = REPAIR_EFFORT,
 ) -> Schedule:
     """Repair as :func:`~.mend.repair`, but with fewer pieces where that is better.
@@ -50,7 +49,7 @@ def even(
         )
     damage = Damage.of(_finer(schedule, effort.pieces), left)
     c = damage.schedule.collective
-    size = message_bytes or schedule.bytes or LARGE
+    size = schedule.bytes or LARGE
     before = _load_before(damage)
     stay = np.ones(c.chunks, bool)
     best = now = _tried(damage, stay, size, effort)

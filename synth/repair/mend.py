@@ -26,13 +26,11 @@ from .trees import Way, other_way
 def repair(
     schedule: Schedule,
     left: Degraded,
-    message_bytes: int | None = None,
     effort: RepairEffort = REPAIR_EFFORT,
 ) -> Schedule:
     """The schedule for ``left.topology``, where ``schedule`` is for ``left.whole``.
 
-    New routes are chosen for a message of ``message_bytes``; by default the size that the schedule
-    was made for.
+    New routes are chosen for a message of the size that the schedule was made for.
 
     Not verified, as everything that comes from an engine. Times and rounds are gone; slices stay,
     and where transfers have priorities, new ones inherit them. Cost: that of a few dozen array
@@ -44,7 +42,7 @@ def repair(
             copied from where it is whole nor summed of single parts.
     """
     damage = Damage.of(schedule, left)
-    size = message_bytes or schedule.bytes or LARGE
+    size = schedule.bytes or LARGE
     prices = CongestionPrices.of(
         left.topology, schedule, damage.moved, ~damage.hit, size, effort.idle
     )

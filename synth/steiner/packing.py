@@ -107,9 +107,9 @@ class PairPrices:
 
 
 @kept(most=8)
-def cast_packing(topology: Topology, effort: float = STEINER_EFFORT.packing) -> CastPacking | None:
+def cast_packing(topology: Topology) -> CastPacking | None:
     """Return the best packing found for an allreduce; None if no tree spans all ranks."""
-    search = _TreeColumns.of(topology, Meter(round(effort * STEPS)))
+    search = _TreeColumns.of(topology, Meter(round(STEINER_EFFORT.packing * STEPS)))
     return search.run()
 
 

@@ -34,9 +34,6 @@ NCCL, NCCL_TREE = "nccl", "nccl-tree"
 CAST_NUMBERS = ("nvls", "cast", "signal", "casting")
 """Keys of what plans take in which switches sum or copy."""
 
-MSCCLPP = "mscclpp"
-"""Runtime of MSCCL++'s own kernels."""
-
 NO_CLASS = (
     "no class of link is known{where}: they have the machine's own α and bandwidth, under every "
     "protocol; the start is that of the runtime, assumed. family=h100 behind a catalogue name, "
@@ -206,20 +203,6 @@ def require_known(keys: Iterable[str], where: str) -> None:
     for key in keys:
         if key not in timing_keys():
             raise UnknownName("key of the runtime model", key, timing_keys(), where=where)
-
-
-def fitted_defaults() -> tuple[SourcedNumbers, ...]:
-    """The defaults that were fitted to published times of whole collectives."""
-    return tuple(one for one in _table().groups if one.certainty is Certainty.FITTED)
-
-
-def default_number(
-    topology: Topology, key: str, runtime: str, without: SourcedNumbers | None = None
-) -> ModelNumber | None:
-    """The default of a key on a machine, as if some numbers were not known; None: there is none."""
-    table = _table()
-    groups = tuple(one for one in table.groups if one is not without)
-    return replace(table, groups=groups).find(key, family_line(topology), runtime)
 
 
 def given_number(text: str) -> TimingNumber:

@@ -34,17 +34,17 @@ class MarginEffort(Effort):
 MARGIN_EFFORT = MarginEffort()
 
 
-def fragile_us(
-    schedule: Schedule, message_bytes: int, effort: MarginEffort = MARGIN_EFFORT
-) -> float | None:
+def fragile_us(schedule: Schedule, message_bytes: int) -> float | None:
     """Return the time in µs with latencies a little longer, if it is clearly more than without.
 
     None if it is not, or the schedule is too large to be run once more.
     """
-    if schedule.moves * schedule.segments > effort.most_slices:
+    if schedule.moves * schedule.segments > MARGIN_EFFORT.most_slices:
         return None
     shaken = jittered_us(schedule, message_bytes)
-    return shaken if shaken > effort.ratio * simulate(schedule, message_bytes).time_us else None
+    return (
+        shaken if shaken > MARGIN_EFFORT.ratio * simulate(schedule, message_bytes).time_us else None
+    )
 
 
 def jittered_us(schedule: Schedule, message_bytes: int) -> float:

@@ -76,7 +76,6 @@ def arranged(
     schedule: Schedule,
     message_bytes: int,
     seed: int,
-    effort: StepOrderEffort = ORDER_EFFORT,
     meter: Meter | None = None,
 ) -> Schedule:
     """Return the schedule in the order that is fastest at a message size, of some dozens tried.
@@ -85,22 +84,22 @@ def arranged(
     step can hold up a late one of an early step, and ranks that meet at one port make others
     idle. So: the order as given, urgency first, rotations (each rank's k-th peer is k further on),
     then seeded random orders, until one is as quick as the engine's own count. At most
-    ``effort.random_orders`` + 5 simulations.
+    ``random_orders`` + 5 simulations.
     A schedule that says its own order (``priority``), or has casts, keeps the one it has.
     ``meter`` counts the tries.
     """
     if schedule.planned or len(schedule.casts):
         return schedule
     tried = 0
-    if len(schedule) > effort.most_transfers:
+    if len(schedule) > ORDER_EFFORT.most_transfers:
         return by_urgency(schedule)
     goal = counted_us(schedule, message_bytes) * (1 + 1e-9)
     best, time = schedule, simulate(schedule, message_bytes).time_us
     jobs = len(schedule) * schedule.segments
-    for tried, other in enumerate(_orders(schedule, seed, effort.random_orders), 1):
+    for tried, other in enumerate(_orders(schedule, seed, ORDER_EFFORT.random_orders), 1):
         if time <= goal:
             break
-        if jobs <= LARGE_RUN and tried * jobs > effort.plain_jobs:
+        if jobs <= LARGE_RUN and tried * jobs > ORDER_EFFORT.plain_jobs:
             attempt = prepare(other).exact(message_bytes, compiled=True).in_us().time_us
         else:
             attempt = simulate(other, message_bytes).time_us
@@ -111,9 +110,7 @@ def arranged(
     return best
 
 
-def in_start_order(
-    schedule: Schedule, message_bytes: int, effort: StepOrderEffort = ORDER_EFFORT
-) -> Schedule:
+def in_start_order(schedule: Schedule, message_bytes: int) -> Schedule:
     """Return the schedule with the transfers of each step in the order in which they start.
 
     Ties go by (dst - src) mod ranks, in large schedules by their old order. A rank's port may be
@@ -126,7 +123,7 @@ def in_start_order(
     slices, which start in orders of their own, the order is kept as it was if it was better.
     """
     jobs = len(schedule) * schedule.segments
-    if jobs > effort.most_started or len(schedule.casts):
+    if jobs > ORDER_EFFORT.most_started or len(schedule.casts):
         return schedule
     before = simulate(schedule, message_bytes)
     start = before.start_us if schedule.start_us is None else schedule.start_us

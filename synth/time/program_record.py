@@ -8,7 +8,6 @@ repeat a state are passed at once here too (:mod:`.steady`), so the record has g
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +18,7 @@ from weft.dsl.base.jit import watched
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import format_bytes
-from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.topology import Topology
 
 from . import program_kernel as k
@@ -106,7 +105,6 @@ def record_program(
     message_bytes: int,
     model: RuntimeModel | None = None,
     *,
-    protocol: Protocol | None = None,
     most_operations: int = MOST_RECORDED,
 ) -> ProgramTimeline:
     """Run a program for a message of M bytes and keep everything; as :func:`simulate_program`.
@@ -117,8 +115,6 @@ def record_program(
         BadTopology: another number of ranks, or two of them are not joined.
         CheckFailed: the program cannot end.
     """
-    if protocol is not None:
-        program = replace(program, protocol=protocol)
     prepared = PreparedProgram(program, topology, model or named_model(topology))
     cut = prepared.cut(message_bytes, program.protocol)
     layout, ticks = prepared.layout(cut), prepared.ticks(cut, program.protocol)

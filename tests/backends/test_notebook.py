@@ -201,6 +201,14 @@ def test_libraries_are_deployed_and_judged(library, tmp_path):
             'hint: size="1MiB"',
         ),
         (lambda: weft.explain(topology="ring:4"), "collective="),
+        (lambda: weft.plan(), "expected a workload, got none"),
+        (lambda: weft.verify_run(), "expected a log of nccl-tests, got none"),
+        (lambda: weft.plan(pairs(), topology="ring:4", effort="x"), '--> effort="x"'),
+        (lambda: weft.place(pairs(), "ring:4", axes={"x": 0}), '--> axes="x=0"'),
+        (lambda: weft.problem("ring:4", "allgather", size=1.5), "whole number of bytes, got 1.5"),
+        (lambda: weft.problem("ring:4", "allgather", size=float("nan")), "bytes, got nan"),
+        (lambda: weft.problem("ring:4", "allgather", size=b"1MiB"), "cannot be of type bytes"),
+        (lambda: weft.rail_planner("dgx9"), "unknown topology"),
     ],
 )
 def test_errors_of_the_library_name_arguments_not_options(call, told):
@@ -228,6 +236,7 @@ def operation(**more):
 
 TAKES = {
     "size of a problem": (1 << 20, lambda x: weft.problem(RING, "allgather", size=x).bytes),
+    "whole size": (2.0**20, lambda x: weft.problem(RING, "allgather", size=x).bytes),
     "bandwidth of an edge": (22.7, ring_of),
     "latency of an edge": (0.7, lambda x: ring_of(25, x)),
     "lanes of an edge": (2, lambda x: ring_of(25, 1, x)),
@@ -268,5 +277,6 @@ def test_times_and_programs_take_sizes_of_numpy(outcome):
     for one, more in ((schedule, {}), (program, {"topology": RING})):
         expected = [weft.simulate(one, int(m), **more).time_us for m in sizes]
         assert [t.time_us for t in weft.simulate(one, sizes, **more)] == expected
-        assert weft.simulate(one, np.array(1 << 20), **more).time_us == expected[1]
+        for size in (np.array(1 << 20), np.float32(1 << 20), 1048576.0):
+            assert weft.simulate(one, size, **more).time_us == expected[1]
     assert weft.simulate_program(program, RING, np.uint64(1 << 20)).time_us == expected[1]

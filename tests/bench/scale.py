@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
 if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
 
@@ -239,10 +241,12 @@ def solved(line: Line) -> Row:
 
 def packed(line: Line) -> Row:
     """The optimum and its trees alone, or the front of few and low trees."""
+    from packings import front
+
     from weft.dsl.catalogue import topology
     from weft.dsl.nouns.collective import make
     from weft.synth.base.meter import STEPS, Meter
-    from weft.synth.engines.packing.trees.trees import front, pack
+    from weft.synth.engines.packing.trees.trees import pack
 
     pack(topology("dgx-a100:nodes=2"), make(line.collective, 16))
     clock = Clock()

@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from left_out import leave_out
+from left_out import fitted_defaults, leave_out
 from measured_runs import Options, baselines_of
 from measured_tables import MeasuredTable, read_tables
 
@@ -37,7 +37,6 @@ from weft.backends.tune.baselines import best_of
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.timing import TimingNumber
-from weft.synth.time.calibrated import fitted_defaults
 
 BANDS = (("small", 64 << 10), ("mid", 16 << 20), ("large", math.inf))
 """Bands of message sizes, by the largest of each."""

@@ -23,8 +23,8 @@ from weft.dsl.nouns.collective import Kind, make
 from weft.dsl.nouns.problem import check_connected
 from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth.bounds import bounds
-from weft.synth.bounds.trees import tree_bound
-from weft.synth.engines.packing.order.plan import to_schedule
+from weft.synth.bounds.trees import tree_time
+from weft.synth.engines.packing.order.plan import PackingPlan
 from weft.synth.engines.packing.paths.paths import pack_paths
 from weft.synth.engines.packing.trees.model import Packing
 from weft.synth.engines.packing.trees.trees import pack
@@ -107,14 +107,14 @@ def packed(made: Topology, kind: str, rng: random.Random) -> Packing:
 
 def fault(best: Packing) -> str:
     """What is wrong with a packing, if anything."""
-    require_valid(to_schedule(best))
+    require_valid(PackingPlan.of(best).schedule())
     known = bounds(best.topology, best.collective).us_per_byte
     if best.us_per_byte < max(known, best.bound):
         return f"{best.us_per_byte} is below a bound"
     if best.optimal:
         return ""
     if best.collective.kind is Kind.ALLREDUCE:
-        program = tree_bound(best.topology)
+        program = tree_time(best.topology)
         if program is not None and best.us_per_byte == program / 1000:
             return ""
     return f"{float(best.us_per_byte / best.bound - 1):.2e} above the bound"

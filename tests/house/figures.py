@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from measure import arrays, cpu, doors, graph, loops, names, sizes, walks
+from measure import arrays, cpu, doors, few, graph, loops, names, sizes, walks
 from measure.tree import Figure, Tree, at_revision
 from sources import ROOT
 
@@ -28,6 +28,7 @@ SECTIONS: dict[str, tuple[Measure, ...]] = {
     "imports": (graph.measured,),
     "names": (names.measured,),
     "prose": (sizes.prose,),
+    "what should become fewer": (few.measured,),
     "one idea, several machines": (loops.measured, arrays.measured, doors.measured),
 }
 WALKS = "walks (functions really entered, in the first process)"

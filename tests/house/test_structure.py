@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from measure import arrays, doors, graph, loops, names
+from measure import arrays, doors, few, graph, loops, names, sizes
 from measure.ratchets import excess, ratchets
 from measure.tree import Figure, Tree
 from sources import ROOT, Source, parse, walk
@@ -20,6 +20,13 @@ def test_folders_and_files_know_each_other_in_one_direction() -> None:
 
 def test_names_of_classes_and_numbers_are_few() -> None:
     assert excess(names.measured(TREE), ratchets("names")) == []
+
+
+def test_lines_small_parts_and_words_of_the_dialect_become_fewer() -> None:
+    figures = [*few.measured(TREE), *sizes.plain(TREE), *sizes.prose(TREE)]
+    limits = ratchets("fewer")
+    assert limits.keys() <= {one.key for one in figures}
+    assert excess(figures, limits) == []
 
 
 @pytest.mark.parametrize("section", [loops, arrays, doors], ids=lambda m: m.__name__)
@@ -177,6 +184,43 @@ def solve(loads, width, sums):
 def test_the_rule_sees_its_pattern(pattern: object, text: str, at: list[str]) -> None:
     assert callable(pattern)
     assert list(pattern(parse(text, "a.py"))) == at
+
+
+def test_the_rule_sees_small_parts_and_unused_knobs() -> None:
+    three = files(
+        dsl__a="def small(x): return x\ndef knob(x, y=1, *, z=2): return 1\ndef kept(x=1): 0",
+        dsl__b="from .a import small, knob\nknob(small(1), z=3)\nknob(2)\nloop = kept",
+        synth__c="def job(): return 1\ndef many():\n a\n b\n c\nmany()\nx = 'a.c:job'\njob()",
+    )
+    assert list(few.single_users(three)) == ["dsl/a.py: weft.dsl.b"]
+    assert list(few.one_use_functions(three)) == ["dsl/a.py:1: small", "dsl/a.py:3: kept"]
+    assert list(few.unused_defaults(three)) == ["dsl/a.py:2: knob(y)"]
+    tests = files(tests__a="from weft.dsl.a import x\nfrom weft.dsl import b\nimport os")
+    assert few.tested_modules(three, tests) == {"weft.dsl.a", "weft.dsl.b"}
+
+
+def test_the_rule_sees_folders_of_the_first_level() -> None:
+    both = files(
+        synth__a__x="from ..b.c.d import f", synth__b__c__d="", synth__b__e="from ..a.x import y"
+    )
+    assert few.folder_pairs(both) == ("weft.synth.a <-> weft.synth.b",)
+    assert few.folder_pairs(both[:2]) == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "count"),
+    [
+        (few.dialect, "# a port is no link", 1),
+        (few.dialect, "# so many: Nobody knows", 2),
+        (few.dialect, "# it is no longer there, nor has it no more", 0),
+        (few.cheapest_paths, "def f():\n heappop(x)", 1),
+        (few.cheapest_paths, "def f():\n return csgraph.dijkstra(x)", 1),
+        (few.cheapest_paths, "def f():\n heappush(x, 1)\nheappop(x)", 0),
+    ],
+)
+def test_the_rule_counts_words_and_heaps(pattern: object, text: str, count: int) -> None:
+    assert callable(pattern)
+    assert len(list(pattern(parse(text, "dsl/a.py")))) == count
 
 
 CLOCK = "synth/base/cancellable.py"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 
@@ -23,12 +23,15 @@ from scipy.optimize import least_squares
 from weft.backends.tune.baselines import best_of
 from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.timing import TimingNumber
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time import calibrated
 from weft.synth.time.calibrated import (
     NCCL,
     NCCL_TREE,
+    Certainty,
+    ModelNumber,
     SourcedNumbers,
-    default_number,
-    fitted_defaults,
+    family_line,
 )
 
 PROBE = 1.1
@@ -77,6 +80,20 @@ class FittedUnknown:
             share = key.startswith(("reach.", "efficiency."))
             found.append(TimingNumber(key, min(value, Fraction(1)) if share else value, "left out"))
         return tuple(found)
+
+
+def fitted_defaults() -> tuple[SourcedNumbers, ...]:
+    """The defaults that were fitted to published times of whole collectives."""
+    return tuple(one for one in calibrated._table().groups if one.certainty is Certainty.FITTED)
+
+
+def default_number(
+    topology: Topology, key: str, runtime: str, without: SourcedNumbers | None = None
+) -> ModelNumber | None:
+    """The default of a key on a machine, as if some numbers were not known; None: there is none."""
+    table = calibrated._table()
+    groups = tuple(one for one in table.groups if one is not without)
+    return replace(table, groups=groups).find(key, family_line(topology), runtime)
 
 
 @cache

@@ -27,8 +27,11 @@ from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.timing import TimingNumber
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.catalog import classic_algorithm
-from weft.synth.time.calibrated import MSCCLPP, NCCL, calibrated_model
+from weft.synth.time.calibrated import NCCL, calibrated_model
 from weft.synth.time.program_time import ProgramClock
+
+MSCCLPP = "mscclpp"
+"""Runtime of MSCCL++'s own kernels."""
 
 
 @dataclass(frozen=True, slots=True)

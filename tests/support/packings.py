@@ -11,15 +11,20 @@ import numpy as np
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry import symmetry
+from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds import bounds
+from weft.synth.engines.packing.order.plan import PackingPlan
 from weft.synth.engines.packing.order.plan_quick import (
     Automorphisms,
     load_us_per_byte,
     quick_packing,
 )
-from weft.synth.engines.packing.trees.model import Packing
+from weft.synth.engines.packing.trees.effort import TREE_EFFORT
+from weft.synth.engines.packing.trees.model import Packing, trees_per_root
+from weft.synth.engines.packing.trees.trees import pack
 
 MACHINES = ("ring:8", "dgx1", "torus:4x4", "dgx-a100", "dgx-a100:nodes=2")
 COPYING = ("allgather", "alltoall")
@@ -60,3 +65,31 @@ def mixed(packings: list[Packing], seed: int, most: int = 12) -> Packing:
     )
     whole = replace(packings[0], trees=trees)
     return replace(whole, us_per_byte=load_us_per_byte(whole))
+
+
+def to_schedule(packing: Packing, segments: int = 1) -> Schedule:
+    """The schedule of a packing in the order of its steps: correct, but not optimized."""
+    return PackingPlan.of(packing).schedule(segments=segments)
+
+
+def front(
+    machine: Topology, collective: Collective, *, effort: float = 30
+) -> list[tuple[int, int, Fraction]]:
+    """(trees per root, height, rate as a part of the bound) of what :func:`pack` finds.
+
+    Every entry has fewer trees, lower trees or a better rate than any other. For equal trees that
+    is to be compared with one, two and the optimal number of trees per root of other tools.
+    """
+    found = {
+        (packing.bound / packing.us_per_byte, trees_per_root(packing)[0], max(packing.heights))
+        for trees in (0, *range(1, TREE_EFFORT.alone_trees + 1))
+        for packing in pack(machine, collective, trees=trees, meter=Meter(round(effort * STEPS)))
+    }
+    return [
+        (trees, height, rate)
+        for rate, trees, height in sorted(found, reverse=True)
+        if not any(
+            r >= rate and t <= trees and h <= height and (r, t, h) != (rate, trees, height)
+            for r, t, h in found
+        )
+    ]

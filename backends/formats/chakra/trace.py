@@ -98,7 +98,7 @@ def _read(node: TraceNode, place: Mapping[int, int], where: str) -> GraphNode:
         waits=tuple(place[other] for other in node.ctrl_deps),
         inputs=_offsets(node, "weft_input", at),
         outputs=_offsets(node, "weft_output", at),
-        ps=node.duration_us * PS_PER_US,
+        ps=int(node.duration_us * PS_PER_US),
         route=_offsets(node, "weft_route", at),
     )
 

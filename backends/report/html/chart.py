@@ -161,7 +161,7 @@ def size_words(value: float) -> str:
 
 
 def over_size(
-    title: str, curves: Sequence[Series], *, unit: str = "µs", log: bool = True, note: str = ""
+    title: str, curves: Sequence[Series], *, unit: str = "µs", log: bool = True
 ) -> dict[str, Any]:
     """Return the chart of times (or values derived from them) over message sizes."""
     sizes = [a for one in curves for a, _ in one.points]
@@ -169,7 +169,7 @@ def over_size(
     low = [] if log else [min([*values, 1.0])]
     x = ChartAxis("message size", sizes, log=True, base=2, words=size_words)
     y = ChartAxis(unit, [*values, *low], log=log, words=lambda v: f"{v:,.6g}")
-    return chart(title, x, y, curves, note)
+    return chart(title, x, y, curves)
 
 
 def against_bound(curves: Sequence[Series], bound: Series) -> list[Series]:

@@ -36,18 +36,16 @@ MOST_MOVES = 3_000
 MOST_BASELINES = 3
 
 
-def bound_curve(bound: Bounds, sizes: Sequence[int] = SIZES) -> Series:
+def bound_curve(bound: Bounds) -> Series:
     """Return the curve of the lower bound."""
-    return Series("lower bound", [(n, float(lower_bound_us(bound, n))) for n in sizes], "bound")
+    return Series("lower bound", [(n, float(lower_bound_us(bound, n))) for n in SIZES], "bound")
 
 
-def schedule_curve(
-    schedule: Schedule, name: str, style: str = "", sizes: Sequence[int] = SIZES
-) -> Series | None:
+def schedule_curve(schedule: Schedule, name: str, style: str = "") -> Series | None:
     """Return the curve of a schedule by simulation; None where that takes too long."""
     if len(schedule) * schedule.segments > MOST_SERVED:
         return None
-    return Series(name, [(n, simulate(schedule, n).time_us) for n in sizes], style)
+    return Series(name, [(n, simulate(schedule, n).time_us) for n in SIZES], style)
 
 
 def program_curve(
@@ -56,7 +54,6 @@ def program_curve(
     name: str,
     model: RuntimeModel,
     style: str = "",
-    sizes: Sequence[int] = SIZES,
 ) -> Series | None:
     """Return the curve of a program by simulation; None where it is too large, or does not run."""
     if program.instructions > MOST_OPERATIONS // 4:
@@ -71,7 +68,7 @@ def program_curve(
                         program, topology, n, model, most_operations=MOST_OPERATIONS
                     ).time_us,
                 )
-                for n in sizes
+                for n in SIZES
             ],
             style,
         )
@@ -79,9 +76,7 @@ def program_curve(
         return None
 
 
-def baselines(
-    topology: Topology, collective: Collective, sizes: Sequence[int] = SIZES
-) -> list[Series]:
+def baselines(topology: Topology, collective: Collective) -> list[Series]:
     """Return the curves of the best classics among those that are quickest at some size."""
     found = []
     site = Site(topology)
@@ -97,12 +92,12 @@ def baselines(
         return []
     for one in small:
         try:
-            schedule = _baseline(site, one, root, sizes[-1])
+            schedule = _baseline(site, one, root, SIZES[-1])
         except (UserError, BadAlgorithm):
             continue
         if schedule is None or not verify(schedule).ok:
             continue
-        curve = schedule_curve(schedule, one.name, sizes=sizes)
+        curve = schedule_curve(schedule, one.name)
         found += [curve] if curve else []
     return _quickest(found)
 

@@ -20,8 +20,6 @@ from .lanes import MOST_BARS, TICKS, Bars, LaneRow, lane
 from .loads import Loads, load_facts, row_order, short_name
 from .page import byte_words
 
-COPY, SUM = 0, 1
-
 MOST_SLICES = 60_000
 """Largest transfers times segments that are drawn slice by slice; beyond, a bar per transfer."""
 

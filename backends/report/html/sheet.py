@@ -28,14 +28,12 @@ def sheet(
     views: Sequence[Facts] = (),
     maps: Sequence[Facts] = (),
     pair: bool = False,
-    made: str = "",
 ) -> Facts:
     """Return a whole page; sections that are None are left out."""
     return {
         "kind": kind,
         "title": title,
         "subtitle": subtitle,
-        "made": made,
         "version": __version__,
         "sections": [one for one in sections if one is not None],
         "views": list(views),
@@ -129,16 +127,14 @@ def certificate_section(bound: Bounds, parts: Sequence[tuple[str, Sequence[str]]
     }
 
 
-def curves_section(
-    curves: Sequence[Series], bound: Series | None, after: str = "", title: str = "Time over size"
-) -> Facts | None:
+def curves_section(curves: Sequence[Series], bound: Series | None, after: str = "") -> Facts | None:
     """Return the charts and table of times."""
     if not any(one.points for one in curves):
         return None
     table = size_table(curves, bound)
     return {
         "id": "sizes",
-        "title": title,
+        "title": "Time over size",
         "part": "charts",
         "charts": size_charts(curves, bound),
         "table": {

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,13 @@ def _json_nodes(file: Path) -> tuple[TraceNode, ...]:
         if not listed or type(kind) is not int or not isinstance(us, int | float):
             raise BadFile("NodeType and runtime are numbers, data_deps a list of ids", where=place)
         attributes: dict[str, Attribute] = {
-            key: value for key, value in row.items() if isinstance(value, int | str)
+            key: int(value) if isinstance(value, float) else value
+            for key, value in row.items()
+            if isinstance(value, int | str) or (isinstance(value, float) and value.is_integer())
         }
         name = str(row.get("Name", ""))
-        found.append(TraceNode(row["Id"], kind, name, (), tuple(deps), round(us), attributes))
+        time = Fraction(us).limit_denominator(1000)
+        found.append(TraceNode(row["Id"], kind, name, (), tuple(deps), time, attributes))
     return tuple(found)
 
 
@@ -137,7 +141,7 @@ class _TraceReader:
             self._note("kernels of one stream follow each other by their ids", node.id in last)
             needs = (*node.data_deps, *last.get(node.id, ()))
             found.append(self._node(node, needs, groups, place))
-        return found
+        return _in_order(found, where)
 
     def _node(
         self, node: TraceNode, needs: tuple[int, ...], groups: Groups, where: str
@@ -151,6 +155,8 @@ class _TraceReader:
             end = "comm_dst" if node.type == SEND else "comm_src"
             kind = "send" if node.type == SEND else "recv"
             size = _number(node, "comm_size", where)
+            if not size:
+                return self._nothing(node, needs)
             if end in node.attributes:
                 peer = _number(node, end, where)
                 tag = _number(node, "comm_tag", where) if "comm_tag" in node.attributes else 0
@@ -164,7 +170,8 @@ class _TraceReader:
             told = "computations without duration_micros take no time here"
             self._note(told, "num_ops" in node.attributes)
             return RankNode(node.id, node.name, needs)
-        return RankNode(node.id, node.name, needs, WorkKind.COMPUTE, Fraction(node.duration_us))
+        time = Fraction(node.duration_us)
+        return RankNode(node.id, node.name, needs, WorkKind.COMPUTE, time)
 
     def _collective(
         self,
@@ -182,6 +189,8 @@ class _TraceReader:
             return RankNode(node.id, node.name, needs)
         label, group = self._group(node, groups, where)
         size = _number(node, "comm_size", where) * (len(group) if kind in PARTS else 1)
+        if not size:
+            return self._nothing(node, needs)
         meaning = (
             "one rank's part: M is n times that" if kind in PARTS else "the size M of the message"
         )
@@ -193,6 +202,11 @@ class _TraceReader:
         return RankNode(
             node.id, node.name, needs, kind, bytes=size, group=group, root=root, label=named
         )
+
+    def _nothing(self, node: TraceNode, needs: tuple[int, ...]) -> RankNode:
+        """Return what is left of a collective or message of 0 bytes: its place in the order."""
+        self._note("collectives and messages of 0 bytes send nothing, and are left out")
+        return RankNode(node.id, node.name, needs)
 
     def _group(self, node: TraceNode, groups: Groups, where: str) -> tuple[str, tuple[int, ...]]:
         """Return name and ranks of a node's process group; without a name: all ranks."""
@@ -247,6 +261,34 @@ def _before_on_stream(nodes: Sequence[TraceNode]) -> dict[int, tuple[int, ...]]:
         if stream in last:
             found[node.id] = (last[stream],)
         last[stream] = node.id
+    return found
+
+
+def _in_order(nodes: Sequence[RankNode], where: str) -> list[RankNode]:
+    """Return nodes as Chakra's feeder issues them: the least id of those that wait for no other.
+
+    Raises:
+        BadFile: nodes that wait for each other.
+    """
+    by_id = {node.id: node for node in nodes}
+    waits = {node.id: set(node.needs) for node in nodes}
+    after: dict[int, list[int]] = {}
+    for node in nodes:
+        for one in waits[node.id]:
+            after.setdefault(one, []).append(node.id)
+    ready = sorted(number for number, left in waits.items() if not left)
+    found = []
+    while ready:
+        done = heappop(ready)
+        found.append(by_id[done])
+        for number in after.get(done, ()):
+            waits[number].discard(done)
+            if not waits[number]:
+                heappush(ready, number)
+    if len(found) < len(nodes):
+        lost = min(number for number, left in waits.items() if left)
+        shown = f"node {lost} for node {min(waits[lost])} among them"
+        raise BadFile(f"nodes wait for each other, {shown}", where=where)
     return found
 
 

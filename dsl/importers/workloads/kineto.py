@@ -21,7 +21,7 @@ from ...base.lazy_dataclass import dataclass
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import WorkKind, Workload
 from .chakra import Groups, groups_of
-from .pytorch import NODE, TorchCall, call_kind, strided, width_of
+from .pytorch import EXCHANGES, NODE, TorchCall, call_kind, row_of, strided, width_of
 from .traces import RankNode, workload_of_traces
 
 RECORD = (
@@ -37,7 +37,7 @@ NOTES = (
 
 OLD = "an old trace: sizes are those of the inputs, and all calls are of all ranks"
 
-UNEVEN = "an alltoallv whose splits are not known on all ranks is an alltoall"
+UNEVEN = "an exchange whose splits are not known on all ranks is an even alltoall"
 
 Event = Mapping[str, Any]
 
@@ -253,13 +253,18 @@ def _with_times(
             yield kernel["ts"], _end(kernel), stream, call
 
 
+def _whole(value: object) -> Any:
+    """Return the number that a text of digits is; some versions write all arguments as texts."""
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value) else value
+
+
 def _stated(event: Event, about: _Recorded) -> TorchCall | None:
     """Return the call that an event's arguments state; None if they do not, or it moves nothing.
 
     Raises:
         BadFile: an unknown name, type or group.
     """
-    held = _arguments(event)
+    held = {key: _whole(value) for key, value in _arguments(event).items()}
     if "Collective name" not in held:
         return None
     name = str(held["Collective name"])
@@ -273,11 +278,11 @@ def _stated(event: Event, about: _Recorded) -> TorchCall | None:
     if not all(type(x) is int and x >= 0 for x in sizes):
         raise BadFile("In msg nelems and Out msg nelems are not counts", where=where)
     row: tuple[int, ...] = ()
-    if kind == WorkKind.ALLTOALLV:
+    splits, cut = _numbers(held.get("In split size")) if kind in EXCHANGES else ((), False)
+    if kind == WorkKind.ALLTOALLV or splits:
         about.notes[UNEVEN] = None
-        splits, cut = _numbers(held.get("In split size"))
-        if len(splits) == len(group) and not cut:
-            row = tuple(x * width for x in splits)
+        if splits and not cut:
+            row = row_of(splits, sizes[0], width, len(group), where)
     local = held.get("Rank")
     peer = group[local] if type(local) is int and 0 <= local < len(group) else -1
     if kind in ("send", "recv"):
@@ -307,8 +312,9 @@ def _members(held: Event, about: _Recorded, where: str) -> tuple[int, ...]:
     steps = strided(held.get("Global rank start"), held.get("Global rank stride"), size)
     if steps and steps[: len(listed)] == listed:
         return steps
-    if not listed and about.world and size in (None, about.world):
-        return tuple(range(about.world))
+    everyone = range(about.world)
+    if everyone and size in (None, about.world) and listed == tuple(everyone[: len(listed)]):
+        return tuple(everyone)
     raise BadFile(
         "the trace does not say which ranks are in the group"
         + (f", which has {size}" if type(size) is int else "")

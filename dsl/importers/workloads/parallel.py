@@ -27,7 +27,7 @@ have 2 bytes, gradients 4 unless the file says otherwise:
 * tensor: 4 allreduces of b·s·h/cp for each layer and micro-batch (2 forward, 2 backward); with
   sequence parallelism each is an allgather and a reduce_scatter of that size;
 * data: the gradients of (attention, norms, embeddings and dense weights of a stage)/tp, once, over
-  all ranks that differ in dp, ep and cp; those of experts over the ranks that differ in dp only;
+  all ranks that differ in dp, ep and cp; those of experts over the ranks that differ in dp and cp;
 * pipeline: b·s·h/cp for each micro-batch and border, forward and backward, to the same place of the
   next stage (1/tp of it with sequence parallelism); once the gradients of tied embeddings between
   the first and the last stage;
@@ -37,6 +37,7 @@ have 2 bytes, gradients 4 unless the file says otherwise:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -61,10 +62,10 @@ _KEYS: tuple[tuple[str, str, int | str | None, str], ...] = (
     ("parallel", "order", ORDER, ""),
     ("parallel", "first_stage_layers", 0, "decoder_first_pipeline_num_layers"),
     ("parallel", "last_stage_layers", 0, "decoder_last_pipeline_num_layers"),
-    ("model", "layers", None, "num_layers num_hidden_layers n_layers"),
-    ("model", "hidden", None, "hidden_size d_model dim"),
-    ("model", "sequence", None, "seq_length sequence_length seq_len"),
-    ("model", "heads", 0, "num_attention_heads attention_heads n_heads num_heads"),
+    ("model", "layers", None, "num_layers num_hidden_layers n_layers n_layer"),
+    ("model", "hidden", None, "hidden_size d_model dim n_embd"),
+    ("model", "sequence", None, "seq_length sequence_length seq_len n_ctx"),
+    ("model", "heads", 0, "num_attention_heads attention_heads n_heads num_heads n_head"),
     ("model", "kv_heads", 0, "num_query_groups num_key_value_heads n_kv_heads"),
     ("model", "head_size", 0, "kv_channels head_dim"),
     ("model", "feed_forward", 0, "ffn_hidden_size intermediate_size ffn_hidden"),
@@ -91,7 +92,7 @@ Hugging Face's configurations have for it."""
 
 def looks_like_settings(text: str) -> bool:
     """Return True for a text with a table ``[parallel]``."""
-    return any(line.strip() == "[parallel]" for line in text.splitlines())
+    return any(re.match(r"\s{0,40}\[\s{0,9}parallel\s{0,9}\]", line) for line in text.splitlines())
 
 
 def read_settings(text: str, where: str, name: str) -> Workload:
@@ -193,6 +194,8 @@ class _ParallelSettings:
         if len({layers for layers, _ in self.stages}) > 1:
             layers = ", ".join(str(layers) for layers, _ in self.stages)
             yield f"layers of stages: {layers} (first_stage_layers, last_stage_layers change it)"
+        if self.sizes["ep"] > 1 and not m["moe_layers"]:
+            yield f"ep = {self.sizes['ep']} sends nothing: no layer has experts (experts = 8)"
         if 0 < m["moe_layers"] < m["layers"]:
             yield f"{m['moe_layers']} of {m['layers']} layers have experts, spread evenly"
 
@@ -267,7 +270,7 @@ class _ParallelSettings:
         width = self.step["gradient_bytes"]
         found = []
         columns = zip(*self._stage_weights(), strict=True)
-        over = (("dp", ("cp", "ep", "dp")), ("expert dp", ("dp",)))
+        over = (("dp", ("cp", "ep", "dp")), ("expert dp", ("cp", "dp")))
         for (name, axes), weights in zip(over, columns, strict=True):
             sizes = [one // self.sizes["tp"] * width for one in weights]
             if self.step["distributed_optimizer"]:
@@ -375,7 +378,7 @@ def _spelled(table: Mapping[str, Any], where: str, label: str) -> dict[str, Any]
 
 
 def _require_range(key: str, value: float, where: str) -> None:
-    least = 1 if key in (*AXES, "layers", "hidden", "sequence") else 0
+    least = 1 if key in (*AXES, "layers", "hidden", "sequence", "top_k") else 0
     if not least <= value <= 1 << 50 or value != int(value):
         shown = "too large" if value >= 1 << 50 else value  # Python writes no 4,300 digits
         hint = f"expected a whole number from {least}"
@@ -404,6 +407,8 @@ def _model_of(given: Mapping[str, Any], keys: set[str], where: str) -> dict[str,
     m["expert_feed_forward"] = m["expert_feed_forward"] or m["feed_forward"]
     if m["experts"] and "moe_layers" not in keys:
         m["moe_layers"] = m["layers"]
+    if 0 < m["experts"] < m["top_k"]:
+        raise BadFile(f"top_k = {m['top_k']} is more than experts = {m['experts']}", where=where)
     if m["moe_layers"] > m["layers"]:
         raise BadFile(f"{m['moe_layers']} of {m['layers']} layers have experts", where=where)
     return m
@@ -424,6 +429,13 @@ def _require_fit(sizes: Mapping[str, int], order: str, m: Mapping[str, int], whe
             where=where,
             hint="the ranks of ep are among those of dp",
         )
+    for name, axis in (("heads", "tp"), ("experts", "ep")):
+        if m[name] > sizes[axis] and m[name] % sizes[axis]:
+            raise BadFile(
+                f"{name} = {m[name]} is not a multiple of {axis} = {sizes[axis]}",
+                where=where,
+                hint=f"each rank of {axis} has as many {name} as any other",
+            )
     wide = m["heads"] if m["heads"] > 1 else m["hidden"]
     for axis, most, what in (
         ("tp", wide, "heads" if m["heads"] > 1 else "hidden"),
@@ -456,8 +468,8 @@ def _stages(
         BadFile: a stage without layers.
     """
     stages, layers = sizes["pp"], m["layers"]
-    ends = {0: sizes["first_stage_layers"], stages - 1: sizes["last_stage_layers"]}
-    fixed = {at: number for at, number in ends.items() if number}
+    ends = ((0, sizes["first_stage_layers"]), (stages - 1, sizes["last_stage_layers"]))
+    fixed = {at: number for at, number in ends if number}
     free = [at for at in (stages - 1, 0, *range(stages - 2, 0, -1)) if at not in fixed]
     free = list(dict.fromkeys(free))
     left = layers - sum(fixed.values())

@@ -19,11 +19,17 @@ from .traces import RankNode, workload_of_traces
 
 NODE = "record_param_comms"
 
-NOTHING = ("", "wait", "barrier", "allreducebarrier", "init", "coalesced", "batchisendirecv")
+NOTHING = (
+    *("", "wait", "barrier", "allreducebarrier", "monitoredbarrier", "init", "coalesced"),
+    *("startcoalescing", "endcoalescing", "batchisendirecv"),
+)
 """Names, without underscores, of calls that move nothing themselves."""
 
 ENDINGS = ("coalesced", "single", "tensor", "into", "base", "oop")
 """What names of a collective may end with beside its kind."""
+
+EXCHANGES = ("alltoall", WorkKind.ALLTOALLV)
+"""Kinds whose calls may state splits: a list of tensors, one for each rank, does so too."""
 
 WIDTHS = {
     1: "bool byte char uint8 int8 qint8 quint8 unsigned_char signed_char",
@@ -32,10 +38,13 @@ WIDTHS = {
     8: "double float64 long int64 uint64 long_int complexfloat complex64",
     16: "complexdouble complex128",
 }
-"""Types of elements by their bytes; all that start with ``float8`` have one."""
+"""Types of elements by their bytes; all of ``float8``, and pairs of ``float4``, have one."""
 
 Trace = tuple[int, str, Any]
 """Rank, place and JSON of a trace."""
+
+Row = tuple[int, ...]
+"""Bytes from one rank to each."""
 
 
 def call_kind(name: str, where: str) -> str:
@@ -44,7 +53,7 @@ def call_kind(name: str, where: str) -> str:
     Raises:
         BadFile: a name that is not known.
     """
-    plain = name.lower().replace("_", "").replace("-", "")
+    plain = name.lower().replace("_", "").replace("-", "").removeprefix("nccl:")
     if plain in NOTHING:
         return ""
     if plain in ("send", "isend", "recv", "irecv"):
@@ -64,12 +73,27 @@ def width_of(dtype: object, where: str) -> int:
         BadFile: a type that is not known.
     """
     name = str(dtype).lower().replace("c10::", "").removeprefix("torch.").replace(" ", "_")
-    if name.startswith("float8"):
+    if name.startswith(("float8", "float4")):
         return 1
     for width, names in WIDTHS.items():
         if name in names.split():
             return width
     raise BadFile(f"unknown type of elements {str(dtype)[:60]!r}", where=where)
+
+
+def row_of(splits: Sequence[int], elements: int, width: int, ranks: int, where: str) -> Row:
+    """Return the bytes to each rank: splits count the rows of a tensor of so many elements.
+
+    Raises:
+        BadFile: not a split for each rank, or splits that do not divide the tensor.
+    """
+    if len(splits) != ranks or any(x < 0 for x in splits):
+        raise BadFile(f"expected {ranks} splits of 0 or more, got {len(splits)}", where=where)
+    rows = sum(splits)
+    if elements % (rows or 1) or (elements and not rows):
+        told = f"expected splits into rows of {elements} elements in all, got splits of {rows} rows"
+        raise BadFile(told, where=where, hint="each row has a whole number of elements")
+    return tuple(x * (elements // (rows or 1)) * width for x in splits)
 
 
 def strided(start: object, stride: object, size: object) -> tuple[int, ...]:
@@ -88,7 +112,7 @@ class TorchCall:
     Attributes:
         kind: of a collective, or ``send`` or ``recv``.
         sent, received: bytes of its tensors; 0 also where the trace does not say.
-        row: of an alltoallv, bytes to each rank of the group; empty where it is not known.
+        row: of an exchange, bytes to each rank of the group; empty where it is not known.
         peer: the other rank of a message; the root of a rooted collective. -1: not known.
     """
 
@@ -113,7 +137,7 @@ class TorchCall:
             self.sent * (parts if sent else 1),
             self.received * (parts if self.kind == "scatter" else 1),
         )
-        if not size and self.kind != WorkKind.ALLTOALLV:
+        if not size and not self.row and self.kind != WorkKind.ALLTOALLV:
             return RankNode(number, self.name, needs)
         root = None
         if self.kind in ROOTED:
@@ -234,7 +258,7 @@ def _calls(
                 groups = {**listed, **side}
             except BadFile as error:  # of long lists; later nodes may say their groups themselves
                 cut = error
-    for row in rows:
+    for row in sorted(rows, key=_id):
         if row.get("name") != NODE:
             continue
         place = f"{where}: node {row.get('id')}"
@@ -244,7 +268,7 @@ def _calls(
         try:
             kind = call_kind(name := str(values[4 - shift]), place)
             given, local = values[2 - shift], values[3 - shift]
-            splits = values[5 - shift] if kind == WorkKind.ALLTOALLV and len(values) > 5 else []
+            splits = values[5 - shift] if kind in EXCHANGES and len(values) > 5 else []
             parts = [int(x) for x in splits] if isinstance(splits, list) else []
         except (IndexError, TypeError, ValueError):
             raise BadFile("not the inputs of a collective", where=place) from None
@@ -261,13 +285,19 @@ def _calls(
         peer = group[local] if type(local) is int and 0 <= local < len(group) else -1
         if kind in ("send", "recv") and peer < 0:
             raise BadFile(f"peer {local} is not in its group", where=place)
-        (sent, width), (received, out_width) = _size(values[:1]), _size(outputs[:1])
-        if kind == WorkKind.ALLTOALLV:
-            parts = parts or [sent // len(group)] * len(group)
-            if len(parts) != len(group):
-                raise BadFile(f"{len(parts)} splits for {len(group)} ranks", where=place)
-        row_of = tuple(x * width for x in parts)
-        yield TorchCall(name, kind, group, sent * width, received * out_width, row_of, peer)
+        sent, received = _tensors(values[:1]), _tensors(outputs[:1])
+        if kind == WorkKind.ALLTOALLV and not parts:
+            parts = [1] * len(group)
+        elements, width = sum(x[3] for x in sent), sent[0][4] if sent else 1
+        bytes_to = row_of(parts, elements, width, len(group), place) if parts else ()
+        sizes = [sum(x[3] * x[4] for x in tensors) for tensors in (sent, received)]
+        yield TorchCall(name, kind, group, sizes[0], sizes[1], bytes_to, peer)
+
+
+def _id(row: Mapping[str, Any]) -> int:
+    """Return the number of a node, which counts in the order of calls."""
+    number = row.get("id")
+    return number if isinstance(number, int) else 0
 
 
 def _stated_ranks(row: Mapping[str, Any]) -> tuple[int, ...]:
@@ -290,16 +320,16 @@ def _values(row: Mapping[str, Any], key: str, where: str) -> list[Any]:
     return values
 
 
-def _size(values: Sequence[Any]) -> tuple[int, int]:
-    """Return elements and bytes of one element of the tensors in a value, lists of them too."""
-    tensors: list[list[Any]] = []
+def _tensors(values: Sequence[Any]) -> list[list[Any]]:
+    """Return the tensors in a value, lists of them too: elements stand at 3, their bytes at 4."""
+    found: list[list[Any]] = []
     todo = list(values)
     for one in todo:
         if isinstance(one, list) and len(one) >= 5 and all(type(x) is int for x in one[:5]):
-            tensors.append(one)
+            found.append(one)
         elif isinstance(one, list):
             todo += one
-    return sum(x[3] for x in tensors), tensors[0][4] if tensors else 1
+    return found
 
 
 # --- PARAM's own traces ---------------------------------------------------------------------------
@@ -333,13 +363,13 @@ def _param_calls(rows: Sequence[Any], ranks: int, where: str) -> Iterator[TorchC
         ends = {"send": "dst_rank", "recv": "src_rank"}
         peer = row.get(ends.get(kind, "root"))
         numbers = [row.get("in_msg_size", 0), row.get("out_msg_size", 0)]
-        numbers += splits if isinstance(splits, list) and kind == WorkKind.ALLTOALLV else []
+        numbers += splits if isinstance(splits, list) and kind in EXCHANGES else []
         if not group or not all(type(x) is int and x >= 0 for x in numbers):
             raise BadFile("sizes, splits or ranks are not whole numbers", where=place)
         width = width_of(row.get("dtype"), place)
-        sent, received, *parts = (x * width for x in numbers)
-        if kind == WorkKind.ALLTOALLV and len(parts) != len(group):
-            raise BadFile(f"{len(parts)} splits for {len(group)} ranks", where=place)
+        sent, received, *parts = numbers
+        exact = kind == WorkKind.ALLTOALLV or bool(parts)
+        bytes_to = row_of(parts, sent, width, len(group), place) if exact else ()
         known = peer if type(peer) is int else -1
         name = str(row["comms"])
-        yield TorchCall(name, kind, group, sent, received, tuple(parts), known)
+        yield TorchCall(name, kind, group, sent * width, received * width, bytes_to, known)

@@ -27,7 +27,7 @@ class RankNode:
 
     Attributes:
         kind: a kind of operation, ``send``, ``recv``, or empty for what only orders others.
-        group: of a collective; ``row``: bytes to each of its ranks, of an ``alltoallv``.
+        group: of a collective; ``row``: bytes to each of its ranks, of an exchange with splits.
         peer, tag: of a message; ``label``: what its group is called.
         channel: of a collective, tells apart those of one group that do not follow each other.
     """
@@ -133,8 +133,11 @@ def _alike(ranks: Mapping[int, Sequence[RankNode]]) -> set[int]:
 
 
 def _key(rank: int, at: int, node: RankNode, count: dict[Key, int], alike: set[int]) -> Key | None:
-    """Return what identifies the operation of a node on all ranks; None if it only orders."""
-    if not node.kind:
+    """Return what identifies the operation of a node on all ranks; None if it only orders.
+
+    A message of a rank to itself only orders.
+    """
+    if not node.kind or node.peer == rank:
         return None
     if node.kind == WorkKind.COMPUTE:
         return ("compute", at) if at in alike else ("compute", at, rank)
@@ -232,7 +235,7 @@ def _operation(
     lost = [rank for rank in node.group if rank not in one.nodes and rank in held]
     if lost:
         raise BadFile(f"rank {lost[0]} takes no part in it, though it is in the group", where=at)
-    vector = node.kind == WorkKind.ALLTOALLV
+    vector = node.kind == WorkKind.ALLTOALLV or any(x.row for x in one.nodes.values())
     for rank, other in one.nodes.items():
         alike = vector or other.bytes == node.bytes
         if (other.kind, other.root) != (node.kind, node.root) or not alike:
@@ -244,7 +247,9 @@ def _operation(
             )
     rows = [one.nodes[rank].row for rank in node.group if rank in one.nodes]
     matrix = tuple(rows) if all(rows) and len(rows) == len(node.group) else ()
-    kind = Kind.ALLTOALL if vector and not matrix else node.kind
+    if node.kind != WorkKind.ALLTOALLV and len({x for row in matrix for x in row}) == 1:
+        matrix = ()
+    kind = WorkKind.ALLTOALLV if matrix else Kind.ALLTOALL if vector else node.kind
     label = node.label or f"{node.kind} of {len(node.group)}"
     return placed(
         lambda: WorkloadOperation(
@@ -275,10 +280,17 @@ def _transfer(
     if (src in held and src not in one.nodes) or (dst in held and -1 - dst not in one.nodes):
         missing = "received" if src in one.nodes else "sent"
         raise BadFile(f"a message from rank {src} to rank {dst} is never {missing}", where=where)
-    node = one.nodes.get(src) or one.nodes[-1 - dst]
+    sizes = {node.bytes for node in one.nodes.values() if node.bytes} or {0}
+    if len(sizes) > 1:
+        told = " and ".join(map(str, sorted(sizes)))
+        raise BadFile(
+            f"expected one size of a message from rank {src} to rank {dst}, got {told} bytes",
+            where=where,
+            hint="the k-th send of a pair and tag meets the k-th receive",
+        )
     return placed(
         lambda: WorkloadOperation(
-            name, "transfer", group=(src, dst), bytes=node.bytes, of_class="messages", after=after
+            name, "transfer", group=(src, dst), bytes=max(sizes), of_class="messages", after=after
         ),
         where,
     )

@@ -72,9 +72,9 @@ class RankGrid:
         return {rank: place[::-1] for rank, place in zip(self.ranks, places, strict=True)}
 
 
-def plain_grid(shape: Sequence[int], names: Sequence[str] = ()) -> RankGrid:
+def plain_grid(shape: Sequence[int]) -> RankGrid:
     """Ranks 0, 1, … in order, the first axis fastest."""
-    return RankGrid(tuple(shape), tuple(range(prod(shape))), tuple(names))
+    return RankGrid(tuple(shape), tuple(range(prod(shape))), ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,35 +104,6 @@ def ring_order(
     return order
 
 
-def chain_order(
-    topology: Topology, root: int | None = None, effort: ClassicEffort = CLASSIC_EFFORT
-) -> tuple[int, ...]:
-    """The ranks along the best chain, which begins at the root (anywhere if there is none).
-
-    As :func:`ring_order`, of a ring that an imaginary rank closes. The hops lead away from the
-    root; for a reduce take that of ``topology.reversed()``.
-
-    Raises:
-        BadTopology: no chain through all ranks was found, or there is no such root.
-    """
-    n = topology.ranks
-    if root is not None and not 0 <= root < n:
-        raise BadTopology(f"{topology.name} has no rank {root}", hint=f"its ranks are 0 … {n - 1}")
-    pairs = PairPaths.of(topology)
-    bandwidth, latency = np.zeros((n + 1, n + 1)), np.full((n + 1, n + 1), np.inf)
-    bandwidth[:n, :n], latency[:n, :n] = pairs.bandwidth, pairs.latency
-    ends = range(n) if root is None else [root]
-    bandwidth[:n, n] = bandwidth[n, ends] = np.inf
-    latency[:n, n] = latency[n, ends] = latency.min()
-    order = _around(PairPaths(bandwidth, latency), [*_hosts(topology), [n]], effort, None)
-    at = order.index(n)
-    chain = order[at + 1 :] + order[:at]
-    if root is not None and chain[0] != root:  # no ring was found: rank order
-        chain = (root, *(rank for rank in chain if rank != root))
-    _check_hops(topology, pairs, chain, "chain")
-    return chain
-
-
 def tree_order(topology: Topology) -> tuple[int, ...]:
     """The ranks so that those with close numbers are close on the machine.
 

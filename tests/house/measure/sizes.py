@@ -69,8 +69,8 @@ def plain(tree: Tree) -> Iterator[Figure]:
     """Lines and files as they stand in the checkout."""
     size = {str(source): lines(source) for source in tree.code}
     longest = max(size, key=lambda name: size[name])
-    yield Figure("lines", "lines (dsl, synth, backends)", sum(size.values()))
-    yield Figure("files", "files", len(size))
+    yield Figure("product_lines", "lines (dsl, synth, backends)", sum(size.values()))
+    yield Figure("product_files", "files", len(size))
     yield Figure("file_median", "median lines of a file", median(size.values()))
     yield Figure("file_longest", "lines of the longest file", size[longest], (longest,))
     tests = sum(map(lines, tree.tests))

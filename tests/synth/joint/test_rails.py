@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.workload import Workload, WorkloadOperation
 from weft.synth.joint.birkhoff import stages_of
@@ -88,3 +89,24 @@ def test_the_closed_bound_is_that_of_the_linear_program(seed):
 def test_machines_without_rails_have_no_such_plan():
     assert rail_planner(topology("dgx1")) is None
     assert rail_planner(topology("torus:4x4")) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.full((16, 16), np.nan),
+        np.full((16, 16), 0.5),
+        -np.ones((16, 16), int),
+        np.ones((2, 16), int),
+        np.full((16, 16), 1 << 62),
+        [[1, 2], [3]],
+        [[None] * 16] * 16,
+        "abc",
+    ],
+)
+def test_matrices_of_anything_but_bytes_are_refused(wrong):
+    planner = rail_planner(topology("dgx-a100:nodes=2"))
+    for call in (planner.plan, planner.bound_us):
+        with pytest.raises(UserError, match="expected 16 rows of 16 whole numbers of bytes, got"):
+            call(wrong)
+    assert planner.bound_us(np.ones((16, 16))) == planner.bound_us([[1] * 16] * 16) > 0

@@ -16,7 +16,6 @@ from weft.dsl.nouns.timing import MachineTiming, TimingNumber
 from weft.dsl.nouns.topology import Medium, Topology
 from weft.synth.time.calibrated import (
     DATASHEET,
-    MSCCLPP,
     NCCL,
     USUAL_MODEL,
     Certainty,
@@ -120,7 +119,7 @@ def test_runtimes_start_as_their_sources_say() -> None:
     machine = topology("mi300x")
     starts = {
         runtime: calibrated_model(machine, runtime).protocol(Protocol.LL).start_us
-        for runtime in ("msccl", "executor", "portable", NCCL, "rccl", MSCCLPP)
+        for runtime in ("msccl", "executor", "portable", NCCL, "rccl", "mscclpp")
     }
     assert {k: float(v) for k, v in starts.items()} == {
         "msccl": 6.6,
@@ -128,7 +127,7 @@ def test_runtimes_start_as_their_sources_say() -> None:
         "portable": 6.6,
         NCCL: 6.6,
         "rccl": 12,
-        MSCCLPP: 4.5,
+        "mscclpp": 4.5,
     }
 
 

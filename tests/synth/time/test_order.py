@@ -118,8 +118,9 @@ def test_a_bad_order_is_mended() -> None:
 def test_a_long_schedule_is_ordered_by_urgency_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = tree_schedule(hub(4), make("allgather", 4))
     few = order.StepOrderEffort(most_transfers=len(schedule) - 1)
+    monkeypatch.setattr(order, "ORDER_EFFORT", few)
     monkeypatch.setattr(order, "simulate", None)
-    assert list(arranged(schedule, 1 << 20, 0, few)) == list(by_urgency(schedule))
+    assert list(arranged(schedule, 1 << 20, 0)) == list(by_urgency(schedule))
 
 
 # --- start order ----------------------------------------------------------------------------------
@@ -179,7 +180,8 @@ def test_a_huge_schedule_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> Non
     schedule = tree_schedule(hub(4), make("allgather", 4))
     monkeypatch.setattr(order, "simulate", None)
     few = order.StepOrderEffort(most_started=len(schedule) - 1)
-    assert in_start_order(schedule, 1 << 20, few) is schedule
+    monkeypatch.setattr(order, "ORDER_EFFORT", few)
+    assert in_start_order(schedule, 1 << 20) is schedule
 
 
 # --- counted --------------------------------------------------------------------------------------

@@ -93,8 +93,6 @@ def cast_plan(
 
 
 Lane = list[ActPhase]
-_Pair = tuple[Channel, int, int]
-"""A channel of a GPU: its type, its peer, its lane."""
 
 
 @dataclass(eq=False)

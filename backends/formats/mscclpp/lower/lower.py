@@ -384,8 +384,3 @@ def _overlap(one: Sequence[object], other: Sequence[object]) -> bool:
         for b in other
         if isinstance(b, LocalChunks)
     )
-
-
-def scratch(index: int, size: int) -> LocalChunks:
-    """Chunks of the block's own GPU's scratch."""
-    return LocalChunks(Buffer.SCRATCH, index, size)

@@ -82,16 +82,14 @@ def casts_help(problem: Problem) -> bool:
     return able and plain and problem.sketch is None and collective.kind in KINDS
 
 
-def cast_points(
-    problem: Problem, sizes: Sequence[int], meter: Meter, effort: CastEffort = CAST_EFFORT
-) -> list[Point]:
+def cast_points(problem: Problem, sizes: Sequence[int], meter: Meter) -> list[Point]:
     """Return the best schedules with casts, one for each size at which another one is best."""
     points: list[Point] = []
     by_rate = problem.objective is Objective.BANDWIDTH
     for size in sizes:
         if points and meter.over():
             break
-        found = _best_of(problem.topology, problem.collective, by_rate, size, effort)
+        found = _best_of(problem.topology, problem.collective, by_rate, size, CAST_EFFORT)
         if found is not None:
             meter.spend(found.steps)
             points.append(_point(problem, found, size))

@@ -200,11 +200,6 @@ class PackingPlan:
         return found
 
 
-def to_schedule(packing: Packing, segments: int = 1) -> Schedule:
-    """Return the schedule of a packing in the order of its steps: correct, but not optimized."""
-    return PackingPlan.of(packing).schedule(segments=segments)
-
-
 def _slots(packing: Packing, kept: tuple[int, ...]) -> Ints:
     """Return the position of each piece of a chunk, shape (templates, elements).
 

@@ -95,9 +95,7 @@ def rounds_of(search: TreeSearch, copies: int) -> int:
     return min(search.effort.run // (trees * search.steps_per_tree), search.effort.most_rounds)
 
 
-def equal_trees(
-    search: TreeSearch, copies: int, limit: int, seeds: int = 1, rounds: int = 0
-) -> Equal:
+def equal_trees(search: TreeSearch, copies: int, limit: int, rounds: int = 0) -> Equal:
     """``copies`` trees per root, at most ``limit`` high, the busiest resource as free as possible.
 
     ``rounds`` of ripping up per run; 0: as many as can be afforded on any machine.
@@ -118,13 +116,12 @@ def equal_trees(
     capped = np.where(whole > 0, 1 / np.maximum(whole, 1), 2.0)
     rounds = rounds or max(rounds_of(search, copies), search.effort.least_rounds)
     runs = [
-        (seed, steep, increment, mu)
-        for seed in range(seeds)
+        (steep, increment, mu)
         for steep in zip(search.effort.first_steepness, search.effort.last_steepness, strict=True)
         for increment, mu in ((capped, 0.02), (inc, 0.02), (capped, 0.0))
     ]
     best: Equal | None = None
-    for seed, steep, increment, mu in runs:
+    for steep, increment, mu in runs:
         batch = Batch.empty(max(task.machines, key=lambda m: m.net.width), len(roots), len(inc))
         done = reroute(
             tuple(m.net for m in task.machines),
@@ -134,7 +131,7 @@ def equal_trees(
             mu,
             np.array(steep),
             rounds,
-            search.seed + seed,
+            search.seed,
             increment,
             batch.arcs,
             batch.links,

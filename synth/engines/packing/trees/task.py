@@ -22,7 +22,6 @@ from .machine import TreeMachine
 from .peers import few_peers
 
 REDUCING = frozenset({Kind.REDUCE, Kind.REDUCE_SCATTER})
-ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.MULTIROOT_BROADCAST})
 SYMMETRIC = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLREDUCE})
 
 

@@ -260,31 +260,6 @@ def _best_of_trees(packing: Packing) -> Packing:
     return replace(packing, remark=f"{best}; {packing.remark}")
 
 
-def front(
-    topology: Topology, collective: Collective, *, effort: float = 30, seed: int = 0
-) -> list[tuple[int, int, Fraction]]:
-    """(trees per root, height, rate as a part of the bound) of what :func:`pack` finds.
-
-    Every entry has fewer trees, lower trees or a better rate than any other. For equal trees that
-    is to be compared with one, two and the optimal number of trees per root of other tools.
-    """
-    found = {
-        (packing.bound / packing.us_per_byte, trees_per_root(packing)[0], max(packing.heights))
-        for trees in (0, *range(1, TREE_EFFORT.alone_trees + 1))
-        for packing in pack(
-            topology, collective, trees=trees, meter=Meter(round(effort * STEPS)), seed=seed
-        )
-    }
-    return [
-        (trees, height, rate)
-        for rate, trees, height in sorted(found, reverse=True)
-        if not any(
-            r >= rate and t <= trees and h <= height and (r, t, h) != (rate, trees, height)
-            for r, t, h in found
-        )
-    ]
-
-
 def _undominated(packings: list[Packing]) -> list[Packing]:
     """Return the Pareto front in rate, number and height of trees, and whether these are unequal.
 

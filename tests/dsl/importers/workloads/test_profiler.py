@@ -83,6 +83,14 @@ def test_sizes_are_the_larger_of_both_sides(
     assert (one.kind, one.group, one.bytes) == (kind, tuple(range(8)), size)
 
 
+def test_splits_are_rows_and_names_have_prefixes(tmp_path: Path) -> None:
+    held = said("nccl:all_to_allv", 48, 48, **{"In split size": "[1, 2]", "Group size": 2})
+    held |= {"Process Group Ranks": "[0, 1]", "In msg nelems": "48"}
+    for rank in range(2):
+        trace(tmp_path / f"t.{rank}.json", [nccl(5, 2, held)], rank, world_size=2)
+    assert only(tmp_path).matrix == ((32, 64), (32, 64))
+
+
 CUT = "[" + ", ".join(str(2 * i) for i in range(29)) + ", ...]"
 
 
@@ -96,6 +104,9 @@ CUT = "[" + ", ".join(str(2 * i) for i in range(29)) + ", ...]"
         ({}, [{"pg_name": "1", "ranks": [0, 1]}], None),
         ({"Global rank start": 0, "Global rank stride": -1}, [], None),
         ({"Process Group Ranks": "[0, 3]", "Group size": 3}, [], None),
+        ({"Process Group Ranks": "[0, 1, ...]", "Group size": 8}, [], tuple(range(8))),
+        ({"Process Group Ranks": "[0, 3, ...]", "Group size": 8}, [], None),
+        ({"Global rank start": "0", "Global rank stride": "2"}, [], tuple(range(0, 128, 2))),
     ],
 )
 def test_groups_are_listed_or_follow_from_the_rest(
@@ -291,7 +302,7 @@ def test_compressed_traces_are_unpacked_within_the_limit(
         ("a.log", b"#       out-of-place       in-place\n", "a measurement of nccl-tests"),
         ("a.json", b'{"entries": [{"profiling_name": "nccl:all_reduce"}]}', "flight recorder"),
         ("a.pkl", b"\x80\x04\x95", "a pickle"),
-        ("a.tgz", gzip.compress(bytes(257) + b"ustar\0"), "an archive"),
+        ("a.tgz", gzip.compress(bytes(257) + b"ustar\0", mtime=0), "an archive"),
         ("a.xplane.pb", b"\x0a\x05", "a profile of XLA"),
     ],
 )

@@ -223,6 +223,43 @@ def test_messages_that_name_only_their_group_are_paired_if_one_way_is_possible(
         assert sorted(one.group for one in read(folder, groups=side).operations) == pairs
 
 
+def test_nodes_stand_in_any_order_and_only_their_dependencies_count(tmp_path: Path) -> None:
+    """Matched as Chakra's feeder issues them: the least id of those that may start."""
+    one, two = collective(1, 0, 64), collective(2, 0, 128, 1)
+    late = replace(collective(0, 0, 256, 2), name="late")
+    traces(tmp_path, [[one, two, late], [late, two, one]])
+    found = read(tmp_path)
+    assert [x.bytes for x in found.operations] == [64, 128, 256]
+    assert found.predecessors == ((), (0,), (1,))
+    traces(tmp_path, [[replace(one, data_deps=(2,)), two]] * 2)
+    with pytest.raises(BadFile, match="wait for each other, node 1 for node 2"):
+        read(tmp_path)
+
+
+def test_nothing_sent_only_orders_and_both_ends_of_a_message_agree(tmp_path: Path) -> None:
+    """Zero bytes, a message to itself, and sizes that differ."""
+    mine = [collective(0, 0, 0), message(1, "dst", 0), message(2, "src", 0)]
+    summed = collective(3, 0, 64, 0)
+    other = [replace(summed, data_deps=()), message(4, "src", 0)]
+    traces(tmp_path, [[*mine, summed, message(4, "dst", 1)], other])
+    found = read(tmp_path)
+    assert [(x.kind, x.bytes) for x in found.operations] == [("allreduce", 64), ("transfer", 64)]
+    assert any("0 bytes" in note for note in found.notes)
+    traces(tmp_path, [[message(4, "dst", 1)], [message(4, "src", 0, comm_size=8)]])
+    with pytest.raises(BadFile, match="from rank 0 to rank 1, got 8 and 64 bytes"):
+        read(tmp_path)
+
+
+def test_numbers_in_json_may_have_a_fraction(tmp_path: Path) -> None:
+    work = {"Id": 0, "Name": "w", "NodeType": COMP, "runtime": 0.25, "is_cpu_op": False}
+    summed = {"Id": 1, "NodeType": COLL, "data_deps": [0], "comm_type": 0, "comm_size": 64.0}
+    for rank in range(2):
+        text = json.dumps({"workload_graph": [work, summed]})
+        (tmp_path / f"a.{rank}.json").write_text(text)
+    found = read(tmp_path).operations
+    assert [(x.us, x.bytes) for x in found] == [(Fraction(1, 4), 0), (None, 64)]
+
+
 # --- PyTorch --------------------------------------------------------------------------------------
 
 
@@ -256,6 +293,42 @@ def test_pytorch_traces_as_param_reads_them(tmp_path: Path) -> None:
     assert found.predecessors == ((), (0,))
 
 
+@pytest.mark.parametrize(
+    ("name", "splits", "elements", "matrix"),
+    [
+        ("all_to_allv", [1, 2], 48, ((64, 128),) * 2),  # rows of 16 elements of 4 bytes
+        ("all_to_allv", [0, 0], 0, ((0, 0),) * 2),
+        ("all_to_allv", [], 48, ((96, 96),) * 2),
+        ("all_to_all", [10, 20], 30, ((40, 80),) * 2),
+        ("all_to_all", [15, 15], 30, ()),
+        ("all_to_allv", [1, 2], 40, None),
+        ("all_to_allv", [1, 2, 3], 48, None),
+        ("all_to_allv", [-1, 2], 48, None),
+    ],
+)
+def test_splits_count_rows_of_a_tensor(
+    tmp_path: Path, name: str, splits: list[int], elements: int, matrix: Any
+) -> None:
+    calls(tmp_path, [[comm(2, name, elements, "0", splits)]] * 2, "1.1.1")
+    if matrix is None:
+        with pytest.raises(BadFile, match=r"expected (2 )?splits .*, got"):
+            read(tmp_path)
+        return
+    (one,) = read(tmp_path).operations
+    assert one.matrix == matrix
+    assert one.kind == ("alltoallv" if matrix else "alltoall")
+    assert one.bytes == (0 if matrix else elements * 4)
+
+
+def test_coalesced_tensors_have_their_own_types_and_nodes_any_order(tmp_path: Path) -> None:
+    both = comm(2, "allreduce_coalesced", 0, "0")
+    both["inputs"]["values"][0] = [[1, 2, 0, 8, 4, "cuda:0"], [3, 4, 0, 16, 2, "cuda:0"]]
+    calls(
+        tmp_path, [[both, comm(3, "allreduce", 5, "0")], [comm(3, "allreduce", 5, "0"), both]], "1"
+    )
+    assert [one.bytes for one in read(tmp_path).operations] == [64, 20]
+
+
 def calls(folder: Path, nodes: list[list[dict[str, Any]]], schema: str) -> Path:
     for rank, mine in enumerate(nodes):
         text = json.dumps({"schema": schema, "pid": 1, "nodes": mine})
@@ -285,19 +358,19 @@ def test_messages_of_pytorch_go_at_once_until_the_host_waits(tmp_path: Path) -> 
         node["inputs"]["values"][3] = peer
         return node
 
-    wait = {"id": 9, "name": "record_param_comms"}
+    wait = {"id": 3, "name": "record_param_comms"}
     wait |= {"inputs": {"values": [5, "0", 0, "wait", [], []]}}
     both = [[one(1, "recv", 1 - rank), one(2, "send", 1 - rank)] for rank in range(2)]
     calls(
         tmp_path,
-        [[*x, wait, one(3, "send", 1), one(4, "recv", 1)][: 5 - 2 * i] for i, x in enumerate(both)],
+        [[*x, wait, one(4, "send", 1), one(5, "recv", 1)][: 5 - 2 * i] for i, x in enumerate(both)],
         "1.1.1",
     )
     with pytest.raises(BadFile, match="never received"):
         read(tmp_path)
     calls(
         tmp_path,
-        [[*both[0], wait, one(3, "send", 1)], [*both[1], wait, one(3, "recv", 0)]],
+        [[*both[0], wait, one(4, "send", 1)], [*both[1], wait, one(4, "recv", 0)]],
         "1.1.1",
     )
     found = read(tmp_path)
@@ -529,6 +602,11 @@ def test_settings_become_volumes_by_the_formulas(tmp_path: Path) -> None:
         ("hidden = 8", "hidden = 8\nparameters = 10", "fewer than experts and embeddings"),
         ("hidden = 8", "hidden = 8\nparameters = nan", "parameters is nan"),
         ("moe_layers = 2", "moe_layers = 5", "5 of 4 layers"),
+        ("top_k = 2", "top_k = 5", "top_k = 5 is more than experts = 4"),
+        ("top_k = 2", "top_k = 0", "top_k is 0"),
+        ("experts = 4", "experts = 5", "experts = 5 is not a multiple of ep = 2"),
+        ("hidden = 8", "hidden = 9\nheads = 3", "heads = 3 is not a multiple of tp = 2"),
+        ("pp = 2", "pp = 1\nfirst_stage_layers = 3", "4 layers do not fit pp = 1 stages, 3 in"),
         ("ep = 2\n", 'ep = 2\norder = "tp-dp"\n', "each axis once"),
         ("[model]", "[model", "not TOML"),
     ],
@@ -635,6 +713,15 @@ def test_sequence_parallelism_divides_the_tokens_of_experts(tmp_path: Path) -> N
     assert sizes == {4 * 4 * 8 * 12_582_912}
     whole = settings(tmp_path, shape, "tp = 8\nep = 4\ndp = 4", "micro_batches = 8")
     assert {one.bytes for one in whole.operations if one.class_name == "ep"} == {12 << 30}
+
+
+def test_gradients_of_experts_are_summed_over_context_parallel_ranks_too(tmp_path: Path) -> None:
+    shape = "layers = 2\nhidden = 8\nsequence = 64\nexperts = 4"
+    found = settings(tmp_path, shape, "cp = 2\nep = 2\ndp = 4")
+    groups = {one.group for one in found.operations if one.class_name == "expert dp"}
+    assert groups == {(0, 1, 4, 5), (2, 3, 6, 7)}  # of the same experts: all that ep does not split
+    plain = settings(tmp_path, "layers = 2\nhidden = 8\nsequence = 64", "ep = 2\ndp = 4")
+    assert any(note.startswith("ep = 2 sends nothing") for note in plain.notes)
 
 
 def test_what_is_no_workload_is_told_so(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology, both_ways, gpu, link
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.engines.classic.catalog import classic_algorithm
-from weft.synth.engines.classic.mapping import chain_order, ring_order, tree_order
+from weft.synth.engines.classic.mapping import ring_order, tree_order
 from weft.synth.solvers import cp_sat
 from weft.synth.solvers.cp_sat import CpAnswer, CpModel
 from weft.synth.solvers.pool import Listener
@@ -151,23 +151,7 @@ def test_trees_keep_boxes_and_close_ranks_together() -> None:
     assert tree_order(Topology("pairs", tuple(map(gpu, range(4))), tuple(links))) == (0, 2, 1, 3)
 
 
-def test_a_chain_needs_no_closing_hop() -> None:
-    assert chain_order(topology("line:5")) == (0, 1, 2, 3, 4)
-    assert chain_order(topology("line:5"), root=4) == (4, 3, 2, 1, 0)
-    order = chain_order(topology("mesh:3x3"), root=4)
-    assert order[0] == 4
-    assert all(hop in cables(topology("mesh:3x3")) for hop in pairwise(order))
-    with pytest.raises(BadTopology, match="no chain through"):
-        chain_order(topology("line:5"), root=2)
-    with pytest.raises(BadTopology, match="no chain through"):
-        chain_order(topology("star:4"))
-    assert chain_order(topology("line:2"), root=1) == (1, 0)
-
-
-def test_a_reduce_comes_down_the_chain() -> None:
-    """A one-way ring: what leads away from the root for a broadcast leads to it for a reduce."""
+def test_a_one_way_ring_is_gone_round_as_its_links_lead() -> None:
     one_way = tuple(link(i, (i + 1) % 4, 25) for i in range(4))
     machine = Topology("one way", tuple(map(gpu, range(4))), one_way)
-    assert chain_order(machine, root=1) == (1, 2, 3, 0)
-    assert chain_order(machine.reversed(), root=1) == (1, 0, 3, 2)
     assert ring_order(machine) == (0, 1, 2, 3)

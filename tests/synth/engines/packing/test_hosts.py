@@ -11,6 +11,7 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packings import to_schedule
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
@@ -18,7 +19,6 @@ from weft.dsl.nouns.topology import Link, Node, NodeKind, Topology, both_ways
 from weft.synth.base.meter import STEPS, Meter
 from weft.synth.bounds import bounds
 from weft.synth.engines.packing.hosts.hosts import pack_hosts, remark
-from weft.synth.engines.packing.order.plan import to_schedule
 from weft.synth.engines.packing.order.plan_quick import load_us_per_byte
 from weft.synth.engines.packing.trees.model import PackedTree, Packing
 from weft.synth.engines.packing.trees.trees import pack

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from packings import to_schedule
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
@@ -13,7 +14,6 @@ from weft.dsl.symmetry.orbits import orbits_of, without_symmetry
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.base.meter import STEPS, Meter
-from weft.synth.engines.packing.order.plan import to_schedule
 from weft.synth.engines.packing.trees.peers import few_peers, peers_of
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.fabric.occupancy import us_per_byte

@@ -9,7 +9,7 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packings import COMBINING, COPYING, MACHINES, declared_group, mixed, named, quick
+from packings import COMBINING, COPYING, MACHINES, declared_group, mixed, named, quick, to_schedule
 from strategies import topologies
 
 from weft.dsl.base.errors import UserError
@@ -19,7 +19,7 @@ from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import lower_bound_us
 from weft.synth.bounds.bounds import bounds
-from weft.synth.engines.packing.order.plan import PackingPlan, to_schedule
+from weft.synth.engines.packing.order.plan import PackingPlan
 from weft.synth.engines.packing.trees.model import Packing
 from weft.synth.engines.packing.trees.shares import largest_remainder
 from weft.synth.fabric.occupancy import us_per_byte

@@ -5,10 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from packings import named
+from packings import named, to_schedule
 
 from weft.synth.base.meter import STEPS, Meter
-from weft.synth.engines.packing.order.plan import to_schedule
 from weft.synth.engines.packing.order.plan_low_load import low_load_packing
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify

@@ -6,12 +6,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from packings import mixed, named
+from packings import mixed, named, to_schedule
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.engines.packing.order.plan import to_schedule
 from weft.synth.engines.packing.trees.quantize import quantize
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify

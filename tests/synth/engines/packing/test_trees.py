@@ -12,6 +12,7 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packings import front
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
@@ -31,7 +32,7 @@ from weft.synth.engines.packing.trees.model import (
 from weft.synth.engines.packing.trees.search import TreeSearch
 from weft.synth.engines.packing.trees.sparse import equal_trees, least_congestion
 from weft.synth.engines.packing.trees.task import TreeTask
-from weft.synth.engines.packing.trees.trees import front, pack
+from weft.synth.engines.packing.trees.trees import pack
 
 SMALL = (
     "ring:5",
