@@ -444,9 +444,9 @@ def _check_copies(topology: Topology) -> None:
                 f"{topology.name}: {node.name} cannot be a copy of {name}",
                 hint="copies are nodes that forward, of one kind and host",
             )
-    for one in topology.links:
-        if of[one.src] == of[one.dst]:
-            raise BadTopology(f"{topology.name}: {_named(topology, one)} joins copies of one part")
+    for link in topology.links:
+        if of[link.src] == of[link.dst]:
+            raise BadTopology(f"{topology.name}: {_named(topology, link)} joins copies of one part")
 
 
 def _check_capabilities(topology: Topology, node: Node) -> None:
