@@ -91,8 +91,7 @@ def entry_of(
     for i, (one, artefacts) in enumerate(zip(found, made, strict=True)):
         entry, name = entries[one.place], plan_name(collective, i)
         schedule = f"schedules/{name}.json"
-        files[schedule] = dumps(entry.runner.schedule)
-        files |= artefacts["files"]
+        files |= {schedule: dumps(entry.runner.schedule), **artefacts["files"]}
         plans.append(
             TunedPlan(
                 name,
