@@ -197,22 +197,7 @@ class Calibration:
         )
 
 
-def check_times(times: Sequence[MeasuredTime]) -> None:
-    """Raise UserError if two measurements of the same thing contradict each other."""
-    for same in _contradictions(times):
-        raise UserError(
-            f"{same[0].kind} of {format_bytes(same[0].bytes)} took {same[0].us:g} µs "
-            f"({same[0].where}) and {same[-1].us:g} µs ({same[-1].where})",
-            hint="leave out the run that was disturbed",
-        )
-
-
-def doubted(times: Sequence[MeasuredTime]) -> list[MeasuredTime]:
-    """Return the guessed times that contradict others: what ran is not known of them."""
-    return [one for same in _contradictions(times) for one in same if one.guessed]
-
-
-def _contradictions(times: Sequence[MeasuredTime]) -> Iterator[list[MeasuredTime]]:
+def contradictions(times: Sequence[MeasuredTime]) -> Iterator[list[MeasuredTime]]:
     """Yield the times of one thing that are too far apart, the shortest first."""
     order = sorted(times, key=lambda t: t.same)
     for _, group in groupby(order, key=lambda t: t.same):
@@ -235,7 +220,12 @@ def calibrate(
     Raises:
         UserError: measurements contradict each other, or no time depends on any number.
     """
-    check_times(times)
+    for same in contradictions(times):
+        raise UserError(
+            f"{same[0].kind} of {format_bytes(same[0].bytes)} took {same[0].us:g} µs "
+            f"({same[0].where}) and {same[-1].us:g} µs ({same[-1].where})",
+            hint="leave out the run that was disturbed",
+        )
     tell(f"{len(times)} times by the defaults")
     before = _predicted(topology, times, runtime)
     used = [t for t, (_, _, apart) in zip(times, before, strict=True) if not apart]

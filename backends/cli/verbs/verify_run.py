@@ -24,7 +24,7 @@ from weft.dsl.importers.nccl_tests import (
 from weft.dsl.nouns.library import Library, read
 from weft.dsl.nouns.topology import Topology
 
-from ...calibrate.fit import MeasuredTime, doubted
+from ...calibrate.fit import MeasuredTime, contradictions
 from ...calibrate.fit import calibrate as fit
 from ...deploy.settings import is_amd
 from ...tune.nccl_settings import LIMITS, NcclSettings
@@ -144,16 +144,8 @@ def _judged(
     return _Read(one.path, one.run, one.log, found)
 
 
-def _measured(
-    judged: Sequence[_Read],
-    asked: Predictions,
-    topology: Topology | None,
-    args: VerifyRunFlags,
-    console: Console,
-) -> dict[str, Any]:
-    """Fit the machine to the times of which it is known what ran, write it, and return facts."""
-    assert args.output is not None
-    assert topology is not None
+def _times(judged: Sequence[_Read], asked: Predictions, console: Console) -> list[MeasuredTime]:
+    """Return the times of which it is known what ran."""
     times: list[MeasuredTime] = []
     for one in judged:
         if one.run is None or not one.run.warm or one.run.kind is None:
@@ -177,7 +169,7 @@ def _measured(
                     size.ran in (Ran.LIKE_FILE, Ran.LIKE_OWN),
                 )
             )
-    if left := doubted(times):
+    if left := [one for same in contradictions(times) for one in same if one.guessed]:
         times = [one for one in times if all(one is not other for other in left)]
         console.say(
             "Left",
@@ -185,6 +177,20 @@ def _measured(
             "Perhaps the library's files did not run, or the model is off: a debug log shows it "
             "(NCCL_DEBUG=INFO), or leave out the runs without the library",
         )
+    return times
+
+
+def _measured(
+    judged: Sequence[_Read],
+    asked: Predictions,
+    topology: Topology | None,
+    args: VerifyRunFlags,
+    console: Console,
+) -> dict[str, Any]:
+    """Fit the machine to the times of which it is known what ran, write it, and return facts."""
+    assert args.output is not None
+    assert topology is not None
+    times = _times(judged, asked, console)
     if not times:
         raise UserError(
             "of no time it is known what ran, so that nothing can be fitted",
