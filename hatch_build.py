@@ -24,8 +24,8 @@ FOLDERS = ("dsl", "synth", "backends", "topologies", "sketches")
 ROOT_FILES = {"backends/_root.py": "__init__.py", "backends/py.typed": "py.typed"}
 
 
-KERNELS = ("numba>=0.61", "numpy>=2.0")
-"""Packages without which kernels cannot be compiled."""
+KERNELS = ("numba>=0.61", "numpy>=2.0", "scipy>=1.14")
+"""Packages without which kernels cannot be compiled: numba takes `@` of matrices from SciPy."""
 
 
 def make_links(repo: Path) -> Path:

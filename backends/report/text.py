@@ -223,12 +223,16 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def _load(s: Schedule) -> Ints:
-    """Return the grains (a chunk is one, where all are equal) over each link in each step; shape
-    (links, steps)."""
+    """Return the grains (a chunk is one, where all are equal) over each link of the machine with
+    each part once (:func:`plain_machine`) in each step; shape (links, steps)."""
     load = np.zeros((len(s.topology.links), s.steps), np.int64)
     links, step, chunk = links_used(s)
     np.add.at(load, (links, step), s.collective.grains[chunk])
-    return load
+    whole = plain_machine(s.topology)
+    if whole.machine is s.topology:
+        return load
+    rows = whole.rows[: len(whole.machine.links)]
+    return np.array([load[list(copies)].sum(axis=0) for copies in rows], np.int64)
 
 
 def _slots(s: Schedule) -> str:
@@ -267,8 +271,8 @@ def _casts(s: Schedule) -> str:
 def _busy(s: Schedule, load: Ints) -> Floats:
     """Return the share of each link's rounds in use per step, 1 for a full link; shape (links,
     steps)."""
-    unit = s.topology.round_bandwidth()
-    width = np.array([float(x.bandwidth / unit) for x in s.topology.links])
+    unit, links = s.topology.round_bandwidth(), plain_machine(s.topology).machine.links
+    width = np.array([float(x.bandwidth / unit) for x in links])
     per_round = load / width[:, None]
     rounds = np.array(s.rounds, float)
     if len(rounds) != s.steps or not rounds.all():
@@ -302,11 +306,12 @@ def _links(s: Schedule, load: Ints) -> str:
     """Return the links by falling share of use, with the steps they work in."""
     busy = _busy(s, load).mean(axis=1) if s.steps else np.zeros(len(load))
     total = load.sum(axis=1)
-    names = [node.name for node in s.topology.nodes]
+    plain = plain_machine(s.topology).machine
+    names = [node.name for node in plain.nodes]
     rows = []
     for i in np.argsort(-busy, kind="stable"):
         if total[i]:
-            one, at = s.topology.links[i], np.flatnonzero(load[i]) + 1
+            one, at = plain.links[i], np.flatnonzero(load[i]) + 1
             steps = f"{at[0]}..{at[-1]}" if len(at) > 1 else str(at[0])
             rows.append(
                 (
@@ -323,8 +328,9 @@ def _links(s: Schedule, load: Ints) -> str:
 def _gantt(s: Schedule, load: Ints) -> str:
     """Return a chart with a row per rank, a cell per step: the fill of its outgoing links."""
     busy, n = _busy(s, load), s.topology.ranks
-    width = np.array([float(x.bandwidth) for x in s.topology.links])
-    source = np.array([x.src for x in s.topology.links])
+    links = plain_machine(s.topology).machine.links
+    width = np.array([float(x.bandwidth) for x in links])
+    source = np.array([x.src for x in links])
     cells = s.rounds if len(s.rounds) == s.steps else (1,) * s.steps
     scale = max(1, -(-max(cells) // 12))
     lines = []

@@ -29,9 +29,11 @@ _LABEL = re.compile(
     r"(?:\[\d+(?:,\d+)?\](?:<std(?:out|err)>:?)?|\s*\d+:(?=\s|$))[ \t]?"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\s\]]*\]?[ \t]"
     r"|>[ \t]?"
+    r"|[A-Za-z][\w.-]{0,99}:(?:[ \t]|$)|\[[A-Za-z][\w.-]{0,99}\](?:[ \t]|$)"
 )
 """What launchers put before a line: ``[0] `` of Hydra, ``[1,0]<stdout>:`` of Open MPI, ``0: `` of
-Slurm; the time of a container's log; the mark of a quotation."""
+Slurm, ``node1: `` of pdsh, ``[node1] `` of others; the time of a container's log; the mark of a
+quotation."""
 
 
 _RULE = re.compile(r"[\s:+=-]*")

@@ -114,6 +114,8 @@ class Topology(Viewed):
                     return self.__post_init__()
                 seen.add(numbers)
                 _check_numbers(self, one)
+        if any(node.copy_of for node in self.nodes):
+            _check_copies(self)
         for resource in self.resources:
             _check_resource(self, resource)
         for image in self.symmetries:
@@ -424,6 +426,27 @@ def _check_nodes(topology: Topology) -> None:
     for node in topology.nodes:
         if node.capabilities or node.limits != NO_LIMITS:
             _check_capabilities(topology, node)
+
+
+def _check_copies(topology: Topology) -> None:
+    """Require that the nodes of a part (``copy_of``) are alike, forward only, and are not linked:
+    people are shown one instead of them.
+
+    Raises:
+        BadTopology: they are not.
+    """
+    of = [node.copy_of or node.name for node in topology.nodes]
+    first = {node.name: node for node in topology.nodes if not node.copy_of}
+    for name, node in zip(of, topology.nodes, strict=True):
+        one = first.setdefault(name, node)
+        if node.copy_of and (node.stores or (one.kind, one.host) != (node.kind, node.host)):
+            raise BadTopology(
+                f"{topology.name}: {node.name} cannot be a copy of {name}",
+                hint="copies are nodes that forward, of one kind and host",
+            )
+    for link in topology.links:
+        if of[link.src] == of[link.dst]:
+            raise BadTopology(f"{topology.name}: {_named(topology, link)} joins copies of one part")
 
 
 def _check_capabilities(topology: Topology, node: Node) -> None:

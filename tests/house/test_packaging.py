@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -190,3 +191,13 @@ def test_every_needed_package_stands_in_the_table_of_licences() -> None:
         families = {"PSF" if x.startswith("P") else x for x in family.findall(terms)}
         assert families == set(family.findall(listed[name])), (name, terms)
         assert not families & {"GPL", "AGPL"}, name
+
+
+def test_an_isolated_build_has_all_that_kernels_need() -> None:
+    """Numba compiles ``a @ b`` through SciPy: without it a wheel silently has no machine code."""
+    needed = {"numba", "numpy"}
+    kernels = [source for source in code() if "from weft.dsl.base.jit" in source.text]
+    assert kernels
+    if any(isinstance(node, ast.MatMult) for source in kernels for node in ast.walk(source.tree)):
+        needed.add("scipy")
+    assert {Requirement(one).name for one in build_hook().KERNELS} == needed

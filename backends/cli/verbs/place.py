@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from math import prod
+
+import numpy as np
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.nouns.workload import Workload
+from weft.dsl.nouns.workload import Workload, axis_groups
 from weft.synth.joint.axis_placement import ranked_placements
 
 from ...report.placement_text import placement_facts, placement_text
@@ -29,6 +33,9 @@ def run(args: PlaceFlags, console: Console) -> int:
     notes += found.notes
     for note in notes:
         console.say("Assumed", note)
+    for note in _missing_groups(workload, axes):
+        console.warn(note)
+        notes.append(note)
     facts = {"status": "ok", "topology": machine.name, **placement_facts(found), "notes": notes}
     console.result(placement_text(found), facts)
     return Exit.DONE
@@ -55,3 +62,24 @@ def _axes(given: Sequence[tuple[str, int]], workload: Workload) -> Sequence[tupl
             hint=f"it has {told}: leave --axes out" if own else "its axes have size 1",
         )
     return own or workload.axes
+
+
+def _missing_groups(workload: Workload, axes: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """Yield a note for each set of axes of whose groups the workload has some, as the trace of one
+    rank does: the others run beside them and share the links."""
+    numbers = {name: np.arange(prod(size for _, size in axes)) for name, _ in axes}
+    for at, (name, size) in enumerate(axes):
+        numbers[name] = numbers[name] // prod(size for _, size in axes[:at]) % size
+    found: dict[tuple[str, ...], set[tuple[int, ...]]] = defaultdict(set)
+    for one in workload.operations:
+        group = sorted(one.group)
+        if one.communicates and group and group[-1] < workload.ranks:
+            over = tuple(n for n, place in numbers.items() if len(set(place[group].tolist())) > 1)
+            found[over].add(tuple(group))
+    for over, groups in found.items():
+        every = {tuple(sorted(group)) for group in axis_groups(axes, over)}
+        if groups < every:
+            yield (
+                f"the workload has {len(groups)} of the {len(every)} groups of {' × '.join(over)}: "
+                "the others are not placed, and what they send over the same links is left out"
+            )

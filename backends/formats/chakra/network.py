@@ -10,6 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.machines.confined import plain_machine
 from weft.dsl.nouns.topology import Topology
 
 GIB_PER_S = (1 << 30) / 10**6 / BYTES_PER_US_PER_GBPS
@@ -39,13 +40,16 @@ def network_of(machine: Topology) -> str | None:
 
 
 def network_files(machine: Topology) -> dict[str, bytes]:
-    """Return ``network.yml`` of a machine, or the list of its links where there is no such file."""
+    """Return ``network.yml`` of a machine, or the list of its links where there is no such file.
+
+    Each link stands once in the list: copies share a bandwidth, which the list cannot say.
+    """
     kind = network_of(machine)
     if kind is None:
         lines = ["link,src,dst,GiB_per_s,latency_ns"]
         lines += [
             f"{number},{link.src},{link.dst},{_speed(link.bandwidth)},{_ns(link.latency)}"
-            for number, link in enumerate(machine.links)
+            for number, link in enumerate(plain_machine(machine).machine.links)
         ]
         return {".links.csv": ("\n".join(lines) + "\n").encode()}
     link = machine.links[0]

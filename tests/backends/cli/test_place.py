@@ -73,3 +73,21 @@ def test_what_waits_is_placed_as_if_it_did_not_and_told(weft, experts):
     Path(experts).write_text(json.dumps(data))
     found = weft("place", experts, "-t", "dgx-a100:nodes=4", "--json").json
     assert "start together" in found["notes"][0]
+
+
+def test_groups_that_the_workload_lacks_are_said(weft, tmp_path):
+    """As the trace of one rank: the siblings of its groups share the links."""
+    rows = [
+        {"name": "tp", "kind": "allreduce", "group": [0, 1], "bytes": 1000},
+        {"name": "dp", "kind": "allreduce", "group": [0, 2, 4, 6, 8, 10, 12, 14], "bytes": 1000},
+        {"name": "all", "kind": "allreduce", "group": list(range(16)), "bytes": 1000},
+    ]
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"weft": "workload", "schema": 1, "ranks": 16, "operations": rows}))
+    out = weft("place", job, "-t", "dgx-a100:nodes=2", "--axes", "tp=2,dp=8", "--json")
+    said = [note for note in out.json["notes"] if "groups of" in note]
+    assert [note.partition(":")[0] for note in said] == [
+        "the workload has 1 of the 8 groups of tp",
+        "the workload has 1 of the 2 groups of dp",
+    ]
+    assert "1 of the 8 groups of tp" in out.err

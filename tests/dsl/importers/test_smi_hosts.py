@@ -220,6 +220,22 @@ def test_the_texts_of_two_hosts_in_one_file_are_refused_unless_alike(tmp_path: P
         read(tmp_path, other + one)
 
 
+@pytest.mark.parametrize("label", ["{}: ", "[{}] "])
+def test_hosts_that_a_launcher_names_are_told_apart(tmp_path: Path, label: str) -> None:
+    """pdsh and its like put the name of the host before each line."""
+    one, other = text(4, 4, sides(4)), text(8, 8, sides())
+
+    def said_by(host: str, matrix: str) -> str:
+        return "".join(label.format(host) + line + "\n" for line in matrix.splitlines())
+
+    alone = read(tmp_path, one)
+    assert read(tmp_path, said_by("gpu-01", one)).digest() == alone.digest()
+    assert read(tmp_path, said_by("a.b.c", one) + said_by("a.b.d", one)).digest() == alone.digest()
+    for first, second in ((one, other), (other, one)):
+        with pytest.raises(BadFile, match="the texts of two hosts"):
+            read(tmp_path, said_by("node1", f"{first}\nLegend:\n\n") + said_by("node2", second))
+
+
 def test_virtual_machines_show_sys_between_gpus_of_one_numa_node(tmp_path: Path) -> None:
     made = read(tmp_path, text(8, 0, lambda a, b: "SYS"))
     assert kinds(made)[NodeKind.HOST] == 2

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft import bounds
+from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
 from weft.dsl.importers.generations import GEN4, GEN5
 from weft.dsl.machines import confined as module
@@ -197,6 +198,26 @@ def test_capabilities_are_those_of_the_whole_switch(texts: Path) -> None:
     made = topology("h100.txt:nodes=2,capable=fabric:multicast+reduces+turns")
     (fabric,) = [n for n in made.nodes if n.host is None]
     assert fabric.computes
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"kind": "gpu", "copy_of": "a"}, "b cannot be a copy of a"),
+        ({"copy_of": "s"}, "joins copies of one part"),
+        ({"copy_of": "s", "host": 1}, "b cannot be a copy of s"),
+        ({"copy_of": "a"}, "b cannot be a copy of a"),
+        ({"kind": "nic", "copy_of": "s"}, "b cannot be a copy of s"),
+    ],
+)
+def test_copies_of_a_file_that_are_none(changed: dict[str, object], message: str) -> None:
+    """A file cannot hide GPUs, hosts or links from people who look at the machine."""
+    nodes = [{"name": "a", "kind": "gpu"}, {"name": "b", "kind": "switch"} | changed]
+    nodes.append({"name": "s", "kind": "switch"})
+    links = [[0, 2, 1, 1, 1], [2, 1, 1, 1, 1], [1, 0, 1, 1, 1]]
+    body = {"weft": "topology", "schema": 1, "name": "x", "nodes": nodes, "links": links}
+    with pytest.raises(BadTopology, match=message):
+        Topology.from_json(body)
 
 
 def test_a_machine_that_would_be_too_large_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:

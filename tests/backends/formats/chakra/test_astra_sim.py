@@ -18,7 +18,7 @@ from outside_simulators import (
 from strategies import hub
 
 from weft.backends.formats.chakra.format import ChakraEt, Segments, Turns
-from weft.backends.formats.chakra.network import network_of
+from weft.backends.formats.chakra.network import network_files, network_of
 from weft.backends.formats.goal.format import GoalFile
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
@@ -96,6 +96,11 @@ def test_what_stands_beside_the_traces() -> None:
     assert len(rows) == 1 + len(unlike.links)
     assert rows[1].startswith("0,0,")
     assert "of equal links" in dict(lacks.told)["Network"]
+    apart = topology("dgx-a100:nodes=2,fabric=star")
+    assert any(node.copy_of for node in apart.nodes)
+    listed = network_files(apart)[".links.csv"].decode().splitlines()[1:]
+    assert len({tuple(row.split(",")[1:3]) for row in listed}) == len(listed)
+    assert len(listed) == len(topology("dgx-a100:nodes=2,fabric=star,loopback=on").links)
 
 
 # --- order and pieces -----------------------------------------------------------------------------
