@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
 from itertools import groupby
@@ -77,7 +77,8 @@ class MeasuredTime:
     """Time in µs of a collective of a message in bytes; ``where``: file and line.
 
     ``program``: of the file that ran in place of the runtime's own algorithms, by ``target``.
-    ``settings``: which of its own the runtime might take.
+    ``settings``: which of its own the runtime might take. ``guessed``: what ran is concluded from
+    the time alone.
     """
 
     kind: Kind
@@ -88,6 +89,7 @@ class MeasuredTime:
     program: Program | None = None
     target: str = ""
     settings: NcclSettings = ANY
+    guessed: bool = False
 
     @property
     def same(self) -> tuple[Kind, int, int, str]:
@@ -195,17 +197,13 @@ class Calibration:
         )
 
 
-def check_times(times: Sequence[MeasuredTime]) -> None:
-    """Raise UserError if two measurements of the same thing contradict each other."""
+def contradictions(times: Sequence[MeasuredTime]) -> Iterator[list[MeasuredTime]]:
+    """Yield the times of one thing that are too far apart, the shortest first."""
     order = sorted(times, key=lambda t: t.same)
     for _, group in groupby(order, key=lambda t: t.same):
         same = sorted(group, key=lambda t: t.us)
         if same[-1].us > CONTRADICTION * same[0].us:
-            raise UserError(
-                f"{same[0].kind} of {format_bytes(same[0].bytes)} took {same[0].us:g} µs "
-                f"({same[0].where}) and {same[-1].us:g} µs ({same[-1].where})",
-                hint="leave out the run that was disturbed",
-            )
+            yield same
 
 
 def calibrate(
@@ -222,7 +220,12 @@ def calibrate(
     Raises:
         UserError: measurements contradict each other, or no time depends on any number.
     """
-    check_times(times)
+    for same in contradictions(times):
+        raise UserError(
+            f"{same[0].kind} of {format_bytes(same[0].bytes)} took {same[0].us:g} µs "
+            f"({same[0].where}) and {same[-1].us:g} µs ({same[-1].where})",
+            hint="leave out the run that was disturbed",
+        )
     tell(f"{len(times)} times by the defaults")
     before = _predicted(topology, times, runtime)
     used = [t for t, (_, _, apart) in zip(times, before, strict=True) if not apart]

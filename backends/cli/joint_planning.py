@@ -54,6 +54,8 @@ def plan_at_once(
     _check_output(args, console)
     require_ranks(workload, machine.ranks, machine.name)
     console.say("Read", f"{count(len(workload.operations), 'operation')}; {machine_line(machine)}")
+    for note in workload.notes:
+        console.say("Assumed", note)
     demands = demands_of(workload, machine.ranks)
     times = collective_times(machine, demands)
     effort = replace(PLAN_EFFORT, engine=PLAN_EFFORT.engine * args.effort / ORDER_EFFORT)
@@ -67,6 +69,7 @@ def plan_at_once(
     data = {"status": "ok", "topology": machine.name, "ranks": machine.ranks}
     if args.output != "-":
         facts = {**data, **joint_facts(times, plan, planner.alone, file)}
+        facts["notes"] = list(workload.notes)
         console.result(joint_text(times, plan, planner.alone), facts)
     return Exit.DONE
 

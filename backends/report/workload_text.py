@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from weft.dsl.base.tables import count, facts, microseconds, number, table
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.units import format_binary, format_bytes
 from weft.dsl.nouns.workload import WorkKind, Workload, WorkloadOperation
 
 
@@ -120,5 +120,10 @@ def _sizes(row: dict[str, Any]) -> tuple[str, str]:
         told = ", ".join(f"{name} {us} µs" for name, us in row["loads_us"].items())
         return "-", told
     sizes = row["bytes_each"]
-    each = f"{format_bytes(sizes[0])} … {format_bytes(sizes[-1])}"
-    return (format_bytes(sizes[0]) if len(sizes) == 1 else each), format_bytes(row["bytes"])
+    least, most, total = (_rounded(x) for x in (sizes[0], sizes[-1], row["bytes"]))
+    return (least if least == most else f"{least} … {most}"), total
+
+
+def _rounded(size: int) -> str:
+    """Return a size as it is, or to four digits where that is shorter: 2.864GiB for 3003520KiB."""
+    return min(format_bytes(size), format_binary(size), key=len)

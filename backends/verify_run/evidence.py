@@ -120,7 +120,10 @@ def _by_time(us: float, told: SizePrediction) -> tuple[Ran, str]:
     if told.file_us is None or told.own_us is None:
         return Ran.UNKNOWN, "nothing is predicted of NCCL's own, or of the file"
     file, own = told.file_us / us, told.own_us / us
-    words = f"{file - 1:+.0%} of the file, {own - 1:+.0%} of NCCL's own"
+    words = (
+        f"the file should take {told.file_us:.4g} µs (measured {1 / file - 1:+.0%}), NCCL's own "
+        f"{told.own_us:.4g} ({1 / own - 1:+.0%})"
+    )
     if max(file / own, own / file) < APART:
         return Ran.UNKNOWN, f"{words}: too alike"
     off, other = abs(math.log(file)), abs(math.log(own))
@@ -141,6 +144,13 @@ def is_ours(log: NcclLog, files: Iterable[str]) -> bool | None:
     return bool(log.by)
 
 
+def _lead_of_files(found: Sequence[SizeVerdict]) -> int:
+    """Return at how many more sizes files ran than NCCL's own; a log that shows one decides."""
+    if any(one.ran is Ran.FILE for one in found):
+        return len(found)
+    return sum(one.ran in FILES for one in found) - sum(one.ran in OWNS for one in found)
+
+
 @dataclass(frozen=True, slots=True)
 class RunAnswer:
     """The answer for all runs: did the library's files run.
@@ -157,11 +167,24 @@ class RunAnswer:
         return self.word in ("yes", "likely")
 
 
-def answer(found: Sequence[SizeVerdict], read: bool | None, refused: Sequence[str]) -> RunAnswer:
-    """Return the answer from the verdicts of all sizes for which there are files."""
-    covered = [one for one in found if one.predicted.file]
+def answer(
+    runs: Sequence[tuple[str, Sequence[SizeVerdict]]], read: bool | None, refused: Sequence[str]
+) -> RunAnswer:
+    """Return the answer from the verdicts of all sizes for which there are files.
+
+    ``runs``: with their names. Where the library's files ran in some, the others are those without
+    the library, which is measured to compare with: they do not count.
+    """
+    held = [(name, [one for one in found if one.predicted.file]) for name, found in runs]
+    leads = [(name, found, _lead_of_files(found)) for name, found in held if found]
+    others = [name for name, _, lead in leads if lead < 0 < max(x for *_, x in leads)]
+    theirs = [one for one in leads if not others or one[2] >= 0]
+    covered = [one for _, found, _ in theirs for one in found]
     counts = {ran: sum(one.ran is ran for one in covered) for ran in Ran}
     of = f"of {len(covered)} sizes and placements that have a file"
+    if others:
+        of += f" in {', '.join(dict.fromkeys(name for name, *_ in theirs))}"
+        of += f"; NCCL's own in {', '.join(dict.fromkeys(others))}"
     if refused and not counts[Ran.FILE]:
         return RunAnswer("no", refused[0])
     if counts[Ran.FILE]:

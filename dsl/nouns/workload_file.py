@@ -142,7 +142,7 @@ def _entry(row: Any, where: str) -> _Entry:
         given["loads"] = tuple((key, _time(value, key, where)) for key, value in loads.items())
     elif kind == WorkKind.MULTICAST:
         given["shards"] = tuple(_shard(one, where) for one in fields.get("shards", list))
-        given["relays"] = _relays(fields, where)
+        given["relays"] = relays_of(fields.get("relays", str, "none"), where)
     else:
         group, axes = _group(kind, fields, where)
         given |= _message(kind, fields, where)
@@ -174,7 +174,7 @@ def _group(kind: str, fields: Fields, where: str) -> tuple[tuple[int, ...], tupl
 
 def _message(kind: str, fields: Fields, where: str) -> dict[str, Any]:
     """Return size, matrix, root and relays of a collective or a transfer."""
-    given: dict[str, Any] = {"relays": _relays(fields, where)}
+    given: dict[str, Any] = {"relays": relays_of(fields.get("relays", str, "none"), where)}
     if kind == WorkKind.ALLTOALLV:
         given["matrix"] = _matrix(fields.get("matrix", list), where)
         return given
@@ -189,8 +189,8 @@ def _message(kind: str, fields: Fields, where: str) -> dict[str, Any]:
     return given
 
 
-def _relays(fields: Fields, where: str) -> Forwarders:
-    text = fields.get("relays", str, "none")
+def relays_of(text: str, where: str) -> Forwarders:
+    """Return which ranks may forward; raise BadFile for another word."""
     names = [str(one) for one in Forwarders]
     if text not in names:
         raise BadFile(f"unknown relays {text!r}", where=where, hint=suggest(text, names))

@@ -30,7 +30,7 @@ from weft.dsl.symmetry.symmetry import extend
 from ..base.effort import Effort, setting
 from .bound import joint_bound
 from .demands import demands_of
-from .pricing import Unreached
+from .pricing import RELAYS_HINT, Unreached
 
 Matrix = tuple[tuple[int, ...], ...]
 """``matrix[axis][level]``."""
@@ -217,7 +217,7 @@ def _ranking(
     if not working:
         raise UserError(
             "in no placement all groups reach their ranks",
-            hint='"relays": "all" in the workload lets other ranks forward',
+            hint=RELAYS_HINT,
         )
     ranked = sorted(scored, key=lambda one: (one.us is None, one.us or Fraction(0), one.matrix))
     worst = max(working) if whole else None

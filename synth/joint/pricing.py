@@ -23,6 +23,10 @@ from .demands import CollectiveDemand, FlowPart, SumPart, TreePart
 from .routes import PricedRoutes, cheapest_tree
 from .steiner import SteinerTable, steiner
 
+RELAYS_HINT = (
+    '"relays": "all" of operations (relays = "all" in [step] of settings) lets other ranks forward'
+)
+
 
 class Unreached(UserError):
     """The ranks of a collective are not joined by ranks that may forward for it."""
@@ -130,7 +134,7 @@ class DemandPricing:
                     f"{name}: not all of its ranks are joined by ranks that may forward for it",
                     hint="all ranks of the machine may: links between its parts are missing or dead"
                     if every
-                    else '"relays": "all" lets every rank of the machine forward',
+                    else RELAYS_HINT,
                 )
 
     def _reaches(self, root: int, others: tuple[int, ...], backwards: bool = False) -> bool:

@@ -24,7 +24,7 @@ from ..base.effort import Effort, setting
 from ..prices.joint_prices import joint_prices
 from .bound import joint_bound, priced
 from .demands import demands_of
-from .pricing import Unreached
+from .pricing import RELAYS_HINT, Unreached
 
 SHAPES = ("torus", "twisted", "circulant")
 """Kinds of shapes that are tried."""
@@ -112,7 +112,7 @@ def _quick_us(machine: Topology, workload: Workload) -> Fraction:
     except UserError as error:
         raise Unreached(
             f"{error.message} on {machine.name}",
-            hint='"relays": "all" in the workload lets other ranks forward',
+            hint=RELAYS_HINT,
         ) from error
 
 

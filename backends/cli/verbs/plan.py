@@ -84,6 +84,7 @@ def _one(args: PlanFlags, plan: WorkloadPlan, console: Console) -> int:
         text += f"\n\n{verdict}"
     for note in plan.workload.notes:
         console.say("Assumed", note)
+    facts["notes"] = list(plan.workload.notes)
     if args.output is not None:
         write_text(args.output, json.dumps(plan.to_json()) + "\n", force=args.force)
         if args.output != "-":

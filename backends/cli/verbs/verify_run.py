@@ -24,11 +24,20 @@ from weft.dsl.importers.nccl_tests import (
 from weft.dsl.nouns.library import Library, read
 from weft.dsl.nouns.topology import Topology
 
-from ...calibrate.fit import MeasuredTime
+from ...calibrate.fit import MeasuredTime, contradictions
 from ...calibrate.fit import calibrate as fit
 from ...deploy.settings import is_amd
 from ...tune.nccl_settings import LIMITS, NcclSettings
-from ...verify_run.evidence import FILES, OWNS, RunAnswer, SizeVerdict, answer, is_ours, verdicts
+from ...verify_run.evidence import (
+    FILES,
+    OWNS,
+    Ran,
+    RunAnswer,
+    SizeVerdict,
+    answer,
+    is_ours,
+    verdicts,
+)
 from ...verify_run.predictions import Predictions
 from ..calibration import require_machine
 from ..console import Console, columns
@@ -67,7 +76,8 @@ def run(args: VerifyRunFlags, console: Console) -> int:
     ]
     found = [size for one in judged for size in one.found]
     refused = [why for one in judged for why in one.log.refused]
-    said = answer(found, told, refused) if library else None
+    runs = [(one.path, one.found) for one in judged if one.run is not None]
+    said = answer(runs, told, refused) if library else None
     machine = _measured(judged, asked, topology, args, console) if args.output else None
     facts = _facts(judged, said, found)
     console.result(_text(judged, said, found), {**facts, **(machine or {}), "file": args.output})
@@ -134,16 +144,8 @@ def _judged(
     return _Read(one.path, one.run, one.log, found)
 
 
-def _measured(
-    judged: Sequence[_Read],
-    asked: Predictions,
-    topology: Topology | None,
-    args: VerifyRunFlags,
-    console: Console,
-) -> dict[str, Any]:
-    """Fit the machine to the times of which it is known what ran, write it, and return facts."""
-    assert args.output is not None
-    assert topology is not None
+def _times(judged: Sequence[_Read], asked: Predictions, console: Console) -> list[MeasuredTime]:
+    """Return the times of which it is known what ran."""
     times: list[MeasuredTime] = []
     for one in judged:
         if one.run is None or not one.run.warm or one.run.kind is None:
@@ -164,8 +166,31 @@ def _measured(
                     program,
                     asked.target if program else "",
                     NcclSettings.of(one.log.settings),
+                    size.ran in (Ran.LIKE_FILE, Ran.LIKE_OWN),
                 )
             )
+    if left := [one for same in contradictions(times) for one in same if one.guessed]:
+        times = [one for one in times if all(one is not other for other in left)]
+        console.say(
+            "Left",
+            f"{count(len(left), 'time')}: by these the same ran at a size, but they are far apart. "
+            "Perhaps the library's files did not run, or the model is off: a debug log shows it "
+            "(NCCL_DEBUG=INFO), or leave out the runs without the library",
+        )
+    return times
+
+
+def _measured(
+    judged: Sequence[_Read],
+    asked: Predictions,
+    topology: Topology | None,
+    args: VerifyRunFlags,
+    console: Console,
+) -> dict[str, Any]:
+    """Fit the machine to the times of which it is known what ran, write it, and return facts."""
+    assert args.output is not None
+    assert topology is not None
+    times = _times(judged, asked, console)
     if not times:
         raise UserError(
             "of no time it is known what ran, so that nothing can be fitted",

@@ -73,7 +73,7 @@ def read_kineto(
     """
     ranks: dict[int, list[RankNode]] = {}
     notes = dict.fromkeys(NOTES)
-    size = 0
+    size = stated = 0
     for file_rank, where, data in traces:
         about = _recorded(data, file_rank, side, where)
         if about.rank in ranks:
@@ -81,15 +81,21 @@ def read_kineto(
         ranks[about.rank] = nodes = _nodes(data["traceEvents"], about)
         notes |= about.notes
         named = (v for node in nodes for v in (*node.group, node.peer))
+        stated = max(stated, about.world)
         size = max(size, about.world, about.rank + 1, 1 + max(named, default=-1))
     if not any(node.kind and node.kind != WorkKind.COMPUTE for x in ranks.values() for node in x):
         raise BadFile("a profiler trace without calls of collectives", where=path, hint=RECORD)
     if len(ranks) < size:
         shown = ", ".join(map(str, sorted(ranks)[:8])) + (", …" if len(ranks) > 8 else "")
+        what = f"the trace of rank {shown}" if len(ranks) == 1 else f"traces of ranks {shown}"
         notes[
-            f"traces of ranks {shown} of {size}: others of their groups are taken to do the same, "
+            f"{what} of {size}: others of their groups are taken to do the same, "
             "and groups without one of them are left out"
         ] = None
+    if size and not stated:
+        notes[f"{size} ranks: the highest that is named, plus 1, as no trace states how many"] = (
+            None
+        )
     return workload_of_traces(name, ranks, path, [*notes], size=size)
 
 
@@ -286,9 +292,13 @@ def _stated(event: Event, about: _Recorded) -> TorchCall | None:
     local = held.get("Rank")
     peer = group[local] if type(local) is int and 0 <= local < len(group) else -1
     if kind in ("send", "recv"):
-        peer = held.get("Dst Rank" if kind == "send" else "Src Rank", peer)
+        key = "Dst Rank" if kind == "send" else "Src Rank"
+        if peer < 0 and len(group) == 2 and about.rank in group:
+            peer = sum(group) - about.rank
+        peer = held.get(key, peer)
         if type(peer) is not int or peer < 0:
-            raise BadFile(f"{kind} does not say the other rank", where=where, hint=RECORD)
+            hint = f"record it anew with PyTorch 2.5 or newer, which writes {key}"
+            raise BadFile(f"{kind} does not say the other rank", where=where, hint=hint)
     pg = str(held.get("Process Group Name", ""))
     label = str(held.get("Process Group Description") or pg)[:60]
     channel = (pg, *([held["Seq"]] if type(held.get("Seq")) is int else []))

@@ -18,7 +18,8 @@ A TOML file::
     parameters = 8.03e9         # instead of what these count
     [step]
     micro_batch = 1
-    micro_batches = 8
+    micro_batches = 8           # or global_batch = 128
+    relays = "none"             # "all", "idle": ranks that may forward, as in a workload
 
 Megatron's and Hugging Face's names of these keys are taken, too. Formulas, with b, s, h the
 micro-batch, sequence and hidden size, L the layers of a stage and m the micro-batches; activations
@@ -39,6 +40,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -46,8 +48,8 @@ from ...base.errors import BadFile, suggest
 from ...base.files import Fields, parse_toml
 from ...base.lazy_dataclass import dataclass
 from ...nouns.collective import LARGEST_GROUP
-from ...nouns.workload import Workload, WorkloadOperation, axis_groups, require_size
-from ...nouns.workload_file import placed
+from ...nouns.workload import Forwarders, Workload, WorkloadOperation, axis_groups, require_size
+from ...nouns.workload_file import placed, relays_of
 
 ORDER = "tp-cp-ep-dp-pp"
 
@@ -79,12 +81,19 @@ _KEYS: tuple[tuple[str, str, int | str | None, str], ...] = (
     ("model", "moe_layers", 0, ""),
     ("model", "expert_feed_forward", 0, "moe_ffn_hidden_size moe_intermediate_size"),
     ("model", "shared_experts", 0, "n_shared_experts"),
-    ("step", "micro_batch", 1, "micro_batch_size"),
-    ("step", "micro_batches", 1, "num_microbatches num_micro_batches"),
+    ("step", "micro_batch", 1, "micro_batch_size per_device_train_batch_size"),
+    (
+        "step",
+        "micro_batches",
+        1,
+        "num_microbatches num_micro_batches gradient_accumulation_steps",
+    ),
+    ("step", "global_batch", 0, "global_batch_size train_batch_size"),
     ("step", "activation_bytes", 2, ""),
     ("step", "gradient_bytes", 4, ""),
     ("step", "sequence_parallel", False, ""),
     ("step", "distributed_optimizer", False, "use_distributed_optimizer"),
+    ("step", "relays", str(Forwarders.NONE), ""),
 )
 """Table, key, default (None: must be there; 0: follows from others), and names that Megatron-LM and
 Hugging Face's configurations have for it."""
@@ -111,6 +120,7 @@ def read_settings(text: str, where: str, name: str) -> Workload:
         *one.notes(),
         *(("what context parallelism itself sends is left out",) if one.sizes["cp"] > 1 else ()),
     )
+    operations = [replace(operation, relays=one.relays) for operation in operations]
     return placed(lambda: Workload(name, tuple(operations), axes=one.axes, notes=notes), where)
 
 
@@ -158,7 +168,8 @@ def _weights_of(m: Mapping[str, int]) -> _WeightCounts:
 class _ParallelSettings:
     """The settings, with their defaults; ``given``: keys that the file has itself.
 
-    ``stages``: layers of each stage, and how many of them are MoE layers.
+    ``stages``: layers of each stage, and how many of them are MoE layers. ``relays``: ranks that
+    may forward.
     """
 
     sizes: Mapping[str, int]
@@ -167,6 +178,7 @@ class _ParallelSettings:
     step: Mapping[str, int]
     given: frozenset[str]
     stages: Sequence[tuple[int, int]]
+    relays: Forwarders
 
     @property
     def axes(self) -> tuple[tuple[str, int], ...]:
@@ -331,15 +343,16 @@ def _settings_of(data: Mapping[str, Any], where: str) -> _ParallelSettings:
             if home == label
         }
         for key, value in found[label].items():
-            if key != "order":
+            if not isinstance(value, str):
                 _require_range(key, value, f"{where}: {label}")
     fields.finish(ignore=())
-    parallel, step = found["parallel"], {k: int(v) for k, v in found["step"].items()}
-    order = parallel.pop("order")
+    parallel, order = found["parallel"], found["parallel"].pop("order")
+    relays = relays_of(found["step"].pop("relays"), f"{where}: step")
+    step = _step_of(found["step"], given, parallel["dp"], f"{where}: step")
     model = _model_of(found["model"], given, f"{where}: model")
     _require_fit(parallel, order, model, where)
     stages = _stages(parallel, model, where)
-    one = _ParallelSettings(parallel, order, model, step, frozenset(given), stages)
+    one = _ParallelSettings(parallel, order, model, step, frozenset(given), stages, relays)
     if model["parameters"] and one.spare() < 0:
         raise BadFile(
             f"{model['parameters']:,} parameters are fewer than experts and embeddings have",
@@ -369,7 +382,11 @@ def _spelled(table: Mapping[str, Any], where: str, label: str) -> dict[str, Any]
         plain = names.get(plain, plain)
         if homes.get(plain) != label:
             known = [one for one, home in homes.items() if home == label]
-            hint = suggest(key, known) if plain not in homes else f"it belongs to [{homes[plain]}]"
+            hint = suggest(key, known)
+            if hint.startswith("known"):
+                hint += "; or the names that Megatron-LM and Hugging Face have for these"
+            if plain in homes:
+                hint = f"it belongs to [{homes[plain]}]"
             raise BadFile(f"unknown key {key[:60]!r}", where=f"{where}: {label}", hint=hint)
         if plain in found:
             raise BadFile(f"{key!r} says {plain!r} a second time", where=f"{where}: {label}")
@@ -378,11 +395,32 @@ def _spelled(table: Mapping[str, Any], where: str, label: str) -> dict[str, Any]
 
 
 def _require_range(key: str, value: float, where: str) -> None:
-    least = 1 if key in (*AXES, "layers", "hidden", "sequence", "top_k") else 0
+    some = ("layers", "hidden", "sequence", "top_k", "micro_batch", "micro_batches")
+    least = 1 if key in (*AXES, *some) else 0
     if not least <= value <= 1 << 50 or value != int(value):
         shown = "too large" if value >= 1 << 50 else value  # Python writes no 4,300 digits
         hint = f"expected a whole number from {least}"
         raise BadFile(f"{key} is {shown}", where=where, hint=hint)
+
+
+def _step_of(given: Mapping[str, Any], keys: set[str], dp: int, where: str) -> dict[str, int]:
+    """Return the numbers of a step; a global batch gives the number of micro-batches."""
+    step = {key: int(value) for key, value in given.items()}
+    whole, each = step["global_batch"], step["micro_batch"] * dp
+    if whole % each:
+        raise BadFile(
+            f"global_batch = {whole} is not a multiple of micro_batch · dp = {each}",
+            where=where,
+            hint="each of the dp ranks has the same number of micro-batches",
+        )
+    if whole and "micro_batches" in keys and step["micro_batches"] * each != whole:
+        raise BadFile(
+            f"global_batch = {whole} and micro_batch · dp = {each} make {whole // each} "
+            f"micro-batches, not micro_batches = {step['micro_batches']}",
+            where=where,
+            hint="leave out one of the two",
+        )
+    return {**step, "micro_batches": whole // each if whole else step["micro_batches"]}
 
 
 def _model_of(given: Mapping[str, Any], keys: set[str], where: str) -> dict[str, int]:

@@ -42,6 +42,11 @@ OTHERS = (
         "weft wants the settings that it was made from, in TOML: [parallel] beside [model]",
     ),
     (
+        r'"(architectures|model_type|num_hidden_layers)"\s*:',
+        "the configuration of a model",
+        "weft wants its keys under [model] of a TOML, beside [parallel] (docs/whole-job.md)",
+    ),
+    (
         r"out-of-place +in-place",
         "a measurement of nccl-tests, which is of one collective",
         "weft verify-run and weft topo calibrate read it",

@@ -35,6 +35,14 @@ def test_a_plan_has_its_bound_and_its_files(weft, quads, tmp_path):
     assert "part a" in weft("check", found["file"]).out
 
 
+def test_what_settings_assume_is_said(weft, tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text("[parallel]\ntp = 4\n[model]\nlayers = 2\nhidden = 64\nsequence = 16\n")
+    found = weft("plan", path, "-t", "dgx1", "--bound", "--json")
+    assert found.json["notes"][0].endswith("all classes start together")
+    assert [f"Assumed  {note}" in found.err for note in found.json["notes"]] == [True] * 3
+
+
 def test_a_bound_says_whether_it_counts_latency(weft, quads):
     small = Path(quads).with_name("small.json")
     small.write_text(json.dumps(QUADS).replace("96000000", "8"))

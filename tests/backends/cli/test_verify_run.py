@@ -21,16 +21,25 @@ READ = "MSCCL: Initialization finished"
 NONE = "MSCCL: No external scheduler found, using internal implementation"
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory) -> Path:
-    """A library of an H100 pair, for the executor, of 16KiB to 256KiB."""
+def made(folder: Path, group: str) -> Path:
+    """A library of some H100s of a host, for the executor, of 16KiB to 256KiB."""
     from weft.backends.cli import main
 
-    folder = tmp_path_factory.mktemp("made") / "library"
-    asked = ["tune", "-t", "dgx-h100", "--group", "0,1", "-c", "allreduce", "-q", "--jobs", "1"]
+    asked = ["tune", "-t", "dgx-h100", "--group", group, "-c", "allreduce", "-q", "--jobs", "1"]
     asked += ["--sizes", "16KiB:256KiB", "-e", "classic", "--protocols", "LL", "-o", str(folder)]
     assert main(asked) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    return made(tmp_path_factory.mktemp("made") / "library", "0,1")
+
+
+@pytest.fixture(scope="module")
+def quad(tmp_path_factory) -> Path:
+    """Four GPUs: files are predicted to take a third less than NCCL's own."""
+    return made(tmp_path_factory.mktemp("made") / "quad", "0,1,2,3")
 
 
 def file_us(folder: Path, size: int) -> float:
@@ -220,6 +229,42 @@ def test_without_a_log_times_tell_where_predictions_differ(verify, library: Path
     apart = [r for r in rows if max(r["file_us"] / r["own_us"], r["own_us"] / r["file_us"]) > 1.15]
     assert (told["ran"] == "likely") == bool(apart)
     assert out.code == (0 if apart else 1)
+
+
+def of_quad(factor: float, us: dict[int, float]) -> str:
+    rows = {size: (factor * one,) * 2 for size, one in us.items()}
+    return log_text("all_reduce", rows, gpus=4, name=H100)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def predicted(verify, quad: Path) -> dict[str, dict[int, float]]:
+    """What is predicted of the quad's files and of NCCL's own, for each size."""
+    _, told = verify(of_quad(1.0, dict.fromkeys(SIZES, 9.0)), more=("--library", quad))
+    rows = told["runs"][0]["sizes"]
+    return {key: {row["bytes"]: row[key] for row in rows} for key in ("own_us", "file_us")}
+
+
+@pytest.mark.parametrize("proofs", [1, 2])
+def test_a_run_without_the_library_does_not_count(verify, quad, predicted, proofs: int) -> None:
+    """Each run counts by itself: the one before the library was there hides nothing."""
+    after = [of_quad(0.95, predicted["file_us"])] * proofs
+    texts = (of_quad(1.0, predicted["own_us"]), *after)
+    out, told = verify(*texts, more=("--library", quad))
+    names = [run["file"] for run in told["runs"]]
+    of = f"by the time, at {6 * proofs} of {6 * proofs} sizes and placements that have a file"
+    expected = f"{of} in {', '.join(names[1:])}; NCCL's own in {names[0]}"
+    assert (out.code, told["ran"], told["why"]) == (0, "likely", expected)
+    assert "(measured -5%)" in told["runs"][1]["sizes"][0]["why"]
+
+
+def test_guesses_that_contradict_each_other_are_left_out(verify, quad, predicted, tmp_path) -> None:
+    """Both runs look like NCCL's own, one 1.6 times the other: nothing was disturbed."""
+    texts = [of_quad(factor, predicted["own_us"]) for factor in (1.0, 1.6)]
+    texts.append(of_quad(1.0, {4 << 20: 90.0}))
+    out, _ = verify(*texts, more=("--library", quad, "-o", tmp_path / "m.json"))
+    assert "12 times" in out.err
+    assert "disturbed" not in out.err
+    assert (tmp_path / "m.json").exists()
 
 
 def test_the_measured_machine_is_fitted_to_files_and_to_nccls_own(

@@ -40,6 +40,18 @@ def test_what_it_asks_for_is_told_by_class(weft: Weft, tmp_path: Path) -> None:
     assert "192MB" in weft("workload", "show", step).out
 
 
+def test_long_sizes_are_rounded_for_people_only(weft: Weft, tmp_path: Path) -> None:
+    rows = [
+        {"name": str(k), "class": "x", "kind": "allreduce", "group": [0, 1], "bytes": size}
+        for k, size in enumerate((3003520 << 10, 3003524 << 10))
+    ]
+    path = written(tmp_path, {"weft": "workload", "schema": 1, "operations": rows})
+    told = weft("workload", "show", path).out
+    assert "  2.864GiB  5.729GiB" in told
+    assert "KiB" not in told
+    assert "3075604480" in weft("workload", "show", path, "--json").out
+
+
 def test_a_machine_needs_all_of_its_ranks(weft: Weft, tmp_path: Path) -> None:
     step = written(tmp_path, STEP)
     assert weft("workload", "show", step, "-t", "dgx1").code == 0

@@ -199,6 +199,25 @@ def test_ranks_come_from_names_where_traces_do_not_say_them(tmp_path: Path) -> N
     assert (len(found.operations), found.ranks) == (1, 2)
 
 
+@pytest.mark.parametrize(("rank", "kind", "pair"), [(2, "send", (2, 5)), (5, "recv", (2, 5))])
+def test_the_other_rank_of_a_pair_is_the_peer(
+    tmp_path: Path, rank: int, kind: str, pair: tuple[int, int]
+) -> None:
+    held = said(kind, 4, 4, **{"Group size": 2, "Process Group Ranks": "[2, 5]"})
+    path = trace(tmp_path / "t.json", [nccl(1, 1, held)], rank)
+    assert only(path).group == pair
+
+
+@pytest.mark.parametrize(("size", "assumed"), [({"world_size": 8}, False), ({}, True)])
+def test_one_trace_is_of_one_rank_and_a_number_that_is_guessed_is_said(
+    tmp_path: Path, size: dict[str, int], assumed: bool
+) -> None:
+    path = trace(tmp_path / "t.0.json", [nccl(1, 1, said("allreduce", 4, 4))], None, **size)
+    notes = read(path).notes
+    assert any(note.startswith("the trace of rank 0 of 8: ") for note in notes), notes
+    assert any(note.startswith("8 ranks: the highest") for note in notes) == assumed
+
+
 def test_old_traces_have_the_shapes_of_inputs(tmp_path: Path) -> None:
     def one(at: int, name: str, dims: Any, kind: str) -> Any:
         args = {"Input Dims": dims, "Input type": [kind]}

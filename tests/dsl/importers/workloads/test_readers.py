@@ -593,6 +593,11 @@ def test_settings_become_volumes_by_the_formulas(tmp_path: Path) -> None:
         ("dp = 4", "dp = 1000000", "4000000 ranks, more than 1048576"),
         ("dp = 4", "dp = 262144", "more than 262144 operations"),
         ("tp = 2", "tp = 2\npt = 3", "unknown key 'pt'"),
+        ("tp = 2", "tp = 2\nzz = 3", "known: cp, .*names that Megatron-LM and Hugging Face"),
+        ("batches = 3", "batches = 3\nrelays = 'some'", "unknown relays 'some'"),
+        ("micro_batches = 3", "global_batch_size = 6", "6 is not a multiple of .* = 4"),
+        ("batches = 3", "batches = 3\nglobal_batch = 8", "make 2 micro-batches, not .* = 3"),
+        ("micro_batches = 3", "global_batch = 0\nmicro_batch = 0", "micro_batch is 0"),
         ("tp = 2", "tp = 2\ntensor-parallel-size = 2", "says 'tp' a second time"),
         ("tp = 2", "tp = 2\nsequence_parallel = true", r"it belongs to \[step\]"),
         ("hidden = 8", "hidden = 8\nkv_head = 2", "did you mean 'kv_heads'"),
@@ -619,6 +624,55 @@ def test_settings_that_do_not_fit_are_refused(
     with pytest.raises(BadFile) as error:
         read(path)
     assert re.search(told, f"{error.value.message} {error.value.hint}")
+
+
+def test_a_global_batch_counts_micro_batches_and_relays_are_those_of_all(tmp_path: Path) -> None:
+    path = tmp_path / "megatron.toml"
+    path.write_text(SETTINGS)
+    one = read(path)
+    more = 'global_batch_size = 24\nmicro_batch_size = 2\nrelays = "all"'
+    path.write_text(SETTINGS.replace("micro_batches = 3", more))
+    other = read(path)
+    assert [2 * x.bytes for x in one.operations if x.of_class == "pp"] == [
+        x.bytes for x in other.operations if x.of_class == "pp"
+    ]
+    assert {x.relays for x in one.operations} == {"none"}
+    assert {x.relays for x in other.operations} == {"all"}
+
+
+@pytest.mark.parametrize("home", ["parallel", "model", "step"])
+def test_the_page_has_all_keys_of_settings_and_their_other_names(tmp_path: Path, home: str) -> None:
+    """All names on the page are read, with a value that none has; and no key is left out."""
+    page = (Path(__file__).parents[4] / "docs/whole-job.md").read_text()
+    rows = [re.findall("`([^`]+)`", x) for x in page.splitlines() if x.startswith(f"| `[{home}]`")]
+    path = tmp_path / "megatron.toml"
+
+    def refused(key: str, name: str) -> BadFile:
+        needed = [f"{x} = 8\n" for x in ("layers", "hidden", "sequence") if x != key]
+        tables = {"parallel": "", "model": "".join(needed), "step": ""}
+        tables[home] += f"{name} = []\n"
+        path.write_text("".join(f"[{table}]\n{text}" for table, text in tables.items()))
+        with pytest.raises(BadFile) as error:
+            read(path)
+        return error.value
+
+    for _, key, *others in rows:
+        for name in (key, *others):
+            assert "unknown" not in refused(key, name).message
+            assert f"{key!r}" in refused(key, name).message
+    known = refused("", "zz").hint.split(";")[0].removeprefix("known: ").split(", ")
+    assert sorted(key for _, key, *_ in rows) == known
+
+
+@pytest.mark.parametrize(
+    "text", ['{"architectures": ["L"], "hidden_size": 8}', '{"model_type": "gpt2"}']
+)
+def test_the_configuration_of_a_model_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(BadFile, match="configuration of a model") as error:
+        read(path)
+    assert "[model]" in error.value.hint
 
 
 def settings(folder: Path, model: str, parallel: str = "tp = 2", step: str = "") -> Workload:
