@@ -29,12 +29,12 @@ _LABEL = re.compile(
     r"(?:\[\d+(?:,\d+)?\](?:<std(?:out|err)>:?)?|\s*\d+:(?=\s|$))[ \t]?"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\s\]]*\]?[ \t]"
     r"|>[ \t]?"
-    r"|[A-Za-z][\w.-]{0,99}:(?:[ \t]|$)|\[[A-Za-z][\w.-]{0,99}\](?:[ \t]|$)"
 )
 """What launchers put before a line: ``[0] `` of Hydra, ``[1,0]<stdout>:`` of Open MPI, ``0: `` of
-Slurm, ``node1: `` of pdsh, ``[node1] `` of others; the time of a container's log; the mark of a
-quotation."""
+Slurm; the time of a container's log; the mark of a quotation."""
 
+_HOST = re.compile(r"[A-Za-z][\w.-]{0,99}:(?:[ \t]|$)|\[[A-Za-z][\w.-]{0,99}\](?:[ \t]|$)")
+"""``node1: `` of pdsh, ``[node1] `` of others: a label where every line has one, else a word."""
 
 _RULE = re.compile(r"[\s:+=-]*")
 
@@ -58,7 +58,9 @@ def plain_lines(text: str) -> list[str]:
     for _ in range(MOST_LABELS):
         labels = [_LABEL.match(line) for line in lines]
         if not lines or 2 * sum(map(bool, labels)) < len(lines):
-            break
+            labels = [_HOST.match(line) for line in lines]
+            if not all(label or not line for label, line in zip(labels, lines, strict=True)):
+                break
         lines = [line[m.end() :] if m else line for line, m in zip(lines, labels, strict=True)]
     return lines
 
