@@ -12,9 +12,12 @@ hint: divide with //
 from __future__ import annotations
 
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
+
+if TYPE_CHECKING:
+    import ast
 
 LARGEST = (1 << 31) - 1
 """Largest count or index: they are stored in 32 bits."""
@@ -57,3 +60,17 @@ def _short(number: int) -> str:
     """Return the decimal text of a number, shortened if very long."""
     bits = number.bit_length()
     return str(number) if bits < 128 else f"a number of {bits} bits"
+
+
+def literal(node: ast.expr) -> Any:
+    """Return the value of a Python literal, as JSON could hold it.
+
+    Raises:
+        ValueError: it is not a literal, or has an integer beyond 64 bits, which cannot be printed.
+    """
+    from ast import Constant, literal_eval, walk  # few commands read Python
+
+    numbers = [part.value for part in walk(node) if isinstance(part, Constant)]
+    if any(isinstance(one, int) and one.bit_length() > 64 for one in numbers):
+        raise ValueError("an integer beyond 64 bits")
+    return literal_eval(node)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import SCHEMA, require_kind
+from weft.dsl.base.integers import literal
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.progress import ProgressCallback, silent
 from weft.dsl.base.tables import count
@@ -56,7 +57,7 @@ class TorchCalls(Format):
         try:
             compile(text, where, "exec", dont_inherit=True)  # what parses may still not compile
             found = {
-                target.id: ast.literal_eval(node.value)
+                target.id: literal(node.value)
                 for node in ast.parse(text).body
                 if isinstance(node, ast.Assign)
                 for target in node.targets

@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import require_kind
+from weft.dsl.base.integers import literal
 from weft.dsl.nouns.collective import Collective, Kind, make
 
 from .model import Round, Script
@@ -108,9 +109,9 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
                 raise ValueError(f"CODE is {said}, not the lines of code(rank) for all ranks")
             found[name] = formulas
         elif name in ("HEADER", "CODE", "PROGRAM"):
-            found[name] = ast.literal_eval(node.value)
+            found[name] = literal(node.value)
         elif name == "SHAPE" and isinstance(node.value, ast.Call):
-            found[name] = {str(k.arg): ast.literal_eval(k.value) for k in node.value.keywords}
+            found[name] = {str(k.arg): literal(k.value) for k in node.value.keywords}
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import require_kind
+from weft.dsl.base.integers import literal
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective, Kind, make
 
@@ -103,7 +104,7 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
         )
         for one, given in pairs:
             if isinstance(one, ast.Name) and one.id in NAMED:
-                found[one.id] = ast.literal_eval(given)
+                found[one.id] = literal(given)
     return found
 
 

@@ -73,8 +73,12 @@ def run_kernel(
     for number in range(orders):
         tell(f"execute the kernel, {number + 1} of {orders}")
         trial = Trial(dtype=known[number % len(known)], turn=(0, LAST - 1)[number % 2])
-        run = KernelRun(text, plan, collective, trial, (seed << 20) + number)
-        problem = run.go()
+        try:
+            run = KernelRun(text, plan, collective, trial, (seed << 20) + number)
+            problem = run.go()
+        except Exception as error:  # of the file's own text, which somebody may have edited
+            problem = f"{type(error).__name__}: {error!s:.200}"
+            return Execution(False, f"the kernel: {problem} (order {number})", number + 1, turns)
         turns += run.turns
         if problem:
             return Execution(False, f"the kernel: {problem} (order {number})", number + 1, turns)

@@ -50,6 +50,15 @@ def test_a_file_that_python_does_not_compile_is_refused():
         read_script("x = 1\n" + RING, "file")
 
 
+def test_a_header_with_an_integer_that_cannot_be_printed_is_refused():
+    edited = RING.replace('"schema": 1', f'"schema": 0x{"9" * 5000}').replace(
+        "'schema': 1", f"'schema': 0x{'9' * 5000}"
+    )
+    assert edited != RING
+    with pytest.raises(BadFile, match="beyond 64 bits"):
+        read_script(edited, "file")
+
+
 def test_code_that_fails_while_it_is_loaded_is_a_bad_file():
     text = RING.replace(CODE, CODE + "EDITED = 1 / 0\n")
     with pytest.raises(BadFile, match="ends with ZeroDivisionError: division by zero") as caught:

@@ -16,6 +16,7 @@ from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.torch_symm.emit import require_operator
 from weft.backends.formats.torch_symm.format import TorchSymm, domains
 from weft.backends.formats.torch_symm.judge import ANY_LENGTH, findings, judge
+from weft.backends.formats.torch_symm.model.machine import run_kernel
 from weft.backends.formats.torch_symm.program import steps_of
 from weft.backends.formats.torch_symm.read import read_program
 from weft.dsl.base.errors import BadFile, UserError
@@ -116,6 +117,17 @@ def test_a_kernel_without_a_fence_is_found_wrong(fence: str) -> None:
     assert one.before in text
     assert symm_files.right(one.program, one.protocol)
     assert symm_files.problem(text.replace(one.before, one.after), 60)
+
+
+@pytest.mark.parametrize("line", ["    not_there\n", "    1 - print\n"])
+def test_a_kernel_that_cannot_be_executed_is_wrong(line: str) -> None:
+    text = symm_files.file("ring", SIMPLE)
+    head = text.index(":\n", text.index("def assembled(")) + 2
+    plan = plan_of(plans.program("ring"), longest=ANY_LENGTH)
+    edited = text[:head] + line + text[head:]
+    found = run_kernel(edited, plan, plans.program("ring").collective, orders=1)
+    assert not found.ok
+    assert "Error: " in found.detail
 
 
 def test_a_program_with_a_mistake_is_found_wrong() -> None:
