@@ -76,7 +76,7 @@ def run_kernel(
         try:
             run = KernelRun(text, plan, collective, trial, (seed << 20) + number)
             problem = run.go()
-        except Exception as error:  # of the file's own text, which somebody may have edited
+        except Exception as error:  # of the text of the file, which may have been edited
             problem = f"{type(error).__name__}: {error!s:.200}"
             return Execution(False, f"the kernel: {problem} (order {number})", number + 1, turns)
         turns += run.turns
