@@ -307,7 +307,7 @@ class Recompiled:
 
     @property
     def changed(self) -> dict[str, list[object]]:
-        """What differs in the two programs: as it came, and compiled anew."""
+        """Properties in which the programs differ: value as it came, value as compiled anew."""
         came, made = shape(self.came), shape(self.made)
         return {key: [came[key], made[key]] for key in came if came[key] != made[key]}
 

@@ -251,7 +251,7 @@ class Cluster(Executor):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # large jobs are expected
                 future = self._client.submit(self._tasks.perform, *what, key=key, pure=False)
-        except Exception:  # Dask has no exception of its own for a client whose scheduler is gone
+        except Exception:  # Dask raises various ones once the scheduler is gone
             self._forgotten.set()
             return
         self._futures[key] = future

@@ -321,7 +321,7 @@ def _text(value: Any, folder: str) -> str:
         place.write_text(json.dumps(value.to_json()), "utf-8")
     else:
         raise WrongType(
-            f"a value of type {type(value).__name__} has no file",
-            hint="a path, a machine, a collective, a schedule, a workload or a library",
+            f"expected a path, machine, collective, schedule, workload or library, got "
+            f"{type(value).__name__}",
         )
     return str(place)

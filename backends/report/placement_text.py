@@ -45,7 +45,9 @@ def placement_text(found: PlacementRanking) -> str:
         *([] if found.worst_us is None else [("worst", _against(found.worst_us, best))]),
     ]
     if lost:
-        head.append(("no time", f"{count(lost, 'placement')}: a group has no path of its own"))
+        head.append(
+            ("no time", f"{count(lost, 'placement')}: a group is not connected by its own ranks")
+        )
     orders = len({one.matrix for one in found.placements}) < len(found.placements)
     rows = [
         (

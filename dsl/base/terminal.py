@@ -1,4 +1,4 @@
-"""What terminals, launchers, mails and web pages leave in copies of a program's output."""
+"""Removal of marks that terminals, launchers, mails and web pages leave in copied output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LABEL = re.compile(
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\s\]]*\]?[ \t]"
     r"|>[ \t]?"
 )
-"""What launchers put before a line: ``[0] `` of Hydra, ``[1,0]<stdout>:`` of Open MPI, ``0: `` of
+"""Labels before a line: ``[0] `` of Hydra, ``[1,0]<stdout>:`` of Open MPI, ``0: `` of
 Slurm; the time of a container's log; the mark of a quotation."""
 
 _HOST = re.compile(r"[A-Za-z][\w.-]{0,99}:(?:[ \t]|$)|\[[A-Za-z][\w.-]{0,99}\](?:[ \t]|$)")

@@ -216,7 +216,7 @@ def looks_like_ns3(text: str) -> bool:
 
 
 def read_ns3(text: str, where: str, options: MachineSpec) -> Topology:
-    """Return the nodes that are no switches as GPUs, in the order of their ids, and all links.
+    """Return all links, and as GPUs, in the order of their ids, the nodes that are not switches.
 
     Raises:
         BadFile: a word missing, an id that is none, or a rate or delay without its unit.
@@ -234,20 +234,19 @@ def read_ns3(text: str, where: str, options: MachineSpec) -> Topology:
     if nodes > MAX_GPUS or links > MAX_LINKS:
         raise BadFile(f"more than {MAX_GPUS} nodes or {MAX_LINKS} links", where=where)
     ids = [_count(words, where, nodes) for _ in range(nvswitches + switches)]
-    gpus = [node for node in range(nodes) if node not in set(ids)]
+    switch_ids = set(ids)
+    gpus = [node for node in range(nodes) if node not in switch_ids]
     place = {node: i for i, node in enumerate((*gpus, *dict.fromkeys(ids)))}
     made: list[Link] = []
     lossy = 0
     for _ in range(links):
         src, dst = (place[_count(words, where, nodes)] for _ in range(2))
-        rate, delay = (
-            _quantity(words, _RATE, _RATES, where),
-            _quantity(words, _DELAY, _DELAYS, where),
-        )
+        rate = _quantity(words, _RATE, _RATES, where)
+        delay = _quantity(words, _DELAY, _DELAYS, where)
         lossy += not re.fullmatch(r"0*\.?0*", _word(words, where)[0])
         made += both_ways(src, dst, rate, delay)
     hosts = [rank // each if each else None for rank in range(len(gpus))]
-    notes = ["ns-3's network: GPUs are the nodes that are no switches, in the order of their ids"]
+    notes = ["ns-3's network: GPUs are the nodes that are not switches, in the order of their ids"]
     notes += [f"{lossy} links lose packets there; here none do"] * bool(lossy)
     parts = (
         *map(gpu, range(len(gpus)), hosts),

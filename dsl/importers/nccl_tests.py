@@ -118,7 +118,7 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _TestOutput:
-    """What an output says. ``hosts``: of each GPU, empty names where they are not told."""
+    """Facts and rows of one output. ``hosts``: of each GPU; empty names where it names none."""
 
     test: str
     hosts: list[str]

@@ -222,7 +222,7 @@ def test_libraries_are_deployed_and_judged(library, tmp_path):
         (lambda: weft.plan(pairs()), "hint: topology=TOPO names one"),
         (lambda: weft.place(pairs(), "ring:4"), 'hint: axes="tp=8,dp=4" names them'),
         (lambda: weft.failures("ring:4", "allgather", size="1KiB:1MiB"), 'size="1MiB"'),
-        (lambda: weft.diff(3.5j, "ring:4"), "of type complex has no file"),
+        (lambda: weft.diff(3.5j, "ring:4"), "or library, got complex"),
         (lambda: weft.diff("ring:4", "allgather.xml"), "no such file"),
         (lambda: weft.show("ring:4", "gif"), "unknown value of format: 'gif'"),
         (lambda: weft.profile("x.json", on="nothing"), "unknown value of on: 'nothing'"),

@@ -67,14 +67,13 @@ def _axes(given: Sequence[tuple[str, int]], workload: Workload) -> Sequence[tupl
 def _missing_groups(workload: Workload, axes: Sequence[tuple[str, int]]) -> Iterator[str]:
     """Yield a note for each set of axes of whose groups the workload has some, as the trace of one
     rank does: the others run beside them and share the links."""
-    numbers = {name: np.arange(prod(size for _, size in axes)) for name, _ in axes}
-    for at, (name, size) in enumerate(axes):
-        numbers[name] = numbers[name] // prod(size for _, size in axes[:at]) % size
+    names, sizes = zip(*axes, strict=True)
+    places = np.unravel_index(np.arange(prod(sizes)), sizes, order="F")  # the first is the fastest
     found: dict[tuple[str, ...], set[tuple[int, ...]]] = defaultdict(set)
     for one in workload.operations:
         group = sorted(one.group)
         if one.communicates and group and group[-1] < workload.ranks:
-            over = tuple(n for n, place in numbers.items() if len(set(place[group].tolist())) > 1)
+            over = tuple(name for name, at in zip(names, places, strict=True) if np.ptp(at[group]))
             found[over].add(tuple(group))
     for over, groups in found.items():
         every = {tuple(sorted(group)) for group in axis_groups(axes, over)}

@@ -170,7 +170,8 @@ def _times(judged: Sequence[_Read], asked: Predictions, console: Console) -> lis
                 )
             )
     if left := [one for same in contradictions(times) for one in same if one.guessed]:
-        times = [one for one in times if all(one is not other for other in left)]
+        without = set(map(id, left))
+        times = [one for one in times if id(one) not in without]
         console.say(
             "Left",
             f"{count(len(left), 'time')}: by these the same ran at a size, but they are far apart. "

@@ -51,7 +51,7 @@ _MEMBER = re.compile(r"(?P<set>.*)\.(?P<rank>0|[1-9]\d{0,6})\.et")
 
 
 class Turns(StrEnum):
-    """Whether the order of sends is written."""
+    """Setting for writing the order of sends."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -59,17 +59,17 @@ class Turns(StrEnum):
 
 
 class Segments(StrEnum):
-    """How many pieces chunks are cut into."""
+    """Setting for the number of pieces of a chunk."""
 
     GIVEN = "given"
     AUTO = "auto"
 
 
 GAIN = 0.005
-"""Share of the time that turns must save in the replay, or else they are not written."""
+"""Least share of the replayed time that turns save; with less they are not written."""
 
 GAIN_OF_PIECES = 0.01
-"""Share of the time that twice the messages must save in the replay."""
+"""Least share of the replayed time that cutting pieces in two saves; with less it ends."""
 
 
 @dataclass(frozen=True, slots=True)

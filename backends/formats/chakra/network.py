@@ -1,8 +1,8 @@
-"""Networks of ASTRA-sim's analytical back end: what it can be told of a machine, and the rest.
+"""Files that describe a machine to ASTRA-sim's analytical network: ``network.yml``, else links.
 
-``network.yml`` names one ``Ring``, ``Switch`` or ``FullyConnected`` of equal links (one dimension:
-the congestion-aware back end has no more). Other machines are written link by link, for a network
-of one's own on its library.
+``network.yml`` names one ``Ring``, ``Switch`` or ``FullyConnected`` of equal links (one dimension,
+as the congestion-aware back end takes). Other machines are written link by link, for a program that
+builds the network with its library.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.machines.confined import plain_machine
 from weft.dsl.nouns.topology import Topology
 
+from .rule import NS_PER_US
+
 GIB_PER_S = (1 << 30) / 10**6 / BYTES_PER_US_PER_GBPS
 """GB/s in a "GB/s" of ASTRA-sim, which is 2^30 bytes a second."""
-
-NS_PER_US = 1000
 
 MEMORY = '{"memory-type": "NO_MEMORY_EXPANSION"}\n'
 """``memory.json``: no memory beside that of the ranks."""
@@ -40,9 +40,9 @@ def network_of(machine: Topology) -> str | None:
 
 
 def network_files(machine: Topology) -> dict[str, bytes]:
-    """Return ``network.yml`` of a machine, or the list of its links where there is no such file.
+    """Return ``network.yml`` of a machine, or else the list of its links.
 
-    Each link stands once in the list: copies share a bandwidth, which the list cannot say.
+    The list has each link once: copies share a bandwidth, which it cannot express.
     """
     kind = network_of(machine)
     if kind is None:

@@ -20,6 +20,7 @@ from ..messages.model import GraphNode, MessageGraph
 from ..messages.replay import Hop, ReplayRule, replayed, router
 
 NS_PER_US = 1000
+"""Nanoseconds in a µs; as many picoseconds are a nanosecond."""
 
 
 def astra_sim_us(graph: MessageGraph, topology: Topology, *, mixed: bool = False) -> float:
@@ -45,7 +46,7 @@ def astra_sim_us(graph: MessageGraph, topology: Topology, *, mixed: bool = False
         return along(route_of(rank, node), node.bytes)
 
     def work(node: GraphNode) -> int:
-        return max(1, node.ps // 1000)
+        return max(1, node.ps // NS_PER_US)
 
     rule = ReplayRule(hops, work, on_arrival=True, mixed=mixed)
     return replayed(graph, rule) / NS_PER_US

@@ -43,7 +43,7 @@ SEND, RECV, SUM = GraphNodeKind.SEND, GraphNodeKind.RECV, GraphNodeKind.SUM
 MARK = "// weft "
 
 MOST_RANKS = 1 << 20
-MOST_TIME = 1 << 60
+MOST_TIME = 1 << 60  # of a computation, in the file's units of time
 MOST_TAG = (1 << 32) - 1
 
 _LABEL = r"(?!(?:send|recv|calc|rank|num_ranks)\b)[A-Za-z][A-Za-z0-9_]*"

@@ -272,8 +272,8 @@ def ported(graph: MessageGraph, ports: Sequence[Sequence[tuple[int, Any]]]) -> M
 def with_turns(graph: MessageGraph) -> MessageGraph:
     """Return a graph whose sends wait for turns, where they had to start after other sends.
 
-    The turn of a send waits for all that the send waits for, and for the turn before it; so a file
-    that has no word for "after that one has started" says the order of sends.
+    The turn of a send waits for all that the send waits for, and for the turn before it; this
+    expresses the order of sends in formats without "after the start of".
     """
     ranks = []
     for own in graph.ranks:

@@ -58,7 +58,7 @@ class GraphNode:
 
     @property
     def local(self) -> bool:
-        """True of nodes that are no end of a message."""
+        """True for computations: nodes that neither send nor receive."""
         return self.kind not in (GraphNodeKind.SEND, GraphNodeKind.RECV)
 
 

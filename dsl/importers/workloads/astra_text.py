@@ -116,7 +116,7 @@ class _TextLayer:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What the first line says beside the kind.
+    """Settings on the first line, after the kind.
 
     Attributes:
         model: ranks of a model; 0: not stated. ``bottom``: last layer of a DLRM's bottom.

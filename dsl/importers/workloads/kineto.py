@@ -47,7 +47,7 @@ Timed = tuple[float, float, object, TorchCall]
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What a trace says beside its events; ``notes``: what was assumed, an ordered set."""
+    """Facts of a trace apart from its events; ``notes``: assumptions, an ordered set."""
 
     rank: int
     world: int
@@ -92,10 +92,8 @@ def read_kineto(
             f"{what} of {size}: others of their groups are taken to do the same, "
             "and groups without one of them are left out"
         ] = None
-    if size and not stated:
-        notes[f"{size} ranks: the highest that is named, plus 1, as no trace states how many"] = (
-            None
-        )
+    guessed = f"{size} ranks: the highest that is named, plus 1, as no trace states how many"
+    notes |= dict.fromkeys([guessed] if size and not stated else [])
     return workload_of_traces(name, ranks, path, [*notes], size=size)
 
 

@@ -121,7 +121,7 @@ class PlanGraph:
 
 
 def build(plan: ExecutionPlan, units: int = 1) -> PlanGraph:
-    """Return the graph of a plan whose form is sound, at chunks of so many alignment units."""
+    """Return the graph of a plan of sound form; ``units``: alignment units in a chunk."""
     graph = PlanGraph(units)
     ends = _ends(plan)
     for rank, gpu in enumerate(plan.gpus):
