@@ -10,7 +10,8 @@ Passes and judges share these data structures, but no algorithm that uses them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import pairwise
 
 import numpy as np
@@ -63,6 +64,30 @@ def _after_few(edges: Successors, missing: Ints, ready: Ints) -> Ints:
             if not missing[other]:
                 found.append(other)
     return np.array(found, np.int64)
+
+
+def least_first(before: Sequence[Collection[int]]) -> list[int]:
+    """Return the nodes in an order in which, of those that may come next, the least does.
+
+    ``before[v]``: nodes that precede v. Nodes of a cycle, and those behind it, are left out.
+
+    >>> least_first([{2}, {4}, (), {3}, ()])
+    [2, 0, 4, 1]
+    """
+    behind: list[list[int]] = [[] for _ in before]
+    missing = [len(set(others)) for others in before]
+    for node, others in enumerate(before):
+        for other in set(others):
+            behind[other].append(node)
+    ready = [node for node, number in enumerate(missing) if not number]
+    found = []
+    while ready:
+        found.append(heappop(ready))
+        for node in behind[found[-1]]:
+            missing[node] -= 1
+            if not missing[node]:
+                heappush(ready, node)
+    return found
 
 
 def ranges(begin: Ints, number: Ints) -> Ints:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
 from itertools import islice
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints, distinct_values
+from weft.dsl.base.layers import least_first
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.collective import Collective
 
@@ -92,24 +92,10 @@ def _ends_of(graph: MessageGraph) -> dict[Key, tuple[Ends, Ends]]:
 def _issued(own: Sequence[GraphNode]) -> list[int]:
     """Return the place of each node in the order in which a rank can issue them: the first of
     those in the file whose dependencies were issued."""
-    before = [{*node.needs, *node.waits, *node.after} for node in own]
-    followers: list[list[int]] = [[] for _ in own]
-    for place, others in enumerate(before):
-        for other in others:
-            followers[other].append(place)
-    missing = [len(others) for others in before]
-    ready = [place for place, others in enumerate(missing) if not others]
-    turn = [len(own)] * len(own)  # of nodes on a cycle, which the judge names
-    for count in range(len(own)):
-        if not ready:
-            break
-        place = heappop(ready)
-        turn[place] = count
-        for other in followers[place]:
-            missing[other] -= 1
-            if not missing[other]:
-                heappush(ready, other)
-    return turn
+    order = least_first([{*node.needs, *node.waits, *node.after} for node in own])
+    turn = {place: count for count, place in enumerate(order)}
+    # Nodes on a cycle, which the judge names, come last.
+    return [turn.get(place, len(own)) for place in range(len(own))]
 
 
 def _pairs(graph: MessageGraph) -> Iterator[Finding]:

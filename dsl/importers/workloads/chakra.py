@@ -12,12 +12,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
-from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import BadFile
 from ...base.files import parse_json, read_bytes, read_text
+from ...base.layers import least_first
 from ...base.lazy_dataclass import dataclass
 from ...nouns.collective import LARGEST_GROUP
 from ...nouns.workload import WorkKind, Workload
@@ -270,24 +270,14 @@ def _in_order(nodes: Sequence[RankNode], where: str) -> list[RankNode]:
     Raises:
         BadFile: nodes that wait for each other.
     """
-    by_id = {node.id: node for node in nodes}
-    waits = {node.id: set(node.needs) for node in nodes}
-    after: dict[int, list[int]] = {}
-    for node in nodes:
-        for one in waits[node.id]:
-            after.setdefault(one, []).append(node.id)
-    ready = sorted(number for number, left in waits.items() if not left)
-    found = []
-    while ready:
-        done = heappop(ready)
-        found.append(by_id[done])
-        for number in after.get(done, ()):
-            waits[number].discard(done)
-            if not waits[number]:
-                heappush(ready, number)
+    by_id = sorted(nodes, key=lambda node: node.id)
+    place = {node.id: at for at, node in enumerate(by_id)}
+    order = least_first([{place[one] for one in node.needs} for node in by_id])
+    found = [by_id[at] for at in order]
     if len(found) < len(nodes):
-        lost = min(number for number, left in waits.items() if left)
-        shown = f"node {lost} for node {min(waits[lost])} among them"
+        left = place.keys() - {node.id for node in found}
+        lost = by_id[place[min(left)]]
+        shown = f"node {lost.id} for node {min(left.intersection(lost.needs))} among them"
         raise BadFile(f"nodes wait for each other, {shown}", where=where)
     return found
 
