@@ -90,11 +90,10 @@ def _ends_of(graph: MessageGraph) -> dict[Key, tuple[Ends, Ends]]:
 
 
 def _issued(own: Sequence[GraphNode]) -> list[int]:
-    """Return the place of each node in the order in which a rank can issue them: the first of
-    those in the file whose dependencies were issued."""
+    """Return the place of each node in the order in which a rank issues them, of those that are
+    ready the first in the file; nodes on a cycle, which the judge names, come last."""
     order = least_first([{*node.needs, *node.waits, *node.after} for node in own])
     turn = {place: count for count, place in enumerate(order)}
-    # Nodes on a cycle, which the judge names, come last.
     return [turn.get(place, len(own)) for place in range(len(own))]
 
 
