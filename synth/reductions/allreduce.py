@@ -25,7 +25,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
 from weft.dsl.nouns.casts import Casts
-from weft.dsl.nouns.collective import Kind, make, one_shot_allreduce
+from weft.dsl.nouns.collective import Collective, Kind, make, one_shot_allreduce
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Chunks, Rule, Sketch
@@ -34,10 +34,9 @@ from weft.dsl.nouns.topology import Topology
 from ..base.effort import Effort, setting
 from ..base.engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..bounds import bounds
-from ..engines.exact.demands import demands, reach
-from ..engines.exact.flow_bound import flow_bound
-from ..engines.exact.orbits import find_orbits
-from ..engines.exact.sums import as_sum, takes_sum
+from ..bounds.steps.demands import demands, reach
+from ..bounds.steps.flow_bound import flow_bound
+from ..bounds.steps.orbits import find_orbits
 from ..fabric.occupancy import rounds_per_chunk
 from ..frontier.objective import meets_bound, pareto
 from ..judge.verify import verify
@@ -119,6 +118,23 @@ def composed_allreduce(
             break
     points = [_certified(p, problem, static.rounds_per_chunk, static.certificate) for p in best]
     return _outcome(problem, points, gathers, scatters, whole)
+
+
+def takes_sum(problem: Problem, most_ranks: int = 16) -> bool:
+    """Return True for an allreduce called custom (:func:`as_sum`) where switches copy and sum."""
+    topology, collective = problem.topology, problem.collective
+    if problem.sketch is not None or topology.ranks > most_ranks:
+        return False
+    if collective.kind is not Kind.CUSTOM or collective.chunks != 1 or not collective.combining:
+        return False
+    able = any(node.multicast for node in topology.nodes)
+    able = able and any(node.reduces for node in topology.nodes)
+    return able and collective == as_sum(collective.ranks)
+
+
+def as_sum(ranks: int) -> Collective:
+    """Return the allreduce as a collective of its own: a sum at all ranks, not two halves."""
+    return replace(make(Kind.ALLREDUCE, ranks), kind=Kind.CUSTOM, name="allreduce")
 
 
 def _whole_sum(problem: Problem) -> Problem:

@@ -23,15 +23,15 @@ from ...base.conflict import smallest_conflict
 from ...base.engine import Budget, Observer, Outcome, Status
 from ...base.meter import Meter
 from ...bounds import bounds
+from ...bounds.steps.demands import CopyDemand, HopDistances, demands, reach
+from ...bounds.steps.orbits import demand_image, find_orbits
 from ...frontier.objective import meets_bound
+from ...reductions.allreduce import takes_sum
 from . import paper, realize, rules
 from .casts import offer_images, offers_for
-from .demands import CopyDemand, HopDistances, demands, reach
 from .effort import ExactEffort
 from .frontier import Frontier, FrontierSearch, Solver, any_point, first_at_best, walk
 from .instance import ExactQuestion, Space, build_space, with_symmetry
-from .orbits import demand_image, find_orbits
-from .sums import takes_sum
 from .sums_search import search_sums
 
 

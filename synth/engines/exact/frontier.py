@@ -24,14 +24,14 @@ from weft.dsl.nouns.topology import Topology
 
 from ...base.engine import Certificate, Observer, Point
 from ...base.meter import STEPS, Meter
+from ...bounds.steps.demands import CopyDemand, HopDistances
+from ...bounds.steps.flow_bound import FlowBound, flow_bound
+from ...bounds.steps.orbits import DemandOrbits
 from ...fabric.occupancy import links_used
 from ...judge.prune import prune
 from . import realize as cp_sat
-from .demands import CopyDemand, HopDistances
 from .effort import ExactEffort
-from .flow_bound import FlowBound, flow_bound
 from .instance import ExactQuestion, Space
-from .orbits import DemandOrbits
 from .realize import Realization, SolverVerdict
 
 Solver = Callable[[Space, ExactQuestion, Meter, int, Observer, ExactEffort], Realization]

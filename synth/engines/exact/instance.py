@@ -17,9 +17,9 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.hops import Hops
 from weft.dsl.nouns.topology import Topology
 
+from ...bounds.steps.demands import CopyDemand, HopDistances
+from ...bounds.steps.orbits import classes_under
 from .casts import CastOffer, CastSpace, cast_space, invariant_casts
-from .demands import CopyDemand, HopDistances
-from .orbits import classes_under
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.matrix import SparseMatrix
 
 from ...base.meter import Meter
+from ...bounds.steps.flow_bound import FlowBound, readable
 from ...lp.certified import LinearProgram, certified_minimum
 from .casts import CastSpace
-from .flow_bound import FlowBound, readable
 from .sums import SumSpace
 
 
