@@ -48,8 +48,7 @@ from .base.engine import (
 )
 from .base.meter import Meter
 from .bounds.bounds import fewest_steps
-from .frontier.incumbents import Incumbents
-from .frontier.objective import is_of_least_latency
+from .frontier.objective import Incumbents, is_of_least_latency
 from .judge.point import require_right
 from .reductions.solve import solve
 from .time.margin import JITTER_US, fragile_us

@@ -23,9 +23,9 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.integers import FLOAT_EXACT
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.base.shortest import distances
 from weft.dsl.nouns.topology import Topology
 
+from ..fabric.paths import distances
 from .distance import floored
 
 

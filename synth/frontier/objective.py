@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import field
 from fractions import Fraction
 
 import numpy as np
 
+from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.topology import Topology
 
@@ -63,3 +65,30 @@ def _quickest_hop_us(topology: Topology) -> Fraction:
     apart = lengths.from_each(np.ones(len(lengths.alpha), bool), np.arange(topology.ranks))
     between = apart[:, : topology.ranks][~np.eye(topology.ranks, dtype=bool)]
     return int(between[between >= 0].min(initial=between.max(initial=0))) * lengths.unit
+
+
+@dataclass(slots=True)
+class Incumbents:
+    """The best schedules for one problem so far; dominated ones are dropped."""
+
+    problem: Problem
+    points: list[Point] = field(default_factory=list)
+
+    def add(self, point: Point) -> bool:
+        """Add a schedule; return False if another one dominates it."""
+        if self.problem.objective is not Objective.TIME:
+            self.points = pareto(sorted([*self.points, point], key=lambda p: p.factor))
+            return any(p is point for p in self.points)
+        if point.us is not None:  # engines that tell times search long, and find many
+            if any(p.us is not None and p.us <= point.us for p in self.points):
+                return False
+            self.points = [p for p in self.points if p.us is None]
+        self.points.append(point)
+        return True
+
+    def best(self) -> tuple[Point, ...]:
+        """Return the schedules that are best for the problem's objective."""
+        if self.problem.objective is not Objective.TIME or len(self.points) < 2:
+            return tuple(self.points)
+        size = self.problem.bytes or 1
+        return (min(self.points, key=lambda p: simulate(p.schedule, size).time_us),)

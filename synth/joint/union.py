@@ -20,10 +20,9 @@ from weft.dsl.nouns.workload import Forwarders, Shard, WorkKind, Workload, Workl
 
 from .bound import JointBound, joint_bound
 from .carried import Carrier
+from .carriers import is_trees, path_carriers, tree_carriers
 from .demands import FlowPart, SumPart, TreePart, demands_of
-from .paths import path_carriers
 from .pricing import UNION_EFFORT
-from .trees import is_trees, tree_carriers
 
 
 @dataclass(frozen=True, slots=True)

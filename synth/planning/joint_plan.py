@@ -22,7 +22,7 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import DEMANDS, WorkKind
+from weft.dsl.nouns.workload import DEMANDS, WorkKind, WorkloadOperation
 
 from ..api import synthesize
 from ..base.effort import Effort, setting
@@ -30,13 +30,12 @@ from ..base.engine import Budget, Observer
 from ..engines.packing.trees.quantize import halved
 from ..fabric.occupancy import us_per_byte
 from ..joint.bound import JointBound, joint_bound
-from ..joint.carried import collective_of
-from ..joint.demands import CollectiveDemand
+from ..joint.carried import Carrier, carried_piece, collective_of
+from ..joint.carriers import is_trees, path_carriers, tree_carriers
+from ..joint.demands import CollectiveDemand, TreePart, shard_key
 from ..joint.merge import MergePiece, merged
 from ..joint.partition import nameless, share_of, shares
 from ..joint.rails import rail_planner
-from ..joint.routed import routed_piece
-from ..joint.trees import is_trees
 from ..judge.verify import require_valid
 from ..time.schedule_time import simulate
 from .alone import AloneBound, AloneQuestion, is_standard, largest_alone
@@ -360,3 +359,41 @@ def _ranked(wanted: Sequence[int | None]) -> list[int]:
     if not known:
         return []
     return [len(known) if x is None else known.index(x) for x in wanted]
+
+
+# --- the schedule of a demand by the joint solution's routes --------------------------------------
+
+
+def routed_piece(topology: Topology, bound: JointBound, k: int, multiple: int = 1) -> MergePiece:
+    """Return the schedule of demand k along the trees or paths that the solution uses for it.
+
+    ``multiple``: that to which the bytes of matrices and shards are rounded up.
+    """
+    demand = bound.demands[k]
+    operation = demand.operation
+    if operation.kind in DEMANDS:
+        operation = operation.rounded_up(multiple)
+    carriers: Sequence[Sequence[Carrier]]
+    if not is_trees(demand):
+        pairs = path_carriers(topology, bound, k)
+        carriers = [pairs.get(pair, ()) for pair in _pairs(operation)]
+    else:
+        carriers = tree_carriers(topology, bound, k)
+        if operation.kind == WorkKind.MULTICAST:
+            parts = [one for one in demand.parts if isinstance(one, TreePart)]
+            place = {(one.holders, one.receivers): p for p, one in enumerate(parts)}
+            parts_of = [place.get(shard_key(one)) for one in operation.deliveries]
+            carriers = [() if p is None else carriers[p] for p in parts_of]
+    return carried_piece(topology, operation, carriers)
+
+
+def _pairs(operation: WorkloadOperation) -> list[tuple[int, int]]:
+    """Return source and target of each unit of an operation of flows."""
+    if operation.kind in DEMANDS:
+        return [(one.holders[0], one.receivers[0]) for one in operation.deliveries]
+    plain, group = collective_of(operation), operation.group
+    ends: list[tuple[int, int]] = [(-1, -1)] * plain.chunks
+    source = dict(zip(plain.pre.chunks.tolist(), plain.pre.ranks.tolist(), strict=True))
+    for chunk, rank in zip(plain.post.chunks.tolist(), plain.post.ranks.tolist(), strict=True):
+        ends[chunk] = group[source[chunk]], group[rank]
+    return ends

@@ -13,7 +13,7 @@ from ..base.effort import Effort, setting
 
 @dataclass(frozen=True, slots=True)
 class RepairEffort(Effort):
-    """Limits of :func:`~.best.repairs`.
+    """Limits of :func:`~.mend.repairs`.
 
     Raises:
         UserError: a number below zero; or no routing, no piece or no grain.

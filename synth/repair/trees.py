@@ -10,23 +10,160 @@ on reversed links, from the rank where they meet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.arrays import Bools, Floats, Ints, distinct_values
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.machines.failures import Degraded
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology
 
-from ..fabric.fabric import fabric_of
-from .damage import Damage
-from .prices import CongestionPrices
+from ..fabric.fabric import Fabric, fabric_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByChunk:
+    """The transfers of each chunk, in their order."""
+
+    order: Ints
+    start: Ints
+
+    @staticmethod
+    def of(schedule: Schedule) -> ByChunk:
+        """O(transfers · log)."""
+        order = np.argsort(schedule.chunk, kind="stable")
+        ends = np.searchsorted(schedule.chunk[order], np.arange(schedule.collective.chunks + 1))
+        return ByChunk(order, ends)
+
+    def of_chunk(self, chunk: int) -> Ints:
+        """The transfers of a chunk."""
+        rows: Ints = self.order[self.start[chunk] : self.start[chunk + 1]]
+        return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Damage:
+    """A schedule for ``left.whole``, seen from ``left.topology``.
+
+    Attributes:
+        schedule, left: as they are given.
+        moved: the links of all routes by their numbers in ``left.topology``, -1 for failed links.
+        hit: mask of the transfers that use a failed link.
+        by_chunk: the transfers of each chunk.
+        chunks: the broken chunks, ascending.
+    """
+
+    schedule: Schedule
+    left: Degraded
+    moved: Ints
+    hit: Bools
+    by_chunk: ByChunk
+    chunks: tuple[int, ...]
+
+    @staticmethod
+    def of(schedule: Schedule, left: Degraded) -> Damage:
+        """Raises:
+        UserError: ranks are gone, so that it would be another collective.
+        """
+        if left.dead_ranks:
+            raise UserError(
+                "ranks are gone, so this is another collective", hint="synthesize it anew"
+            )
+        moved = left.link_image[schedule.route_links]
+        hit = np.zeros(len(schedule), bool)
+        hit[np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))[moved < 0]] = True
+        broken = distinct_values(schedule.chunk[hit]).tolist()
+        return Damage(schedule, left, moved, hit, ByChunk.of(schedule), tuple(broken))
+
+    def route(self, row: int) -> tuple[int, ...]:
+        """The links of a transfer as they are numbered now."""
+        start = self.schedule.route_start
+        return tuple(self.moved[start[row] : start[row + 1]].tolist())
+
+
+@dataclass(slots=True, eq=False)
+class CongestionPrices:
+    """Load of every resource of the machine, and prices of links derived from it.
+
+    ``out`` and ``back`` list, for each node, the links that leave and enter it, with their other
+    ends. ``load`` is µs on each resource of ``fabric`` for the whole message,
+    ``per_grain`` the µs that a grain adds; ``busiest`` is the largest load at the start, in µs.
+    ``idle`` is the least price of a link, as a part of ``busiest``; ``hop`` the factor on α in the
+    price, without unit: large values give trees of small depth.
+    """
+
+    topology: Topology
+    fabric: Fabric
+    out: list[list[tuple[int, int]]]
+    back: list[list[tuple[int, int]]]
+    per_grain: list[float]
+    load: list[float]
+    alpha: list[float]
+    busiest: float
+    idle: float
+    hop: float = 1.0
+
+    @staticmethod
+    def of(
+        topology: Topology, schedule: Schedule, moved: Ints, kept: Bools, size: int, idle: float
+    ) -> CongestionPrices:
+        """Loaded with some transfers of a schedule, of which nothing is dead."""
+        fabric = fabric_of(topology)
+        lengths = np.diff(schedule.route_start)
+        flat = np.repeat(kept, lengths)
+        grains = np.repeat(schedule.collective.grains[schedule.chunk], lengths)[flat]
+        carried = np.bincount(moved[flat], weights=grains, minlength=fabric.links)
+        row, at = fabric.pairs
+        grain_bytes = size / schedule.collective.message_chunks
+        per_grain = grain_bytes / (fabric.GBps * BYTES_PER_US_PER_GBPS)
+        load = np.bincount(row, weights=carried[at], minlength=fabric.resources) * per_grain
+        busiest = max(float(load.max(initial=0.0)), float(per_grain.max(initial=0.0)))
+        alpha = [float(x) for x in fabric.latency]
+        out, back = _beside(fabric.leaving, fabric.dst), _beside(fabric.entering, fabric.src)
+        return CongestionPrices(
+            topology,
+            fabric,
+            out,
+            back,
+            per_grain.tolist(),
+            load.tolist(),
+            alpha,
+            busiest,
+            idle,
+        )
+
+    def price(self, link: int, grains: float) -> float:
+        """Return the price of a link in µs: its α, plus the square of its largest load with
+        ``grains`` more over the largest load at the start, so that loads spread."""
+        worst = max(self.load[r] + grains * self.per_grain[r] for r in self.fabric.loaded[link])
+        return self.hop * self.alpha[link] + worst * worst / self.busiest + self.idle * self.busiest
+
+    def take(self, route: Iterable[int], grains: float) -> None:
+        """Add the load of ``grains`` to the resources of a route."""
+        for link in route:
+            for row in self.fabric.loaded[link]:
+                self.load[row] += grains * self.per_grain[row]
+
+    def delay(self, route: Iterable[int]) -> float:
+        """Return the price of the α of a route, in µs."""
+        return self.hop * sum(self.alpha[link] for link in route)
+
+
+def _beside(links: tuple[Ints, Ints], ends: Ints) -> list[list[tuple[int, int]]]:
+    """(Link, other end) for the links of each node; ``links`` as :attr:`.Fabric.leaving`."""
+    first, order = (column.tolist() for column in links)
+    far = ends.tolist()
+    return [[(i, far[i]) for i in order[a:b]] for a, b in pairwise(first)]
 
 
 @dataclass(frozen=True, slots=True)

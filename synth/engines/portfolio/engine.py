@@ -37,7 +37,7 @@ from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...bounds.switch_gain import beyond_transfers, switch_gain
-from ...frontier.incumbents import Incumbents
+from ...frontier.objective import Incumbents
 from ...reductions.phases import phases_of
 from ...reductions.solve import solve
 from ...time.latency import latency_us

@@ -20,7 +20,7 @@ from weft.synth.base.engine import Budget, Outcome, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import require_valid, verify
 from weft.synth.reductions.groups import cells_of, group_machines, parts_of
-from weft.synth.reductions.in_turn import whole_sums
+from weft.synth.reductions.phases import whole_sums
 from weft.synth.time.schedule_time import simulate
 
 ROWS = ((0, 1, 2), (3, 4, 5))

@@ -49,8 +49,7 @@ from weft.synth.base.engine import Budget
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.prune import prune
 from weft.synth.judge.verify import verify
-from weft.synth.reductions.allreduce import compose_allreduce, one_shot_allreduce_from
-from weft.synth.reductions.refine import refine
+from weft.synth.reductions.allreduce import compose_allreduce, one_shot_allreduce_from, refine
 from weft.synth.reductions.reverse import reverse
 
 REVERSIBLE = (

@@ -26,11 +26,8 @@ from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
-from weft.synth.repair.balanced import balanced
-from weft.synth.repair.best import repairs
 from weft.synth.repair.effort import RepairEffort
-from weft.synth.repair.even import even
-from weft.synth.repair.mend import repair
+from weft.synth.repair.mend import balanced, even, repair, repairs
 from weft.synth.time.schedule_time import simulate
 
 
