@@ -4,21 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field
-from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.problem import Objective, Problem
-from weft.dsl.nouns.topology import Topology
+from weft.dsl.nouns.schedule import Schedule
 
 from ..base.engine import Point
 from ..base.meets import meets
-from ..bounds.bounds import bounds, lower_bound_us
+from ..bounds.bounds import Bounds, bounds, lower_bound_us
 from ..bounds.windows import Lengths
+from ..fabric.occupancy import rounds_per_chunk
 from ..time.latency import latency_us
 from ..time.order import LARGE
 from ..time.schedule_time import simulate
+
+
+def point_of(schedule: Schedule, known: Bounds, **more: Any) -> Point:
+    """Return the point of a schedule by what its busiest resource carries, beside the bounds of its
+    problem; ``more``: other fields of the point."""
+    rate = rounds_per_chunk(schedule)
+    return Point(
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        known.rounds_per_chunk,
+        known.certificate,
+        step_optimal=schedule.steps == known.steps,
+        bandwidth_optimal=rate == known.rounds_per_chunk,
+        rate=rate,
+        **more,
+    )
 
 
 def sizes_of(problem: Problem, ladder: Sequence[int]) -> tuple[int, ...]:
@@ -56,15 +75,11 @@ def is_of_least_latency(point: Point, problem: Problem) -> bool:
     took = latency_us(point.schedule)
     if meets(took, bounds(problem.topology, problem.collective).latency_us):
         return True
-    return meets(took, point.steps * _quickest_hop_us(problem.topology))
-
-
-def _quickest_hop_us(topology: Topology) -> Fraction:
-    """Return the least α between two ranks."""
-    lengths = Lengths.of(topology)
-    apart = lengths.from_each(np.ones(len(lengths.alpha), bool), np.arange(topology.ranks))
-    between = apart[:, : topology.ranks][~np.eye(topology.ranks, dtype=bool)]
-    return int(between[between >= 0].min(initial=between.max(initial=0))) * lengths.unit
+    lengths, ranks = Lengths.of(problem.topology), problem.topology.ranks
+    apart = lengths.from_each(np.ones(len(lengths.alpha), bool), np.arange(ranks))
+    between = apart[:, :ranks][~np.eye(ranks, dtype=bool)]
+    quickest = int(between[between >= 0].min(initial=between.max(initial=0)))
+    return meets(took, point.steps * quickest * lengths.unit)
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from weft.dsl.nouns.casts import Casts
 from weft.dsl.nouns.collective import Collective, Kind, make, one_shot_allreduce
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
-from weft.dsl.nouns.sketch import Chunks, Rule, Sketch
+from weft.dsl.nouns.sketch import Chunks, Sketch
 from weft.dsl.nouns.topology import Topology
 
 from ..base.effort import Effort, setting
@@ -75,9 +75,10 @@ class Composed:
         """Solve the halves and combine them, as :func:`composed_allreduce`."""
         whole = Outcome(Status.NOTHING)
         worth = problem.objective is not Objective.TIME or budget.effort >= self.effort.whole
-        if solver == "exact" and worth and takes_sum(_whole_sum(problem)):
+        asked = replace(problem, collective=as_sum(problem.collective.ranks))
+        if solver == "exact" and worth and takes_sum(asked):
             share = replace(budget, effort=budget.effort / 3)
-            whole = yield Subproblem(_whole_sum(problem), share, Quiet(observer))
+            whole = yield Subproblem(asked, share, Quiet(observer))
             budget = replace(budget, effort=budget.effort - share.effort)
         return (yield from composed_allreduce(problem, budget, observer, self.effort, whole))
 
@@ -108,14 +109,20 @@ def composed_allreduce(
             return gathers
         found = [*map(_direct, gathers.points)]
         found += _composed(scatters.points, gathers.points, problem.collective.ranks)
-        found += map(_called_allreduce, whole.points)
+        named = make(Kind.ALLREDUCE, problem.collective.ranks)
+        for p in whole.points:  # a sum asked for as a whole: its schedule is an allreduce's
+            schedule = replace(p.schedule, collective=named.split(p.factor))
+            found.append(replace(p, schedule=schedule))
         found = _obedient(found, problem.sketch)
         points = [
             replace(p, schedule=arranged(p.schedule, size, budget.seed, meter=meter))
             for p in pareto(found)
         ]
         best = _quicker(best, points, size)
-        if observer.cancelled() or all(_as_counted(p, size) for p in best):
+        if observer.cancelled() or all(
+            simulate(p.schedule, size).time_us <= counted_us(p.schedule, size) * (1 + 1e-9)
+            for p in best  # no longer than the rounds predict
+        ):
             break
     points = [_certified(p, problem, static.rounds_per_chunk, static.certificate) for p in best]
     return _outcome(problem, points, gathers, scatters, whole)
@@ -136,18 +143,6 @@ def takes_sum(problem: Problem, most_ranks: int = 16) -> bool:
 def as_sum(ranks: int) -> Collective:
     """Return the allreduce as a collective of its own: a sum at all ranks, not two halves."""
     return replace(make(Kind.ALLREDUCE, ranks), kind=Kind.CUSTOM, name="allreduce")
-
-
-def _whole_sum(problem: Problem) -> Problem:
-    """The allreduce as a sum that is asked for as a whole."""
-    return replace(problem, collective=as_sum(problem.collective.ranks))
-
-
-def _called_allreduce(point: Point) -> Point:
-    """The point of a sum asked for as a whole, its schedule that of an allreduce."""
-    schedule = point.schedule
-    collective = make(Kind.ALLREDUCE, schedule.collective.ranks).split(point.factor)
-    return replace(point, schedule=replace(schedule, collective=collective))
 
 
 def _halves(
@@ -172,19 +167,14 @@ def _halves(
 def _for_blocks(sketch: Sketch | None, ranks: int) -> Sketch | None:
     """The sketch for a half, in which each rank has one block: of N chunks of the buffer a block
     has N / ranks. Where that is no whole number only a sum at home can have N."""
-    if sketch is None:
-        return None
-
-    def rule(of: Rule) -> Rule:
-        if isinstance(of, Chunks) and of.count % ranks == 0:
-            return replace(of, count=of.count // ranks)
-        return of
-
-    return replace(sketch, rules=tuple(map(rule, sketch.rules)))
+    rules = (
+        replace(x, count=x.count // ranks) if isinstance(x, Chunks) and x.count % ranks == 0 else x
+        for x in (sketch.rules if sketch else ())
+    )
+    return sketch and replace(sketch, rules=tuple(rules))
 
 
 def _obedient(points: Sequence[Point], sketch: Sketch | None) -> list[Point]:
-    """The points whose whole schedule obeys all rules."""
     if sketch is None:
         return list(points)
     verdicts = [verify(p.schedule, sketch) for p in points]
@@ -198,15 +188,7 @@ def _obedient(points: Sequence[Point], sketch: Sketch | None) -> list[Point]:
     return kept
 
 
-def _as_counted(point: Point, size: int) -> bool:
-    """Return whether a schedule takes no longer than its rounds predict."""
-    time = simulate(point.schedule, size).time_us
-    return time <= counted_us(point.schedule, size) * (1 + 1e-9)
-
-
 def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Point]:
-    """The frontier of both; of equal points the one that is faster at a message size."""
-
     def key(p: Point) -> tuple[int, Fraction, float]:
         return p.steps, p.rounds_per_chunk, simulate(p.schedule, size).time_us
 
@@ -216,7 +198,6 @@ def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Poin
 def _outcome(
     problem: Problem, points: list[Point], gathers: Outcome, scatters: Outcome, whole: Outcome
 ) -> Outcome:
-    """Return the points that the objective asks for, and a text on the remaining gaps."""
     objective = problem.objective
     if objective is Objective.BANDWIDTH:
         points = points[-1:]
@@ -287,7 +268,6 @@ def _certified(point: Point, problem: Problem, static: Fraction, certificate: Ce
 
 
 def _broadcast_bound(topology: Topology, steps: int) -> tuple[Fraction, int]:
-    """The largest S-step broadcast bound over all roots."""
     near = reach(topology)
     best = (Fraction(0), 0)
     for root in range(topology.ranks):
@@ -335,17 +315,14 @@ def compose_allreduce(scatter: Schedule, gather: Schedule) -> Schedule:
         cut,
         **joined,
         rounds=rounds if scatter.rounds and gather.rounds else (),
-        casts=_one_after_the_other(scatter.casts, gather.casts, offset),
+        casts=Casts.of(
+            (*scatter.casts, *(replace(one, step=one.step + offset) for one in gather.casts))
+        ),
         provenance={
             "reduction": "compose",
             "parts": [dict(scatter.provenance), dict(gather.provenance)],
         },
     )
-
-
-def _one_after_the_other(first: Casts, second: Casts, offset: int) -> Casts:
-    """Return the casts of both, those of the second so many steps later."""
-    return Casts.of((*first, *(replace(one, step=one.step + offset) for one in second)))
 
 
 def one_shot_allreduce_from(gather: Schedule) -> Schedule:

@@ -13,7 +13,7 @@ from weft.dsl.nouns.sketch import CastPolicy, Sketch
 from weft.dsl.nouns.topology import Topology
 
 from ..base.effort import Effort, setting
-from ..base.engine import Budget, Certificate, Engine, Observer, Outcome, Point, Status
+from ..base.engine import Budget, Certificate, Engine, Forwarding, Observer, Outcome, Point, Status
 from ..bounds import bounds
 from ..judge.point import require_right
 from .allreduce import Composed
@@ -145,22 +145,16 @@ def _direct(problem: Problem, engine: Engine, budget: Budget, observer: Observer
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(Forwarding):
     """Observer that forwards all; a wrong incumbent is the fault of the engine's package."""
 
     inner: Observer
     problem: Problem
     engine: Engine
 
-    def stage(self, name: str) -> None:
-        self.inner.stage(name)
-
     def incumbent(self, point: Point) -> None:
         self.require_right(point)
         self.inner.incumbent(with_our_bounds(point, self.problem))
-
-    def cancelled(self) -> bool:
-        return self.inner.cancelled()
 
     def require_right(self, point: Point) -> None:
         expect(Point, point, self.engine, "solve")
@@ -207,7 +201,6 @@ def without_claims(outcome: Outcome, problem: Problem, engine: Engine) -> Outcom
 
 
 def _best(point: Point, problem: Problem) -> bool:
-    """Return True if our bounds prove that no schedule is better by the problem's objective."""
     match problem.objective:
         case Objective.LATENCY:
             return point.step_optimal and point.optimal

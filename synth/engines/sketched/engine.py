@@ -31,8 +31,7 @@ from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
-from ...fabric.occupancy import rounds_per_chunk
-from ...frontier.objective import pareto, sizes_of
+from ...frontier.objective import pareto, point_of, sizes_of
 from ...time.schedule_time import simulate, simulation_steps
 from .effort import SKETCHED_EFFORT, SketchedEffort
 from .field import SearchInstance
@@ -223,20 +222,7 @@ class _ChunkCountSearch:
 
     def _point(self, schedule: Schedule, took: float, goal: float) -> Point:
         assert self.bound is not None, "best comes first"
-        rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
-        return Point(
-            schedule,
-            schedule.steps,
-            0,
-            schedule.collective.factor,
-            limit,
-            self.bound.certificate,
-            step_optimal=schedule.steps == self.bound.steps,
-            bandwidth_optimal=rate == limit,
-            rate=rate,
-            us=took,
-            least_us=goal,
-        )
+        return point_of(schedule, self.bound, us=took, least_us=goal)
 
 
 def _refusal(rule: Rule, problem: Problem) -> str | None:
