@@ -7,7 +7,7 @@ A repaired schedule is the incumbent of a search, and can run until that search 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -22,6 +22,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import LARGEST_OFFSET
 from weft.dsl.nouns.schedule import Schedule
 
+from ..base.effort import Effort, setting
 from ..engines.packing.trees.shares import largest_remainder
 from ..fabric.fabric import fabric_of
 from ..fabric.occupancy import us_per_byte
@@ -29,15 +30,59 @@ from ..lp.congestion import Congestion
 from ..reductions.allreduce import refine
 from ..time.order import LARGE
 from .cast_trees import repair_casts
-from .effort import REPAIR_EFFORT, RepairEffort
-from .trees import CongestionPrices, Damage, Way, heights, load_matrix, other_way, plain_of
+from .trees import CongestionPrices, Damage, Way, load_matrix, other_way
 
 
-def repair(
-    schedule: Schedule,
-    left: Degraded,
-    effort: RepairEffort = REPAIR_EFFORT,
-) -> Schedule:
+@dataclass(frozen=True, slots=True)
+class RepairEffort(Effort):
+    """Limits of :func:`~.mend.repairs`.
+
+    Raises:
+        UserError: a number below zero; or no routing, no piece or no grain.
+    """
+
+    idle: float = setting(
+        1e-3, "least price of a link, as a part of the largest load: short routes among idle ones"
+    )
+    ways: int = setting(8, "routings tried for each broken chunk that is split over them")
+    low: float = setting(
+        0.5, "price of the longest link over the load of the busiest resource, for low trees"
+    )
+    high: float = setting(1e-3, "part of the least time that trees as high as the highest may cost")
+    grains: int = setting(5040, "grains that a chunk is split in; best divisible by small numbers")
+    pieces: int = setting(96, "pieces of equal size, at least, of which some may be left out")
+    leave: float = setting(0.08, "part of the pieces that may be left out", least=0, most=1)
+    regrown: int = setting(
+        2, "times that each broken piece is routed, again where there is room by then"
+    )
+    trees: int = setting(
+        600, "broken pieces that are routed in search of those to leave out", least=0
+    )
+    cuts: tuple[int, ...] = setting((2, 4), "pieces of a chunk that are repaired separately")
+    enough: Fraction = field(
+        default=Fraction(41, 40),
+        metadata={
+            "doc": "within this many times the load with unequal fractions chunks are not cut finer"
+        },
+    )
+    most_cut: int = setting(70_000, "transfers of a schedule whose chunks are cut, at most")
+    worth: Fraction = field(
+        default=Fraction(99, 100),
+        metadata={"doc": "repairs that cut chunks must have less than this many times the load"},
+    )
+
+    def __post_init__(self) -> None:
+        Effort.__post_init__(self)  # super() does not know classes with slots
+        for name in ("ways", "grains", "pieces", "regrown"):
+            if getattr(self, name) < 1:
+                raise UserError(f"effort.{name} is {getattr(self, name)}, it must be 1 or more")
+
+
+REPAIR_EFFORT = RepairEffort()
+"""Default limits."""
+
+
+def repair(schedule: Schedule, left: Degraded, effort: RepairEffort = REPAIR_EFFORT) -> Schedule:
     """The schedule for ``left.topology``, where ``schedule`` is for ``left.whole``.
 
     New routes are chosen for a message of the size that the schedule was made for.
@@ -53,14 +98,12 @@ def repair(
     """
     damage = Damage.of(schedule, left)
     size = schedule.bytes or LARGE
-    prices = CongestionPrices.of(
-        left.topology, schedule, damage.moved, ~damage.hit, size, effort.idle
-    )
+    prices = CongestionPrices.of(damage, ~damage.hit, size, effort.idle)
     c = schedule.collective
     ways = {
         chunk: other_way(damage, chunk, prices, int(c.grains[chunk])) for chunk in damage.chunks
     }
-    every = [ways.get(i) or Way(i, damage.by_chunk.of_chunk(i)) for i in range(c.chunks)]
+    every = [ways.get(i) or Way(i, damage.of_chunk(i)) for i in range(c.chunks)]
     return assembled(damage, every, c)
 
 
@@ -131,11 +174,7 @@ def assembled(damage: Damage, ways: Sequence[Way], collective: Collective) -> Sc
 _MOST = LARGEST_OFFSET // 4
 
 
-def balanced(
-    schedule: Schedule,
-    left: Degraded,
-    effort: RepairEffort = REPAIR_EFFORT,
-) -> Schedule:
+def balanced(schedule: Schedule, left: Degraded, effort: RepairEffort = REPAIR_EFFORT) -> Schedule:
     """Repair as :func:`repair`, but broken chunks are split over several routings.
 
     Cost: ``effort.ways`` times that of a repair, and a linear program with a column per routing.
@@ -149,7 +188,8 @@ def balanced(
         raise UserError(f"{c} cannot be cut in shares", hint="repair it as a whole")
     ways = _ways(damage, schedule.bytes or LARGE, effort)
     plain = c.plain()
-    group = plain_of(damage)[[way.chunk for way in ways]]
+    piece_of = (np.cumsum(c.grains) - c.grains) // c.factor  # the chunk of ``plain`` of each
+    group: Ints = piece_of[[way.chunk for way in ways]]
     share = _shares(damage, ways, group, plain.chunks, effort.high)
     most = np.bincount(group[share > 0], minlength=plain.chunks).max()
     grid = max(most, min(effort.grains * most, _MOST // plain.message_chunks))
@@ -167,12 +207,10 @@ def balanced(
 def _ways(damage: Damage, size: int, effort: RepairEffort) -> list[Way]:
     """The routing of each intact chunk, several of each broken one; every second one is low."""
     c = damage.schedule.collective
-    prices = CongestionPrices.of(
-        damage.left.topology, damage.schedule, damage.moved, ~damage.hit, size, effort.idle
-    )
+    prices = CongestionPrices.of(damage, ~damage.hit, size, effort.idle)
     low = effort.low * prices.busiest / max(max(prices.alpha, default=0.0), 1e-9)
     broken = set(damage.chunks)
-    ways = [Way(i, damage.by_chunk.of_chunk(i)) for i in range(c.chunks) if i not in broken]
+    ways = [Way(i, damage.of_chunk(i)) for i in range(c.chunks) if i not in broken]
     for turn in range(effort.ways):
         prices.hop = low if turn % 2 == 0 else 1.0
         for chunk in damage.chunks:
@@ -186,7 +224,9 @@ def _shares(damage: Damage, ways: list[Way], group: Ints, chunks: int, high: flo
     loads: Any = load_matrix(damage, ways)
     rows, count = loads.shape
     scale = max(float(loads.max()), 1e-30)
-    tall = heights(damage, ways)
+    step = damage.schedule.step
+    ends = ([step[x.kept].max(initial=-1), *(n.transfer.step for n in x.fresh)] for x in ways)
+    tall = np.array([float(max(steps)) + 1.0 for steps in ends])
     least = float((loads.sum(axis=0) / rows).sum()) / scale * chunks / count
     cost = high * least / chunks * tall / tall.max(initial=1)
     found = Congestion(loads / scale, group, np.ones(chunks)).least(cost)
@@ -202,11 +242,7 @@ def _shares(damage: Damage, ways: list[Way], group: Ints, chunks: int, high: flo
 _EPS = 1e-9
 
 
-def even(
-    schedule: Schedule,
-    left: Degraded,
-    effort: RepairEffort = REPAIR_EFFORT,
-) -> Schedule:
+def even(schedule: Schedule, left: Degraded, effort: RepairEffort = REPAIR_EFFORT) -> Schedule:
     """Repair as :func:`repair`, but with fewer pieces where that is better.
 
     Raises:
@@ -221,7 +257,9 @@ def even(
     damage = Damage.of(_finer(schedule, effort.pieces), left)
     c = damage.schedule.collective
     size = schedule.bytes or LARGE
-    before = _load_before(damage)
+    hold = 1 / fabric_of(left.whole).GBps  # the largest load before the failure
+    _, row = fabric_of(left.whole).resources_of(damage.schedule.route_links.astype(np.int64))
+    before = np.bincount(row, weights=hold[row], minlength=len(hold)).max(initial=0.0)
     stay = np.ones(c.chunks, bool)
     best = now = _tried(damage, stay, size, effort)
     most = int(effort.leave * c.chunks)
@@ -261,44 +299,25 @@ def _tried(damage: Damage, stay: Bools, size: int, effort: RepairEffort) -> _Try
     """Damage pieces that stay, grown one by one, and again when all of them are there."""
     schedule = damage.schedule
     kept = stay[schedule.chunk] & ~damage.hit
-    prices = CongestionPrices.of(
-        damage.left.topology, schedule, damage.moved, kept, size, effort.idle
-    )
+    prices = CongestionPrices.of(damage, kept, size, effort.idle)
     prices.hop = prices.busiest / max(max(prices.alpha, default=0.0), 1e-9)
     grains = float(schedule.collective.grains[0])
-    ways = {i: Way(i, damage.by_chunk.of_chunk(i)) for i in np.flatnonzero(stay).tolist()}
+    ways = {i: Way(i, damage.of_chunk(i)) for i in np.flatnonzero(stay).tolist()}
     broken_here = [i for i in damage.chunks if stay[i]]
     for again in range(effort.regrown):
         for chunk in broken_here:
-            if again:
-                _take_back(damage, ways[chunk], prices, grains)
+            if again:  # its new hops load nothing, and those it lost are loaded again
+                for new in ways[chunk].fresh:
+                    prices.take(new.transfer.route, -grains)
+                mine = damage.of_chunk(chunk)
+                for row in () if len(ways[chunk].kept) else mine[~damage.hit[mine]].tolist():
+                    prices.take(damage.route(row), grains)
             ways[chunk] = other_way(damage, chunk, prices, grains)
     listed = list(ways.values())
     return _Try(listed, load_matrix(damage, listed).toarray())
 
 
-def _take_back(damage: Damage, way: Way, prices: CongestionPrices, grains: float) -> None:
-    """Subtract the load of a routing's new hops; add again the load :func:`other_way` assumes."""
-    for new in way.fresh:
-        prices.take(new.transfer.route, -grains)
-    if not len(way.kept):
-        mine = damage.by_chunk.of_chunk(way.chunk)
-        for row in mine[~damage.hit[mine]].tolist():
-            prices.take(damage.route(row), grains)
-
-
-def _load_before(damage: Damage) -> Floats:
-    """The largest load before the failure, once for each remaining resource."""
-    old = damage.schedule
-    whole = damage.left.whole
-    fabric = fabric_of(whole)
-    _, row = fabric.resources_of(old.route_links.astype(np.int64))
-    hold = 1 / fabric.GBps
-    load = np.bincount(row, weights=hold[row], minlength=len(hold))
-    return np.full(len(damage.left.topology.capacities()), load.max(initial=0.0))
-
-
-def _relieving(now: _Try, before: Floats, count: int) -> list[int]:
+def _relieving(now: _Try, before: float, count: int) -> list[int]:
     """Pieces with the largest loads on resources that exceed ``before``."""
     over = np.maximum(now.load - before * (1 + _EPS), 0)
     open_ways = np.ones(len(now.ways), bool)
@@ -314,37 +333,19 @@ def _relieving(now: _Try, before: Floats, count: int) -> list[int]:
 
 def _finer(schedule: Schedule, least: int) -> Schedule:
     """Every piece cut in as many as make ``least`` of them, one after the other."""
-    pieces = schedule.collective.chunks
-    each = -(-least // pieces)
-    if each == 1:
-        return schedule
-    columns: dict[str, Any] = {
-        k: np.repeat(v, each) for k, v in schedule.columns().items() if k != "route_links"
-    }
-    copy = np.tile(np.arange(each), len(schedule))
-    if schedule.priority is not None:
-        columns["priority"] = columns["priority"] * each + copy
-    which = np.repeat(np.arange(len(schedule)), each)
-    cut = np.ones(each * pieces, np.int64)
-    made = Schedule.from_columns(
-        schedule.topology,
-        schedule.collective.plain().cut_in(cut, np.array([each * pieces])),
-        **{**columns, "chunk": columns["chunk"] * each + copy},
-        route_links=schedule.route_links[rows_of(schedule.route_start, which)[1]],
-        stride=schedule.stride * each,
-        segments=schedule.segments,
-        provenance=schedule.provenance,
-    )
-    return replace(made, bytes=schedule.bytes)
+    each = -(-least // schedule.collective.chunks)
+    made = replace(refine(schedule, each), stride=schedule.stride * each)
+    if made.priority is None:
+        return made
+    place = np.tile(np.arange(each, dtype=np.int32), len(schedule))
+    return replace(made, priority=made.priority * each + place)
 
 
 # --- all repairs ----------------------------------------------------------------------------------
 
 
 def repairs(
-    schedule: Schedule,
-    left: Degraded,
-    effort: RepairEffort = REPAIR_EFFORT,
+    schedule: Schedule, left: Degraded, effort: RepairEffort = REPAIR_EFFORT
 ) -> Iterator[tuple[str, Schedule]]:
     """Yield repairs of the schedule, each with a word for its kind: by whole chunks; by fractions
     and by fewer equal pieces, if the schedule allows it; with every chunk cut into more and more
