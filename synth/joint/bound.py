@@ -15,7 +15,6 @@ in the limit of small slices (all collectives at constant rates), so it is a bou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from fractions import Fraction
 
 import numpy as np
@@ -28,9 +27,9 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.workload import WorkKind
-from weft.dsl.symmetry.orbits import Orbits, orbits_of
+from weft.dsl.symmetry.orbits import orbits_of
 
-from ..fabric.fabric import Fabric, fabric_of
+from ..fabric.fabric import fabric_of
 from ..lp.certified import common_denominator
 from ..lp.congestion import Congestion
 from ..prices.joint_prices import PricedBound, PricedDemand, joint_prices
@@ -60,11 +59,6 @@ class WorkloadSymmetry:
     part_images: Ints
     part_orbit: Ints
 
-    @property
-    def order(self) -> int:
-        """Number of symmetries."""
-        return len(self.images)
-
 
 def symmetry_of(topology: Topology, demands: Sequence[CollectiveDemand]) -> WorkloadSymmetry:
     """Return the symmetries that keep a workload; the identity is one."""
@@ -83,17 +77,11 @@ def symmetry_of(topology: Topology, demands: Sequence[CollectiveDemand]) -> Work
     return WorkloadSymmetry(
         machine.images[fits],
         machine.row_images[fits],
-        _orbits(machine, fits),
+        np.unique(machine.row_images[fits].min(axis=0), return_inverse=True)[1],
         parts,
         part_images,
         part_images.min(axis=0) if parts else np.zeros(0, np.int64),
     )
-
-
-def _orbits(machine: Orbits, fits: list[int]) -> Ints:
-    lowest = machine.row_images[fits].min(axis=0)
-    found: Ints = np.unique(lowest, return_inverse=True)[1]
-    return found
 
 
 class _PartMoves:
@@ -155,7 +143,12 @@ class _PartMoves:
         root = one.operation.root
         detail: object = None if root is None else go(root)
         if k in self.flows:
-            detail = _moved_flows(self.flows[k], where)
+            source, target, amount = self.flows[k]  # their ends moved, in the order of the new ones
+            if where is not None:
+                images = np.asarray(where)
+                source, target = images[source], images[target]
+            order = np.lexsort((amount, target, source))
+            detail = np.stack([source, target, amount])[:, order].astype(np.int64).tobytes()
         elif one.operation.kind in _DIRECTED:
             detail = tuple(
                 sorted((_identity(one, part, where), _amounts(part, where)) for part in one.parts)
@@ -180,16 +173,6 @@ def _flow_tables(demands: Sequence[CollectiveDemand]) -> dict[int, Ints]:
             ]
             found[k] = np.array(rows, np.int64).reshape(-1, 3).T
     return found
-
-
-def _moved_flows(table: Ints, where: Sequence[int] | None) -> bytes:
-    """Return the flows with their ends moved, in the order of the new ends."""
-    source, target, amount = table
-    if where is not None:
-        images = np.asarray(where)
-        source, target = images[source], images[target]
-    order = np.lexsort((amount, target, source))
-    return np.stack([source, target, amount])[:, order].astype(np.int64).tobytes()
 
 
 def _identity(
@@ -257,9 +240,7 @@ class JointBound:
 
 
 def joint_bound(
-    topology: Topology,
-    demands: Sequence[CollectiveDemand],
-    effort: JointEffort = JOINT_EFFORT,
+    topology: Topology, demands: Sequence[CollectiveDemand], effort: JointEffort = JOINT_EFFORT
 ) -> JointBound:
     """Return the least time of some demands that start together.
 
@@ -316,13 +297,9 @@ def part_bytes(part: Part) -> Fraction:
 
 @dataclass(eq=False)
 class _ColumnSearch:
-    """Column generation."""
-
     topology: Topology
     demands: tuple[CollectiveDemand, ...]
     effort: JointEffort
-    fabric: Fabric = field(init=False)
-    symmetry: WorkloadSymmetry = field(init=False)
     value: float = np.inf
     rounds: int = 0
 
@@ -332,12 +309,15 @@ class _ColumnSearch:
         orbit = self.symmetry.row_orbit
         self.orbits = int(orbit.max()) + 1
         self.scale = float(self.fabric.GBps.max())
-        self.width: Floats = np.bincount(orbit, self.fabric.GBps / self.scale, self.orbits).astype(
-            float
-        )
+        width = np.bincount(orbit, self.fabric.GBps / self.scale, self.orbits)
+        self.width: Floats = width.astype(float)
         sizes = np.bincount(self.symmetry.part_orbit, minlength=len(self.symmetry.parts))
         self.families = np.flatnonzero(sizes).tolist()
-        amounts = [self._amount(p) * int(sizes[p]) for p in self.families]
+        amounts = [
+            part_bytes(self.demands[k].parts[part]) * int(sizes[p])
+            for p in self.families
+            for k, part in [self.symmetry.parts[p]]
+        ]
         self.unit = max(amounts)
         self.wanted = np.array([float(x / self.unit) for x in amounts])
         self.many = [int(sizes[p]) for p in self.families]
@@ -353,10 +333,6 @@ class _ColumnSearch:
         self.weights = np.zeros(0)
         self.best_prices = np.zeros(self.orbits)
         self.best_bound = 0.0
-
-    def _amount(self, p: int) -> Fraction:
-        k, part = self.symmetry.parts[p]
-        return part_bytes(self.demands[k].parts[part])
 
     # --- rounds -----------------------------------------------------------------------------------
 
@@ -497,7 +473,7 @@ class _ColumnSearch:
             np.add.at(load, resource, choice.column.load[position] * choice.amount)
         demand_of = np.array([k for k, _ in one.parts])
         for p, load in own.items():
-            share = self.many[self.family_of[one.parts[p]]] / one.order
+            share = self.many[self.family_of[one.parts[p]]] / len(one.images)
             for image, rows in zip(one.part_images[:, p], one.rows, strict=True):
                 total[demand_of[image], rows] += load * share
         return total

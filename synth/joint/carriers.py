@@ -7,7 +7,6 @@ hops, not routes, become transfers; of several ways to a rank one is kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from weft.dsl.nouns.topology import Topology
 
 from ..fabric.fabric import fabric_of
 from .bound import JointBound, part_bytes
-from .carried import Carrier, Hop, cut_at_gpus, hops_of_route
+from .carried import Carrier, Hop, cut_at_gpus
 from .demands import CollectiveDemand, FlowPart, SumPart, TreePart
 from .pricing import TreeShape
 from .routes import PricedRoutes
@@ -37,14 +36,11 @@ def is_trees(demand: CollectiveDemand) -> bool:
     return all(isinstance(part, TreePart | SumPart) for part in demand.parts)
 
 
-# --- the trees of a demand ------------------------------------------------------------------------
-
-
 def shapes_of(bound: JointBound, k: int) -> list[WeightedShapes]:
     """Return the trees of a demand with their shares, which add up to 1 for each part."""
     symmetry = bound.symmetry
     number = {part: i for i, part in enumerate(symmetry.parts)}
-    found: list[WeightedShapes] = []
+    found: dict[object, WeightedShapes] = {}
     for p in range(len(bound.demands[k].parts)):
         target = number[k, p]
         source = int(symmetry.part_orbit[target])
@@ -54,20 +50,9 @@ def shapes_of(bound: JointBound, k: int) -> list[WeightedShapes]:
         for c in mine:
             for h in there:
                 moved = _moved(c.column.shapes, symmetry.images[h], symmetry.rows[h])
-                found.append(WeightedShapes(p, moved, c.amount / total))
-    return _together(found)
-
-
-def _key(one: WeightedShapes) -> object:
-    return one.part, tuple((s.root, s.backwards, frozenset(s.arcs)) for s in one.shapes)
-
-
-def _together(given: list[WeightedShapes]) -> list[WeightedShapes]:
-    """Join equal trees."""
-    found: dict[object, WeightedShapes] = {}
-    for one in given:
-        old = found.get(_key(one))
-        found[_key(one)] = one if old is None else replace(one, weight=one.weight + old.weight)
+                key = p, tuple((s.root, s.backwards, frozenset(s.arcs)) for s in moved)
+                weight = c.amount / total + (found[key].weight if key in found else 0.0)
+                found[key] = WeightedShapes(p, moved, weight)
     return list(found.values())
 
 
@@ -86,9 +71,6 @@ def _moved(shapes: Sequence[TreeShape], nodes: Ints32, links: Ints32) -> tuple[T
     )
 
 
-# --- their hops -----------------------------------------------------------------------------------
-
-
 def tree_carriers(topology: Topology, bound: JointBound, k: int) -> list[list[Carrier]]:
     """Return how each part of a demand, all of trees, is served."""
     demand = bound.demands[k]
@@ -100,7 +82,6 @@ def tree_carriers(topology: Topology, bound: JointBound, k: int) -> list[list[Ca
 
 
 def _transfers(topology: Topology, demand: CollectiveDemand, one: WeightedShapes) -> Iterator[Hop]:
-    """Yield the hops of its trees."""
     begin = 0
     part = demand.parts[one.part]
     assert isinstance(part, TreePart | SumPart)
@@ -149,12 +130,8 @@ def _hops(
 # --- paths from the flows of the joint solution ---------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedPath:
-    """A route and the bytes that take it."""
-
-    amount: float
-    links: tuple[int, ...]
+WeightedPath = tuple[float, tuple[int, ...]]
+"""The bytes that take a route, and its links."""
 
 
 def path_carriers(
@@ -168,13 +145,20 @@ def path_carriers(
     for p, part in enumerate(bound.demands[k].parts):
         assert isinstance(part, FlowPart)
         wanted = {v: float(x) for v, x in part.pairs() if x and v != part.source}
-        paths = taken_apart(topology, part.source, wanted, part_loads(bound, k, p))
+        paths = _FlowPaths(topology, part.source, wanted, part_loads(bound, k, p)).paths()
         for target, some in paths.items():
             if not some:  # so few bytes that the solution's loads do not show them
                 _, before = shortest.reach([part.source])
-                some = [WeightedPath(wanted[target], tuple(shortest.walk(before[0], target)))]
+                some = [(wanted[target], tuple(shortest.walk(before[0], target)))]
             found[part.source, target] = [
-                Carrier(path.amount, tuple(hops_of_route(topology, path.links))) for path in some
+                Carrier(
+                    amount,
+                    tuple(
+                        (u, v, step, False, hop)
+                        for step, (u, v, hop) in enumerate(cut_at_gpus(topology, links))
+                    ),
+                )
+                for amount, links in some
             ]
     return found
 
@@ -195,13 +179,6 @@ def part_loads(bound: JointBound, k: int, p: int) -> Floats:
         for h in there.tolist():
             np.add.at(total, symmetry.rows[h][c.column.links], c.column.load * share)
     return total
-
-
-def taken_apart(
-    topology: Topology, source: int, wanted: dict[int, float], loads: Floats
-) -> dict[int, list[WeightedPath]]:
-    """Return paths to each target whose amounts are what it wants, from the loads of the links."""
-    return _FlowPaths(topology, source, wanted, loads).paths()
 
 
 class _FlowPaths:
@@ -229,7 +206,7 @@ class _FlowPaths:
             self.into.setdefault(int(fabric.dst[link]), []).append(link)
 
     def paths(self) -> dict[int, list[WeightedPath]]:
-        """Return the paths of all targets."""
+        """Return the paths of all targets, whose amounts are what each wants."""
         return {target: list(self._to(target)) for target in sorted(self.wanted)}
 
     def _to(self, target: int) -> Iterator[WeightedPath]:
@@ -242,7 +219,7 @@ class _FlowPaths:
             for link in route:
                 self.left[link] -= amount
             missing -= amount
-            yield WeightedPath(amount, route)
+            yield amount, route
 
     def _route(self, target: int) -> tuple[int, ...] | None:
         """Return a route that is left, the widest link first, going back from the target."""
@@ -261,7 +238,6 @@ class _FlowPaths:
         return tuple(route[::-1])
 
     def _cancel(self, circle: list[int]) -> None:
-        """Take out a circle."""
         least = min(self.left[i] for i in circle)
         for link in circle:
             self.left[link] -= least

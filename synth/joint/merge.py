@@ -51,10 +51,7 @@ class MergePiece:
 
 
 def merged(
-    topology: Topology,
-    pieces: Sequence[MergePiece],
-    *,
-    priorities: Sequence[int] | None = None,
+    topology: Topology, pieces: Sequence[MergePiece], *, priorities: Sequence[int] | None = None
 ) -> Schedule:
     """Return one schedule of all pieces; with ``priorities`` pieces of a smaller one go first.
 
@@ -113,14 +110,13 @@ def rounded_up(pieces: Sequence[MergePiece]) -> list[MergePiece]:
     multiple = 1 << (wanted.bit_length() - 1)
     if fixed:
         multiple = math.gcd(multiple, _common(fixed).numerator)
-    return [
-        piece if piece.operation.kind in DEMANDS else _larger(piece, multiple) for piece in pieces
-    ]
-
-
-def _larger(piece: MergePiece, multiple: int) -> MergePiece:
-    grain = math.ceil(piece.grain / multiple) * multiple
-    return replace(piece, bytes=grain * piece.schedule.collective.message_chunks)
+    found = []
+    for piece in pieces:
+        if piece.operation.kind not in DEMANDS:
+            grain = math.ceil(piece.grain / multiple) * multiple
+            piece = replace(piece, bytes=grain * piece.schedule.collective.message_chunks)
+        found.append(piece)
+    return found
 
 
 def _order(pieces: Sequence[MergePiece], priorities: Sequence[int] | None) -> Ints | None:
@@ -138,7 +134,6 @@ def _order(pieces: Sequence[MergePiece], priorities: Sequence[int] | None) -> In
 
 
 def _common(grains: Sequence[Fraction]) -> Fraction:
-    """Return the largest size that divides all."""
     below = math.lcm(*(grain.denominator for grain in grains))
     return Fraction(math.gcd(*(int(grain * below) for grain in grains)), below)
 
@@ -197,7 +192,6 @@ def _collective(
 
 
 def _columns(pieces: Sequence[MergePiece], first: Sequence[int]) -> list[Ints]:
-    """Return chunk, src, dst, step, reduce, route lengths and links of all transfers."""
     table: list[list[Ints]] = [[] for _ in range(7)]
     for piece, begin in zip(pieces, first, strict=False):
         one, ranks = piece.schedule, np.array(piece.ranks)

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import count
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.parts import Resource
 from weft.dsl.nouns.topology import Topology
 
 
@@ -35,10 +33,7 @@ class MachineShare:
 
 
 def share_of(
-    topology: Topology,
-    ranks: Sequence[int],
-    share: Floats | None = None,
-    unused: float = 1e-7,
+    topology: Topology, ranks: Sequence[int], share: Floats | None = None, unused: float = 1e-7
 ) -> MachineShare:
     """Return the machine that some ranks see: they, and all that does not store.
 
@@ -52,17 +47,6 @@ def share_of(
         for i, x in enumerate(topology.links)
         if x.src in inside and x.dst in inside and (share is None or share[i] > unused)
     )
-    return MachineShare(_part(topology, kept, links, share, unused), tuple(ranks), links)
-
-
-def _part(
-    topology: Topology,
-    kept: Sequence[int],
-    links: Sequence[int],
-    share: Floats | None,
-    unused: float,
-) -> Topology:
-    """Return the machine of some nodes and links, with their shares of bandwidth."""
     place = {node: i for i, node in enumerate(kept)}
     number = {old: new for new, old in enumerate(links)}
 
@@ -75,7 +59,7 @@ def _part(
         if members and part(row) > unused:
             width = _shared(one.bandwidth, part(row))
             resources.append(replace(one, links=members, bandwidth=width))
-    return Topology(
+    machine = Topology(
         topology.name,
         tuple(topology.nodes[i] for i in kept),
         tuple(
@@ -92,10 +76,7 @@ def _part(
         timing=topology.timing,
         host_names=topology.host_names,
     )
-
-
-def _named(resource: Resource, place: int) -> Resource:
-    return replace(resource, name=f"r{place}")
+    return MachineShare(machine, tuple(ranks), links)
 
 
 def nameless(topology: Topology) -> Topology:
@@ -116,7 +97,7 @@ def nameless(topology: Topology) -> Topology:
             for new, old in enumerate(kept)
         ),
         tuple(replace(one, src=place[one.src], dst=place[one.dst]) for one in topology.links),
-        tuple(map(_named, topology.resources, count())),
+        tuple(replace(one, name=f"r{i}") for i, one in enumerate(topology.resources)),
         timing=topology.timing,
     )
 

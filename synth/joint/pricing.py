@@ -19,8 +19,9 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from ..base.effort import Effort, setting
 from ..fabric.fabric import Fabric
 from ..prices.arborescence import tree_costs
+from ..steiner.tree import least_parents
 from .demands import CollectiveDemand, FlowPart, SumPart, TreePart
-from .routes import PricedRoutes, cheapest_tree
+from .routes import PricedRoutes
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +206,6 @@ class DemandPricing:
         row = cost[self.demand.forwarders.index(root)]
         return bool(np.isfinite(row[[self.fabric.nodes + v for v in others]]).all())
 
-    # --- flows ------------------------------------------------------------------------------------
-
     def _flow(self, at: int, part: FlowPart) -> PricedColumn:
         wanted = np.zeros(self.fabric.ranks)
         for target, amount in part.pairs():
@@ -217,8 +216,6 @@ class DemandPricing:
         load = routes.spread(cost[self.demand.forwarders.index(part.source)], wanted)
         return self._column(at, load)
 
-    # --- trees ------------------------------------------------------------------------------------
-
     def _tree(self, at: int, part: TreePart) -> PricedColumn:
         if len(part.holders) > 1:
             shape = self._forest(part.holders, part.receivers)
@@ -227,7 +224,6 @@ class DemandPricing:
         return self._of_shapes(at, (shape,))
 
     def _sums(self, at: int, part: SumPart) -> Iterator[PricedColumn]:
-        """Yield in- and out-trees of the cheapest roots."""
         roots = self._roots(part)
         made = []
         for root in roots:
@@ -297,7 +293,6 @@ class DemandPricing:
         return TreeShape(holders[0], self._routed(named, False), False, holders[1:])
 
     def _distance(self, backwards: bool) -> Floats:
-        """Return the distances between all that may forward."""
         _, cost, _ = self._closure[backwards]
         found: Floats = cost[:, [self.fabric.nodes + v for v in self.demand.forwarders]].copy()
         np.fill_diagonal(found, 0)
@@ -309,7 +304,9 @@ class DemandPricing:
         vertices = [root, *receivers]
         rows = [place[v] for v in vertices]
         matrix = cost[rows][:, [self.fabric.nodes + v for v in vertices]]
-        parent = cheapest_tree(matrix, 0).tolist()
+        found = least_parents(matrix, 0, root_first=True)
+        assert found is not None, "else it is not reached"
+        parent = found.tolist()
         arcs = [
             (vertices[u], vertices[v], tuple(routes.walk(before[place[vertices[u]]], vertices[v])))
             for v in _parents_first(parent)
@@ -363,21 +360,20 @@ class DemandPricing:
     @cached_property
     def _hops(self) -> dict[bool, tuple[PricedRoutes, Floats, AnyArray]]:
         """Routes between members over nodes that do not store, out (False) and in (True)."""
-        closed = np.zeros(self.fabric.ranks, bool)
-        return {back: self._reach(closed, back) for back in (False, True)}
+        return self._reach(np.zeros(self.fabric.ranks, bool))
 
     @cached_property
     def _closure(self) -> dict[bool, tuple[PricedRoutes, Floats, AnyArray]]:
         """Routes over all that may forward."""
         through = np.zeros(self.fabric.ranks, bool)
         through[list(self.demand.forwarders)] = True
-        return {back: self._reach(through, back) for back in (False, True)}
+        return self._reach(through)
 
-    def _reach(self, through: AnyArray, back: bool) -> tuple[PricedRoutes, Floats, AnyArray]:
-        routes = PricedRoutes(self.fabric, self.price, through, back)
-        return (routes, *routes.reach(self.demand.forwarders))
-
-    # --- columns ----------------------------------------------------------------------------------
+    def _reach(self, through: AnyArray) -> dict[bool, tuple[PricedRoutes, Floats, AnyArray]]:
+        both = {
+            back: PricedRoutes(self.fabric, self.price, through, back) for back in (False, True)
+        }
+        return {back: (one, *one.reach(self.demand.forwarders)) for back, one in both.items()}
 
     def _of_shapes(self, at: int, shapes: tuple[TreeShape, ...]) -> PricedColumn:
         load = np.zeros(self.fabric.links)
@@ -392,7 +388,6 @@ class DemandPricing:
 
 
 def _parents_first(parent: Sequence[int]) -> list[int]:
-    """Return the vertices of a tree, each after its parent."""
     below: list[list[int]] = [[] for _ in parent]
     order = []
     for v, u in enumerate(parent):

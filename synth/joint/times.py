@@ -164,17 +164,16 @@ def _places(topology: Topology, bound: JointBound, least: int, named: int = 3) -
         kind, each = key
         if count <= named and len(kinds) <= named:
             text = ", ".join(resource_name(topology, row) for row in example[key])
-        elif each == 1 and len(kinds) == 1 and count == _all_of(topology, kind):
+        elif (
+            each == 1
+            and len(kinds) == 1
+            and count == sum(_kind(topology, row) == kind for row in range(len(bound.prices)))
+        ):
             text = kind
         else:
             text = f"{count} × {kind}"
         found.append(text if each == 1 else f"{text} at price {rounded(each)}")
     return found
-
-
-def _all_of(topology: Topology, kind: str) -> int:
-    rows = len(topology.links) + len(topology.resources)
-    return sum(_kind(topology, row) == kind for row in range(rows))
 
 
 def _kind(topology: Topology, row: int) -> str:

@@ -99,6 +99,11 @@ def best_shifts(jobs: Sequence[PeriodicJob], seed: int = 0) -> Shifts:
     if sum(after.values()) >= sum(before.values()):
         found, us, after = [0] * len(jobs), still, before
     excess = sum(after.values(), Fraction(0))
+    total = dict.fromkeys(grid.resources, -grid.common_us)  # what no shifts can help
+    for job in jobs:
+        for use in (one for one in job.uses if one.resource in total):
+            total[use.resource] += use.share * (use.end - use.start) * grid.common_us / job.period
+    least = sum((max(Fraction(0), x) for x in total.values()), Fraction(0))
     sure = not grid.coarse and answer is not None and answer.optimal
     drift = None
     if not excess:
@@ -110,7 +115,7 @@ def best_shifts(jobs: Sequence[PeriodicJob], seed: int = 0) -> Shifts:
         grid.common_us,
         sum(before.values(), Fraction(0)),
         excess,
-        excess if sure else min(excess, _least_excess(jobs, grid)),
+        excess if sure else min(excess, least),
         drift,
         after,
     )
@@ -131,16 +136,14 @@ def excesses_us(
                 for at, until in (span for span in spans if span[0] < span[1]):
                     mine[at] = mine.get(at, Fraction(0)) + use.share
                     mine[until] = mine.get(until, Fraction(0)) - use.share
-    return {name: _beyond_whole(sorted(mine.items())) for name, mine in changes.items()}
-
-
-def _beyond_whole(changes: Sequence[tuple[Fraction, Fraction]]) -> Fraction:
-    """Return the integral of the use beyond 1; ``changes`` of the use, by time."""
-    total = used = last = Fraction(0)
-    for at, change in changes:
-        total += max(Fraction(0), used - 1) * (at - last)
-        used, last = used + change, at
-    return total
+    found = {}
+    for name, mine in changes.items():  # the integral of the use beyond 1
+        total = used = last = Fraction(0)
+        for at, change in sorted(mine.items()):
+            total += max(Fraction(0), used - 1) * (at - last)
+            used, last = used + change, at
+        found[name] = total
+    return found
 
 
 def shared_by(jobs: Sequence[PeriodicJob]) -> tuple[str, ...]:
@@ -150,15 +153,6 @@ def shared_by(jobs: Sequence[PeriodicJob]) -> tuple[str, ...]:
         for use in one.uses:
             users.setdefault(use.resource, set()).add(at)
     return tuple(name for name, who in users.items() if len(who) > 1)
-
-
-def _least_excess(jobs: Sequence[PeriodicJob], grid: ShiftGrid) -> Fraction:
-    """Return what is asked for beyond the whole time of each resource: shifts cannot help."""
-    total = dict.fromkeys(grid.resources, -grid.common_us)
-    for job in jobs:
-        for use in (one for one in job.uses if one.resource in total):
-            total[use.resource] += use.share * (use.end - use.start) * grid.common_us / job.period
-    return sum((max(Fraction(0), x) for x in total.values()), Fraction(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,25 +220,15 @@ class ShiftGrid:
             found.append(wide)
         return tuple(found)
 
-    def excesses(self, shifts: Sequence[int], pad: int) -> list[int]:
-        """Return the excess of each resource in units times ticks."""
-        return self.summed(self.widened(pad), shifts)
-
-    def summed(self, uses: Sequence[Ints], shifts: Sequence[int]) -> list[int]:
-        """Return the excess of each resource, of uses of all jobs and their shifts."""
+    def excess(self, uses: Sequence[Ints], shifts: Sequence[int]) -> int:
+        """Return the excess of all resources, in units times ticks, of uses and their shifts."""
         total = np.zeros((len(self.resources), self.common), np.int64)
         for one, shift in zip(uses, shifts, strict=True):
             total += np.tile(np.roll(one, shift, axis=1), self.common // one.shape[1])
-        found: list[int] = np.maximum(total - self.full, 0).sum(axis=1).tolist()
-        return found
-
-    def excess(self, shifts: Sequence[int], pad: int) -> int:
-        """Return the excess of all resources."""
-        return sum(self.excesses(shifts, pad))
+        return int(np.maximum(total - self.full, 0).sum())
 
 
 def _common_divisor(times: Sequence[Fraction]) -> Fraction:
-    """Return the largest time of which all are multiples."""
     scale = lcm(*(time.denominator for time in times))
     return Fraction(gcd(*(int(time * scale) for time in times)), scale)
 
@@ -271,7 +255,7 @@ def tried_shifts(grid: ShiftGrid, pad: int) -> FoundShifts:
     uses = grid.widened(pad)
     best: FoundShifts | None = None
     for some in product([0], *ranges):
-        excess = sum(grid.summed(uses, some))
+        excess = grid.excess(uses, some)
         if best is None or excess < best.excess:
             best = FoundShifts(list(some), excess, True)
     assert best is not None
@@ -312,7 +296,7 @@ def solved_shifts(grid: ShiftGrid, pad: int, steps: int, seed: int) -> FoundShif
     if not answer.found:
         return None
     shifts = [next(s for s, x in enumerate(row) if answer.values[x]) for row in chosen]
-    return FoundShifts(shifts, grid.excess(shifts, pad), answer.verdict is CpVerdict.OPTIMAL)
+    return FoundShifts(shifts, grid.excess(uses, shifts), answer.verdict is CpVerdict.OPTIMAL)
 
 
 def _widest(grid: ShiftGrid, shifts: list[int], steps: int, seed: int) -> tuple[int, list[int]]:
@@ -357,28 +341,23 @@ def shared_jobs(plans: Sequence[WorkloadPlan], names: Sequence[str], seed: int =
     jobs = tuple(_periodic(plan, name) for plan, name in zip(plans, names, strict=True))
     shifts = best_shifts(jobs, seed=seed)
     still = [Fraction(0)] * len(jobs)
+    before, after = (_iterations(plans, jobs, us) for us in (still, shifts.us))
+    widths: dict[str, Fraction] = {}
+    for name, width in (pair for plan in plans for pair in plan.workload.resources):
+        if widths.setdefault(name, width) != width:
+            raise UserError(
+                f"{name!r} has {widths[name]} GB/s in one workload, {width} GB/s in another"
+            )
     return SharedJobs(
         jobs,
         shifts,
-        tuple(_iterations(plans, jobs, still)),
-        tuple(_iterations(plans, jobs, shifts.us)),
-        _widths(plans),
+        tuple(before),
+        tuple(after),
+        widths,
     )
 
 
-def _widths(plans: Sequence[WorkloadPlan]) -> dict[str, Fraction]:
-    found: dict[str, Fraction] = {}
-    for plan in plans:
-        for name, width in plan.workload.resources:
-            if found.setdefault(name, width) != width:
-                raise UserError(
-                    f"{name!r} has {found[name]} GB/s in one workload, {width} GB/s in another"
-                )
-    return found
-
-
 def _periodic(plan: WorkloadPlan, name: str) -> PeriodicJob:
-    """Return what a job uses when, over one period."""
     end = _rounded(plan.us)
     period = plan.workload.period if plan.workload.period is not None else end
     if end > period:
@@ -473,7 +452,6 @@ class _Unrolled:
         )
 
     def _rest(self, us: Fraction, before: tuple[int, ...]) -> int:
-        """Add a time in which a job does nothing."""
         ticks = int(us * ORDER_EFFORT.scale)
         loads = ((self._number(f"{self._jobs}: rest"), ticks),) if ticks else ()
         self.tasks.append(Task("rest", "rest", ticks, loads, True, before))

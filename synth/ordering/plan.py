@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 
 from weft.dsl.base.errors import UserError
@@ -92,8 +93,6 @@ class _Tried:
 
 
 class _Search:
-    """Search for priorities."""
-
     def __init__(self, graph: TaskGraph, simulator: Simulator, meter: Meter) -> None:
         self.graph, self.simulator, self.meter = graph, simulator, meter
         self.moves = 0
@@ -120,7 +119,9 @@ class _Search:
 
     def improve(self, bound: OrderBound, rng: random.Random) -> None:
         """Move tasks in the list; a move that makes nothing worse stays."""
-        movable = _contending(self.graph)
+        users = Counter(r for one in self.graph.tasks for r, _ in one.loads)
+        shared = [any(users[r] > 1 for r, _ in one.loads) for one in self.graph.tasks]
+        movable = [at for at, contends in enumerate(shared) if contends]
         now = self.best
         while movable and not self.over(bound):
             self.moves += 1
@@ -143,21 +144,8 @@ def _ranks(sequence: Sequence[int]) -> tuple[int, ...]:
 
 def _respecting(graph: TaskGraph, sequence: list[int]) -> list[int]:
     """Return the list with the tasks that have a priority before the others, the smallest first."""
-
-    def given(at: int) -> tuple[bool, int]:
-        priority = graph.tasks[at].priority
-        return (priority is None, priority or 0)
-
-    return sorted(sequence, key=given)
-
-
-def _contending(graph: TaskGraph) -> list[int]:
-    """Return the tasks that share a resource with another."""
-    users = [0] * len(graph.occupied)
-    for one in graph.tasks:
-        for r, _ in one.loads:
-            users[r] += 1
-    return [at for at, one in enumerate(graph.tasks) if any(users[r] > 1 for r, _ in one.loads)]
+    given = [(one.priority is None, one.priority or 0) for one in graph.tasks]
+    return sorted(sequence, key=given.__getitem__)
 
 
 def _starts(graph: TaskGraph) -> list[list[int]]:
@@ -208,14 +196,15 @@ def plan_in_time(
     plan = WorkloadPlan(
         workload,
         machine,
-        tuple(graph.tasks[at].name for at in _in_order(found)),
+        tuple(
+            graph.tasks[at].name
+            for at in sorted(range(len(found.rank)), key=found.rank.__getitem__)
+        ),
         tuple(PlanPiece(x.task, x.start, x.end, x.rate) for x in found.line.pieces),
         found.bound.us,
         tuple(_proof_step(graph, step) for step in found.bound.steps),
         PlanTimes(
-            float(
-                graph.us(max(h + x.ticks for h, x in zip(graph.heads, graph.tasks, strict=True)))
-            ),
+            float(graph.us(graph.longest)),
             found.apart.us,
             found.line.us,
             found.fair.us,
@@ -231,12 +220,7 @@ def plan_in_time(
     return plan
 
 
-def _in_order(found: Ordered) -> list[int]:
-    return sorted(range(len(found.rank)), key=lambda at: found.rank[at])
-
-
 def _remarks(found: Ordered) -> list[str]:
-    """Return what a user should know of the comparison."""
     us = found.line.us
     remarks = []
     if found.shared:
@@ -259,8 +243,6 @@ def _remarks(found: Ordered) -> list[str]:
 
 
 def _proof_step(graph: TaskGraph, step: BoundStep) -> PlanProofStep:
-    """Return a step with names for numbers, and µs for ticks."""
-
     def named(tasks: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(graph.tasks[at].name for at in tasks)
 
@@ -317,7 +299,11 @@ def plan_faults(plan: WorkloadPlan) -> list[str]:
     faults += bound_faults(graph, bound)
     if not meets(float(plan.bound_us), plan.us):
         faults.append("the plan is below its bound")
-    return faults + _priority_faults(plan)
+    given = {x.name: x.priority for x in plan.workload.operations}
+    stated = [p for name in plan.order if (p := given[name]) is not None]
+    if stated != sorted(stated):
+        faults.append("the order contradicts the priorities of the workload")
+    return faults
 
 
 def _bound_of(plan: WorkloadPlan, graph: TaskGraph) -> OrderBound:
@@ -343,12 +329,3 @@ def _bound_of(plan: WorkloadPlan, graph: TaskGraph) -> OrderBound:
 def _ticks(graph: TaskGraph, us: Fraction) -> int:
     """Return a time in ticks; one between two ticks is rounded up, so that it proves nothing."""
     return -int(-us * graph.scale // 1)
-
-
-def _priority_faults(plan: WorkloadPlan) -> list[str]:
-    """Return where the order contradicts priorities that the workload states."""
-    given: Mapping[str, int | None] = {x.name: x.priority for x in plan.workload.operations}
-    stated = [p for name in plan.order if (p := given[name]) is not None]
-    if stated != sorted(stated):
-        return ["the order contradicts the priorities of the workload"]
-    return []

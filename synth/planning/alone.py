@@ -109,11 +109,19 @@ class AloneQuestion:
             share = MachineShare(topology, tuple(ranks), tuple(range(len(topology.links))))
         else:
             share = share_of(topology, ranks)
+        place = {rank: i for i, rank in enumerate(share.ranks)}
         if is_standard(demand):
-            return AloneQuestion(share, _collective_on(demand, share.ranks), one.bytes)
-        shards = one.deliveries
-        size = shards[0].bytes if len(shards) == 1 else None
-        return AloneQuestion(share, _of_shards(shards, share.ranks), size)
+            collective = collective_of(one)
+            if share.ranks != tuple(one.group):
+                collective = collective.within([place[v] for v in one.group], len(place))
+            return AloneQuestion(share, collective, one.bytes)
+        shards = [  # of one byte each: which ranks need what, not how much
+            Shard(tuple(place[v] for v in x.holders), tuple(place[v] for v in x.receivers), 1)
+            for x in one.deliveries
+        ]
+        collective = shard_collective(len(place), shards, [[1]] * len(shards))
+        size = one.deliveries[0].bytes if len(shards) == 1 else None
+        return AloneQuestion(share, collective, size)
 
     @property
     def key(self) -> object:
@@ -141,24 +149,3 @@ class AloneQuestion:
         path = latency_path(machine, needs, representatives(machine, BOUND_EFFORT.few_ranks))
         us = Fraction(0) if path is None else path.length
         return us, path_certificate(machine, path, "µs")
-
-
-def _collective_on(demand: CollectiveDemand, ranks: Sequence[int]) -> Collective:
-    """Return a standard collective on some ranks of the machine, numbered 0, 1, …; its group is
-    among them."""
-    one = demand.operation
-    collective = collective_of(one)
-    if tuple(ranks) == tuple(one.group):
-        return collective
-    place = {rank: i for i, rank in enumerate(ranks)}
-    return collective.within([place[v] for v in one.group], len(ranks))
-
-
-def _of_shards(shards: Sequence[Shard], ranks: Sequence[int]) -> Collective:
-    """Return a demand with shards of one byte each: who needs what, not how much."""
-    place = {rank: i for i, rank in enumerate(ranks)}
-    small = [
-        Shard(tuple(place[v] for v in x.holders), tuple(place[v] for v in x.receivers), 1)
-        for x in shards
-    ]
-    return shard_collective(len(ranks), small, [[1]] * len(small))

@@ -112,10 +112,12 @@ class JointPlanner:
         best: JointPlan | None = None
         alone: list[MergePiece] = []
         told: list[str] = []
+        trees = [is_trees(one) for one in self.bound.demands]
+        routes = "trees" if all(trees) else "trees and paths" if any(trees) else "paths"
         for way, make_pieces in (
             (OWN, lambda: self.own),
             ("partition", self.partition),
-            (self._routed_way, self.routed),
+            (routes, self.routed),
             (BEST, self.raced),
         ):
             try:
@@ -199,10 +201,8 @@ class JointPlanner:
     def raced(self) -> list[MergePiece] | None:
         """Return each demand by itself, by the best of all engines where packing is far from its
         bound. None: it is so for none."""
-        found = [
-            self._raced(piece, self.bound.demands[k])
-            for k, piece in zip(self._asked(), self.own, strict=True)
-        ]
+        each = zip(self._asked(), self.own, strict=True)
+        found = [self._raced(piece, self.bound.demands[k]) for k, piece in each]
         return None if all(a is b for a, b in zip(found, self.own, strict=True)) else found
 
     def _raced(self, piece: MergePiece, demand: CollectiveDemand) -> MergePiece:
@@ -219,12 +219,6 @@ class JointPlanner:
         other = self._answered(question, demand, "portfolio")
         return other if alone_us(other) < took else piece
 
-    @property
-    def _routed_way(self) -> str:
-        """Return what the routes of the joint solution are called."""
-        trees = {is_trees(self.bound.demands[k]) for k in self._asked()}
-        return "trees" if trees == {True} else "paths" if trees == {False} else "trees and paths"
-
     def _asked(self) -> list[int]:
         return [k for k, one in enumerate(self.bound.demands) if one.parts]
 
@@ -240,15 +234,12 @@ class JointPlanner:
                 return routed_piece(self.topology, self.bound, k, self.multiple)
             alone = joint_bound(self.topology, [demand])
             return routed_piece(self.topology, alone, 0, self.multiple)
-        if share is not None and self._many_flows(demand):
+        many = len(demand.operation.group) > self.effort.flow_ranks
+        if share is not None and many and not is_trees(demand):
             return routed_piece(self.topology, self.bound, k)
         part = share_of(self.topology, demand.operation.group, share)
         question = AloneQuestion(part, collective_of(demand.operation), demand.operation.bytes)
         return self._answered(question, demand, "packing")
-
-    def _many_flows(self, demand: CollectiveDemand) -> bool:
-        """Return True for so many flows that an engine takes long on an uneven share."""
-        return not is_trees(demand) and len(demand.operation.group) > self.effort.flow_ranks
 
     def _answered(self, asked: AloneQuestion, demand: CollectiveDemand, engine: str) -> MergePiece:
         """Return an engine's schedule of a collective; alike questions are asked once."""
@@ -325,7 +316,6 @@ class JointPlanner:
         return best
 
     def _sliced(self, once: Schedule, way: str) -> JointPlan:
-        """Return the plan of a schedule in as many slices as are quickest."""
         best: JointPlan | None = None
         for segments in SEGMENTS:
             if best is not None and len(once) * segments > self.effort.jobs:
@@ -388,7 +378,6 @@ def routed_piece(topology: Topology, bound: JointBound, k: int, multiple: int = 
 
 
 def _pairs(operation: WorkloadOperation) -> list[tuple[int, int]]:
-    """Return source and target of each unit of an operation of flows."""
     if operation.kind in DEMANDS:
         return [(one.holders[0], one.receivers[0]) for one in operation.deliveries]
     plain, group = collective_of(operation), operation.group
