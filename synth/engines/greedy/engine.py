@@ -19,11 +19,10 @@ from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.hop_table import HopTable, hop_table_of
-from ...fabric.occupancy import rounds_per_chunk
-from ...frontier.objective import pareto
+from ...frontier.objective import pareto, point_of
 from .demand import ChunkDemand, demand_of, refusal
 from .effort import GreedyEffort
-from .lists import TransferJobs, jobs_of, plans, tree_jobs
+from .lists import TransferJobs, jobs_of, plans
 from .matching import attempts
 from .plan import TransferPlan, schedule_of
 from .routes import ChunkEnds, Trees, both_ways, grow_trees, with_reversed_copy
@@ -116,14 +115,12 @@ def _joint(collective: Collective) -> bool:
 
 
 def _transfers(collective: Collective) -> int:
-    """Estimate the number of transfers: one per (rank, chunk) that is wanted."""
     if _joint(collective):
         return 2 * (collective.ranks - 1) * collective.chunks
     return len(collective.post)
 
 
 def _size(problem: Problem, effort: GreedyEffort) -> int:
-    """The message size in bytes that plans are made and judged for."""
     if problem.bytes is not None:
         return problem.bytes
     if problem.objective is Objective.LATENCY:
@@ -156,9 +153,12 @@ class _PlanSearch:
             self.engine.require_memory(transfers)
             few = transfers <= effort.most_transfers
             goal = least * (effort.enough if few else effort.enough_of_many)
-            cut = _ChunkedProblem.of(self.problem, pieces, effort)
-            for seed in range(self.engine.seeds):
-                for plan in cut.plans_of_seed(self.budget.seed + seed, meter):
+            collective = self.problem.collective.split(pieces)
+            chunk = Fraction(_size(self.problem, effort), collective.message_chunks)
+            machine = hop_table_of(self.problem.topology, chunk)
+            demand = None if _joint(collective) else demand_of(collective)
+            for seed in range(self.budget.seed, self.budget.seed + self.engine.seeds):
+                for plan in self._plans(machine, collective, demand, seed, meter):
                     meter.spend(STEPS_PER_TRANSFER * transfers)
                     kept = self.best.setdefault(pieces, plan)
                     if plan.time_us < kept.time_us:
@@ -168,6 +168,30 @@ class _PlanSearch:
                     if meter.over():
                         self.said.append("stopped before everything was tried")
                         return
+
+    def _plans(
+        self,
+        machine: HopTable,
+        collective: Collective,
+        demand: ChunkDemand | None,
+        seed: int,
+        meter: Meter,
+    ) -> Iterator[TransferPlan]:
+        """Yield the plans of one seed; no ``demand``: of an allreduce."""
+        effort = self.engine.effort
+        if demand is None:
+            for deep in effort.depths:
+                trees = min(collective.chunks, effort.joint_trees)
+                legs = _legs(machine, trees, seed, effort, meter, deep)
+                if legs is not None:
+                    jobs = _jobs(machine, legs, collective.chunks)
+                    yield from plans(machine, jobs, seed, effort)
+            return
+        if demand.everywhere:
+            for attempt in attempts(machine, demand, seed, effort.compared):
+                yield attempt()
+        if not demand.everywhere or len(collective.roots) == 1:
+            yield from _tree_plans(machine, demand, seed, effort, meter)
 
     def _cuts(self) -> Iterator[int]:
         if self.engine.chunks:
@@ -182,7 +206,6 @@ class _PlanSearch:
                 yield pieces
 
     def _slower(self) -> bool:
-        """Return True if the last chunk count was clearly slower: finer ones will be, too."""
         times = [plan.time_us for plan in self.best.values()]
         return bool(times) and times[-1] > self.engine.effort.slower * min(times)
 
@@ -200,51 +223,9 @@ class _PlanSearch:
         pieces = next(k for k, v in self.best.items() if v is plan)
         schedule = schedule_of(plan, self.problem.topology, self.problem.collective.split(pieces))
         assert self.bound is not None, "run comes first"
-        rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
-        point = Point(
-            schedule,
-            schedule.steps,
-            0,
-            schedule.collective.factor,
-            limit,
-            self.bound.certificate,
-            step_optimal=schedule.steps == self.bound.steps,
-            bandwidth_optimal=rate == limit,
-            rate=rate,
-        )
+        point = point_of(schedule, self.bound)
         self.observer.incumbent(point)
         return point
-
-
-@dataclass(frozen=True, slots=True)
-class _ChunkedProblem:
-    """The problem with every unit cut into pieces: its machine, and ways to plan it."""
-
-    collective: Collective
-    machine: HopTable
-    demand: ChunkDemand | None
-    effort: GreedyEffort
-
-    @staticmethod
-    def of(problem: Problem, pieces: int, effort: GreedyEffort) -> _ChunkedProblem:
-        """Return the tables for one chunk count."""
-        collective = problem.collective.split(pieces)
-        chunk = Fraction(_size(problem, effort), collective.message_chunks)
-        machine = hop_table_of(problem.topology, chunk)
-        demand = None if _joint(collective) else demand_of(collective)
-        return _ChunkedProblem(collective, machine, demand, effort)
-
-    def plans_of_seed(self, seed: int, meter: Meter) -> Iterator[TransferPlan]:
-        """Yield the plans of one seed."""
-        if self.demand is None:
-            chunks = self.collective.chunks
-            yield from joint_plans(self.machine, chunks, seed, self.effort, meter)
-            return
-        if self.demand.everywhere:
-            for attempt in attempts(self.machine, self.demand, seed, self.effort.compared):
-                yield attempt()
-        if not self.demand.everywhere or len(self.collective.roots) == 1:
-            yield from _tree_plans(self.machine, self.demand, seed, self.effort, meter)
 
 
 def _tree_plans(
@@ -271,36 +252,26 @@ def _tree_plans(
         none = np.zeros(0, np.int64)
         yield TransferPlan(machine, none, none, none)
         return
-    yield from plans(machine, tree_jobs(machine, trees), seed, effort)
-
-
-# --- joint allreduce ------------------------------------------------------------------------------
+    legs = [([], hops.tolist()) for hops in _of(trees)]
+    yield from plans(machine, _jobs(machine, legs, len(legs)), seed, effort)
 
 
 Legs = list[tuple[list[int], list[int]]]
-
-
-def joint_plans(
-    machine: HopTable, pieces: int, seed: int, effort: GreedyEffort, meter: Meter
-) -> Iterator[TransferPlan]:
-    """Plans for an allreduce of ``pieces`` chunks; none if some rank cannot hear another one."""
-    for deep in effort.depths:
-        legs = _legs(machine, min(pieces, effort.joint_trees), seed, effort, meter, deep)
-        if legs is not None:
-            yield from plans(machine, _jobs(machine, legs, pieces), seed, effort)
 
 
 def _legs(
     machine: HopTable, trees: int, seed: int, effort: GreedyEffort, meter: Meter, deep: float
 ) -> Legs | None:
     """For each tree the hops of the reduction, leaves first, and of the broadcast, root first."""
-    roots = _roots(machine, trees, seed)
-    chunk = np.arange(trees)
-    everybody = np.arange(machine.ranks)
+    # All ranks in turn, in seeded random order.
+    roots = np.resize(np.random.default_rng(seed).permutation(machine.ranks), trees)
+    roots, everybody = roots.astype(np.int64), np.arange(machine.ranks)
     pair = both_ways(machine)
     if pair is not None:
         wide, back = pair
-        holders, wanters = ChunkEnds.of(chunk, roots, trees), _all(trees, everybody)
+        holders = ChunkEnds.of(np.arange(trees), roots, trees)
+        every = np.repeat(np.arange(trees), len(everybody)), np.tile(everybody, trees)
+        wanters = ChunkEnds.of(*every, trees)
         grown = grow_trees(wide, holders, wanters, seed, effort=effort, meter=meter, deep=deep)
         return None if grown is None else [(back[h[::-1]].tolist(), h.tolist()) for h in _of(grown)]
     n, h = machine.ranks, machine.hops
@@ -322,20 +293,8 @@ def _legs(
     ]
 
 
-def _all(trees: int, everybody: Ints) -> ChunkEnds:
-    return ChunkEnds.of(
-        np.repeat(np.arange(trees), len(everybody)), np.tile(everybody, trees), trees
-    )
-
-
 def _of(trees: Trees) -> list[Ints]:
     return [trees.hops[c, :n] for c, n in enumerate(trees.length.tolist())]
-
-
-def _roots(machine: HopTable, trees: int, seed: int) -> Ints:
-    """Return the root of each tree: all ranks in turn, in seeded random order."""
-    order = np.random.default_rng(seed).permutation(machine.ranks)
-    return np.resize(order, trees).astype(np.int64)
 
 
 def _jobs(machine: HopTable, legs: Legs, pieces: int) -> TransferJobs:
