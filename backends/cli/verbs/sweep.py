@@ -16,12 +16,12 @@ from ...jobs.local import local
 from ...sweep.cache import Cache, default_folder
 from ...sweep.folder import opened
 from ...sweep.run import run as sweep
-from ..console import Console, columns
-from ..exit_codes import Exit
 from ..flags.search import SweepFlags
-from ..progress import finishing, interruptible, live_line
-from ..sweep_axes import SweepPlan, plan_of, questions_of
-from ..sweep_progress import SweepProgress
+from ..output.console import Console, columns
+from ..output.exit_codes import Exit
+from ..output.progress import finishing, interruptible, live_line
+from ..output.sweep_progress import SweepProgress
+from ..work.sweep_axes import SweepPlan, plan_of, questions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
