@@ -10,8 +10,7 @@ from weft.dsl.base.files import read_text, write_text
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_binary
 
-from ...fleet.tuner import OPTIONS, tuner_times
-from ...fleet.tuner_choice import TunerLine, tuner_lines, tuner_text
+from ...fleet.tuner import OPTIONS, TunerLine, tuner_lines, tuner_text, tuner_times
 from ..flags.cluster import TunerFlags
 from ..flags.values import file_words
 from ..inputs.machines import is_library

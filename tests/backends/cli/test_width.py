@@ -17,8 +17,7 @@ from run_logs import log_text
 
 from weft.backends.cli.frame.parser import VERBS
 from weft.backends.cli.output import console
-from weft.backends.cli.output.console import coloured
-from weft.backends.cli.output.fit_width import fitted_text
+from weft.backends.cli.output.console import coloured, fitted_text
 from weft.dsl.base.tables import table
 
 WIDTH = 80
