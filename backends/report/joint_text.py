@@ -7,8 +7,7 @@ from typing import Any
 from weft.dsl.base.tables import facts, number, table
 from weft.synth.fabric.occupancy import resource_name
 from weft.synth.joint.times import CollectiveTimes
-from weft.synth.planning.alone import AloneBound
-from weft.synth.planning.joint_plan import JointPlan
+from weft.synth.planning.joint_plan import AloneBound, JointPlan
 
 
 def class_ends(times: CollectiveTimes, plan: JointPlan) -> dict[str, float]:

@@ -19,26 +19,153 @@ from functools import cached_property
 from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import NothingFound, WeftError
 from weft.dsl.base.lazy_dataclass import dataclass
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.deliveries import shard_collective
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.workload import DEMANDS, WorkKind, WorkloadOperation
+from weft.dsl.nouns.workload import DEMANDS, Shard, WorkKind, WorkloadOperation
 
 from ..api import synthesize
 from ..base.effort import Effort, setting
-from ..base.engine import Budget, Observer
+from ..base.engine import Budget, Certificate, Observer
+from ..bounds.bounds import binding, bounds
+from ..bounds.demand import copying_demand
+from ..bounds.distance import latency_path, required_matrix
+from ..bounds.effort import BOUND_EFFORT
+from ..bounds.rank_orbits import representatives
+from ..bounds.report import path_certificate
 from ..engines.packing.trees.quantize import halved
 from ..fabric.occupancy import us_per_byte
 from ..joint.bound import JointBound, joint_bound
 from ..joint.carried import Carrier, carried_piece, collective_of
 from ..joint.carriers import is_trees, path_carriers, tree_carriers
 from ..joint.demands import CollectiveDemand, TreePart, shard_key
-from ..joint.merge import MergePiece, merged
-from ..joint.partition import nameless, share_of, shares
+from ..joint.merge import MachineShare, MergePiece, merged, nameless, share_of, shares
 from ..joint.rails import rail_planner
 from ..judge.verify import require_valid
 from ..time.schedule_time import simulate
-from .alone import AloneBound, AloneQuestion, is_standard, largest_alone
+
+
+@dataclass(frozen=True, slots=True)
+class AloneEffort(Effort):
+    """When the bound of one operation alone is looked into."""
+
+    latencies: float = setting(
+        50.0, "times the latency; where rates alone take longer, latency is left out"
+    )
+    hops: float = setting(8.0, "links on the way of a message, to tell so without looking closer")
+
+
+ALONE_EFFORT = AloneEffort()
+"""Default limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class AloneBound:
+    """A lower bound on the time of one operation, and so of any workload with it.
+
+    Attributes:
+        name: of the operation.
+        us: the bound in µs, latency counted.
+        certificate: why.
+    """
+
+    name: str
+    us: Fraction
+    certificate: Certificate
+
+
+def is_standard(demand: CollectiveDemand) -> bool:
+    """Return True for a standard collective: no matrix, shards or transfer."""
+    return demand.operation.kind in set(Kind)
+
+
+def largest_alone(
+    topology: Topology, demands: Sequence[CollectiveDemand], rates_us: Fraction
+) -> AloneBound | None:
+    """Return the largest bound of single operations; None: none is above ``rates_us``."""
+    most = max((float(one.latency) for one in topology.links), default=0.0)
+    if rates_us > most * ALONE_EFFORT.hops * ALONE_EFFORT.latencies:
+        return None
+    found: AloneBound | None = None
+    known: set[object] = set()
+    for demand in demands:
+        if not demand.parts:
+            continue
+        one = AloneQuestion.of(topology, demand)
+        if one.key in known:
+            continue
+        known.add(one.key)
+        us, certificate = one.bound(rates_us)
+        if us > (rates_us if found is None else found.us):
+            found = AloneBound(demand.name, us, certificate)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class AloneQuestion:
+    """An operation on the part of the machine that may forward for it.
+
+    Attributes:
+        share: that part.
+        collective: on its ranks. Of demands of several shards: with a byte for each.
+        bytes: its message size M; None where the sizes of shards are left out.
+    """
+
+    share: MachineShare
+    collective: Collective
+    bytes: int | None
+
+    @staticmethod
+    def of(topology: Topology, demand: CollectiveDemand) -> AloneQuestion:
+        """Return the question of a demand."""
+        one = demand.operation
+        ranks = one.group if set(demand.forwarders) == set(one.group) else demand.forwarders
+        if tuple(ranks) == tuple(range(topology.ranks)):
+            share = MachineShare(topology, tuple(ranks), tuple(range(len(topology.links))))
+        else:
+            share = share_of(topology, ranks)
+        place = {rank: i for i, rank in enumerate(share.ranks)}
+        if is_standard(demand):
+            collective = collective_of(one)
+            if share.ranks != tuple(one.group):
+                collective = collective.within([place[v] for v in one.group], len(place))
+            return AloneQuestion(share, collective, one.bytes)
+        shards = [  # of one byte each: which ranks need what, not how much
+            Shard(tuple(place[v] for v in x.holders), tuple(place[v] for v in x.receivers), 1)
+            for x in one.deliveries
+        ]
+        collective = shard_collective(len(place), shards, [[1]] * len(shards))
+        size = one.deliveries[0].bytes if len(shards) == 1 else None
+        return AloneQuestion(share, collective, size)
+
+    @property
+    def key(self) -> object:
+        """Return what its bound depends on, equal for alike operations."""
+        return nameless(self.share.topology).digest(), self.collective, self.bytes
+
+    def waits(self, us: Fraction | float) -> bool:
+        """Return True if latency may matter in a time of ``us`` µs."""
+        return float(self._latency[0]) * ALONE_EFFORT.latencies >= us
+
+    def bound(self, rates_us: Fraction = Fraction(0)) -> tuple[Fraction, Certificate]:
+        """Return a lower bound in µs and its proof.
+
+        All bounds count, unless latency hardly matters beside ``rates_us`` or sizes are left out:
+        then the latency of the farthest pair.
+        """
+        if self.bytes is None or not self.waits(rates_us):
+            return self._latency
+        return binding(bounds(self.share.topology, self.collective), self.bytes)
+
+    @cached_property
+    def _latency(self) -> tuple[Fraction, Certificate]:
+        machine = self.share.topology
+        needs = required_matrix(self.collective, copying_demand(self.collective))
+        path = latency_path(machine, needs, representatives(machine, BOUND_EFFORT.few_ranks))
+        us = Fraction(0) if path is None else path.length
+        return us, path_certificate(machine, path, "µs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ class Damage:
 
     def of_chunk(self, chunk: int) -> Ints:
         """The transfers of a chunk, in their order."""
-        return self.order[self.start[chunk] : self.start[chunk + 1]]
+        rows: Ints = self.order[self.start[chunk] : self.start[chunk + 1]]
+        return rows
 
     def route(self, row: int) -> tuple[int, ...]:
         """The links of a transfer as they are numbered now."""

@@ -252,7 +252,7 @@ def _tree_plans(
         none = np.zeros(0, np.int64)
         yield TransferPlan(machine, none, none, none)
         return
-    legs = [([], hops.tolist()) for hops in _of(trees)]
+    legs: Legs = [([], hops.tolist()) for hops in _of(trees)]
     yield from plans(machine, _jobs(machine, legs, len(legs)), seed, effort)
 
 

@@ -249,19 +249,9 @@ def run_events(
             if missing[v] == 0 or not idle(hop, held, until, clock[NOW]):
                 continue
             start = draw(rng, words)
-            quicker = into[0][v]  # sources of the hops into v, the quickest first
-            bit = rarest(
-                have,
-                src[hop],
-                promised,
-                v,
-                count,
-                start,
-                enough,
-                into[1],
-                quicker,
-                quicker + ahead[hop],
-            )
+            first = into[0][v]  # of the sources of the hops into v, the quickest first
+            last = first + ahead[hop]
+            bit = rarest(have, src[hop], promised, v, count, start, enough, into[1], first, last)
             if bit < 0:
                 continue
             put(promised, v, bit)

@@ -366,19 +366,22 @@ class _Race:
             return False
         return values[-1] > (1 - self.effort.gain) * values[-1 - least]
 
+    def _worth(self, point: Point) -> tuple[Any, ...]:
+        """What the objective asks for of a point, then what tells equal ones apart."""
+        match self.problem.objective:
+            case Objective.TIME:
+                return self._time(point, self.problem.bytes or 1), point.steps
+            case Objective.LATENCY:
+                return latency_us(point.schedule), point.steps, point.rounds_per_chunk
+            case _:
+                return point.rounds_per_chunk, point.steps
+
     def _value(self) -> float:
         """The best value of the objective so far; NaN for a frontier, which none has."""
         if not self.found:
             return math.inf
-        match self.problem.objective:
-            case Objective.TIME:
-                return min(self._time(p, self.problem.bytes or 1) for p in self.found)
-            case Objective.LATENCY:
-                return min(latency_us(p.schedule) for p in self.found)
-            case Objective.BANDWIDTH:
-                return float(min(p.rounds_per_chunk for p in self.found))
-            case _:
-                return math.nan
+        frontier = self.problem.objective is Objective.FRONTIER
+        return math.nan if frontier else float(min(self._worth(p)[0] for p in self.found))
 
     def _enough(self, steps: int, *, first: bool) -> bool:
         """Return True if the race is over: asked to, with the best answer, or without budget."""
@@ -490,8 +493,7 @@ class _Race:
         least = float(
             Fraction(lower_bound_us(bounds(self.problem.topology, self.problem.collective), size))
         )
-        best = min(self._time(p, size) for p in self.found)
-        return best / least if least else 1.0
+        return self._value() / least if least else 1.0
 
     def _time(self, point: Point, size: int) -> float:
         key = (id(point), size)
@@ -558,21 +560,9 @@ class _Race:
         return tuple(lines)
 
     def _select(self) -> list[Point]:
-        problem = self.problem
-        match problem.objective:
-            case Objective.TIME:
-                return [self._best(problem.bytes or 1)]
-            case Objective.LATENCY:
-                return [
-                    min(
-                        self.found,
-                        key=lambda p: (latency_us(p.schedule), p.steps, p.rounds_per_chunk),
-                    )
-                ]
-            case Objective.BANDWIDTH:
-                return [min(self.found, key=lambda p: (p.rounds_per_chunk, p.steps))]
-            case _:
-                return self._frontier()
+        if self.problem.objective is Objective.FRONTIER:
+            return self._frontier()
+        return self.found if len(self.found) == 1 else [min(self.found, key=self._worth)]
 
     def _frontier(self) -> list[Point]:
         """Return the points of ``exact`` (best in steps and rounds) and the fastest at any size.
