@@ -67,7 +67,7 @@ class Damage:
         hit = np.zeros(len(schedule), bool)
         hit[np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))[moved < 0]] = True
         broken = distinct_values(schedule.chunk[hit]).tolist()
-        start, order = grouped(schedule.chunk, schedule.collective.chunks)
+        start, order = grouped(schedule.chunk.astype(np.int64), schedule.collective.chunks)
         return Damage(schedule, left, moved, hit, order, start, tuple(broken))
 
     def of_chunk(self, chunk: int) -> Ints:
