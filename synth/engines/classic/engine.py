@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints, distinct_values
 from weft.dsl.base.components import components
 from weft.dsl.base.errors import BadAlgorithm, UserError
 from weft.dsl.base.lazy_dataclass import dataclass
@@ -32,11 +31,10 @@ from ...time.latency import latency_us
 from ...time.schedule_time import simulate, simulation_steps
 from ..packing.casts.search import CastEffort, in_slices
 from .effort import ClassicEffort
-from .grid import RankGrid
-from .in_network import InNetwork
+from .grid import RankGrid, grid_at
+from .in_network import InNetwork, SlotPool
 from .model import Flat
 from .place import ClassicAlgorithm, Site, find_algorithm, has_levels, names_for
-from .pool import SlotPool
 from .schedule import to_schedule
 
 STEPS_PER_MOVE = 20
@@ -333,19 +331,8 @@ class _Judge:
         schedule, rounds = schedule.with_provenance(algorithm=name), schedule.rounds
         factor = schedule.collective.factor
         limit = self.bound.rounds_per_chunk
-        if schedule.segments > 1 or len(schedule.casts):
-            rate = rounds_per_chunk(schedule)
-            return Point(
-                schedule,
-                schedule.steps,
-                sum(rounds),
-                factor,
-                limit,
-                self.bound.certificate,
-                step_optimal=schedule.steps == self.bound.steps,
-                bandwidth_optimal=rate == limit,
-                rate=rate,
-            )
+        sliced = schedule.segments > 1 or len(schedule.casts) > 0
+        rate = rounds_per_chunk(schedule) if sliced else None
         return Point(
             schedule,
             schedule.steps,
@@ -354,7 +341,8 @@ class _Judge:
             limit,
             self.bound.certificate,
             step_optimal=schedule.steps == self.bound.steps,
-            bandwidth_optimal=sum(rounds) == limit * factor,
+            bandwidth_optimal=(Fraction(sum(rounds), factor) if rate is None else rate) == limit,
+            rate=rate,
         )
 
     def _value(self, schedule: Schedule) -> float:
@@ -391,9 +379,6 @@ def _fixes_chunk_count(sketch: Sketch | None) -> bool:
     return any(isinstance(rule, Chunks) for rule in (sketch.rules if sketch else ()))
 
 
-Groups = tuple[tuple[int, ...], ...]
-
-
 def grid_of_phases(problem: Problem) -> RankGrid | None:
     """The grid whose lines are the groups of the sketch's phases, the first phase along axis 0.
 
@@ -407,21 +392,9 @@ def grid_of_phases(problem: Problem) -> RankGrid | None:
     if str(problem.collective.kind) == "allgather":
         told.reverse()
     axes = list(dict.fromkeys(told))
-    ranks = problem.topology.ranks
-    place = np.array([_across(axes, axis, ranks) for axis in range(len(axes))])
-    shape = tuple(int(x) + 1 for x in place.max(axis=1))
-    strides = [prod(shape[:axis]) for axis in range(len(shape))]
-    number = place.T @ strides
-    if prod(shape) != ranks or len(distinct_values(number)) != ranks:
-        return None
-    return RankGrid(shape, tuple(np.argsort(number).tolist()))
-
-
-def _across(axes: list[Groups], axis: int, ranks: int) -> Ints:
-    """Return the coordinate of each rank along an axis.
-
-    Ranks that the other axes connect have the same coordinate.
-    """
-    others = chain.from_iterable(axes[:axis] + axes[axis + 1 :])
-    pairs = np.array([(g[0], r) for g in others for r in g], np.int64).reshape(-1, 2)
-    return components(ranks, *pairs.T)
+    place = []
+    for axis in axes:  # ranks that the other axes connect have the same coordinate along it
+        others = chain.from_iterable(other for other in axes if other is not axis)
+        pairs = np.array([(g[0], r) for g in others for r in g], np.int64).reshape(-1, 2)
+        place.append(components(problem.topology.ranks, *pairs.T))
+    return grid_at(np.array(place))

@@ -20,20 +20,16 @@ from weft.dsl.nouns.topology import Topology
 
 from ...base.meter import Meter
 from ...steiner.switch_trees import SwitchRoutes
-from .catalog import CLASSICS, classic_algorithm
 from .effort import CLASSIC_EFFORT, ClassicEffort
-from .grid import RankGrid, plain_grid
+from .flat import FLAT, classic_algorithm
+from .grid import NestedPartitions, RankGrid, plain_grid
 from .hierarchical import HIERARCHICAL, Hierarchical, MachineStructure, Shape
-from .hierarchy import host_grid, levels, torus
-from .in_network import IN_NETWORK, CastSite, InNetwork
-from .laned import LANED, Laned, LaneStructure
-from .lanes import Ring, host_paths, lane_rings, rail_rings
-from .leaders import NestedPartitions
+from .hierarchy import host_grid, levels, product_grid, torus
+from .in_network import IN_NETWORK, CastSite, InNetwork, SlotPool
+from .lanes import LANED, Laned, LaneStructure, Ring, host_paths, lane_rings, rail_rings
 from .mapping import ring_order, tree_order
 from .model import Flat
-from .pool import SlotPool
-from .products import product_grid
-from .routes import GpuRoutes
+from .schedule import GpuRoutes
 
 ClassicAlgorithm = Flat | Hierarchical | Laned | InNetwork
 
@@ -43,7 +39,7 @@ ALONG_RINGS = frozenset({"ring", "biring", "chain", "swing"})
 
 def all_algorithms() -> tuple[ClassicAlgorithm, ...]:
     """All classic algorithms: flat, hierarchical, in lanes, and in switches."""
-    return (*CLASSICS, *HIERARCHICAL, *LANED, *IN_NETWORK)
+    return (*FLAT, *HIERARCHICAL, *LANED, *IN_NETWORK)
 
 
 def find_algorithm(name: str, kind: str | Kind) -> ClassicAlgorithm:
@@ -270,7 +266,7 @@ class Site:
                 hint="their sizes multiply to the number of ranks",
             )
         p = self._builder(one, one.parts(shape) * max(1, chunks), root, in_place, builder)
-        one.write(p, where, **one.options(shape))
+        one.write(p, where)
         return p.algorithm()
 
     def _laned(

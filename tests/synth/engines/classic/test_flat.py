@@ -9,8 +9,7 @@ from moves import achieves, writes_input
 
 from weft.dsl.base.errors import UnknownName, UserError
 from weft.dsl.nouns.collective import ROOTED, Kind
-from weft.synth.engines.classic.catalog import classic, classic_algorithm, classics_for
-from weft.synth.engines.classic.flat import FLAT
+from weft.synth.engines.classic.flat import FLAT, classic, classic_algorithm, classics_for
 from weft.synth.engines.classic.model import Flat
 
 SIZES = range(2, 18)
