@@ -30,7 +30,7 @@ from weft.dsl.nouns.topology import Topology
 from ...base.meter import Meter
 from .effort import CLASSIC_EFFORT, ClassicEffort
 from .grid import NestedPartitions, Partition, RankGrid, grid_at
-from .mapping import PairPaths, ring_order
+from .mapping import PairPaths, hosts_of, ring_order
 
 
 def hop_costs(topology: Topology) -> Floats:
@@ -66,14 +66,6 @@ def levels(topology: Topology, costs: Floats | None = None) -> NestedPartitions:
         for partition in _classes(between)
     ]
     return NestedPartitions(n, (*inner, hosts, *outer))
-
-
-def hosts_of(topology: Topology) -> Partition:
-    """The ranks of each host, in order; one group where hosts are not named."""
-    groups: dict[int | None, list[int]] = {}
-    for rank, host in enumerate(topology.host_of):
-        groups.setdefault(host, []).append(rank)
-    return tuple(map(tuple, groups.values()))
 
 
 def _classes(costs: Floats) -> list[Partition]:

@@ -125,10 +125,7 @@ def host_paths(
     free: list[dict[int, int]] = [{} for _ in range(g)]
     for (a, b), lanes in sorted(cabled[0].items()):
         free[a][b] = lanes
-    search = _LaneSearch(free, steps)
-    found = search.find()
-    if meter is not None:
-        meter.spend(STEPS_PER_HOP * (steps - search.steps))
+    found = _disjoint_rings(free, steps, meter)
     if any((b, a) not in cabled[0] for a, b in cabled[0]):
         return ()
     return _with_own_ends(found, g) if found else _through_hives(free)
@@ -188,11 +185,15 @@ def lane_rings(topology: Topology, steps: int, meter: Meter | None = None) -> tu
     free: list[dict[int, int]] = [{} for _ in range(topology.ranks)]
     for x in sorted(cables, key=lambda x: (x.src, x.dst)):
         free[x.src][x.dst] = free[x.src].get(x.dst, 0) + int(x.bandwidth / lane)
+    return tuple(_disjoint_rings(free, steps, meter))
+
+
+def _disjoint_rings(free: list[dict[int, int]], steps: int, meter: Meter | None) -> list[Ring]:
     search = _LaneSearch(free, steps)
     found = search.find()
     if meter is not None:
         meter.spend(STEPS_PER_HOP * (steps - search.steps))
-    return tuple(found)
+    return found
 
 
 STEPS_PER_HOP = 5
@@ -305,17 +306,18 @@ def reduce_scatter(p: Builder, rings: Sequence[Ring]) -> None:
     _around(p, rings, sums=True, copies=False)
 
 
-def broadcast(p: Builder, rings: Sequence[Ring], root: int = 0) -> None:
+def broadcast(p: Builder, rings: Sequence[Ring]) -> None:
     """A share of the message along every ring, from the root to the rank before it."""
     for lane, (ring, share) in enumerate(zip(rings, runs(p, len(rings)), strict=True)):
-        down(_lane(p, lane), _from(root, ring), [[chunk] for chunk in share])
+        order = _from(p.collective.roots[0], ring)
+        down(_lane(p, lane), order, [[chunk] for chunk in share])
 
 
-def reduce(p: Builder, rings: Sequence[Ring], root: int = 0) -> None:
+def reduce(p: Builder, rings: Sequence[Ring]) -> None:
     """A share of the message along every ring, summed, to the root."""
     for lane, (ring, share) in enumerate(zip(rings, runs(p, len(rings)), strict=True)):
-        there = _from(root, ring[::-1])
-        up(_lane(p, lane), there, [[chunk] for chunk in share])
+        order = _from(p.collective.roots[0], ring[::-1])
+        up(_lane(p, lane), order, [[chunk] for chunk in share])
 
 
 # --- NCCL's trees ---------------------------------------------------------------------------------
@@ -383,7 +385,7 @@ class Laned:
     Attributes:
         name, kind: ``rings`` for ``allreduce``.
         structure: what ``write`` needs: rings, or a grid of local ranks and hosts.
-        write: ``write(p, structure)``, of rooted collectives with ``root`` as well.
+        write: ``write(p, structure)``.
         lanes: into how many lanes the structure divides the message.
         cost: of a number of ranks, of lanes that share nothing, and of chunks of a pipeline; a tree
             is that of the ranks in two hosts.
