@@ -28,7 +28,7 @@ from weft.dsl.nouns.topology import Topology
 from ...judge.casts import cast_problems
 from ...steiner.graph import Arcs, SteinerGraph
 from ...steiner.switch_trees import SwitchRoutes
-from .orbits import classes_under
+from .demands import classes_under
 
 KINDS = (Kind.ALLGATHER, Kind.BROADCAST)
 """Copying collectives in which every rank takes part in every chunk: turned round, each of them

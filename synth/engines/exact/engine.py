@@ -24,13 +24,23 @@ from ...base.engine import Budget, Observer, Outcome, Status
 from ...base.meter import Meter
 from ...bounds import bounds
 from ...frontier.objective import meets_bound
-from . import paper, realize, rules
+from . import paper, realize
 from .casts import offer_images, offers_for
-from .demands import CopyDemand, HopDistances, demands, reach
+from .demands import CopyDemand, HopDistances, demand_image, demands, find_orbits, reach
 from .effort import ExactEffort
 from .frontier import Frontier, FrontierSearch, Solver, any_point, first_at_best, walk
-from .instance import ExactQuestion, Space, build_space, with_symmetry
-from .orbits import demand_image, find_orbits
+from .instance import (
+    ExactQuestion,
+    Space,
+    apply_rules,
+    build_space,
+    fixed_factor,
+    last_named_step,
+    refusal,
+    step_limit,
+    unused_links,
+    with_symmetry,
+)
 from .sums import takes_sum
 from .sums_search import search_sums
 
@@ -81,7 +91,7 @@ class Exact:
             return "exact copies only; combining collectives reach it reversed or composed"
         if problem.collective.sizes:
             return "its chunks are all of one size; unequal ones reach it cut into grains"
-        if problem.sketch is not None and (why := rules.refusal(problem.sketch, self.solver)):
+        if problem.sketch is not None and (why := refusal(problem.sketch, self.solver)):
             return why
         targets = sum(len(d.targets) for d in demands(problem.collective))
         if targets == 0:
@@ -171,7 +181,7 @@ def _answer(
     statements = (*found.gaps, *how_it_ended(search, found))
     if not found.points:
         return Outcome(Status.NOTHING, statements=statements)
-    ends = found.complete or last == rules.step_limit(prepared.rules)
+    ends = found.complete or last == step_limit(prepared.rules)
     if objective is Objective.FRONTIER or objective is Objective.TIME:
         ends = ends or never_ends(search, found)
     ends = ends or objective is Objective.LATENCY
@@ -201,8 +211,8 @@ class PreparedProblem:
 
     def last_steps(self, wished: int) -> int:
         """Return the last step count to try: the option, a rule, or four more than the least."""
-        last = max(wished or self.least_steps + 4, rules.last_named_step(self.rules))
-        limit = rules.step_limit(self.rules)
+        last = max(wished or self.least_steps + 4, last_named_step(self.rules))
+        limit = step_limit(self.rules)
         return last if limit is None else min(last, limit)
 
     @property
@@ -210,16 +220,16 @@ class PreparedProblem:
         """No rule can need more steps than this: a simple path has fewer hops than there are
         ranks, before and after the last step that a rule names; or what a rule allows at most."""
         simple = self.problem.topology.ranks - 1
-        most = max(simple, rules.last_named_step(self.rules) + simple)
-        limit = rules.step_limit(self.rules)
+        most = max(simple, last_named_step(self.rules) + simple)
+        limit = step_limit(self.rules)
         return most if limit is None else min(most, limit)
 
     def feasible(
         self, subset: Sequence[Rule], steps: int, meter: Meter, observer: Observer
     ) -> realize.SolverVerdict:
         """Decide if some schedule of S steps (any number of rounds) obeys a subset of the rules."""
-        space = rules.apply_rules(self.plain, subset)
-        question = ExactQuestion(rules.fixed_factor(subset) or 1, steps, None)
+        space = apply_rules(self.plain, subset)
+        question = ExactQuestion(fixed_factor(subset) or 1, steps, None)
         answer = realize.solve(
             space, question, meter.part(0.3), self.search.seed, observer, self.search.effort
         )
@@ -243,10 +253,10 @@ class PreparedProblem:
 
     def impossible(self, meter: Meter, observer: Observer) -> Callable[[Sequence[Rule]], bool]:
         """Return a test that is True for rules proved to exclude every schedule."""
-        free = self.problem.topology.ranks - 1 + rules.last_named_step(self.rules)
+        free = self.problem.topology.ranks - 1 + last_named_step(self.rules)
 
         def proved(subset: Sequence[Rule]) -> bool:
-            limit = rules.step_limit(subset)
+            limit = step_limit(subset)
             steps = free if limit is None else min(free, limit)
             return self.feasible(subset, steps, meter, observer) is realize.SolverVerdict.NO
 
@@ -270,7 +280,7 @@ def prepare(
     plain = build_space(topology, hops, wanted, near, collective.factor)
     ruled = problem.sketch.rules if problem.sketch else ()
     images = _usable_images(topology, wanted, ruled) if symmetric else []
-    spaces = (rules.apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
+    spaces = (apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
     forwarding: tuple[Space, ...] = ()
     # The paper's encoding has no words for casts, and sketches none for rules about them.
     offers = offers_for(topology, collective) if solver is realize.solve and not ruled else ()
@@ -279,7 +289,7 @@ def prepare(
         kept = [image for image in images if offer_images(offers, *image) is not None]
         forwarding, spaces = spaces, (*_invariant(casting, kept), casting)
     # The flow LP sees the links that the rules leave; symmetry and prices are of that machine.
-    left = topology.without_links(rules.unused_links(spaces[-1])) if ruled else topology
+    left = topology.without_links(unused_links(spaces[-1])) if ruled else topology
     nodes, links = [n for n, _ in images], [x for _, x in images]
     orbits = find_orbits(left, wanted, nodes, links, topology.round_units())
     static = bounds(topology, collective)
@@ -296,7 +306,7 @@ def prepare(
         solver,
         static.rounds_per_chunk * collective.factor,
         static.certificate,
-        _further_cut(rules.fixed_factor(ruled) or chunks or None, collective),
+        _further_cut(fixed_factor(ruled) or chunks or None, collective),
         max(1, max_chunks // collective.factor),
         least,
         seed,

@@ -27,11 +27,10 @@ from ...base.meter import STEPS, Meter
 from ...fabric.occupancy import links_used
 from ...judge.prune import prune
 from . import realize as cp_sat
-from .demands import CopyDemand, HopDistances
+from .demands import CopyDemand, DemandOrbits, HopDistances
 from .effort import ExactEffort
 from .flow_bound import FlowBound, flow_bound
 from .instance import ExactQuestion, Space
-from .orbits import DemandOrbits
 from .realize import Realization, SolverVerdict
 
 Solver = Callable[[Space, ExactQuestion, Meter, int, Observer, ExactEffort], Realization]

@@ -24,8 +24,7 @@ from ...fabric.hop_table import HopTable, hop_table_of
 from ...judge.allowed_pairs import off_relays, orbits_for
 from ..greedy.plan import TransferPlan, schedule_of
 from .effort import SKETCHED_EFFORT, SketchedEffort
-from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
-from .peers import beyond_peers
+from .limits import UNLIMITED, beyond_peers, fixed_sends, hops_down, limits_of
 from .search_kernel import ChunkJobs, Placements
 from .timeline_kernel import SearchHops
 

@@ -32,8 +32,7 @@ from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.exact import Exact
 from weft.synth.engines.exact.casts import offers_of
 from weft.synth.engines.exact.frontier import rounds_needed
-from weft.synth.engines.exact.sums import as_sum, sum_spaces, takes_sum
-from weft.synth.engines.exact.sums_bound import sum_bound
+from weft.synth.engines.exact.sums import as_sum, sum_bound, sum_spaces, takes_sum
 from weft.synth.engines.packing.engine import Packer
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate

@@ -18,8 +18,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Silent, Status
 from weft.synth.engines.exact import realize
 from weft.synth.engines.exact.demands import demands, reach
-from weft.synth.engines.exact.instance import ExactQuestion, build_space
-from weft.synth.engines.exact.rules import apply_rules
+from weft.synth.engines.exact.instance import ExactQuestion, apply_rules, build_space
 from weft.synth.judge.verify import verify
 
 DOUBLES = "0 <-> 1, 1 <-> 3, 3 <-> 2, 2 <-> 6, 6 <-> 7, 7 <-> 5, 5 <-> 4, 4 <-> 0"
