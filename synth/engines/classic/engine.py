@@ -100,7 +100,6 @@ class Classic:
         return None
 
     def _require_sense(self, collective: Collective) -> None:
-        """Refuse a name that is for other collectives, and a shape that says nothing."""
         shape = "x".join(map(str, self.shape))
         if self.shape and prod(self.shape) != collective.ranks:
             raise UserError(
@@ -201,7 +200,6 @@ class Classic:
         bandwidth = float(median(x.bandwidth for x in links))
 
         def formula(one: Flat) -> float:
-            """µs on equal links, in the best number of pieces."""
             pieces = self._pieces(one, problem.objective)
             costs = (one.cost(problem.topology.ranks, x) for x in pieces)
             return min(cost.us(size, alpha, bandwidth) for cost in costs)
@@ -227,7 +225,6 @@ class Classic:
     def _schedule(
         self, site: Site, one: ClassicAlgorithm, chunks: int, problem: Problem, meter: Meter
     ) -> Schedule:
-        """The schedule of an algorithm; its ranks in the order that fits, else in their own."""
         collective = problem.collective
         root = collective.roots[0] if collective.roots else 0
         pieces = chunks * collective.factor
@@ -278,8 +275,6 @@ def _require_obedient(name: str, schedule: Schedule, problem: Problem) -> None:
 
 @dataclass(slots=True)
 class _Judge:
-    """Keeps the best of the offered schedules for the objective."""
-
     problem: Problem
     bound: Bounds
     observer: Observer
@@ -289,7 +284,6 @@ class _Judge:
     value: float = float("inf")
 
     def look_at(self, name: str, schedule: Schedule) -> None:
-        """Keep the schedule if it is better than the kept ones."""
         point = self._point(name, schedule)
         if self.problem.objective is Objective.FRONTIER:
             kept = pareto([*self.points, point])
@@ -346,7 +340,6 @@ class _Judge:
         )
 
     def _value(self, schedule: Schedule) -> float:
-        """Return the time in µs that the objective minimizes."""
         self.meter.spend(simulation_steps(schedule))
         if self.problem.objective is Objective.LATENCY:
             return latency_us(schedule)
@@ -355,7 +348,6 @@ class _Judge:
         return simulate(schedule, self.problem.bytes or 1).time_us
 
     def outcome(self, *statements: str) -> Outcome:
-        """Return the kept points; the status is OPTIMAL if no schedule can be better."""
         proved = not statements and self._is_optimal()
         names = ", ".join(str(p.schedule.provenance["algorithm"]) for p in self.points)
         status = Status.OPTIMAL if proved else Status.FEASIBLE
@@ -375,7 +367,6 @@ class _Judge:
 
 
 def _fixes_chunk_count(sketch: Sketch | None) -> bool:
-    """Return True if a rule of the sketch fixes the number of pieces of the message."""
     return any(isinstance(rule, Chunks) for rule in (sketch.rules if sketch else ()))
 
 

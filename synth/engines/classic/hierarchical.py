@@ -276,7 +276,6 @@ def _tours(g: int, m: int) -> dict[tuple[int, int, int], list[int]]:
 
 
 def _send_to_scratch(blocks: Blocks, dst: int) -> Blocks:
-    """Blocks of one rank in the scratch of another, sent as one message."""
     (src,) = {chunk.rank for chunk in blocks.values()}
     if src == dst:
         return blocks
@@ -296,13 +295,11 @@ def _send_to_output(p: Builder, blocks: Blocks, dst: int) -> Blocks:
 
 
 def _parcel(blocks: Blocks) -> Chunk:
-    """Blocks side by side, in the order of their numbers."""
     first, *others = (blocks[pair] for pair in sorted(blocks))
     return make_contiguous(first.group(*others))
 
 
 def _settle(have: Sequence[Blocks]) -> None:
-    """Put what has come to its ranks in its places."""
     for rank, blocks in enumerate(have):
         for (src, dst), chunk in blocks.items():
             assert dst == rank, "nothing is left on its way"
@@ -322,7 +319,6 @@ def proxies_of(host: int, far: int, g: int, m: int) -> list[int]:
 
 
 def _data(p: Builder, src: int, dst: int) -> Chunk:
-    """Return the chunks that rank ``src`` holds for rank ``dst`` at the start."""
     factor = p.chunks // p.ranks**2
     return p.chunk(src, (src * p.ranks + dst) * factor, count=factor)
 

@@ -436,7 +436,6 @@ class InNetwork:
         casts: Sequence[Cast],
         pieces: int,
     ) -> Sequence[Cast]:
-        """Return casts with what slots let through of each."""
         both = [(forth, back) for forth, back in trees if forth is not None and back is not None]
         if not self.pooled or not both:
             return casts

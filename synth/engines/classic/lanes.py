@@ -167,7 +167,6 @@ def _with_own_ends(found: Sequence[Ring], g: int) -> tuple[Ring, ...]:
 
 
 def _from(rank: int, ring: Ring) -> Ring:
-    """The ring from a rank of it on."""
     at = ring.index(rank)
     return ring[at:] + ring[:at]
 
@@ -213,7 +212,6 @@ class _LaneSearch:
     steps: int
 
     def find(self) -> list[Ring]:
-        """The largest set of rings that was found."""
         ranks, trail, best = len(self.free), [0], 0
         rings: list[Ring] = []
         frames: list[Iterator[int]] = []
@@ -262,7 +260,6 @@ class _LaneSearch:
 
 
 def _only_first(ranks: int) -> bytearray:
-    """Ranks that a ring has been to: the first."""
     seen = bytearray(ranks)
     seen[0] = True
     return seen
@@ -272,7 +269,6 @@ def _only_first(ranks: int) -> bytearray:
 
 
 def _lane(p: Builder, lane: int) -> Writer:
-    """A thread block and a channel for each lane."""
     hints: MoveHints = {"channel": lane, "send_block": lane, "recv_block": lane}
     return Writer(p, lambda src, dst, chunks: hints)
 

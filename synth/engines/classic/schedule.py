@@ -133,8 +133,6 @@ class _ChunkVersions:
 
 
 class _VersionReplay:
-    """Replay of the moves, one after another, on versions."""
-
     def __init__(self, algorithm: Algorithm, routes: GpuRoutes) -> None:
         self.algorithm = algorithm
         self.near = [frozenset(x) for x in routes.near]
@@ -148,7 +146,6 @@ class _VersionReplay:
             self.slots[rank][aliases.name(rank, INPUT + offset)] = _SlotValue(chunk, mask, 0)
 
     def play(self) -> None:
-        """Carry out all moves."""
         m = self.algorithm.moves
         columns = (m.src, m.source, m.dst, m.target, m.operand)
         for src, source, dst, target, operand in zip(*(c.tolist() for c in columns), strict=True):

@@ -26,9 +26,17 @@ from ...bounds import bounds
 from ...frontier.objective import meets_bound
 from . import paper, realize
 from .casts import offer_images, offers_for
-from .demands import CopyDemand, HopDistances, demand_image, demands, find_orbits, reach
+from .demands import CopyDemand, demand_image, demands, find_orbits, reach
 from .effort import ExactEffort
-from .frontier import Frontier, FrontierSearch, Solver, any_point, first_at_best, walk
+from .frontier import (
+    Frontier,
+    FrontierSearch,
+    Solver,
+    any_point,
+    first_at_best,
+    resource_name,
+    walk,
+)
 from .instance import (
     ExactQuestion,
     Space,
@@ -183,7 +191,8 @@ def _answer(
         return Outcome(Status.NOTHING, statements=statements)
     ends = found.complete or last == step_limit(prepared.rules)
     if objective is Objective.FRONTIER or objective is Objective.TIME:
-        ends = ends or never_ends(search, found)
+        # An infinite frontier is ended by the step limit alone.
+        ends = ends or never_reached(search) is not None
     ends = ends or objective is Objective.LATENCY
     proved = ends and not found.gaps and all(p.optimal for p in found.points)
     # Steps and rounds are proved; time is their sum only for whole rounds.
@@ -346,47 +355,31 @@ def _invariant(plain: Space, images: Images) -> Iterator[Space]:
             yield with_symmetry(plain, group)
 
 
-def never_reached(
-    topology: Topology, wanted: Sequence[CopyDemand], near: HopDistances, static: Fraction
-) -> str | None:
-    """The argument that ``static`` rounds per chunk are not reached by any number of steps.
+def never_reached(search: FrontierSearch) -> str | None:
+    """The argument that no number of steps reaches the search's ``static`` rounds per chunk.
 
     Take a minimum cut between the sources and a target whose capacity is 1/static chunks per
     round. Reaching the bound means filling all its links in every round of every step. But in
     step 1, which has at least one round, a link whose tail holds nothing yet carries nothing.
     None where the argument does not apply (several demands, or no such cut).
     """
-    if len(wanted) != 1:
+    topology, (demand, *others) = search.topology, search.wanted
+    if others:
         return None
-    demand = wanted[0]
-    depth = near.tail_depth(demand.sources)
+    depth = reach(topology).tail_depth(demand.sources)
     for target in demand.targets:
         value, cut = _minimum_cut(topology, demand.sources, target)
-        if value == 0 or len(demand.chunks) / value != static:
+        if value == 0 or len(demand.chunks) / value != search.static:
             continue
         idle = [i for i in cut if depth[topology.links[i].src] >= 1]
         if idle:
-            names = ", ".join(_name(topology, i) for i in idle[:4])
+            names = ", ".join(resource_name(topology, i) for i in idle[:4])
             return (
                 f"it would need all {value} chunks per round of the cut around "
                 f"{topology.nodes[target].name} in every round, but in step 1 "
                 f"{names} {'has' if len(idle) == 1 else 'have'} nothing to carry"
             )
     return None
-
-
-def pipelining_approaches(topology: Topology) -> bool:
-    """Return True if more steps approach the cut bound arbitrarily closely.
-
-    On machines without switches and shared resources the bound is attained by a packing of trees
-    (Edmonds 1973), and pipelining them over more steps costs only their height.
-    """
-    return not topology.resources and all(node.stores for node in topology.nodes)
-
-
-def _name(topology: Topology, link: int) -> str:
-    one = topology.links[link]
-    return f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
 
 
 def _minimum_cut(
@@ -417,15 +410,6 @@ def _minimum_cut(
     return Fraction(int(result.flow_value), per_chunk), cut
 
 
-def never_ends(search: FrontierSearch, found: Frontier) -> bool:
-    """Return True if the frontier is infinite, so that only the step limit ends it."""
-    return bool(found.points) and _why_never(search) is not None
-
-
-def _why_never(search: FrontierSearch) -> str | None:
-    return never_reached(search.topology, search.wanted, reach(search.topology), search.static)
-
-
 def how_it_ended(search: FrontierSearch, found: Frontier) -> tuple[str, ...]:
     """Return the reason why the search over steps ended, as text."""
     static = search.static / search.collective.factor
@@ -435,12 +419,13 @@ def how_it_ended(search: FrontierSearch, found: Frontier) -> tuple[str, ...]:
         least = count(static, "round")
         return (f"the frontier is complete: {least} per chunk is the least there is",)
     last = found.points[-1].steps
-    why = _why_never(search)
+    why = never_reached(search)
     if why is None:
         return (f"the search over steps ended at {last}; the bound is {static}",)
-    approach = (
-        "approached, not reached" if pipelining_approaches(search.topology) else "not reached"
-    )
+    # Without switches and shared resources a packing of trees attains the cut bound (Edmonds 1973),
+    # and to pipeline them over more steps costs only their height.
+    direct = not search.topology.resources and all(node.stores for node in search.topology.nodes)
+    approach = "approached, not reached" if direct else "not reached"
     return (
         f"{count(static, 'round')} per chunk is {approach}, whatever the number of steps: {why}; "
         f"the search ended at {last} steps",

@@ -89,8 +89,6 @@ def readable(bound: Fraction) -> Fraction:
 
 
 class _Triplets:
-    """Triplets of a sparse matrix under construction."""
-
     def __init__(self) -> None:
         self.rows: list[Ints] = []
         self.cols: list[Ints] = []

@@ -16,16 +16,14 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.lazy_dataclass import dataclass
-from weft.dsl.nouns.hops import Hops, latency_units
+from weft.dsl.nouns.hops import Hops
 from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
-    Forbid,
     MaxDetour,
     MaxHops,
     MaxSteps,
     Measure,
-    Only,
     OwnFirst,
     Peers,
     Phases,
@@ -38,6 +36,8 @@ from weft.dsl.nouns.sketch import (
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry import symmetry
 
+from ...fabric.allowed import hop_lengths, passing
+from ...judge.allowed_pairs import off_relays
 from ...judge.paths import longest_paths
 from .casts import CastOffer, CastSpace, cast_space, invariant_casts
 from .demands import CopyDemand, HopDistances, classes_under
@@ -129,16 +129,6 @@ class Space:
     def refutes(self) -> bool:
         """True if NO, where it is a proof, is one for schedules with casts of any kind too."""
         return not any(node.multicast for node in self.topology.nodes)
-
-    @property
-    def names_steps(self) -> bool:
-        """True if a rule names a step: steps must then keep their numbers."""
-        return any(rule.step is not None for rule in self.pinned)
-
-    @property
-    def demands_sends(self) -> bool:
-        """True if a rule demands sends, which may be redundant otherwise."""
-        return any(rule.must for rule in self.pinned)
 
     def ends(self) -> tuple[Ints, Ints]:
         """Source and destination rank of every hop."""
@@ -244,15 +234,11 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         item_orbit=classes_under(space.items, item_images),
         pair_class=pair_class,
         # What is forbidden for one member of a class is forbidden for all.
-        allowed=_whole_classes(space.allowed, pair_class),
+        allowed=~np.isin(pair_class, pair_class[~space.allowed.ravel()]).reshape(
+            space.allowed.shape
+        ),
         casts=invariant_casts(space.casts, item_images, images),
     )
-
-
-def _whole_classes(allowed: Bools, classes: Ints) -> Bools:
-    bad = np.zeros(int(classes.max(initial=-1)) + 1, bool)
-    bad[classes[~allowed.ravel()]] = True
-    return ~bad[classes].reshape(allowed.shape)
 
 
 def possible(space: Space, item: int, step: int, steps: int) -> Ints:
@@ -303,15 +289,11 @@ def last_named_step(rules: Sequence[Rule]) -> int:
 
 def apply_rules(space: Space, rules: Sequence[Rule]) -> Space:
     """Return the space restricted to schedules that obey all of ``rules``."""
-    allowed = space.allowed.copy()
-    only = [r for r in rules if isinstance(r, Only)]
-    if only:
-        allowed &= np.logical_or.reduce([_named_by(space, r) for r in only])[None, :]
-    for rule in rules:
-        if isinstance(rule, Forbid):
-            allowed &= ~_forbidden_by(space, rule)[None, :]
-        elif isinstance(rule, Relay):
-            allowed &= _relay_mask(space, rule)
+    sketch, (src, dst) = Sketch("", tuple(rules)), space.ends()
+    allowed = space.allowed & [sketch.allows(hop) for hop in space.hops.hops]
+    for item, sources in enumerate(space.sources if sketch.of(Relay) else ()):
+        starts = np.isin(np.arange(space.topology.ranks), sources)
+        allowed[item] &= ~off_relays(space.topology, sketch, starts)[src, dst]
     narrowed = replace(
         space,
         allowed=allowed,
@@ -330,51 +312,16 @@ def unused_links(space: Space) -> tuple[int, ...]:
     return tuple(i for i in range(len(space.topology.links)) if i not in used)
 
 
-def _named_by(space: Space, rule: Only) -> Bools:
-    return np.array(
-        [
-            (h.src, h.dst) in rule.pairs or bool(rule.links and rule.links.issuperset(h.route))
-            for h in space.hops.hops
-        ]
-    )
-
-
-def _forbidden_by(space: Space, rule: Forbid) -> Bools:
-    return np.array(
-        [
-            (h.src, h.dst) in rule.pairs or not rule.links.isdisjoint(h.route)
-            for h in space.hops.hops
-        ]
-    )
-
-
-def _relay_mask(space: Space, rule: Relay) -> Bools:
-    """Which (item, hop) a relay rule allows: chunks of its sources leave home through it only."""
-    host = space.topology.host_of
-    through = set(rule.through)
-    allowed = np.ones_like(space.allowed)
-    for item, sources in enumerate(space.sources):
-        if rule.sources.isdisjoint(sources):
-            continue
-        home = {host[r] for r in sources}
-        for i, hop in enumerate(space.hops.hops):
-            leaves = host[hop.src] in home and host[hop.dst] != host[hop.src]
-            allowed[item, i] = not leaves or (hop.src, hop.dst) in through
-    return allowed
-
-
 def _path_limit(space: Space, rule: MaxHops | MaxDetour) -> PathLimit:
-    hops, ranks = space.hops.hops, space.topology.ranks
-    lengths = np.ones(len(hops), np.int64)
     if isinstance(rule, MaxHops):
-        return PathLimit(lengths, np.full((space.items, ranks), rule.count, np.int64))
-    if rule.measure is Measure.ALPHA:
-        alpha, _ = latency_units(space.topology)
-        lengths = np.array([alpha[list(h.route)].sum() for h in hops], np.int64)
-    most = longest_paths(space.topology, rule)
+        most = np.full((space.topology.ranks, space.topology.ranks), rule.count, np.int64)
+    else:
+        most = longest_paths(space.topology, rule)
+    measure = rule.measure if isinstance(rule, MaxDetour) else Measure.HOPS
+    routes = [hop.route for hop in space.hops.hops]
     # Of several copies the nearest is what counts.
     nearest = [most[list(sources)].min(axis=0) for sources in space.sources]
-    return PathLimit(lengths, np.array(nearest, np.int64))
+    return PathLimit(hop_lengths(space.topology, routes, measure), np.array(nearest, np.int64))
 
 
 def _pin(space: Space, rule: FixedSend) -> Pinned:
@@ -390,12 +337,8 @@ def _pin(space: Space, rule: FixedSend) -> Pinned:
 
 
 def _peers(space: Space, rule: SwitchPolicy) -> list[PeerLimit]:
-    links = space.topology.links
-    hops = tuple(
-        i
-        for i, h in enumerate(space.hops.hops)
-        if any(links[e].dst == rule.switch for e in h.route)
-    )
+    through = passing(space.topology, [hop.route for hop in space.hops.hops], rule.switch)
+    hops = tuple(np.flatnonzero(through).tolist())
     if rule.limit is not None:
         return [PeerLimit(hops, rule.limit)]
     return [PeerLimit(hops, None)] if rule.peers is Peers.FEW else []

@@ -57,8 +57,6 @@ def solve(
 
 
 class _Paper:
-    """The encoding in SMT-LIB's language."""
-
     def __init__(self, space: Space, question: ExactQuestion) -> None:
         self.space, self.question = space, question
         self.lines: list[str] = []
@@ -71,7 +69,6 @@ class _Paper:
 
     @property
     def text(self) -> str:
-        """All declarations and assertions."""
         return "\n".join(self.lines)
 
     def _require(self, rule: str) -> None:
@@ -120,7 +117,6 @@ class _Paper:
                     self._require(f"(=> (= rounds{t - 1} {r}) {most})")
 
     def read(self, values: Mapping[str, int]) -> Realization:
-        """Turn an answer into transfers."""
         space, factor = self.space, self.question.factor
         transfers = []
         for chunk, hops in self.hops_of.items():

@@ -69,12 +69,10 @@ class Realization:
 
 
 Key = tuple[int, int, int]
-"""(class of the (item, hop) pair, piece, step)."""
+"""(class of the (item, hop), (item, offer) or (item, branch) pair, piece, step)."""
 
 
 class _CpSatModel:
-    """The CP-SAT model of one question; one method per family of constraints."""
-
     def __init__(self, space: Space, question: ExactQuestion) -> None:
         self.space, self.question = space, question
         self.model = CpModel()
@@ -344,10 +342,6 @@ def _read(built: _CpSatModel, values: Sequence[int]) -> Realization:
 
 
 # --- cast_model ----------------------------------------------------------------------------------
-
-
-Key = tuple[int, int, int]
-"""(class of the (item, offer) or (item, branch) pair, piece, step)."""
 
 
 @dataclass(frozen=True, slots=True)

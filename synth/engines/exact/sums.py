@@ -274,15 +274,12 @@ class _Share:
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows of a matrix under construction."""
-
     count: int = 0
     rows: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
     values: list[int] = field(default_factory=list)
 
     def add(self, terms: Sequence[tuple[int, int]]) -> None:
-        """Add a row of (column, factor)."""
         for column, factor in terms:
             self.rows.append(self.count)
             self.columns.append(column)
@@ -290,7 +287,6 @@ class _Rows:
         self.count += 1
 
     def matrix(self, width: int) -> SparseMatrix | None:
-        """Return the matrix; None without rows."""
         if not self.count:
             return None
         return SparseMatrix.of((self.count, width), self.rows, self.columns, self.values)

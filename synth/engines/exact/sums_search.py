@@ -92,12 +92,9 @@ class SumSearch:
         part = space.order
         if self.factor is not None and self.factor % part:
             return
-        scaled = replace(
-            self,
-            factor=None if self.factor is None else self.factor // part,
-            max_chunks=self.max_chunks // part,
-        )
-        for pieces, rounds in candidates(scaled, steps, lower * part):
+        factor = None if self.factor is None else self.factor // part
+        limits = factor, self.max_chunks // part, self.effort
+        for pieces, rounds in candidates(*limits, steps, lower * part):
             yield pieces * part, rounds
 
     def realized(
@@ -195,7 +192,6 @@ def search_sums(
 
 
 def _proved(steps: int, lower: Fraction, worst: Fraction | None) -> str:
-    """Words on what is known of S steps."""
     found = "" if worst == lower else f" (found {worst or 'none'})"
     return f"{count(steps, 'step')} {lower}{found}"
 
@@ -223,8 +219,6 @@ Moves = dict[tuple[int, int], int]
 
 @dataclass(slots=True)
 class _PieceMoves:
-    """The variables of one piece."""
-
     up: Moves = field(default_factory=dict)
     down: Moves = field(default_factory=dict)
     sums: Moves = field(default_factory=dict)
@@ -236,8 +230,6 @@ class _PieceMoves:
 
 
 class _SumModel:
-    """The model of one question; ``pieces`` stand for all chunks."""
-
     def __init__(self, space: SumSpace, question: ExactQuestion) -> None:
         self.space, self.question, self.steps = space, question, question.steps
         self.model = CpModel()
@@ -299,7 +291,6 @@ class _SumModel:
             yield from ((v, one.turns[k, t]) for v in turn.members)
 
     def _gather(self, one: _PieceMoves) -> None:
-        """The way to the place."""
         ranks, last, space = range(self.space.topology.ranks), self.steps, self.space
         waits = {(v, t): self.model.boolean() for v in ranks for t in range(1, last)}
         for t in range(1, last + 1):
@@ -335,7 +326,6 @@ class _SumModel:
                 self.model.implies(x, ~y)
 
     def _spread(self, one: _PieceMoves) -> None:
-        """The way from the place."""
         ranks, last, space = range(self.space.topology.ranks), self.steps, self.space
         have = {(v, t): self.model.boolean() for v in ranks for t in range(1, last)}
         for t in range(1, last + 1):
@@ -428,16 +418,9 @@ def _read(built: _SumModel, values: Sequence[int]) -> Realization:
                 src, dst = int(nodes[one.src]), int(nodes[one.dst])
                 transfers.append(Transfer(chunk, src, dst, route, one.step, one.reduce))
             for cast in mine[1]:
-                image = moved(cast, nodes, links)
-                casts.append(Cast(chunk, *_after_chunk(image)))
+                casts.append(replace(moved(cast, nodes, links), chunk=chunk))
     rounds = tuple(values[r] for r in built.rounds or ())
     return Realization(SolverVerdict.YES, tuple(transfers), rounds, tuple(casts))
-
-
-def _after_chunk(
-    one: Cast,
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, bool, int]:
-    return one.sources, one.destinations, one.links, one.step, one.reduce, one.issuer
 
 
 def _transfers(space: SumSpace, one: _PieceMoves, values: Sequence[int]) -> Iterator[Transfer]:

@@ -157,7 +157,6 @@ def placements_of(field: SearchInstance, chosen: Sequence[Key]) -> Placements:
 
 
 def _useful(field: SearchInstance, chosen: Sequence[Key]) -> list[Key]:
-    """Return the transfers on a path of a chunk to a rank that wants it."""
     hops, needed, kept = field.hops, field.jobs.wants.copy(), []
     for key in sorted(chosen, key=lambda key: -key[2]):
         j, h, _ = key
@@ -215,7 +214,9 @@ class Epochs:
         tau = _epoch(field, limit, most_epochs, parts)
         if not tau:
             return None
-        first = np.array([_reach(field, j, tau) for j in range(len(field.jobs.root))])
+        first = np.array(
+            [_arrivals(field, j, field.hops.arrives // tau) for j in range(len(field.jobs.root))]
+        )
         return Epochs(field, tau, limit, first, tuple(_starts(field, tau, limit, first)))
 
     @property
@@ -248,7 +249,10 @@ class Epochs:
         """Ticks that the farthest chunk takes, alone."""
         wants = self.field.jobs.wants & ~self.field.jobs.holds
         return max(
-            (int(_ticks(self.field, j)[wants[j]].max(initial=0)) for j in range(len(wants))),
+            (
+                int(_arrivals(self.field, j, self.field.hops.arrives)[wants[j]].max(initial=0))
+                for j in range(len(wants))
+            ),
             default=0,
         )
 
@@ -359,18 +363,11 @@ def _epoch(field: SearchInstance, limit: int, most: int, parts: int) -> int:
     return max(fits, key=lambda t: round(kept(t), 6), default=0)
 
 
-def _reach(field: SearchInstance, job: int, tau: int) -> Ints:
-    """The least epoch in which a job can be at each rank; a large number where never."""
-    return _distances(field, job, field.hops.arrives // tau)
-
-
-def _ticks(field: SearchInstance, job: int) -> Ints:
-    """The least ticks after which a job can be at each rank."""
-    return _distances(field, job, field.hops.arrives)
-
-
-def _distances(field: SearchInstance, job: int, length: Ints) -> Ints:
-    return _least_lengths(field, field.jobs.holds[job], field.hops.src, field.hops.dst, length, job)
+def _arrivals(field: SearchInstance, length: Ints) -> Ints:
+    """The least sums of lengths after which each job can be at each rank; 2^50 where never."""
+    ends = field.hops.src, field.hops.dst
+    found = [_least_lengths(field, row, *ends, length, j) for j, row in enumerate(field.jobs.holds)]
+    return np.array(found, np.int64)
 
 
 def _least_lengths(

@@ -36,7 +36,7 @@ from ...bounds.composite import always
 from ...bounds.flow import priced
 from ...bounds.windows import Lengths
 from ...fabric.fabric import fabric_of
-from ...fabric.occupancy import rounds_per_chunk, us_per_byte
+from ...fabric.occupancy import us_per_byte
 from ...lp.certified import common_denominator
 from ...time.schedule_time import simulate
 from ..packing.order.order_search import OrderLimits, Planned, quickest
@@ -51,7 +51,7 @@ from ..packing.paths.route import Routing, get_ready, negotiate, shortest
 from ..packing.paths.trees import figures, trees_of
 from ..packing.trees.demands import PairDemand, moves_pairs, pairs_of, symmetric
 from ..packing.trees.model import Packing
-from ..sketched.engine import Sketched
+from ..sketched.engine import Sketched, point_of
 from .copies import Copied, solve_copies
 from .effort import FLOW_EFFORT, FlowEffort
 
@@ -141,7 +141,6 @@ class FlowEngine:
 
 
 def _check_solver(solver: str) -> None:
-    """Raise UserError if PuLP does not know a solver."""
     import pulp
 
     names = sorted(pulp.listSolvers())
@@ -165,7 +164,6 @@ def _size(problem: Problem, effort: FlowEffort) -> int:
 
 
 def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-    """Flows for one size, and the quickest order of the best of them."""
     observer.stage("linear program")
     size, meter = _size(problem, effort), budget.meter(observer.cancelled)
     found = path_flows(
@@ -247,7 +245,6 @@ def _paths_words(found: PathFlows, planned: Planned, took: float) -> str:
 
 
 def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-    """The best of some cuts, each by a program in epochs."""
     size, meter = _size(problem, engine.effort), budget.meter(observer.cancelled)
     limits = bounds(problem.topology, problem.collective)
     cuts = engine.cuts(problem)
@@ -262,27 +259,11 @@ def _copies(engine: FlowEngine, problem: Problem, budget: Budget, observer: Obse
             problem, pieces, size, engine.solver, engine.epochs, share, observer, engine.effort
         )
         found.append(cut)
-        observer.incumbent(_copied_point(limits, cut))
+        observer.incumbent(point_of(cut.schedule, limits))
     best = min(found, key=lambda x: x.us)
     met = meets(best.us, lower_bound_us(limits, size))
     status = Status.OPTIMAL if met and problem.objective is Objective.TIME else Status.FEASIBLE
-    return Outcome(status, (_copied_point(limits, best),), tuple(x.words for x in found))
-
-
-def _copied_point(limits: Bounds, cut: Copied) -> Point:
-    schedule = cut.schedule
-    rate, limit = rounds_per_chunk(schedule), limits.rounds_per_chunk
-    return Point(
-        schedule,
-        schedule.steps,
-        0,
-        schedule.collective.factor,
-        limit,
-        limits.certificate,
-        step_optimal=schedule.steps == limits.steps,
-        bandwidth_optimal=rate == limit,
-        rate=rate,
-    )
+    return Outcome(status, (point_of(best.schedule, limits),), tuple(x.words for x in found))
 
 
 # --- path_lp -------------------------------------------------------------------------------------
@@ -495,7 +476,6 @@ def _as_split(routing: Routing) -> Split:
 
 
 def _distinct(ways: list[Split]) -> list[Split]:
-    """Each once."""
     seen: dict[tuple[bytes, bytes, tuple[Fraction, ...]], Split] = {}
     for way in ways:
         seen.setdefault((way.pair.tobytes(), way.links.tobytes(), way.weight), way)

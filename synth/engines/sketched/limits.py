@@ -15,8 +15,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
 
@@ -27,7 +25,6 @@ from scipy.sparse.csgraph import dijkstra
 from weft.dsl.base.arrays import Bools, Ints, distinct_values
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.hops import hop_distances, latency_distances, latency_units
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.sketch import (
     FixedSend,
@@ -41,7 +38,9 @@ from weft.dsl.nouns.sketch import (
 )
 from weft.dsl.nouns.topology import Topology
 
+from ...fabric.allowed import chunks_meant, hop_lengths, passing
 from ...fabric.hop_table import HopTable
+from ...judge.paths import longest_paths
 
 UNLIMITED = 1 << 30
 
@@ -68,45 +67,21 @@ def limits_of(
     topology: Topology, sketch: Sketch, machine: HopTable, holds: Bools
 ) -> tuple[Ints, Ints]:
     """The length of hops (measures, hops), and of the longest ways (measures, jobs, ranks)."""
-    lengths, most = [], []
-    for measure in Measure:
-        tables = [*_tables(topology, sketch, measure)]
-        if tables:
-            table = np.minimum.reduce(tables)
-            # Of equal copies that start on several ranks the nearest one counts.
-            most.append(np.array([table[row].min(axis=0) for row in holds], np.int64))
-            lengths.append(_lengths(topology, machine, measure))
-    if not most:
-        return np.zeros((0, machine.hops), np.int64), np.zeros((0, *holds.shape), np.int64)
-    return np.array(lengths, np.int64), np.array(most, np.int64)
-
-
-def _tables(topology: Topology, sketch: Sketch, measure: Measure) -> Iterator[Ints]:
-    """For each rule with this measure, the longest way from rank to rank."""
+    tables: dict[Measure, list[Ints]] = {measure: [] for measure in Measure}
     for rule in sketch.rules:
-        if isinstance(rule, MaxHops | MaxSteps) and measure is Measure.HOPS:
-            yield np.full((topology.ranks, topology.ranks), rule.count, np.int64)
-        if isinstance(rule, MaxDetour) and rule.measure is measure:
-            yield _longest(topology, rule)
-
-
-def _longest(topology: Topology, rule: MaxDetour) -> Ints:
-    scale, shortest = 1, hop_distances(topology).astype(np.int64)
-    if rule.measure is Measure.ALPHA:
-        shortest, scale = latency_distances(topology), latency_units(topology)[1]
-    found = np.full(shortest.shape, UNLIMITED, np.int64)
-    for distance in distinct_values(shortest[shortest >= 0]).tolist():
-        longest = math.floor(rule.longest(Fraction(distance, scale)) * scale)
-        found[shortest == distance] = longest
-    return found
-
-
-def _lengths(topology: Topology, machine: HopTable, measure: Measure) -> Ints:
-    if measure is Measure.HOPS:
-        return np.ones(machine.hops, np.int64)
-    alpha = np.concatenate([[0], np.cumsum(latency_units(topology)[0][machine.links])])
-    found: Ints = alpha[machine.route[1:]] - alpha[machine.route[:-1]]
-    return found
+        if isinstance(rule, MaxHops | MaxSteps):
+            most = np.full((topology.ranks, topology.ranks), rule.count, np.int64)
+            tables[Measure.HOPS].append(most)
+        if isinstance(rule, MaxDetour):
+            tables[rule.measure].append(longest_paths(topology, rule))
+    limited = {m: np.minimum.reduce(found) for m, found in tables.items() if found}
+    if not limited:
+        return np.zeros((0, machine.hops), np.int64), np.zeros((0, *holds.shape), np.int64)
+    routes = [hop.route for hop in machine.each_hop()]
+    lengths = [hop_lengths(topology, routes, measure) for measure in limited]
+    # Of equal copies that start on several ranks the nearest one counts.
+    nearest = [[table[row].min(axis=0) for row in holds] for table in limited.values()]
+    return np.array(lengths, np.int64), np.array(nearest, np.int64).reshape(-1, *holds.shape)
 
 
 def hops_down(machine: HopTable, allowed: Bools, root: Ints) -> Ints:
@@ -136,18 +111,12 @@ def fixed_sends(
         return None
     open_for = np.ones((collective.chunks, machine.hops), bool)
     through = np.zeros((collective.chunks, collective.ranks), bool)
-    piece = np.arange(collective.chunks) % collective.factor
-    moving = (wants & ~holds).any(axis=1) | collective.combining
     for rule in rules:
         u, v = rule.pair
-        meant = holds[:, rule.owner].copy()
-        if rule.target is not None:
-            meant &= wants[:, rule.target]
-        if rule.piece is not None:
-            meant &= piece == rule.piece
+        sums, pieces = collective.combining, collective.factor
+        meant = chunks_meant(rule, holds, wants, pieces, combining=sums)
         this = (machine.src == u) & (machine.dst == v)
         if rule.must:
-            meant &= moving
             if not meant.any() or holds[meant, v].any():
                 what = "is there already" if meant.any() else "does not exist"
                 raise UserError(
@@ -177,7 +146,7 @@ def beyond_peers(
     barred = np.zeros(machine.hops, bool)
     for rule in sketch.rules:
         if isinstance(rule, SwitchPolicy) and rule.limit is not None:
-            through = _through(topology, machine, rule.switch)
+            through = passing(topology, [hop.route for hop in machine.each_hop()], rule.switch)
             barred |= through & ~_chosen(machine, through, rule.limit, most_sets)
             if (barred[moved] != barred).any():
                 raise UserError(
@@ -187,14 +156,6 @@ def beyond_peers(
                     hint="rotations in the order of the ranks keep them; or another engine: exact",
                 )
     return barred
-
-
-def _through(topology: Topology, machine: HopTable, switch: int) -> Bools:
-    """The hops that pass a switch."""
-    enters = np.array([x.dst == switch for x in topology.links], bool)[machine.links]
-    before = np.concatenate([[0], np.cumsum(enters)])
-    found: Bools = before[machine.route[1:]] > before[machine.route[:-1]]
-    return found
 
 
 def _chosen(machine: HopTable, through: Bools, limit: int, most_sets: int) -> Bools:

@@ -403,7 +403,6 @@ def _copy(placed: Placements) -> Placements:
 
 @compiled
 def _keep(source: Placements, target: Placements, j: int) -> None:
-    """Copy one job."""
     target.length[j], target.sums[j] = source.length[j], source.sums[j]
     target.end[j], target.pivot[j] = source.end[j], source.pivot[j]
     for i in range(source.length[j]):
