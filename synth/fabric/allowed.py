@@ -1,5 +1,5 @@
-"""The meaning of a sketch's rules on hops and chunks: how long hops are and which switches they pass,
-which chunks a send means, where a symmetry takes chunks."""
+"""The meaning of a sketch's rules on hops and chunks: the length of hops, the switches they pass,
+the chunks that a send means, and where a symmetry takes chunks."""
 
 from __future__ import annotations
 

@@ -214,9 +214,7 @@ class Epochs:
         tau = _epoch(field, limit, most_epochs, parts)
         if not tau:
             return None
-        first = np.array(
-            [_arrivals(field, j, field.hops.arrives // tau) for j in range(len(field.jobs.root))]
-        )
+        first = _arrivals(field, field.hops.arrives // tau)
         return Epochs(field, tau, limit, first, tuple(_starts(field, tau, limit, first)))
 
     @property
@@ -248,13 +246,8 @@ class Epochs:
     def least(self) -> int:
         """Ticks that the farthest chunk takes, alone."""
         wants = self.field.jobs.wants & ~self.field.jobs.holds
-        return max(
-            (
-                int(_arrivals(self.field, j, self.field.hops.arrives)[wants[j]].max(initial=0))
-                for j in range(len(wants))
-            ),
-            default=0,
-        )
+        farthest = np.where(wants, _arrivals(self.field, self.field.hops.arrives), 0)
+        return int(farthest.max(initial=0))
 
     def _chunks(self, model: Any, go: dict[Key, Any], last: Any) -> Iterator[Any]:
         """Every chunk comes once where it is wanted, and leaves only where it is."""
