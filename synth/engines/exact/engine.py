@@ -39,6 +39,7 @@ from .frontier import (
 )
 from .instance import (
     ExactQuestion,
+    ExactRun,
     Space,
     apply_rules,
     build_space,
@@ -118,44 +119,43 @@ class Exact:
         # The rest is kept for any schedule at all, should the search find none.
         whole = budget.meter(observer.cancelled)
         meter = whole.part(self.effort.search_share)
+        run = ExactRun(budget.seed, observer, self.effort)
         if problem.collective.combining:
-            return self._sum(problem, meter, budget.seed, observer)
+            return self._sum(problem, meter, run)
         # The paper's encoding cannot say that two sends are one decision.
         symmetric = self.symmetry and self.solver == "cp-sat"
         solver = _SOLVERS[self.solver]
-        prepared = prepare(
-            problem, solver, self.chunks, self.max_chunks, symmetric, budget.seed, self.effort
-        )
+        prepared = prepare(problem, solver, self.chunks, self.max_chunks, symmetric, run)
         first, last = prepared.least_steps, prepared.last_steps(self.max_steps)
         if prepared.rules:
-            fitting = prepared.first_feasible(prepared.most_steps, meter, observer)
+            fitting = prepared.first_feasible(prepared.most_steps, meter)
             if fitting is None:
-                return _impossible(prepared, meter, observer)
+                return _impossible(prepared, meter)
             if self.max_steps and fitting > last:
                 return Outcome(
                     Status.NOTHING,
                     statements=(f"the rules need {fitting} steps, max_steps is {last}",),
                 )
             first, last = fitting, max(last, fitting)
-        outcome = _answer(prepared, problem, first, last, meter, observer)
+        outcome = _answer(prepared, problem, first, last, meter)
         if outcome.points or observer.cancelled():
             return outcome
-        point = any_point(prepared.search, range(first, last + 1), whole, observer)
+        point = any_point(prepared.search, range(first, last + 1), whole)
         if point is None:
             return outcome
         return replace(outcome, status=Status.FEASIBLE, points=(point,))
 
-    def _sum(self, problem: Problem, meter: Meter, seed: int, observer: Observer) -> Outcome:
+    def _sum(self, problem: Problem, meter: Meter, run: ExactRun) -> Outcome:
         """One sum for all ranks, on a machine whose switches copy and sum."""
         if self.solver != "cp-sat":
             return Outcome(Status.NOTHING, statements=("the paper's encoding knows no casts",))
         limits = self.max_chunks, self.max_steps, self.chunks or None
-        return search_sums(problem, *limits, seed, self.effort, meter, observer)
+        return search_sums(problem, *limits, meter, run)
 
 
-def _impossible(prepared: PreparedProblem, meter: Meter, observer: Observer) -> Outcome:
+def _impossible(prepared: PreparedProblem, meter: Meter) -> Outcome:
     """Infeasible, with the smallest set of rules that conflict, if that is proved."""
-    conflict = smallest_conflict(prepared.rules, prepared.impossible(meter, observer))
+    conflict = smallest_conflict(prepared.rules, prepared.impossible(meter))
     if not conflict:
         return Outcome(Status.NOTHING, statements=("no schedule was found that obeys the rules",))
     return Outcome(Status.INFEASIBLE, conflict=tuple(rule.label for rule in conflict))
@@ -165,27 +165,22 @@ _SOLVERS: dict[str, Solver] = {"cp-sat": realize.solve, "z3": paper.solve}
 
 
 def _answer(
-    prepared: PreparedProblem,
-    problem: Problem,
-    first: int,
-    last: int,
-    meter: Meter,
-    observer: Observer,
+    prepared: PreparedProblem, problem: Problem, first: int, last: int, meter: Meter
 ) -> Outcome:
     """Return the part of the frontier for the objective, with the statements proved."""
     search, objective = prepared.search, problem.objective
     if objective is Objective.LATENCY:
-        found = walk(search, range(first, last + 1), meter, observer, points=1)
+        found = walk(search, range(first, last + 1), meter, points=1)
     elif objective is Objective.BANDWIDTH:
         goal = first_at_best(search, first, last, meter)
-        found = walk(search, range(goal, goal + 1), meter, observer)
+        found = walk(search, range(goal, goal + 1), meter)
         if not found.complete:
-            again = walk(search, range(first, last + 1), meter, observer)
+            again = walk(search, range(first, last + 1), meter)
             found = replace(again, points=(*again.points, *found.points))
         best = sorted(found.points, key=lambda point: (point.rounds_per_chunk, point.steps))
         found = replace(found, points=tuple(best[:1]))
     else:
-        found = walk(search, range(first, last + 1), meter, observer)
+        found = walk(search, range(first, last + 1), meter)
     statements = (*found.gaps, *how_it_ended(search, found))
     if not found.points:
         return Outcome(Status.NOTHING, statements=statements)
@@ -233,41 +228,36 @@ class PreparedProblem:
         limit = step_limit(self.rules)
         return most if limit is None else min(most, limit)
 
-    def feasible(
-        self, subset: Sequence[Rule], steps: int, meter: Meter, observer: Observer
-    ) -> realize.SolverVerdict:
+    def feasible(self, subset: Sequence[Rule], steps: int, meter: Meter) -> realize.SolverVerdict:
         """Decide if some schedule of S steps (any number of rounds) obeys a subset of the rules."""
         space = apply_rules(self.plain, subset)
         question = ExactQuestion(fixed_factor(subset) or 1, steps, None)
-        answer = realize.solve(
-            space, question, meter.part(0.3), self.search.seed, observer, self.search.effort
-        )
-        verdict = answer.verdict
+        verdict = realize.solve(space, question, meter.part(0.3), self.search.run).verdict
         if verdict is realize.SolverVerdict.NO and not space.conclusive:
             return realize.SolverVerdict.UNKNOWN
         return verdict
 
-    def first_feasible(self, last: int, meter: Meter, observer: Observer) -> int | None:
+    def first_feasible(self, last: int, meter: Meter) -> int | None:
         """The least number of steps, up to ``last``, with which all rules can be obeyed.
 
         Where that cannot be decided with the effort, the first number that was not excluded.
         """
         for steps in range(self.least_steps, last + 1):
-            observer.stage(f"{steps} steps: can the rules be obeyed?")
+            self.search.run.observer.stage(f"{steps} steps: can the rules be obeyed?")
             if meter.over():
                 return steps
-            if self.feasible(self.rules, steps, meter, observer) is not realize.SolverVerdict.NO:
+            if self.feasible(self.rules, steps, meter) is not realize.SolverVerdict.NO:
                 return steps
         return None
 
-    def impossible(self, meter: Meter, observer: Observer) -> Callable[[Sequence[Rule]], bool]:
+    def impossible(self, meter: Meter) -> Callable[[Sequence[Rule]], bool]:
         """Return a test that is True for rules proved to exclude every schedule."""
         free = self.problem.topology.ranks - 1 + last_named_step(self.rules)
 
         def proved(subset: Sequence[Rule]) -> bool:
             limit = step_limit(subset)
             steps = free if limit is None else min(free, limit)
-            return self.feasible(subset, steps, meter, observer) is realize.SolverVerdict.NO
+            return self.feasible(subset, steps, meter) is realize.SolverVerdict.NO
 
         return proved
 
@@ -278,8 +268,7 @@ def prepare(
     chunks: int,
     max_chunks: int,
     symmetric: bool,
-    seed: int,
-    effort: ExactEffort,
+    run: ExactRun,
 ) -> PreparedProblem:
     """Arrays, bounds and spaces of a problem; ``symmetric``: use the machine's symmetries."""
     topology, collective = problem.topology, problem.collective
@@ -318,8 +307,7 @@ def prepare(
         _further_cut(fixed_factor(ruled) or chunks or None, collective),
         max(1, max_chunks // collective.factor),
         least,
-        seed,
-        effort,
+        run,
         forwarding,
     )
     return PreparedProblem(problem, plain, tuple(ruled), search)

@@ -22,7 +22,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ...base.engine import Certificate, Observer, Point
+from ...base.engine import Certificate, Point
 from ...base.meter import STEPS, Meter
 from ...judge.prune import prune
 from ..classic.schedule import rounds_of
@@ -30,10 +30,10 @@ from . import realize as cp_sat
 from .demands import CopyDemand, DemandOrbits, HopDistances
 from .effort import ExactEffort
 from .flow_bound import FlowBound, flow_bound
-from .instance import ExactQuestion, Space
+from .instance import ExactQuestion, ExactRun, Space
 from .realize import Realization, SolverVerdict
 
-Solver = Callable[[Space, ExactQuestion, Meter, int, Observer, ExactEffort], Realization]
+Solver = Callable[[Space, ExactQuestion, Meter, ExactRun], Realization]
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,7 @@ class FrontierSearch:
     factor: int | None
     max_chunks: int
     least_steps: int
-    seed: int
-    effort: ExactEffort
+    run: ExactRun
     forwarding: tuple[Space, ...] = ()
 
     def bound(self, steps: int, meter: Meter) -> FlowBound | None:
@@ -138,7 +137,6 @@ def realize(
     lower: Fraction,
     worst: Fraction | None,
     meter: Meter,
-    observer: Observer,
 ) -> Realized:
     """The first candidate better than ``worst`` that a solver finds, or else what it can find.
 
@@ -147,7 +145,7 @@ def realize(
     """
     refuted = True
     spaces = search.spaces_at(steps, lower, meter)
-    limits = search.factor, search.max_chunks, search.effort
+    limits = search.factor, search.max_chunks, search.run.effort
     for chunks, rounds in candidates(*limits, steps, lower):
         if worst is not None and Fraction(rounds, chunks) >= worst:
             return Realized(None, 0, refuted)
@@ -155,18 +153,20 @@ def realize(
             if meter.over():
                 return Realized(None, 0, False)
             complete = i == len(spaces) - 1
-            share = meter.part(search.effort.question_share)
+            share = meter.part(search.run.effort.question_share)
             if not complete:
-                share = meter.of(min(share.limit, round(search.effort.invariant_effort * STEPS)))
-            observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
+                share = meter.of(
+                    min(share.limit, round(search.run.effort.invariant_effort * STEPS))
+                )
+            search.run.observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
             question = ExactQuestion(chunks, steps, rounds)
-            answer = search.solver(space, question, share, search.seed, observer, search.effort)
+            answer = search.solver(space, question, share, search.run)
             if answer.verdict is SolverVerdict.YES:
                 return Realized(answer, chunks, refuted)
             proved = answer.verdict is SolverVerdict.NO and space.conclusive and space.refutes
             refuted = refuted and (proved or not complete)
             if complete and answer.verdict is SolverVerdict.UNKNOWN:
-                return _fewest(search, spaces, steps, lower, worst, meter, observer)
+                return _fewest(search, spaces, steps, lower, worst, meter)
     return Realized(None, 0, False)
 
 
@@ -177,14 +177,13 @@ def _fewest(
     lower: Fraction,
     worst: Fraction | None,
     meter: Meter,
-    observer: Observer,
 ) -> Realized:
     """The best of small chunk counts, each with as few rounds as its share of effort finds.
 
     CP-SAT minimises; z3's paper encoding does not, and finds nothing here.
     """
     best = Realized(None, 0, False)
-    counts = search.effort.few_chunks if search.factor is None else (search.factor,)
+    counts = search.run.effort.few_chunks if search.factor is None else (search.factor,)
     for chunks in counts:
         most = 4 * steps + 4 * int(lower * chunks)
         if worst is not None:
@@ -196,10 +195,10 @@ def _fewest(
                 return best
             if most < steps or most < lower * chunks:
                 break  # no fewer are possible
-            observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
+            search.run.observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
             question = ExactQuestion(chunks, steps, most, fewest=True)
-            share = meter.part(search.effort.question_share / 2)
-            answer = search.solver(space, question, share, search.seed, observer, search.effort)
+            share = meter.part(search.run.effort.question_share / 2)
+            answer = search.solver(space, question, share, search.run)
             if answer.verdict is SolverVerdict.YES:
                 value = Fraction(sum(answer.rounds), chunks)
                 if worst is None or value < worst:
@@ -219,12 +218,7 @@ class Frontier:
 
 
 def walk(
-    search: FrontierSearch,
-    numbers: range,
-    meter: Meter,
-    observer: Observer,
-    *,
-    points: int | None = None,
+    search: FrontierSearch, numbers: range, meter: Meter, *, points: int | None = None
 ) -> Frontier:
     """The best point for each number of steps that is better than those before it.
 
@@ -238,7 +232,7 @@ def walk(
         if meter.over():
             gaps.append(f"stopped before schedules of {count(steps, 'step')} were searched")
             break
-        point, lower = point_at(search, steps, worst, meter, observer)
+        point, lower = point_at(search, steps, worst, meter)
         if point is not None:
             found.append(replace(point, step_optimal=point.steps == search.least_steps))
             worst = point.rounds_per_chunk * given
@@ -262,9 +256,7 @@ def first_at_best(search: FrontierSearch, first: int, last: int, meter: Meter) -
     return last
 
 
-def any_point(
-    search: FrontierSearch, numbers: range, meter: Meter, observer: Observer
-) -> Point | None:
+def any_point(search: FrontierSearch, numbers: range, meter: Meter) -> Point | None:
     """Some schedule, its rounds whatever its loads need, with the bound for any number of steps.
 
     Without capacities the question is easy; what it finds is far from good, but runs.
@@ -275,7 +267,7 @@ def any_point(
             return None
         question = ExactQuestion(search.factor or 1, steps, None)
         half = meter.part(0.5)
-        answer = cp_sat.solve(space, question, half, search.seed, observer, search.effort)
+        answer = cp_sat.solve(space, question, half, search.run)
         if answer.verdict is not SolverVerdict.YES:
             continue
         collective = search.collective.split(question.factor)
@@ -290,7 +282,7 @@ def any_point(
             search.static / search.collective.factor,
             search.static_certificate,
         )
-        observer.incumbent(point)
+        search.run.observer.incumbent(point)
         return point
     return None
 
@@ -300,17 +292,16 @@ def point_at(
     steps: int,
     worst: Fraction | None,
     meter: Meter,
-    observer: Observer,
 ) -> tuple[Point | None, Fraction | None]:
     """The best point of at most S steps, if better than ``worst``; and the proven bound for S."""
-    observer.stage(f"{steps} steps: lower bound")
+    search.run.observer.stage(f"{steps} steps: lower bound")
     flow = search.bound(steps, meter)
     if flow is None:
         return None, None
     lower = max(flow.rounds_per_chunk, search.static)
     if worst is not None and lower >= worst:
         return None, lower
-    found = realize(search, steps, lower, worst, meter, observer)
+    found = realize(search, steps, lower, worst, meter)
     # With the number of chunks given, refuting all fewer rounds is as good as a bound.
     searched = search.factor is not None and found.refuted
     if found.answer is None:
@@ -328,7 +319,7 @@ def point_at(
     )
     schedule = schedule if any(rule.must for rule in pinned) else prune(schedule)
     point = _with_proof(search, schedule, flow, lower, searched)
-    observer.incumbent(point)
+    search.run.observer.incumbent(point)
     return point, point.bound * search.collective.factor
 
 

@@ -36,11 +36,13 @@ from weft.dsl.nouns.sketch import (
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry import symmetry
 
+from ...base.engine import Observer
 from ...fabric.allowed import hop_lengths, passing
 from ...judge.allowed_pairs import off_relays
 from ...judge.paths import longest_paths
 from .casts import CastOffer, CastSpace, cast_space, invariant_casts
 from .demands import CopyDemand, HopDistances, classes_under
+from .effort import EXACT_EFFORT, ExactEffort
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,15 @@ class Space:
     def representatives(self) -> list[int]:
         """The first item of every orbit."""
         return [int(i) for i in np.unique(self.item_orbit, return_index=True)[1]]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactRun:
+    """What all questions of one search share: the seed, who listens, and the limits."""
+
+    seed: int
+    observer: Observer
+    effort: ExactEffort = EXACT_EFFORT
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,23 +17,14 @@ import numpy as np
 
 from weft.dsl.nouns.schedule import Transfer
 
-from ...base.engine import Observer
 from ...base.meter import Meter
 from ...solvers import smt
 from ...solvers.pool import Listener
-from .effort import EXACT_EFFORT, ExactEffort
-from .instance import ExactQuestion, Space
+from .instance import ExactQuestion, ExactRun, Space
 from .realize import Realization, SolverVerdict
 
 
-def solve(
-    space: Space,
-    question: ExactQuestion,
-    meter: Meter,
-    seed: int,
-    observer: Observer,
-    effort: ExactEffort = EXACT_EFFORT,
-) -> Realization:
+def solve(space: Space, question: ExactQuestion, meter: Meter, run: ExactRun) -> Realization:
     """Answer one question with z3.
 
     The encoding decides, it does not minimise; and it knows no symmetry, no fixed sends, no
@@ -45,8 +36,8 @@ def solve(
     if meter.over() or question.fewest:
         return Realization(SolverVerdict.UNKNOWN)
     model = _Paper(space, question)
-    listener = Listener(observer.cancelled, observer.stage)
-    answer = smt.solve(model.text, steps=meter.left, seed=seed, listener=listener)
+    listener = Listener(run.observer.cancelled, run.observer.stage)
+    answer = smt.solve(model.text, steps=meter.left, seed=run.seed, listener=listener)
     meter.spend(answer.steps)
     if answer.verdict is smt.SmtVerdict.UNSAT:
         return Realization(SolverVerdict.NO)

@@ -37,14 +37,12 @@ from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.schedule import Transfer
 
-from ...base.engine import Observer
 from ...base.meter import STEPS, Meter
 from ...solvers import cp_sat
 from ...solvers.cp_sat import CpModel, Term
 from ...solvers.pool import Listener
 from .casts import CastOffer
-from .effort import EXACT_EFFORT, ExactEffort
-from .instance import ExactQuestion, PathLimit, Space, possible
+from .instance import ExactQuestion, ExactRun, PathLimit, Space, possible
 
 SUBSOLVERS = ("fj*", "no_lp", "fs_random*")
 
@@ -258,26 +256,19 @@ class _CpSatModel:
         return to_minimise
 
 
-def solve(
-    space: Space,
-    question: ExactQuestion,
-    meter: Meter,
-    seed: int,
-    observer: Observer,
-    effort: ExactEffort = EXACT_EFFORT,
-) -> Realization:
+def solve(space: Space, question: ExactQuestion, meter: Meter, run: ExactRun) -> Realization:
     """Answer one question with CP-SAT; YES carries transfers that the caller still verifies."""
     ways = len(space.hops.hops) + len(space.casts.offers) + len(space.casts.branches)
     sends = space.items * ways * question.steps * question.factor
     # A model has a term or more per send: to write one takes effort that smaller ones would need.
-    if sends > effort.most_sends or sends * cp_sat.STEPS_PER_TERM > meter.left:
+    if sends > run.effort.most_sends or sends * cp_sat.STEPS_PER_TERM > meter.left:
         return Realization(SolverVerdict.UNKNOWN)
     built = _CpSatModel(space, question)
     steps = meter.left
     if built.peers_used and not question.fewest:
         built.model.minimize(sum_of(built.peers_used))
-        steps = min(steps, round(effort.peers_effort * STEPS))
-    return answered(built.model, partial(_read, built), SUBSOLVERS, steps, seed, meter, observer)
+        steps = min(steps, round(run.effort.peers_effort * STEPS))
+    return answered(built.model, partial(_read, built), SUBSOLVERS, steps, meter, run)
 
 
 def answered(
@@ -285,18 +276,17 @@ def answered(
     read: Callable[[Sequence[int]], Realization],
     race: Sequence[str],
     steps: int,
-    seed: int,
     meter: Meter,
-    observer: Observer,
+    run: ExactRun,
 ) -> Realization:
     """Return what CP-SAT finds out of a model in so many steps; ``read``: what values say;
     ``race``: its subsolvers."""
     answer = cp_sat.solve(
         model,
         steps=steps,
-        seed=seed,
+        seed=run.seed,
         race=race,
-        listener=Listener(observer.cancelled, observer.stage),
+        listener=Listener(run.observer.cancelled, run.observer.stage),
     )
     meter.spend(answer.steps)
     if answer.verdict is cp_sat.CpVerdict.INFEASIBLE:

@@ -38,7 +38,7 @@ from weft.dsl.nouns.casts import Cast
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule, Transfer
 
-from ...base.engine import Observer, Outcome, Point, Status
+from ...base.engine import Outcome, Point, Status
 from ...base.meter import Meter
 from ...bounds.bounds import Bounds, bounds
 from ...solvers import cp_sat
@@ -48,9 +48,8 @@ from ...time.schedule_time import simulate
 from ..packing.casts.schedule import planned
 from ..packing.casts.search import in_slices
 from .casts import CastSpace
-from .effort import EXACT_EFFORT, ExactEffort
 from .frontier import candidates, without_empty_steps
-from .instance import ExactQuestion, Space
+from .instance import ExactQuestion, ExactRun, Space
 from .realize import Realization, SolverVerdict, answered, round_variables, sum_of
 from .sums import SumSpace, columns_of, moved, sum_bound, sum_spaces, summed
 
@@ -69,8 +68,7 @@ class SumSearch:
     static: Bounds
     factor: int | None
     max_chunks: int
-    seed: int
-    effort: ExactEffort
+    run: ExactRun
 
     def least(self, steps: int, meter: Meter) -> Fraction | None:
         """Return what S steps need in the space; None if they are too few for any schedule.
@@ -79,7 +77,7 @@ class SumSearch:
             NothingFound: that is not known with half of what is left.
         """
         space = self.spaces[0]
-        if columns_of(space, steps) > self.effort.most_columns:
+        if columns_of(space, steps) > self.run.effort.most_columns:
             raise NothingFound("the linear program of the sums is too large")
         try:
             flow = sum_bound(space, steps, meter.part(0.5))
@@ -93,22 +91,24 @@ class SumSearch:
         if self.factor is not None and self.factor % part:
             return
         factor = None if self.factor is None else self.factor // part
-        limits = factor, self.max_chunks // part, self.effort
+        limits = factor, self.max_chunks // part, self.run.effort
         for pieces, rounds in candidates(*limits, steps, lower * part):
             yield pieces * part, rounds
 
     def realized(
-        self, steps: int, lower: Fraction, worst: Fraction | None, meter: Meter, observer: Observer
+        self, steps: int, lower: Fraction, worst: Fraction | None, meter: Meter
     ) -> tuple[Realization, int] | None:
         """Return the first answer that is better than ``worst``, and its chunks."""
         for space in self.spaces:
             for chunks, rounds in self.questions(space, steps, lower):
                 if meter.over() or (worst is not None and Fraction(rounds, chunks) >= worst):
                     break
-                observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks, with casts")
+                self.run.observer.stage(
+                    f"{steps} steps: {rounds} rounds for {chunks} chunks, with casts"
+                )
                 question = ExactQuestion(chunks, steps, rounds)
-                share = meter.part(self.effort.question_share)
-                answer = _solve(space, question, share, self.seed, observer, self.effort)
+                share = meter.part(self.run.effort.question_share)
+                answer = _solve(space, question, share, self.run)
                 if answer.verdict is SolverVerdict.YES:
                     return answer, chunks
         return None
@@ -150,17 +150,15 @@ def search_sums(
     max_chunks: int,
     max_steps: int,
     factor: int | None,
-    seed: int,
-    effort: ExactEffort,
     meter: Meter,
-    observer: Observer,
+    run: ExactRun,
 ) -> Outcome:
     """Return the best schedules of ever more steps, each with fewer rounds per chunk."""
     topology = problem.topology
     spaces = sum_spaces(topology)
     most = max_chunks * max(space.order for space in spaces)
     static = bounds(topology, problem.collective)
-    search = SumSearch(problem, spaces, static, factor, most, seed, effort)
+    search = SumSearch(problem, spaces, static, factor, most, run)
     points: list[Point] = []
     words: list[str] = []
     first: int | None = None
@@ -178,12 +176,12 @@ def search_sums(
             continue
         first = first or steps
         if worst is None or lower < worst:
-            found = search.realized(steps, lower, worst, meter, observer)
+            found = search.realized(steps, lower, worst, meter)
             if found is not None:
                 point = search.point(*found, meter)
                 points.append(replace(point, step_optimal=point.steps == static.steps))
                 worst = point.rounds_per_chunk
-                observer.incumbent(points[-1])
+                run.observer.incumbent(points[-1])
         words.append(_proved(steps, lower, worst))
         if problem.objective is Objective.LATENCY and points:
             break
@@ -381,14 +379,7 @@ class _SumModel:
         return one.up, one.down, one.sums, one.parts, one.casts, one.copies, one.turns
 
 
-def _solve(
-    space: Space,
-    question: ExactQuestion,
-    meter: Meter,
-    seed: int,
-    observer: Observer,
-    effort: ExactEffort = EXACT_EFFORT,
-) -> Realization:
+def _solve(space: Space, question: ExactQuestion, meter: Meter, run: ExactRun) -> Realization:
     """Answer one question with CP-SAT, as :func:`.realize.solve` does for copies."""
     assert isinstance(space, SumSpace)
     if question.factor % space.order:
@@ -397,11 +388,11 @@ def _solve(
         len(x.offers) + len(x.branches) for x in (space.up, space.casts)
     )
     sends = ways * question.steps * (question.factor // space.order)
-    if sends > effort.most_sends or sends * cp_sat.STEPS_PER_TERM > meter.left:
+    if sends > run.effort.most_sends or sends * cp_sat.STEPS_PER_TERM > meter.left:
         return Realization(SolverVerdict.UNKNOWN)
     built = _SumModel(space, question)
     read = partial(_read, built)
-    return answered(built.model, read, SUBSOLVERS, meter.left, seed, meter, observer)
+    return answered(built.model, read, SUBSOLVERS, meter.left, meter, run)
 
 
 def _read(built: _SumModel, values: Sequence[int]) -> Realization:

@@ -17,7 +17,7 @@ from weft.synth.base.engine import Budget, Silent, Status
 from weft.synth.engines.exact import paper, realize
 from weft.synth.engines.exact.demands import demands, find_orbits, reach
 from weft.synth.engines.exact.flow_bound import flow_bound
-from weft.synth.engines.exact.instance import ExactQuestion, build_space
+from weft.synth.engines.exact.instance import ExactQuestion, ExactRun, build_space
 from weft.synth.solvers.pool import solvers
 
 FRONTIERS = [
@@ -106,7 +106,7 @@ def test_gold_values(collective, question, answer):
     chunks, steps, rounds = question
     space = _space("dgx1", collective)
     found = realize.solve(
-        space, ExactQuestion(chunks, steps, rounds), Budget(60).meter(), 0, Silent()
+        space, ExactQuestion(chunks, steps, rounds), Budget(60).meter(), ExactRun(0, Silent())
     )
     assert found.verdict is (realize.SolverVerdict.YES if answer else realize.SolverVerdict.NO)
 
@@ -117,7 +117,7 @@ QUICK = [g for g in GOLD if g[1][0] * g[1][2] <= 12 and g[0] != "alltoall"]
 @pytest.mark.parametrize(("collective", "question", "answer"), QUICK)
 def test_the_papers_encoding_agrees(collective, question, answer):
     space = _space("dgx1", collective)
-    found = paper.solve(space, ExactQuestion(*question), Budget(60).meter(), 0, Silent())
+    found = paper.solve(space, ExactQuestion(*question), Budget(60).meter(), ExactRun(0, Silent()))
     assert found.verdict is (realize.SolverVerdict.YES if answer else realize.SolverVerdict.NO)
 
 
