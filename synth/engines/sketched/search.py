@@ -14,7 +14,15 @@ from ...base.meter import Meter
 from .effort import SKETCHED_EFFORT, SketchedEffort
 from .field import SearchInstance
 from .place_kernel import NEVER
-from .search_kernel import Placements, construct, cost, grow_together, improve, nothing_placed
+from .search_kernel import (
+    Board,
+    Placements,
+    construct,
+    cost,
+    grow_together,
+    improve,
+    nothing_placed,
+)
 from .timeline_kernel import BusyIntervals, all_free
 
 STEPS_PER_JOB = 2
@@ -123,16 +131,11 @@ class PlacementSearch:
                 least, gained = cost(placed), turns
 
     def _turns(self, placed: Placements, turns: int, seed: int) -> None:
-        improve(
-            self.busy,
-            self.field.hops,
-            self.field.jobs,
-            placed,
-            turns,
-            self.effort.most_out,
-            self.effort.heat,
-            (self.seed + seed) % (1 << 32),
-        )
+        effort, seed = self.effort, (self.seed + seed) % (1 << 32)
+        improve(self._board(placed), turns, effort.most_out, effort.heat, seed)
+
+    def _board(self, placed: Placements) -> Board:
+        return Board(self.busy, self.field.hops, self.field.jobs, placed)
 
     def _steps_to_place(self, jobs: int) -> int:
         """Return the work of putting so many chunks into the gaps: each looks at all hops."""
@@ -142,7 +145,7 @@ class PlacementSearch:
 
     def _first(self, start: int, meter: Meter) -> Placements:
         """The best of several orders of putting everything into free resources."""
-        jobs, hops = self.field.jobs, self.field.hops
+        jobs = self.field.jobs
         count = len(jobs.root)
         rng = np.random.default_rng((self.seed, start))
         best, least = nothing_placed(count, self.field.machine.ranks), np.inf
@@ -150,11 +153,11 @@ class PlacementSearch:
         for attempt in range(self.effort.orders):
             placed = nothing_placed(count, self.field.machine.ranks)
             if together and attempt == 0:
-                done = grow_together(self.busy, hops, jobs, placed, 0, 0)
+                done = grow_together(self._board(placed), 0, 0)
             else:
                 usual = start == 0 and attempt < 2
                 order = np.arange(count) if usual else rng.permutation(count)
-                done = construct(self.busy, hops, jobs, placed, order, 0, 0)
+                done = construct(self._board(placed), order, 0, 0)
             meter.spend(self._steps_to_place(count))
             if done and cost(placed) < least:
                 best, least = placed, cost(placed)
