@@ -47,6 +47,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -92,24 +93,18 @@ def _ways(n: int, distance: int, chunks: Sequence[int]) -> list[tuple[int, Seque
     return [(1, chunks), (-1, chunks)]
 
 
-def _two_way_allgather(w: Writer, order: Order, blocks: Blocks) -> None:
-    """Each block leaves its owner on both sides."""
+def _two_way(w: Writer, order: Order, blocks: Blocks, *, inward: bool) -> None:
+    """Each block leaves its owner on both sides; inward it comes from both, the same backwards."""
     n = len(order)
-    for distance in range(1, n // 2 + 1):
+    distances = range(1, n // 2 + 1)
+    for distance in reversed(distances) if inward else distances:
         for i in range(n):
             for way, chunks in _ways(n, distance, blocks[i]):
-                here, there = (i + way * (distance - 1)) % n, (i + way * distance) % n
-                w.send(order[here], chunks, order[there])
-
-
-def _two_way_reduce_scatter(w: Writer, order: Order, blocks: Blocks) -> None:
-    """Each block comes to its owner from both sides: the allgather backwards."""
-    n = len(order)
-    for distance in range(n // 2, 0, -1):
-        for i in range(n):
-            for way, chunks in _ways(n, distance, blocks[i]):
-                here, there = (i + way * distance) % n, (i + way * (distance - 1)) % n
-                w.add(order[here], chunks, order[there])
+                near, far = order[(i + way * (distance - 1)) % n], order[(i + way * distance) % n]
+                if inward:
+                    w.add(far, chunks, near)
+                else:
+                    w.send(near, chunks, far)
 
 
 def _along(p: Builder, order: Order) -> None:
@@ -148,7 +143,7 @@ def _two_way_chain(n: int, chunks: int = 1) -> HockneyCost:
     return replace(whole, volume=whole.volume / 2)
 
 
-def _two_way(n: int) -> str:
+def _from_3(n: int) -> str:
     return "" if n >= 3 else "it needs at least three ranks: two have one cable"
 
 
@@ -375,16 +370,22 @@ FLAT: tuple[Flat, ...] = (
     *_pipeline("ring", {_BC: _along}, _chain, _RING, PIPELINE),
     *_halves(
         "biring",
-        _two_way_reduce_scatter,
-        _two_way_allgather,
+        partial(_two_way, inward=True),
+        partial(_two_way, inward=False),
         _two_way_half,
         _RING,
         TWO_WAY,
-        _two_way,
+        _from_3,
         _halves_if_even,
     ),
     *_pipeline(
-        "biring", {_BC: _two_way_broadcast}, _two_way_chain, _RING, PIPELINE, _two_way, lambda n: 2
+        "biring",
+        {_BC: _two_way_broadcast},
+        _two_way_chain,
+        _RING,
+        PIPELINE,
+        _from_3,
+        lambda n: 2,
     ),
     *_pipeline("chain", {_BC: _along, _RE: _chain_reduce}, _chain, _LINE, PIPELINE),
     Flat("binomial", _BC, _down, _whole, _HUB, MPICH),

@@ -125,21 +125,16 @@ class Hierarchical:
 # --- leaders --------------------------------------------------------------------------------------
 
 
-def leaders_broadcast(p: Builder, levels: NestedPartitions, shapes: Sequence[str] = ()) -> None:
-    """From the root over the leaders of each level, the outermost first; chunk after chunk."""
+def leaders_rooted(p: Builder, levels: NestedPartitions, shapes: Sequence[str] = ()) -> None:
+    """Broadcast: from the root over the leaders of each level, the outermost first; chunk after
+    chunk. Reduce, the mirror: sums to the leaders, the innermost first, at last to the root."""
     talking = levels.talking(p.collective.roots[0])
-    names = _shapes(talking, shapes)
-    for groups, shape in zip(reversed(talking), reversed(names), strict=True):
+    inward = list(zip(talking, _shapes(talking, shapes), strict=True))
+    down = p.collective.kind == Kind.BROADCAST
+    for groups, shape in reversed(inward) if down else inward:
         for group in groups:
-            broadcast(Writer(p), group, [[k] for k in range(p.chunks)], shape)
-
-
-def leaders_reduce(p: Builder, levels: NestedPartitions, shapes: Sequence[str] = ()) -> None:
-    """The mirror: sums to the leaders of each level, the innermost first, at last to the root."""
-    talking = levels.talking(p.collective.roots[0])
-    for groups, shape in zip(talking, _shapes(talking, shapes), strict=True):
-        for group in groups:
-            reduce(Writer(p), group, [[k] for k in range(p.chunks)], shape)
+            move = broadcast if down else reduce
+            move(Writer(p), group, [[k] for k in range(p.chunks)], shape)
 
 
 def leaders_allreduce(
@@ -182,7 +177,7 @@ def _shapes(talking: Sequence[object], shapes: Sequence[str]) -> tuple[str, ...]
     return tuple(given[min(level, len(given) - 1)] for level in range(len(talking)))
 
 
-def leaders_rooted_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
+def leaders_rooted_cost(shape: Shape, chunks: int = 1) -> Costs:
     """Broadcast or reduce of c chunks: a chain on each level, all of them one pipeline.
 
     The first chunk passes every hop; the others follow at the pace of the slowest level, which is
@@ -194,7 +189,7 @@ def leaders_rooted_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...
     return tuple(found)
 
 
-def jia_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
+def jia_cost(shape: Shape, chunks: int = 1) -> Costs:
     """Star to the leader, a ring among leaders, star back."""
     group, count = prod(shape[:-1]), shape[-1]
     inner = HockneyCost(2 * (group > 1), Fraction(2 * (group - 1)))
@@ -337,7 +332,7 @@ def _sides(grid: RankGrid) -> tuple[int, int]:
     return grid.shape
 
 
-def two_step_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
+def two_step_cost(shape: Shape, chunks: int = 1) -> Costs:
     """(g-1) · m blocks in the host, then (m-1) · g between hosts, all of a step at once."""
     g, m = shape
     return (
@@ -346,7 +341,7 @@ def two_step_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
     )
 
 
-def three_step_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
+def three_step_cost(shape: Shape, chunks: int = 1) -> Costs:
     """To the proxies of each host, between proxies, and from them.
 
     A GPU is proxy for (m-1)·q/g other hosts, where q = max(1, ⌊g/(m-1)⌋) proxies share the g²
@@ -452,7 +447,7 @@ def _products(
     return [one(kind) for kind in kinds]
 
 
-def exchange_cost(shape: Shape, chunks: int = 1) -> tuple[HockneyCost, ...]:
+def exchange_cost(shape: Shape, chunks: int = 1) -> Costs:
     """Exchanges of whole sums: along each axis one step, in which a part goes over every cable."""
     axes = sum(size > 1 for size in shape)
     return tuple(HockneyCost(int(size > 1), Fraction(size > 1, max(1, axes))) for size in shape)
@@ -480,8 +475,10 @@ HIERARCHICAL = (
         "leaders", _AR, _LEVELS, leaders_allreduce, jia_cost, JIA, lambda shape: shape[-1]
     ),
     *(
-        Hierarchical("leaders", kind, _LEVELS, write, leaders_rooted_cost, MAGPIE, pipelined=True)
-        for kind, write in ((Kind.BROADCAST, leaders_broadcast), (Kind.REDUCE, leaders_reduce))
+        Hierarchical(
+            "leaders", kind, _LEVELS, leaders_rooted, leaders_rooted_cost, MAGPIE, pipelined=True
+        )
+        for kind in (Kind.BROADCAST, Kind.REDUCE)
     ),
     Hierarchical("two_step", _A2A, _HOSTS, two_step, two_step_cost, MSCCLANG),
     Hierarchical("three_step", _A2A, _HOSTS, three_step, three_step_cost, MSCCLANG),

@@ -86,7 +86,9 @@ class SlotPool:
         Raises:
             UserError: a way without α, and no rtt.
         """
-        rtt = self.rtt or max(_round_trip_us(topology, both) for both in trees)
+        # Without a given one: the α of the longest way from a rank to the root of a tree and back.
+        ways = [[_alpha_from_root(topology, tree) for tree in both] for both in trees]
+        rtt = self.rtt or max(up[r] + down[r] for up, down in ways for r in range(topology.ranks))
         if not rtt:
             raise UserError(
                 f"links of {topology.name} have no α, so slots bound nothing",
@@ -97,12 +99,6 @@ class SlotPool:
             through.update({v for a in forth.arcs for v in (a.tail, a.head) if v >= ranks})
         shared = max(through.values(), default=1)
         return Fraction(self.slots * self.packet, shared) / (rtt * BYTES_PER_US_PER_GBPS)
-
-
-def _round_trip_us(topology: Topology, both: tuple[RoutedTree, RoutedTree]) -> Fraction:
-    """Return the α of the longest way from a rank to the root of a tree and back."""
-    there, back = (_alpha_from_root(topology, tree) for tree in both)
-    return max(there[r] + back[r] for r in range(topology.ranks))
 
 
 def _alpha_from_root(topology: Topology, tree: RoutedTree) -> dict[int, Fraction]:

@@ -12,7 +12,6 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.lazy_dataclass import dataclass
 from weft.dsl.base.tables import count
-from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.sketch import Rule
@@ -26,7 +25,7 @@ from ...bounds import bounds
 from ...frontier.objective import meets_bound
 from . import paper, realize
 from .casts import offer_images, offers_for
-from .demands import CopyDemand, demand_image, demands, find_orbits, reach
+from .demands import demand_image, demands, find_orbits, reach
 from .effort import ExactEffort
 from .frontier import (
     Frontier,
@@ -277,7 +276,12 @@ def prepare(
     hops = find_hops(topology)
     plain = build_space(topology, hops, wanted, near, collective.factor)
     ruled = problem.sketch.rules if problem.sketch else ()
-    images = _usable_images(topology, wanted, ruled) if symmetric else []
+    # Verified symmetries of the machine that map the demands to themselves.
+    images = [
+        (image, symmetry.link_image(topology, image))
+        for image in (symmetry.verified(topology) if symmetric and not ruled else ())
+        if demand_image(wanted, image) is not None
+    ]
     spaces = (apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
     forwarding: tuple[Space, ...] = ()
     # The paper's encoding has no words for casts, and sketches none for rules about them.
@@ -290,6 +294,12 @@ def prepare(
     left = topology.without_links(unused_links(spaces[-1])) if ruled else topology
     nodes, links = [n for n, _ in images], [x for _, x in images]
     orbits = find_orbits(left, wanted, nodes, links, topology.round_units())
+    factor = fixed_factor(ruled) or chunks
+    if factor % collective.factor:
+        raise UserError(
+            f"{factor} chunks per unit are asked for, but the collective is cut in "
+            f"{collective.factor}"
+        )
     static = bounds(topology, collective)
     close = reach(left)
     least = max(int(close.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
@@ -304,35 +314,13 @@ def prepare(
         solver,
         static.rounds_per_chunk * collective.factor,
         static.certificate,
-        _further_cut(fixed_factor(ruled) or chunks or None, collective),
+        factor // collective.factor if factor else None,
         max(1, max_chunks // collective.factor),
         least,
         run,
         forwarding,
     )
     return PreparedProblem(problem, plain, tuple(ruled), search)
-
-
-def _further_cut(factor: int | None, collective: Collective) -> int | None:
-    """Into how many pieces the collective as given is cut further, where the number is demanded."""
-    if factor is None or factor % collective.factor == 0:
-        return None if factor is None else factor // collective.factor
-    raise UserError(
-        f"{factor} chunks per unit are asked for, but the collective is cut in {collective.factor}"
-    )
-
-
-def _usable_images(
-    topology: Topology, wanted: Sequence[CopyDemand], ruled: Sequence[Rule]
-) -> Images:
-    """Verified symmetries of the machine that map the demands to themselves."""
-    if ruled:
-        return []
-    return [
-        (image, symmetry.link_image(topology, image))
-        for image in symmetry.verified(topology)
-        if demand_image(wanted, image) is not None
-    ]
 
 
 def _invariant(plain: Space, images: Images) -> Iterator[Space]:

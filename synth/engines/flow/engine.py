@@ -326,7 +326,20 @@ def path_flows(
         bound, certificate = mine.at(message_bytes), mine.certificate
     roof = bound / us if float(bound / us) > least * (1 - 1e-6) else Fraction(least * (1 + 1e-6))
     ways = programs.ways(roof, found.us_per_byte * message_bytes / us)
-    packings = tuple(_packing(net, collective, part, way, found) for way in ways)
+    unit = BYTES_PER_US_PER_GBPS * collective.message_chunks
+    packings = tuple(
+        Packing(
+            net.topology,
+            collective,
+            trees_of(net, part, way),
+            net.orbits.images,
+            net.orbits.link_images,
+            figures(net, way).time / unit,
+            found.us_per_byte,
+            found.certificate,
+        )
+        for way in ways
+    )
     return PathFlows(packings, bound, certificate, max(least * float(us), float(found.latency_us)))
 
 
@@ -389,7 +402,10 @@ class _Programs:
             found += [] if solved is None else [solved]
             if quick.time(self.net) <= roof - max(self.waits) / self.us:
                 break
-        return _distinct(found)
+        each: dict[tuple[bytes, bytes, tuple[Fraction, ...]], Split] = {}
+        for way in found:
+            each.setdefault((way.pair.tobytes(), way.links.tobytes(), way.weight), way)
+        return list(each.values())
 
     def _split(self, task: SplitTask) -> Split | None:
         """Shares of least α in the room of a task, where there is room."""
@@ -454,29 +470,6 @@ def _proven_bound(
     return best
 
 
-def _packing(
-    net: PathNet, collective: Collective, pairs: PairDemand, way: Split, found: Bounds
-) -> Packing:
-    rate = figures(net, way).time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
-    return Packing(
-        net.topology,
-        collective,
-        trees_of(net, pairs, way),
-        net.orbits.images,
-        net.orbits.link_images,
-        rate,
-        found.us_per_byte,
-        found.certificate,
-    )
-
-
 def _as_split(routing: Routing) -> Split:
     weight = (Fraction(1, routing.parts),) * len(routing.pair)
     return Split(routing.pair, routing.links, routing.length, weight)
-
-
-def _distinct(ways: list[Split]) -> list[Split]:
-    seen: dict[tuple[bytes, bytes, tuple[Fraction, ...]], Split] = {}
-    for way in ways:
-        seen.setdefault((way.pair.tobytes(), way.links.tobytes(), way.weight), way)
-    return list(seen.values())

@@ -38,10 +38,6 @@ FAR = 1 << 20
 """Between the seeds of two starts."""
 
 
-def _unheard(_: Placements) -> None:
-    """Ignore an intermediate plan."""
-
-
 @dataclass(slots=True)
 class PlacementSearch:
     """One field, and the best that was placed on it."""
@@ -69,7 +65,7 @@ class PlacementSearch:
         meter: Meter,
         patience: int,
         goal_us: float,
-        improved: Callable[[Placements], None] = _unheard,
+        improved: Callable[[Placements], None] | None = None,
     ) -> None:
         """Search from several first answers, from each until nothing is gained in ``patience``
         turns; until the goal is met, or the work is done. ``improved`` hears of first answers, of
@@ -101,13 +97,14 @@ class PlacementSearch:
         return self.field.schedule(self.best)
 
     def _tell(
-        self, placed: Placements, improved: Callable[[Placements], None], share: float
+        self, placed: Placements, improved: Callable[[Placements], None] | None, share: float
     ) -> None:
         """Report what takes less than a share of the time of the last report."""
         end = int(placed.end.max())
         if end < share * self.told:
             self.told = end
-            improved(placed)
+            if improved is not None:
+                improved(placed)
 
     def _improve_placements(
         self,
