@@ -483,11 +483,6 @@ def classic(name: str, kind: str | Kind) -> Flat:
     )
 
 
-def classics_for(kind: str | Kind, ranks: int) -> tuple[Flat, ...]:
-    """All algorithms for a collective that are defined on that number of ranks."""
-    return tuple(c for c in FLAT if c.kind == str(kind) and not c.defined(ranks))
-
-
 def classic_algorithm(
     name: str,
     kind: str | Kind,
@@ -520,7 +515,7 @@ def classic_algorithm(
     """
     one = classic(name, kind)
     if reason := one.defined(ranks):
-        others = [c.name for c in classics_for(one.kind, ranks)]
+        others = [c.name for c in FLAT if c.kind == one.kind and not c.defined(ranks)]
         raise UserError(
             f"{one.name} {one.kind} is not defined on {ranks} ranks: {reason}",
             hint=f"{', '.join(others)} are" if others else "",

@@ -1,7 +1,7 @@
 """Map the ranks of an algorithm to a machine: rings by its links, trees by its hierarchy.
 
 The functions take the topology of the process group (``topology.restricted_to(group)``) and return
-an order of its ranks for :func:`~weft.synth.engines.classic.catalog.classic_algorithm`.
+an order of its ranks for :func:`~weft.synth.engines.classic.flat.classic_algorithm`.
 
 >>> from weft.dsl.catalogue import topology
 >>> ring_order(topology("dgx1"))  # all eight on double NVLinks
