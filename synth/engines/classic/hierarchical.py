@@ -259,14 +259,18 @@ def three_step(p: Builder, grid: RankGrid) -> None:
 
 
 def _tours(g: int, m: int) -> dict[tuple[int, int, int], list[int]]:
-    """(host, far host, proxy) -> the local ranks whose data for that host goes over that proxy."""
+    """(host, far host, proxy) -> the local ranks whose data for that host goes over that proxy.
+
+    The proxies over which one host talks to another are different ones for different hosts; with
+    fewer other hosts than GPUs there are several for each, so that all NICs work.
+    """
+    each = max(1, g // (m - 1))
     tours = {}
-    for shift in range(1, m):
+    for shift in range(1, m):  # 1 … m-1, and the same distance the other way for the receiver
         for host in range(m):
-            far = (host + shift) % m
-            proxies = proxies_of(host, far, g, m)
-            for number, proxy in enumerate(proxies):
-                tours[host, far, proxy] = list(range(number, g, len(proxies)))
+            for number in range(each):
+                proxy = ((shift - 1) * each + number) % g
+                tours[host, (host + shift) % m, proxy] = list(range(number, g, each))
     return tours
 
 
@@ -300,17 +304,6 @@ def _settle(have: Sequence[Blocks]) -> None:
             assert dst == rank, "nothing is left on its way"
             if src != dst:
                 chunk.copy_to()
-
-
-def proxies_of(host: int, far: int, g: int, m: int) -> list[int]:
-    """The local ranks over which one host talks to another: different ones for different hosts.
-
-    With fewer other hosts than GPUs, several for each, so that all NICs work.
-    """
-    others = m - 1
-    each = max(1, g // others)
-    number = (far - host) % m - 1  # 0 … m-2, and the same distance the other way for the receiver
-    return [(number * each + t) % g for t in range(each)]
 
 
 def _data(p: Builder, src: int, dst: int) -> Chunk:
@@ -349,34 +342,20 @@ def three_step_cost(shape: Shape, chunks: int = 1) -> Costs:
     """
     g, m = shape
     blocks = g * m
-    loads = [0] * g
-    collected = [0] * g
-    for far in range(1, m):
-        proxies = proxies_of(0, far, g, m)
-        for number, proxy in enumerate(proxies):
-            sources = range(number, g, len(proxies))
-            loads[proxy] += len(sources) * g
-            collected[proxy] += sum(i != proxy for i in sources) * g
+    loads, collected, given = ([0] * g for _ in range(3))
+    for (host, _, proxy), sources in _tours(g, m).items():
+        for i in sources if host == 0 else ():
+            loads[proxy] += g
+            collected[proxy] += g * (i != proxy)
+            given[i] += g * (i != proxy)
     handed = max(load * (g - 1) // g for load in loads)
     # Where nothing is gathered, what stays in the host goes while the hosts exchange.
-    gathered = max(max(collected), _given_away(g, m)) + g - 1 if max(collected) else 0
+    gathered = max(*collected, *given) + g - 1 if max(collected) else 0
     steps = int(max(collected) > 0) + int(g > 1)
     return (
         HockneyCost(steps, Fraction(gathered + handed, blocks)),
         HockneyCost(1, Fraction(max(loads), blocks)),
     )
-
-
-def _given_away(g: int, m: int) -> int:
-    """Blocks that a GPU hands to proxies other than itself, the most of any."""
-    most = 0
-    for i in range(g):
-        given = 0
-        for far in range(1, m):
-            proxies = proxies_of(0, far, g, m)
-            given += g * (proxies[i % len(proxies)] != i)
-        most = max(most, given)
-    return most
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry import symmetry
 
 from ...base.engine import Observer
-from ...fabric.allowed import hop_lengths, passing
+from ...fabric.allowed import chunk_images, hop_lengths, passing
 from ...judge.allowed_pairs import off_relays
 from ...judge.paths import longest_paths
 from .casts import CastOffer, CastSpace, cast_space, invariant_casts
@@ -219,25 +219,19 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         ValueError: an image takes a demand or a hop nowhere (not an automorphism of the problem).
     """
     hop_at = {h.route: i for i, h in enumerate(space.hops.hops)}
-    queue: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
-    for i in range(space.items):
-        queue.setdefault((space.sources[i], space.targets[i]), []).append(i)
-    count = len(space.hops.hops)
+    count, ranks = len(space.hops.hops), np.arange(space.topology.ranks)
+    holds, wants = (
+        np.array([np.isin(ranks, ends) for ends in side]).reshape(-1, len(ranks))
+        for side in (space.sources, space.targets)
+    )
     item_images, pair_images = [], []
     for nodes, links in images:
         hop_image = [hop_at.get(tuple(links[i] for i in h.route), -1) for h in space.hops.hops]
-        item_image = [-1] * space.items
-        for (sources, targets), members in queue.items():
-            moved = (
-                tuple(sorted(nodes[r] for r in sources)),
-                tuple(sorted(nodes[r] for r in targets)),
-            )
-            for a, b in zip(members, queue.get(moved, ()), strict=False):
-                item_image[a] = b
-        if min(item_image) < 0 or min(hop_image) < 0:
+        item_image = chunk_images(holds, wants, np.array(nodes[: len(ranks)]))
+        if item_image is None or min(hop_image) < 0:
             raise ValueError("the permutation does not map the problem to itself")
-        item_images.append(item_image)
-        pair = np.asarray(item_image)[:, None] * count + np.asarray(hop_image)[None, :]
+        item_images.append(item_image.tolist())
+        pair = item_image[:, None] * count + np.asarray(hop_image)[None, :]
         pair_images.append(pair.ravel().tolist())
     pair_class = classes_under(space.items * count, pair_images)
     return replace(

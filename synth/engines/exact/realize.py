@@ -165,8 +165,7 @@ class _CpSatModel:
         # Resources of one orbit carry the same load: the first stands for all. Identical ones too.
         seen: set[bytes] = set()
         for resource in range(len(space.capacity)):
-            hops = np.flatnonzero(space.loads[resource])
-            counts = self._load_of(resource, hops)
+            counts = _by_class(self.classes, space.loads[resource])
             of_casts = self.casts.loads_of(resource)
             signature = counts.tobytes() + int(space.capacity[resource]).to_bytes(8, "little")
             signature += b"".join(load.tobytes() for load in of_casts)
@@ -186,15 +185,6 @@ class _CpSatModel:
                     room = (self.rounds[step - 1], -int(space.capacity[resource]))
                     total = [(v, k * space.per_chunk) for v, k in load]
                     self.model.linear([*total, room], most=0)
-
-    def _load_of(self, resource: int, hops: Ints) -> Ints:
-        """Return the load of a resource by each class of (item, hop) pairs."""
-        weights = np.repeat(self.space.loads[resource, hops][None, :], self.space.items, axis=0)
-        return np.bincount(
-            self.classes[:, hops].ravel(),
-            weights=weights.ravel(),
-            minlength=int(self.space.pair_class.max(initial=-1)) + 1,
-        ).astype(np.int64)
 
     def _pin_sends(self) -> None:
         """Sends that must, or must not, happen."""
