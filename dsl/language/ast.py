@@ -402,9 +402,9 @@ class SendRule(RuleLine):
 
     piece: Expression | None
     owner: Expression
+    target: Expression | None
     src: Expression
     dst: Expression
-    target: Expression | None = None
     step: Expression | None = None
     never: bool = False
 

@@ -130,15 +130,15 @@ TWO_P = Binary(Operator.MULTIPLY, Number(2), Name("p"))
         ),
         (
             "send chunk 0 of rank 2 to rank 5 over 2 -> 3 at step 1",
-            ast.SendRule(Number(0), Number(2), Number(2), Number(3), Number(5), Number(1)),
+            ast.SendRule(Number(0), Number(2), Number(5), Number(2), Number(3), Number(1)),
         ),
         (
             "never send any chunk of rank 2 over 2 -> 3",
-            ast.SendRule(None, Number(2), Number(2), Number(3), never=True),
+            ast.SendRule(None, Number(2), None, Number(2), Number(3), never=True),
         ),
         (
             'send every chunk of rank 0 over 0 -> 1 as "the \\"first\\" one"',
-            ast.SendRule(None, Number(0), Number(0), Number(1), label='the "first" one'),
+            ast.SendRule(None, Number(0), None, Number(0), Number(1), label='the "first" one'),
         ),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
